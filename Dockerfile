@@ -17,6 +17,7 @@ RUN /opt/fairlead/bin/pip install --require-hashes --only-binary=:all: -r lock/i
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY lib lib
 COPY engine engine
+COPY history history
 COPY driver driver
 COPY webhook webhook
 COPY controller controller

@@ -7,12 +7,14 @@ VENV   := .venv$(if $(filter command,$(origin PYTHON)),-$(shell $(PYTHON) -c 'im
 endif
 BIN    := $(VENV)/bin
 WORKERS ?= 2
+# Tests wait for half of their time: one process more than cores.
+TESTERS = $(shell expr $(WORKERS) + 1)
 EXAMPLES ?= 20
 export GPUS ?= 400
 export KILLS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow install-test scale evictions kills hostile fuzz properties soak decisions lint format bench e2e e2e-kind image manifests lock clean
+.PHONY: help demo test slow install-test scale evictions kills hostile fuzz chaos proofs replays properties soak decisions lint format bench e2e e2e-kind image manifests lock clean
 
 help:  ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -39,10 +41,10 @@ demo: $(VENV)/.runtime  ## start a cluster in a process, run the main job, show 
 	@$(BIN)/fairlead demo $(if $(KEEP),--keep) $(DEMO_FLAGS)
 
 test: $(VENV)/.dev $(VENV)/.tools  ## run the tests (quiet when green; TESTS=tests/kube runs one part)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header -m "not slow and not scale and not install" $(TESTS)
+	@$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header -m "not slow and not scale and not install" $(TESTS)
 
 slow: $(VENV)/.dev $(VENV)/.tools  ## run the tests that take more than ten seconds each (minutes)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header -m slow $(TESTS)
+	@$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header -m slow $(TESTS)
 
 install-test: $(VENV)/.dev $(VENV)/.tools  ## build the image without docker and run every program as its manifest says (Linux, root)
 	@$(BIN)/python -m pytest -m install --no-header -rs tests/manifests/test_install.py
@@ -62,8 +64,17 @@ hostile: $(VENV)/.dev  ## a tenant floods, forges, bombs and nests for MINUTES (
 fuzz: $(VENV)/.dev  ## fuzz every parser of others' bytes for MINUTES (5) on WORKERS (2) cores; SEED=n repeats a run, TARGET=name tries one
 	@$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),5) --workers $(WORKERS) $(if $(SEED),--seed $(SEED)) $(if $(TARGET),--target $(TARGET)) $(if $(INPUTS),--inputs $(INPUTS))
 
+chaos: $(VENV)/.dev  ## faults of every kind against all of Fairlead, in virtual time: SEED=n (fresh), STEPS=300, RUNS=1, WORKERS=2
+	@$(BIN)/python -m tests.chaos --workers $(WORKERS) --steps $(or $(STEPS),300) --runs $(or $(RUNS),1) --shrink $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
+
 properties: $(VENV)/.dev  ## try the allocator's invariants on many more examples (EXAMPLES=20 times the usual)
 	@EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header --timeout 3600 tests/engine
+
+proofs: $(VENV)/.dev  ## prove that gangs cannot start, of random clusters, and try false proofs (CERTIFICATES=10000; minutes)
+	@CERTIFICATES=$(or $(CERTIFICATES),10000) $(BIN)/python -m pytest -m slow --no-header tests/proof
+
+replays: $(VENV)/.dev  ## record simulated days and decide again (REPLAYED=100000 decisions; half an hour)
+	@REPLAYED=$(or $(REPLAYED),100000) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow --no-header -rP tests/history
 
 soak: $(VENV)/.dev  ## thirty days (DAYS=30) of twenty queues in virtual time, with nodes that break and controllers that restart
 	@SOAK_DAYS=$(or $(DAYS),30) $(BIN)/python -m pytest -m scale --no-header tests/engine/test_soak.py

@@ -17,7 +17,7 @@ RUNS = 3
 DRIFT = 0.15
 """Both measurements are shown when they differ by more than this share of the smaller one."""
 TIMES = frozenset({"s", "ms", "us", "ns"})
-RATES = ("/s", "/s/core")
+RATES = ("/s", "/s/core", "/h")
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ UNUSED: dict[Permission, str] = {
     ("controller", "delete", "fairlead.dev/gangs"): "gangs that are over for a while",
     ("controller", "patch", "fairlead.dev/gangs"): "a gang whose size or queue changes",
     ("controller", "patch", "fairlead.dev/flavors/status"): "written when a flavor's total changes",
+    ("controller", "patch", "/configmaps"): "the history of run times, which is written again after five minutes",
     **{
         ("controller", verb, "resource.k8s.io/devicetaintrules"): "clusters that serve them"
         for verb in ("list", "watch")
@@ -68,8 +69,18 @@ UNUSED: dict[Permission, str] = {
         for verb in ("list", "watch")
         for group in ("scheduling.k8s.io", "scheduling.volcano.sh", "scheduling.x-k8s.io")
     },
+    **{
+        ("controller", verb, "trainer.kubeflow.org/trainjobs"): "clusters that serve TrainJobs"
+        for verb in ("list", "watch")
+    },
     ("driver", "create", "/events"): "a record or a specification that cannot be read, an event on the Node",
     ("driver", "patch", "/events"): "an event that comes again is counted, not written again",
+    ("driver", "patch", "resource.k8s.io/resourceclaims/status"): "claims that are prepared for more than five minutes",
+    (
+        "driver",
+        "associated-node:patch",
+        "resource.k8s.io/resourceclaims/driver",
+    ): "the same, where the apiserver checks it (1.36)",
     ("driver", "update", "resource.k8s.io/resourceslices"): "a node whose devices change",
     ("driver", "delete", "resource.k8s.io/resourceslices"): "a node whose devices get fewer",
     ("webhook", "get", "/namespaces"): NOT_CACHED,

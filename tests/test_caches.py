@@ -58,6 +58,8 @@ OTHERS = {
     "fairlead.webhook.serve.request_head.parse_head": "64 heads of at most 16 KiB",
     "fairlead.webhook.policy.cel_rules.compiled": "rules of TenancyPolicies, which administrators write",
     "fairlead.driver.backend.xids._table": "one table",
+    "fairlead.api.recurrence.zones": "one set",
+    "fairlead.history.code_version.code_version": "one text",
     "fairlead.driver.backend.profiles.loading._mig_table": "tables of this program; a name that is none is not kept",
 }
 
@@ -75,7 +77,10 @@ def caches() -> Iterator[str]:
     seen: set[int] = set()
     for found in pkgutil.walk_packages(fairlead.__path__, "fairlead."):
         if not found.name.startswith(
-            tuple(f"fairlead.{part}" for part in ("api", "kube", "cel", "engine", "driver", "webhook", "controller"))
+            tuple(
+                f"fairlead.{part}"
+                for part in ("api", "kube", "cel", "engine", "history", "driver", "webhook", "controller")
+            )
         ):
             continue
         if found.name.endswith("__main__") or ".nvml" in found.name:

@@ -62,7 +62,7 @@ def test_every_make_target_in_the_docs_exists():
 def test_every_path_in_the_docs_exists():
     paths = set(
         re.findall(
-            r"`((?:lib|engine|driver|webhook|controller|sandbox|cli|manifests|docs|examples|tests|e2e|benchmarks|tools)/[\w./-]*)`",
+            r"`((?:lib|engine|driver|webhook|history|controller|sandbox|cli|manifests|docs|examples|tests|e2e|benchmarks|tools)/[\w./-]*)`",
             DOCS,
         )
     )
@@ -78,7 +78,21 @@ def test_every_link_in_the_docs_leads_somewhere():
 
 @pytest.mark.parametrize(
     "command",
-    ["driver", "webhook", "controller", "demo", "crds", "check cel", "check manifests", "queues", "gangs", "explain"],
+    [
+        "driver",
+        "webhook",
+        "controller",
+        "demo",
+        "crds",
+        "check cel",
+        "check manifests",
+        "queues",
+        "gangs",
+        "explain",
+        "replay",
+        "snapshot",
+        "record",
+    ],
 )
 def test_every_command_explains_itself(command):
     done = subprocess.run(

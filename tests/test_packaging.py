@@ -18,7 +18,11 @@ HATCH = PROJECT["tool"]["hatch"]["build"]
 # commands that start webhook and controller.
 OUTSIDE_A_CLUSTER = {"kubernetes"}
 STARTED_WITH = {"driver": set(), "webhook": {"uvloop"}, "controller": {"uvloop"}}
-ROOTS = {"driver": ("lib", "driver"), "webhook": ("lib", "webhook"), "controller": ("lib", "engine", "controller")}
+ROOTS = {
+    "driver": ("lib", "driver"),
+    "webhook": ("lib", "webhook"),
+    "controller": ("lib", "engine", "history", "controller"),
+}
 
 
 def normal(name):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fairlead.api import names
 from fairlead.api.base import ManifestError
 from fairlead.api.bounds import DEFAULTS, NO_BOUNDS, Bound, Bounds, read_bounds, tightest
-from fairlead.api.gang import DURATION_MAX_S, duration_s
+from fairlead.api.durations import DURATION_MAX_S, duration_s
 from fairlead.api.intent import IntentError, read_intent
 from fairlead.api.queue import Queue
 from fairlead.kube import timestamps

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.api.base import CustomResource, ManifestError, is_dns_subdomain
+from fairlead.api.durations import duration_s
 from fairlead.api.flavor import Flavor
-from fairlead.api.gang import Gang, duration_s, topology_domain
+from fairlead.api.gang import Gang, topology_domain
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 

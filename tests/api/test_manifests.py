@@ -59,10 +59,18 @@ def test_only_the_controller_may_allocate_and_only_the_webhook_may_read_its_secr
             assert not any("secrets" in rule["resources"] for rule in doc["rules"])
 
 
-def test_the_driver_writes_no_claim() -> None:
-    for rule in find("ClusterRole", names.DRIVER_ACCOUNT)["rules"]:
-        assert "resourceclaims" not in rule["resources"] or rule["verbs"] == ["get"]
-        assert not any(resource.startswith("resourceclaims/") for resource in rule["resources"])
+def test_of_claims_the_driver_writes_the_status_of_its_own_devices() -> None:
+    claims = {
+        resource: (rule["verbs"], rule.get("resourceNames"))
+        for rule in find("ClusterRole", names.DRIVER_ACCOUNT)["rules"]
+        for resource in rule["resources"]
+        if resource.startswith("resourceclaims")
+    }
+    assert claims == {
+        "resourceclaims": (["get"], None),
+        "resourceclaims/status": (["patch"], None),
+        "resourceclaims/driver": (["associated-node:patch"], [names.DRIVER]),
+    }
 
 
 def test_every_policy_is_bound_and_fails_closed() -> None:
@@ -75,14 +83,16 @@ def test_every_policy_is_bound_and_fails_closed() -> None:
             "fairlead-allocation-fence",
             "fairlead-controller-pods",
             "fairlead-driver-slices",
+            "fairlead-driver-usage",
             "fairlead-webhook-configurations",
         }
     )
     for name in policies:
         assert find("ValidatingAdmissionPolicy", name)["spec"]["failurePolicy"] == "Fail"
-    slices = yaml.safe_dump(find("ValidatingAdmissionPolicy", "fairlead-driver-slices"))
-    assert names.DRIVER_USER in slices
-    assert names.DRIVER in slices
+    for name in ("fairlead-driver-slices", "fairlead-driver-usage"):
+        policy = yaml.safe_dump(find("ValidatingAdmissionPolicy", name))
+        assert names.DRIVER_USER in policy
+        assert names.DRIVER in policy
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")

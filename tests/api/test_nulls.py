@@ -35,15 +35,26 @@ QUEUE: Json = {
         "flavors": [
             {"flavor": "h100", "deserved": 4, "limit": 8, "borrowingLimit": 2, "lendingLimit": 1, "weight": 2.0}
         ],
+        "schedule": [
+            {
+                "name": "nights", "start": "0 20 * * *", "for": "11h", "timeZone": "Europe/Berlin",
+                "flavors": [{"flavor": "h100", "deserved": 6, "limit": 9, "borrowingLimit": 3, "lendingLimit": 2, "weight": 3.0}],
+            }
+        ],
     },
     "status": {
         "observedGeneration": 1, "waiting": 1, "running": 2, "evictions": ["t"], "usageTime": "t", "conditions": [CONDITION],
         "usage": [{"flavor": "h100", "allocated": 1, "demand": 2, "fairShare": 3, "pastUsage": 0.5}],
+        "schedule": {
+            "inForce": [{"name": "nights", "until": "t"}], "nextChange": "t",
+            "quotas": [{"flavor": "h100", "deserved": 6, "limit": 9}],
+        },
     },
 }  # fmt: skip
+PRICE: Json = {"perHour": "2.50", "currency": "EUR", "from": "2026-01-01T00:00:00Z", "capacityType": "spot"}
 FLAVOR: Json = {
     "apiVersion": "fairlead.dev/v1alpha1", "kind": "Flavor", "metadata": METADATA,
-    "spec": {"deviceSelector": "true", "measure": "Capacity", "capacityName": "memory"},
+    "spec": {"deviceSelector": "true", "measure": "Capacity", "capacityName": "memory", "price": [PRICE]},
     "status": {"observedGeneration": 1, "devices": 1, "total": 2, "allocated": 1, "conditions": [CONDITION]},
 }  # fmt: skip
 GANG: Json = {
@@ -56,6 +67,7 @@ GANG: Json = {
             "message": "m", "advice": "a", "couldEverFit": True, "details": ["d"], "barriers": ["b"],
             "holders": [{"gang": "g", "queue": "q", "devices": 1}],
         },
+        "forecast": {"p50": "t", "p90": "t", "asOf": "t", "because": "b", "never": True},
     },
 }  # fmt: skip
 POLICY: Json = {

@@ -131,7 +131,12 @@ async def test_a_wrong_flag_is_one_clear_line_and_exit_code_above_zero(arguments
 
 PROGRAMS = {"driver": DriverOptions, "webhook": WebhookOptions, "controller": ControllerOptions}
 OF_THE_PROCESS = {"log_format", "log_level"}
-SAID_OTHERWISE = {"managed_driver", "usage_half_life"}  # managed_drivers, usage_half_life_s
+SAID_OTHERWISE = {
+    "managed_driver",  # managed_drivers
+    "usage_half_life",  # usage_half_life_s
+    "record_max_size",  # record_bytes_max
+    "record_max_age",  # record_age_max_s
+}
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -152,6 +157,12 @@ def test_every_parameter_of_a_program_is_a_field_of_its_options(program):
         (["controller", "--usage-half-life=12h"], "usage_half_life_s", 43200.0),
         (["controller", "--gang-timeout=5"], "gang_timeout_s", 5.0),
         (["controller", "--replace-timeout=7"], "replace_timeout_s", 7.0),
+        (["controller"], "forecast", True),
+        (["controller", "--no-forecast"], "forecast", False),
+        (["controller"], "record", None),
+        (["controller", "--record=/r"], "record", Path("/r")),
+        (["controller", "--record-max-size=1Gi"], "record_bytes_max", 2**30),
+        (["controller", "--record-max-age=2d"], "record_age_max_s", 172800.0),
     ],
 )
 def test_a_flag_sets_the_option_of_its_name(arguments, field, value):

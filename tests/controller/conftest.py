@@ -18,6 +18,10 @@ from fairlead.api.claim_sources import ClaimSource
 from fairlead.controller import app, term
 from fairlead.controller.app import ControllerOptions
 from fairlead.controller.commit.writes import LeaseLostError
+from fairlead.controller.cycle import Cycle
+from fairlead.history.plans.view import lines, side_by_side
+from fairlead.history.recording.reader import Reader
+from fairlead.history.replay.verify import Counts, differences
 from fairlead.kube import core, errors, resource, resources
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer
@@ -111,6 +115,8 @@ class Bench:
         self.cluster = cluster
         self.client = client
         self.workdir = workdir
+        self.recording = workdir / "recording"
+        self._faked = False  # a test decided in the engine's place
         self.watchdog = Watchdog()
         self.pods: Informer[core.Pod] = Informer(client, resources.PODS)
         self.claims: Informer[resource.ResourceClaim] = Informer(client, resources.RESOURCE_CLAIMS)
@@ -124,7 +130,9 @@ class Bench:
 
     def options(self, **more: Any) -> ControllerOptions:
         kubeconfig = self.cluster.kubeconfig(names.CONTROLLER_USER)
-        return ControllerOptions(kubeconfig=kubeconfig, **{"gang_timeout_s": 60.0, "seed": 1, **more})
+        self._faked |= vars(term)["Cycle"] is not Cycle
+        chosen = {"gang_timeout_s": 60.0, "seed": 1, "record": self.recording, "forecast": False, **more}
+        return ControllerOptions(kubeconfig=kubeconfig, **chosen)
 
     @contextlib.asynccontextmanager
     async def controller(self, **more: Any) -> AsyncIterator[None]:
@@ -310,6 +318,13 @@ class Bench:
     def check(self) -> None:
         assert self.watchdog.violations == []
 
+    def check_recording(self) -> None:
+        """Every decision that a controller took here, decided again, is the same: with the controllers ended, however they did."""
+        if self._faked or not self.recording.exists():
+            return
+        for found in differences(Reader([self.recording]), Counts()):
+            raise AssertionError(f"{found.where}: {side_by_side(lines(found.recorded), lines(found.now))}")
+
 
 @contextlib.asynccontextmanager
 async def benches(workdir: Path, *, count: int = 2, named: bool = False, **options: Any) -> AsyncIterator[Bench]:
@@ -324,6 +339,7 @@ async def benches(workdir: Path, *, count: int = 2, named: bool = False, **optio
             await asyncio.gather(*(i.synced.wait() for i in (made.pods, made.claims, made.gangs)))
             yield made
             made.check()
+            made.check_recording()
         finally:
             for task in tasks:
                 task.cancel()

@@ -90,7 +90,7 @@ class Setup:
         self.objects = Objects(time)
         self.recorder = EventRecorder(self.objects, "test", clock=time.clock, wall=time.clock)  # type: ignore[arg-type]
         caches: Caches = KnownGangs(self.objects)  # type: ignore[assignment]
-        events = Events(self.recorder, caches)
+        events = Events(self.recorder, caches, ("fairlead-system", "fairlead-controller"))
         client: Client = self.objects  # type: ignore[assignment]
         writer = StatusWriter(client, caches, UsageHistory(1.0), events, wall=time.clock)
         queue: WorkQueue[Key] = WorkQueue(clock=time.clock, sleep=time.sleep, random=Random(1))

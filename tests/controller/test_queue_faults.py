@@ -56,6 +56,11 @@ def product(text: str) -> str:
     return f'device.attributes["{names.DRIVER}"].productName == "{text}"'
 
 
+def scheduled(start: str, **fields: Any) -> Json:
+    entry = {"name": "nights", "start": start, "for": "11h", "flavors": [{"flavor": "gpu", **fields}]}
+    return made("Queue", "team", schedule=[entry])
+
+
 GPU = flavor("gpu")
 
 
@@ -201,6 +206,29 @@ FAULTS = [
         "limit 2 is below deserved 4",
         "limit 2 is below deserved 4",
         refused=True,
+    ),
+    Fault(
+        "a schedule that never comes",
+        (GPU, scheduled("0 0 30 2 *", limit=8)),
+        "Unreadable",
+        "'0 0 30 2 *' is no cron expression, or never comes",
+        "spec.schedule[0].start: '0 0 30 2 *' is no cron expression, or never comes",
+        refused=True,
+    ),
+    Fault(
+        "a schedule with a limit below what is deserved, as written",
+        (GPU, scheduled("0 20 * * *", deserved="2k", limit="1k")),
+        "Ready",
+        "the queue takes gangs",
+        "spec.schedule[0].flavors[0].limit: 1k is below deserved 2k: raise limit or lower deserved (while nights is in force)",
+        refused=True,
+    ),
+    Fault(
+        "a schedule with a flavor that does not exist",
+        (made("Queue", "team", schedule=scheduled("0 20 * * *", deserved=1)["spec"]["schedule"]),),
+        "UnknownFlavor",
+        "spec.schedule[0].flavors[0].flavor: Flavor 'gpu' does not exist; until it does nothing counts",
+        "spec.schedule[0].flavors[0].flavor: Flavor 'gpu' does not exist; until it does nothing counts",
     ),
     Fault(
         "a selector without values",

@@ -56,6 +56,38 @@ def test_a_gang_whose_members_do_not_bind_in_time_is_rolled_back_whole():
     assert recovery.next_deadline(released_with(2, 1, size=3, age_s=10), 60, {}) == NOW + 50
 
 
+def deleted(found):
+    """The same claim, which somebody deletes: its finalizer keeps it."""
+    return replace(found, metadata=replace(found.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
+
+
+def test_a_released_gang_with_a_claim_that_is_being_deleted_is_rolled_back_at_once():
+    """kube-scheduler never tries such a pod, so that no timeout would begin."""
+    held = [claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"]) for n in range(3)]
+    held[2] = deleted(held[2])
+    pods = [pod(f"p{n}", gang="g", size=3, claim=f"c{n}", gated=False) for n in range(3)]
+    found = step(view(*pods, objects=Objects(held)))
+    assert isinstance(found, recovery.RollBack)
+    assert len(found.members) == 3
+    assert "c2 of pod p2 is being deleted" in found.why
+    assert found.nodes == ()
+
+
+def test_a_bound_pod_keeps_a_claim_that_is_being_deleted():
+    held = [deleted(claim("c0", "p0", node="n1", reserved=["p0"]))]
+    assert step(view(pod("p0", gang="g", size=1, claim="c0", gated=False, node="n1"), objects=Objects(held))) is None
+
+
+def test_members_with_a_claim_that_is_being_deleted_are_not_released():
+    held = [claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"]) for n in range(3)]
+    held[1] = deleted(held[1])
+    pods = [pod(f"p{n}", gang="g", size=3, claim=f"c{n}", gated=True) for n in range(3)]
+    found = step(view(*pods, objects=Objects(held)))
+    assert isinstance(found, recovery.Undo)
+    assert [member.pod.metadata.name for member in found.members] == ["p1"]
+    assert [each.claim.metadata.name for each in found.members[0].claims if each.claim] == ["c1"]
+
+
 def untried(gang_of):
     """The same gang, of which kube-scheduler has not tried the unbound pods since their release."""
     gated = core.PodCondition(type="PodScheduled", status="False", reason="SchedulingGated")

@@ -47,6 +47,11 @@ def allocates(method: str, path: str, body: Any) -> bool:
     return path.endswith("/status") and "/resourceclaims/" in path and bool(body["status"].get("allocation"))
 
 
+def gated(watched: Watched, pod: str) -> bool:
+    found = watched.caches.pods.get(f"{NAMESPACE}/{pod}")
+    return found is None or found.has_gate(names.ADMISSION_GATE)
+
+
 def deallocates(method: str, path: str, body: Any) -> bool:
     return path.endswith("/status") and "/resourceclaims/" in path and body["status"].get("allocation", 1) is None
 
@@ -230,6 +235,36 @@ async def test_a_second_term_of_a_replica_knows_nothing_of_what_the_first_assume
                 await bench.until(lambda: bench.running(pods), f"the {name} gang runs")  # noqa: B023
                 await bench.delete(pods)
                 await bench.until(lambda: bench.watchdog.held == 0, "its devices are free")
+
+
+@pytest.mark.parametrize("named", [True])
+async def test_a_pod_that_was_released_before_the_lease_was_lost_keeps_its_claim(bench: Bench):
+    """The first term had put off looking at it until it is bound; the second must not take it for a gated one."""
+    await bench.template("eight", 8)
+    async with warm(bench) as (client, watched):
+        async with leading(bench, client, watched=watched):
+            await bench.pod("alone", template="eight", schedulerName="away")
+            await bench.until(lambda: not gated(watched, "alone"), "the watch has shown that it is released")
+            await asyncio.sleep(0.5)  # the admission has ended
+        async with leading(bench, client, watched=watched):
+            after = await bench.gang("after", 1, template="eight")
+            await bench.until(lambda: bench.running(after), "the second term has decided")
+            reserved = {each.name for claim in bench.allocated() for each in claim.status.reserved_for}
+            assert reserved == {"alone", *after}
+
+
+async def test_a_gang_whose_pods_went_while_nobody_led_is_reported_no_more(bench: Bench):
+    """The standby saw the last pod go, and built the gang no more; its Gang object was left."""
+    await bench.template("eight", 8)
+    async with warm(bench) as (client, watched):
+        async with leading(bench, client, watched=watched):
+            pods = await bench.gang("left", 2, template="eight")
+            await bench.until(lambda: watched.caches.gang_object(("ml", "left")) is not None, "it is reported")
+        await bench.delete(pods)
+        await bench.until(lambda: bench.claims.all() == [], "its pods are gone")
+        watched.caches.refresh()
+        async with leading(bench, client, watched=watched):
+            await bench.until(lambda: watched.caches.gang_object(("ml", "left")) is None, "its Gang object is gone")
 
 
 async def test_a_marker_that_cannot_be_written_or_seen_costs_a_list(bench: Bench, monkeypatch: pytest.MonkeyPatch):

@@ -48,3 +48,27 @@ def test_what_was_asked_for_while_the_loop_ran_does_not_wake_it_again():
     triggers.gang(ONE, soon=True)
     triggers.rest()
     assert woken(triggers) == (True, True)
+
+
+def test_what_one_leader_put_off_is_looked_at_when_it_ends():
+    """Else the next one takes the gang for what it was before its pod was released, and takes its devices back."""
+    triggers = fresh()
+    triggers.put_off = lambda gang: gang == ONE
+    triggers.gangs([ONE, OTHER])
+    assert triggers.take_gangs() == {OTHER}
+    triggers.resume()
+    assert woken(triggers) == (True, False)
+    assert triggers.take_gangs() == {ONE}
+    triggers.gang(ONE)
+    assert triggers.take_gangs() == {ONE}
+
+
+def test_what_was_put_off_and_looked_at_since_is_not_looked_at_again():
+    triggers = fresh()
+    triggers.put_off = lambda gang: True
+    triggers.gang(ONE)
+    triggers.put_off = None
+    triggers.gang(ONE)
+    assert triggers.take_gangs() == {ONE}
+    triggers.resume()
+    assert triggers.take_gangs() == set()

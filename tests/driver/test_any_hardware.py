@@ -65,9 +65,11 @@ def test_it_publishes_within_the_apis_limits_partitioned_or_not(backend: Backend
 
 
 def test_every_gpu_answers_and_says_how_busy_it_is(backend: Backend) -> None:
-    uuids = sorted(gpu.uuid for gpu in backend.inventory().gpus)
+    gpus = backend.inventory().gpus
+    uuids = sorted(gpu.uuid for gpu in gpus)
     assert [(status.uuid, status.responds) for status in backend.statuses()] == [(uuid, True) for uuid in uuids]
-    assert [reading.uuid for reading in backend.telemetry()] == uuids
+    migs = [mig.uuid for gpu in gpus for mig in gpu.mig_devices]
+    assert [reading.uuid for reading in backend.telemetry()] == sorted([*uuids, *migs])
     assert backend.xids() == ()
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.driver.backend import profiles
+from fairlead.driver.backend import device_names, profiles
 from fairlead.driver.backend.interface import Backend, BackendError, DeviceGone, InUse, PlacementTaken
 from fairlead.driver.backend.nvml.backend import NvmlBackend
 from fairlead.driver.backend.nvml.sysfs import Kernel
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
-from fairlead.driver.backend.types import Xid
+from fairlead.driver.backend.simulated.fault_file import Load
+from fairlead.driver.backend.types import Telemetry, Xid
 from tests.support.driver.claims import claim
 from tests.support.driver.fake_nvml import FakeNvml
 from tests.support.driver.node import Node
@@ -28,17 +29,24 @@ class Case:
     keep_busy: Callable[[bool], None]
     report: Callable[[int, int], None]
     ask_for_reset: Callable[[int], None]
+    load: Callable[[str, str, int, int], None]
+    """Device's name, its UUID, utilisation in percent, memory used in bytes."""
 
 
 def nvml(name: str, path: Path) -> Case:
     fake = FakeNvml(profiles.load(name), node="n1", root=path)
     kernel = Kernel(sys=path / "sys", proc=path / "proc", dev=path / "dev")
+
+    def load(device: str, uuid: str, utilization: int, memory: int) -> None:
+        fake.utilization[uuid], fake.memory_used[uuid] = utilization, memory
+
     return Case(
         NvmlBackend(fake, kernel=kernel, smi_runner=lambda arguments: None),
         lose=fake.lost.add,
         keep_busy=lambda busy: setattr(fake, "busy", busy),
         report=lambda minor, code: fake.xids.append((minor, code)),
         ask_for_reset=lambda minor: fake.recovery.update({minor: 1}),
+        load=load,
     )
 
 
@@ -54,6 +62,9 @@ def simulated(name: str, path: Path) -> Case:
         keep_busy=keep_busy,
         report=lambda minor, code: backend.faults.xids.append((minor, code)),
         ask_for_reset=lambda minor: backend.faults.recovery.update({minor: "reset"}),
+        load=lambda device, uuid, utilization, memory: backend.faults.loads.update(
+            {device: Load(utilization_percent=utilization, memory_used_bytes=memory)}
+        ),
     )
 
 
@@ -131,6 +142,40 @@ class TestHealth:
             (0.0, 0, 60.0, 30.0)
         }
         assert {(r.nvlink_sent_bytes, r.nvlink_received_bytes) for r in readings} == {(0, 0)}
+
+    def test_the_load_is_each_devices_own_and_in_mig_mode_only_the_memory_is_known(
+        self, make: Callable[[str], Case]
+    ) -> None:
+        case = make("dgx-a100")
+        gpus = case.backend.inventory().gpus
+        whole, cut = (
+            next(gpu for gpu in gpus if bool(gpu.mig_devices) is partitioned) for partitioned in (False, True)
+        )
+        mig = cut.mig_devices[0]
+        case.load(f"gpu-{whole.minor}", whole.uuid, 80, 7)
+        case.load(device_names.mig_name(cut.minor, mig.profile, mig.start), mig.uuid, 0, 5)
+        readings = {reading.uuid: reading for reading in case.backend.telemetry()}
+        assert list(readings) == sorted(
+            [*(gpu.uuid for gpu in gpus), *(m.uuid for gpu in gpus for m in gpu.mig_devices)]
+        )
+        assert (readings[whole.uuid].utilization_percent, readings[whole.uuid].memory_used_bytes) == (80, 7)
+        assert readings[cut.uuid].utilization_percent is None
+        assert readings[mig.uuid] == Telemetry(uuid=mig.uuid, memory_used_bytes=5)
+
+    def test_a_mig_device_that_is_made_and_destroyed_is_read_while_it_exists(self, make: Callable[[str], Case]) -> None:
+        case = make("hgx-h100")
+        gpu = case.backend.inventory().gpus[0]
+        profile = gpu.mig_profiles[0]
+        made = case.backend.create_mig(gpu.uuid, profile.id, profile.starts[0])
+        case.backend.inventory()
+        for _ in range(2):
+            assert made.uuid in {reading.uuid for reading in case.backend.telemetry()}
+        case.backend.destroy_mig(gpu.uuid, profile.id, profile.starts[0])
+        for _ in range(2):
+            assert made.uuid not in {reading.uuid for reading in case.backend.telemetry()}
+        again = case.backend.create_mig(gpu.uuid, profile.id, profile.starts[0])
+        case.backend.inventory()
+        assert again.uuid in {reading.uuid for reading in case.backend.telemetry()}
 
     def test_a_gpu_without_nvlink_counts_none(self, make: Callable[[str], Case]) -> None:
         backend = make("l40s").backend

@@ -204,6 +204,21 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_temporary(tmp_path: Path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.json"]
 
 
+@pytest.mark.parametrize("call", ["write", "fsync"])
+def test_an_error_of_a_write_names_the_file_and_no_temporary(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls on a descriptor raise errors without a name."""
+
+    def failing(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, call, failing)
+    with pytest.raises(OSError, match="Input/output error") as raised:
+        files.write(tmp_path / "x.json", b"new")
+    assert files.describe(raised.value) == f"{tmp_path / 'x.json'}: Input/output error"
+
+
 def test_a_cdi_file_carries_the_record(node: Node) -> None:
     record = node.start().prepare(claim("u1", "gpu-0"))
     annotations = json.loads(node.cdi_files.path("u1").read_bytes())["annotations"]

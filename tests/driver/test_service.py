@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -223,3 +225,23 @@ class TestProcessLock:
         async with mine.hold(timeout_s=1):
             pass
         assert changes == ["mine", "other", "mine"]
+
+    async def test_a_disk_that_fails_is_told_with_the_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lock = ProcessLock(tmp_path / "lock", reload=_reload_nothing)
+
+        def failing(*_: object) -> int:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(os, "pwrite", failing)
+        with pytest.raises(ProcessLockError, match=r"/lock: Input/output error; check the node's disk"):
+            async with lock.hold(timeout_s=1):
+                pass
+        monkeypatch.undo()
+        async with lock.hold(timeout_s=1):
+            pass
+
+
+async def _reload_nothing() -> None:
+    pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import msgspec
 import pytest
@@ -53,6 +54,26 @@ class TestWhole:
         short = gang("short", 3, ONE, topology=None)
         plan = world.decide(replace(short, size=4))
         assert why(plan, "short") is Code.GATHERING
+
+    @pytest.mark.parametrize("seed", range(10, 20))
+    def test_nodes_that_go_and_come_back_under_their_names_are_used_again(self, seed: int):
+        """Seed 14: the score and the age of a node were those of the one that had its name before."""
+        random, world = Random(seed), h100_world(3)
+        waiting: list[GangRequest] = []
+        for number in range(80):
+            what = random.random()
+            if what < 0.25:
+                name = f"node-{random.randrange(3):05d}"
+                if name in world.node_json:
+                    world.drop_node(name)
+                if random.random() < 0.8:
+                    world.add_node(name, [gpu(minor) for minor in range(8)])
+            elif what < 0.5 and world.running:
+                world.end(random.choice(sorted(world.running)))
+            else:
+                asked = claim_spec(device_request(random.choice((1, 2, 8))))
+                waiting.append(gang(f"g{number}", random.choice((1, 2, 3)), asked))
+                waiting = world.carry_out(world.decide(*waiting), waiting)
 
     def test_pods_without_claims_are_placed_too(self):
         plan = h100_world(2).decide(gang("cpu", 3, None))

@@ -85,6 +85,7 @@ async def main():
 """,
     "by a signal": """
 import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background it is ignored
 async def main():
     async with Client.connect(KUBECONFIG) as client:
         await following(client, NODES, PODS)

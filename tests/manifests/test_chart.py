@@ -220,6 +220,38 @@ def test_every_flag_is_one_that_the_program_has(template):
         assert [flag for flag in flags if flag.partition("=")[0] not in known] == [], name
 
 
+def test_the_controller_forecasts_and_records_unless_told_otherwise(template):
+    def controller(values: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
+        (found,) = (
+            each
+            for each in template(values={"controller": values})
+            if (each["kind"], each["metadata"]["name"]) == ("Deployment", "fairlead-controller")
+        )
+        pod: dict[str, Any] = found["spec"]["template"]
+        arguments = [each for each in container(found)["args"] if "forecast" in each or "record" in each]
+        return arguments, pod
+
+    recorded = ["--record=/var/lib/fairlead/recording", "--record-max-size=1Gi", "--record-max-age=14d"]
+    local = {"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": "recording"}
+    arguments, pod = controller({})
+    assert arguments == ["--forecast", *recorded]
+    assert pod["spec"]["volumes"] == [{"name": "recording", "emptyDir": {"sizeLimit": "2Gi"}}]
+    assert pod["metadata"]["annotations"] == local
+    kept = {"persistentVolumeClaim": {"claimName": "fairlead-recording"}}
+    arguments, pod = controller({"record": {"volume": kept}})
+    assert arguments == ["--forecast", *recorded]
+    assert pod["spec"]["volumes"] == [{"name": "recording", **kept}]
+    assert "annotations" not in pod["metadata"]
+    larger = {"emptyDir": {"sizeLimit": "20Gi"}}
+    _, pod = controller({"record": {"volume": larger}})
+    assert pod["spec"]["volumes"] == [{"name": "recording", **larger}]
+    assert pod["metadata"]["annotations"] == local
+    arguments, pod = controller({"forecast": False, "record": {"enabled": False}})
+    assert arguments == ["--no-forecast"]
+    assert "volumes" not in pod["spec"]
+    assert "annotations" not in pod["metadata"]
+
+
 def test_replicas_spread_and_keep_one_another_company(template):
     objects = by_name(template())
     for name in ("fairlead-webhook", "fairlead-controller"):

@@ -66,12 +66,12 @@ KINDS = (
 
 def live(kind: Kind, seed: int, steps: int = STEPS) -> None:
     """One cluster's life."""
-    life = _Life(kind, Random(f"{kind.name} {seed}"))
+    life = Life(kind, Random(f"{kind.name} {seed}"))
     for _ in range(steps):
         life.step()
 
 
-class _Life:
+class Life:
     def __init__(self, kind: Kind, random: Random) -> None:
         self.kind = kind
         self.random = random
@@ -100,7 +100,7 @@ class _Life:
         self._ends()
         self._changes()
         self._arrivals()
-        self.waiting = [self._current(entry) for entry in self.waiting]
+        self.waiting = [self.current(entry) for entry in self.waiting]
         self._carry_out(world.decide(*self.waiting))
         if random.random() < 0.3:
             world.decide(*self.waiting)
@@ -150,7 +150,7 @@ class _Life:
         nodes = tuple(member.node for member in running.members)
         return replace(request, members=missing, claims=claims, placed_nodes=nodes, preemptor=False)
 
-    def _current(self, entry: GangRequest) -> GangRequest:
+    def current(self, entry: GangRequest) -> GangRequest:
         """The request with the allocations that its claims have now: other gangs may hold them."""
         answers = self.world.answers
         if all((claim.key in answers) == (claim.allocation is not None) for claim in entry.claims):

@@ -17,7 +17,7 @@ from typing import Any
 
 from fairlead.engine.plan import decide as entrance
 from fairlead.engine.types.plan import Plan
-from tests.support import decisions_canonical as canonical
+from fairlead.history.plans import canonical
 
 
 @dataclass(frozen=True, slots=True)

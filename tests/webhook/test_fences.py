@@ -145,3 +145,24 @@ async def test_a_driver_without_a_node_announces_nothing(cluster: Cluster) -> No
     async with cluster.client(names.DRIVER_USER, *GROUPS) as driver:
         with pytest.raises(errors.ApiError):
             await driver.create(raw(RESOURCE_SLICES), slice_("n1"))
+
+
+async def test_only_controllers_take_the_finalizer_off_a_claim_that_holds_devices(cluster: Cluster) -> None:
+    """Without it a deleted claim would free its devices while a container runs with them."""
+    kept = [names.CLAIM_FINALIZER, "example.com/mine"]
+    controller = cluster.client(names.CONTROLLER_USER, *GROUPS)
+    async with cluster.client("admin") as admin, controller as ours:
+        made = await claim(admin)
+
+        async def finalizers(client: Client, wanted: list[str]) -> Json:
+            body = {"metadata": {"finalizers": wanted}}
+            return await client.patch(raw(RESOURCE_CLAIMS), "c", body, namespace="ml")
+
+        await finalizers(admin, kept)
+        await finalizers(admin, [])  # it holds nothing yet
+        await finalizers(admin, kept)
+        await written(ours, allocated(made, names.DRIVER)["status"])
+        with pytest.raises(errors.ApiError, match=r"delete-protection keeps devices of gpu\.fairlead\.dev"):
+            await finalizers(admin, kept[1:])
+        await finalizers(admin, kept[:1])
+        await finalizers(ours, [])

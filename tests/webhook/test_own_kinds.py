@@ -75,6 +75,28 @@ def test_children_that_deserve_more_than_their_parent_are_a_warning() -> None:
     assert not validate(quota("b", 1, parent="org"), queues=known, flavors=gpu).warnings
 
 
+def test_a_schedule_is_judged_as_it_will_be_in_force() -> None:
+    def entry(name: str, start: str, length: str, **fields: Any) -> Json:
+        return {"name": name, "start": start, "for": length, "flavors": [{"flavor": "gpu", **fields}]}
+
+    def quota(name: str, deserved: int, *schedule: Json, **more: Any) -> Json:
+        return own("Queue", name, flavors=[{"flavor": "gpu", "deserved": deserved}], schedule=list(schedule), **more)
+
+    gpu = {"gpu": Flavor.read(own("Flavor", "gpu", deviceSelector="true"))}
+    known = {"org": Queue.read(quota("org", 4))}
+    nights = entry("nights", "0 20 * * *", "11h", deserved=6)
+    (warning,) = validate(quota("b", 2, nights, parent="org"), queues=known, flavors=gpu).warnings
+    assert "while nights of spec.schedule is in force: spec.flavors: the queues below org deserve 6 of gpu" in warning
+    weekend = entry("weekend", "0 0 * * 6", "2d", limit=5)
+    (warning,) = validate(quota("c", 2, nights, weekend), queues=known, flavors=gpu).warnings
+    assert "spec.schedule[1]: while nights and weekend are both in force limit 5 of gpu is below deserved 6" in warning
+    (warning,) = validate(quota("c", 2, entry("on", "0 8 * * *", "24h", limit=5)), flavors=gpu).warnings
+    assert (
+        "spec.schedule[0]: on begins anew before it ends ('0 8 * * *' for 24h): it is in force all the time" in warning
+    )
+    assert not validate(quota("c", 2, entry("days", "0 8 * * *", "10h", limit=5)), flavors=gpu).warnings
+
+
 def test_a_queue_that_any_namespace_may_name_is_a_warning() -> None:
     def written(body: Json, old: Json | None = None, **known: Any) -> tuple[str, ...]:
         operation = "CREATE" if old is None else "UPDATE"
@@ -118,6 +140,22 @@ def test_the_same_flavor_twice_is_a_warning() -> None:
     known = {"a": Flavor.read(own("Flavor", "a", **spec))}
     assert "Flavor 'a' has the same selector" in validate(own("Flavor", "b", **spec), flavors=known).warnings[0]
     assert validate(own("Flavor", "a", **spec), flavors=known).warnings == ()
+
+
+def test_prices_are_judged() -> None:
+    def priced(name: str, selector: str, currency: str, per_hour: object = "2.50") -> Json:
+        return own("Flavor", name, deviceSelector=selector, price=[{"perHour": per_hour, "currency": currency}])
+
+    known = {name: Flavor.read(priced(name, f"device.driver == '{name}'", "USD")) for name in ("a", "b")}
+    (warning,) = validate(priced("c", "device.driver == 'c'", "EUR"), flavors=known).warnings
+    assert warning == (
+        "spec.price: is in EUR, that of Flavor a in USD: costs of the two are not added; write all prices in one currency"
+    )
+    assert not validate(priced("c", "device.driver == 'c'", "USD"), flavors=known).warnings
+    (warning,) = validate(priced("c", "device.driver == 'a'", "USD", "9"), flavors=known).warnings
+    assert "Flavor 'a' has the same selector and measure" in warning, "at another price, too"
+    verdict = validate(priced("c", "true", "USD", 2.5))
+    assert "Flavor c: spec.price[0].perHour: 2.5 is no text: write '2.50', in quotes" in verdict.message
 
 
 def test_an_unknown_class_in_a_policy_is_a_warning() -> None:

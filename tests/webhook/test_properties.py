@@ -132,7 +132,17 @@ def test_any_pod_shaped_json_gets_an_answer_and_a_second_pass_changes_nothing(po
 
 def foreign(pod: Json) -> bool:
     text = json.dumps(pod)
-    ours = ("nvidia.com/", "h100", "later", "fairlead-gpu", "shared", "gone", names.HOLDS_UNTIL, names.CLAIM_SOURCES)
+    ours = (
+        "nvidia.com/",
+        "h100",
+        "later",
+        "fairlead-gpu",
+        "shared",
+        "gone",
+        "p-gpu-x",
+        names.HOLDS_UNTIL,
+        names.CLAIM_SOURCES,
+    )
     return not any(word in text for word in ours)
 
 

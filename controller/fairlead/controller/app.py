@@ -36,7 +36,7 @@ async def run(options: ControllerOptions, *, ready: asyncio.Event | None = None)
         probes.serve(options.metrics_bind, health=health.healthy, ready=health.ready, registry=metrics.registry),
     ):
         while True:
-            async with standby.watching(client, options.managed_drivers) as watched:
+            async with standby.watching(client, options.managed_drivers, forecasts=options.forecast) as watched:
                 while not watched.failed.is_set():
                     lease = LeaderLease(
                         lease_client,

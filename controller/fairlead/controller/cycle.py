@@ -1,4 +1,4 @@
-"""The scheduling cycle: build the snapshot, decide, start to commit, and remember the answers for reports.
+"""The scheduling cycle: build the snapshot, decide, record, start to commit, and remember the answers for reports.
 
 One cycle at a time, without waiting for a write. `due_at` is when time alone may change the next decision.
 
@@ -16,6 +16,7 @@ from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.deciding import Decide, decide_beside
 from fairlead.controller.gangs.gangs import GangId
 from fairlead.controller.pacing import Pacing
+from fairlead.controller.report.flight import Flight, Unrecorded
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.snapshot import SnapshotBuilder
@@ -47,10 +48,12 @@ class Cycle:
         *,
         clock: Clock,
         decide: Decide = plan.decide,
+        flight: Flight | None = None,
     ) -> None:
         self.waiting: dict[GangId, Waiting] = {}  # of the last decision
         self.reservations: dict[GangId, Reservation] = {}
         self.due_at: float | None = None  # unix seconds
+        self.decisions = 0  # so far
         self.deciding = False  # a decision is being made in its thread
         self._last_s = 0.0  # what the last decision took
         self._caches = caches
@@ -62,6 +65,7 @@ class Cycle:
         self._metrics = metrics
         self._clock = clock
         self._decide = decide
+        self._flight = flight or Unrecorded()
         self._pacing = Pacing(clock)
         self._problems: set[Problem] = set()  # of Queues and Flavors, as last logged
 
@@ -70,11 +74,14 @@ class Cycle:
         self._caches.triggers.decided()
         began = self._clock()
         snapshot = self._snapshots.build(now)
-        decided = Plan()
+        noted = self._flight.note(snapshot)  # before the decision: what changes while it is made is the next one's
+        decided: Plan | None = None
         try:
             decided = await self._timed_decision(snapshot, now, began)
         finally:
-            self._snapshots.decided(decided)
+            self._flight.decided(noted, decided, now, self._last_s)
+            self._snapshots.decided(decided or Plan())
+        self.decisions += 1
         self._note_settings(decided, now)
         for admission in self._executor.start(decided, now):
             self._snapshots.admitted(admission, now)
@@ -100,7 +107,8 @@ class Cycle:
 
     def _note_settings(self, decided: Plan, now: float) -> None:
         """What the decision states of Queues and Flavors, and when it may change by itself."""
-        due = (self._budgets.next_refill(now), decided.due)
+        scheduled = self._snapshots.scheduled(now)
+        due = (self._budgets.next_refill(now), scheduled.due, decided.due)
         self.due_at = min((at for at in due if at is not None), default=None)
         settings = self._caches.settings()
         problems = {*settings.problems, *decided.problems}
@@ -108,7 +116,7 @@ class Cycle:
             log.warning("%s", problem)
         self._problems = problems
         self._usage.note(settings.queues, decided.queues, decided.flavors, now)
-        self._reporter.settings(decided, sorted(problems))
+        self._reporter.settings(decided, sorted(problems), scheduled.by_queue)
         self._metrics.note_queues(decided.queues)
 
     def _note_answers(self, decided: Plan) -> set[GangId]:

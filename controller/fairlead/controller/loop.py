@@ -80,11 +80,14 @@ class Controller:
         self._reporting.report(changed, now)
 
     def _changed(self) -> set[GangId]:
-        """The gangs to look at; in the first run of a term all of them, though they were built before it."""
+        """The gangs to look at; in the first run of a term all of them, though they were built before it.
+
+        Also those of which only the Gang object is left: without a leader when their last pod went, it was not deleted.
+        """
         changed = self._caches.refresh()
         if self._first:
             self._first = False
-            changed |= self._caches.gangs.keys()
+            changed |= self._caches.gangs.keys() | self._caches.reported_gangs()
         return changed
 
     def _forget_gone(self, changed: set[GangId]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from fairlead.api import names
 from fairlead.kube.credentials import Kubeconfig
@@ -22,6 +23,10 @@ class ControllerOptions:
     usage_half_life_s: float = 7 * 86_400.0  # after this long, past use of a queue counts half
     usage_weight: float = 1.0  # how strongly past use corrects weights; 0: not at all
     lease_s: float = 15.0
+    forecast: bool = True  # the starts of waiting gangs, in a process beside the loop
     concurrent_writes: int = 64
     qps: float | None = None
     seed: int | None = None
+    record: Path | None = None  # decisions are recorded into this directory
+    record_bytes_max: int = 2 * 2**30
+    record_age_max_s: float = 14 * 86_400.0

@@ -18,6 +18,7 @@ from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.term import Term
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.plan import decide as plan
+from fairlead.engine.snapshot import Snapshot
 from fairlead.kube.client import Client
 from fairlead.kube.limits import Clock
 
@@ -62,13 +63,18 @@ class Rehearsal:
         began, now = self._clock(), self._wall()
         if not self._caches.triggers.decision or began < self._next_at:
             return
+        snapshot = self.snapshot(now)
+        self._caches.triggers.decided()
+        await decide_beside(self._caches.tables, self._decide, snapshot, now)
+        ended = self._clock()
+        self._next_at = ended + max(PAUSE_S, PAUSE_FACTOR * (ended - began))
+
+    def snapshot(self, now: float) -> Snapshot:
+        """What a leader's decision would start from."""
         for gang_id in self._changed:
             self._update(gang_id, now)
         self._changed.clear()
-        self._caches.triggers.decided()
-        await decide_beside(self._caches.tables, self._decide, self._term.snapshots.build(now), now)
-        ended = self._clock()
-        self._next_at = ended + max(PAUSE_S, PAUSE_FACTOR * (ended - began))
+        return self._term.snapshots.build(now)
 
     def close(self) -> None:
         self._term.close()

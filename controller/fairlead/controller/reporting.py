@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.evictor import Evictor
@@ -12,10 +12,12 @@ from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.cycle import Cycle
 from fairlead.controller.gangs import leaving, recovery
 from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.report.forecasts import ShownForecasts
 from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.watch.caches import Caches
+from fairlead.engine.forecast.calibration import Outcome
 from fairlead.engine.queues.usage_history import UsageHistory
 
 log = logging.getLogger(__name__)
@@ -37,6 +39,7 @@ class Reporting:
         usage: UsageHistory,
         reporter: Reporter,
         metrics: Metrics,
+        forecasts: ShownForecasts,
     ) -> None:
         self._caches = caches
         self._cycle = cycle
@@ -47,6 +50,8 @@ class Reporting:
         self._usage = usage
         self._reporter = reporter
         self._metrics = metrics
+        self._forecasts = forecasts
+        self.on_start: Callable[[Outcome], None] | None = None  # of a gang for which there was a forecast
 
     def report(self, changed: Iterable[GangId], now: float) -> None:
         for gang_id in sorted(changed):
@@ -54,6 +59,7 @@ class Reporting:
             if gang is None or not gang.members:
                 continue
             try:
+                self._note_start(gang, now)
                 self._reporter.gang(gang, self._state(gang, now))
             except Exception:  # what one user wrote must not keep the status of the others from being written
                 log.exception("gang %s/%s cannot be reported", *gang_id)
@@ -64,7 +70,20 @@ class Reporting:
 
     def gone(self, gang_id: GangId) -> None:
         """The gang has no members left."""
+        self._forecasts.gone(gang_id)
         self._reporter.gone(gang_id)
+
+    def _note_start(self, gang: Gang, now: float) -> None:
+        """How far the gang's forecast was off, once it starts."""
+        if not (gang.started or self._tasks.admitting(gang.id)):
+            return
+        error_s, before_p90, outcome = self._forecasts.started(gang.id, now)
+        if error_s is not None:
+            self._metrics.forecast_error_seconds.observe(error_s)
+        if before_p90 is not None:
+            self._metrics.forecast_starts.labels("true" if before_p90 else "false").inc()
+        if outcome is not None and self.on_start is not None:
+            self.on_start(outcome)
 
     def _leaving(self, gang: Gang, now: float) -> str:
         """Of pods that take longer than usual to end: most are gone before anyone reads of them."""
@@ -89,5 +108,6 @@ class Reporting:
             victims=tuple(sorted("/".join(victim) for victim in self._evictor.victims.of(gang.id))),
             reservation=self._cycle.reservations.get(gang.id),
             leaving=self._leaving(gang, now),
+            forecast=self._forecasts.get(gang.id),
             untried=recovery.untried(gang, now)[0],
         )

@@ -21,6 +21,7 @@ from fairlead.controller.gangs.running import admitted_gang, running_gang
 from fairlead.controller.gangs.victims import may_evict
 from fairlead.controller.replacements import Replacements
 from fairlead.controller.watch.caches import Caches
+from fairlead.controller.watch.scheduled import Scheduled, ScheduledQuotas
 from fairlead.engine.placement.workload import WorkloadCounter
 from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.engine.snapshot import Snapshot
@@ -54,6 +55,7 @@ class SnapshotBuilder:
         self._learner = WorkloadCounter()
         self._requests: dict[GangId, GangRequest] = {}
         self._holding = Holding()
+        self._scheduled = ScheduledQuotas()
         # So that a gang of which one member after the other is replaced does not begin its min-runtime anew. Unix seconds.
         self._running_since: dict[GangId, float] = {}
 
@@ -143,8 +145,13 @@ class SnapshotBuilder:
 
     # -- all of them -----------------------------------------------------------------------------------------------
 
+    def scheduled(self, now: float) -> Scheduled:
+        """The queues with the quotas of now, by their schedules."""
+        return self._scheduled.at(self._caches.settings(), now)
+
     def build(self, now: float) -> Snapshot:
         settings, tables = self._caches.settings(), self._caches.tables
+        queues = self.scheduled(now).queues
         self._usage.restore(settings.remembered)
         self._note_written()
         pending = self._replacements.lift(self._pending(now))
@@ -154,7 +161,7 @@ class SnapshotBuilder:
             classes=dict(tables.classes),  # of now: a decision may run beside the watches
             gangs=tuple(sorted(pending, key=lambda request: request.id)),
             running=self._holding.all(self._held_otherwise(now)),
-            queues=self._budgets.with_evictions_left(self._usage.with_past_usage(settings.queues, now), now),
+            queues=self._budgets.with_evictions_left(self._usage.with_past_usage(queues, now), now),
             flavors=settings.flavors,
             budgets=tuple(budget.for_engine() for _, budget in sorted(tables.pod_budgets.items())),
             namespace_quotas=tables.namespace_quotas.now(self._writing_charges()),

@@ -29,12 +29,16 @@ from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import LeaseLostError
 from fairlead.controller.cycle import Cycle
+from fairlead.controller.forecasting.checkpoint import Checkpoint
+from fairlead.controller.forecasting.forecaster import Forecaster
 from fairlead.controller.health import Health
 from fairlead.controller.loop import Controller
 from fairlead.controller.options import ControllerOptions
 from fairlead.controller.reconcile import GangReconciler
 from fairlead.controller.replacements import Replacements
 from fairlead.controller.report.events import Events
+from fairlead.controller.report.flight import Recorded
+from fairlead.controller.report.forecasts import ShownForecasts
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.report.status_writer import StatusWriter
@@ -43,6 +47,7 @@ from fairlead.controller.snapshot import SnapshotBuilder
 from fairlead.controller.standby import Watched, watching
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import UsageHistory
+from fairlead.history.recording.writer import Bounds
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.workqueue import WorkQueue
@@ -67,11 +72,19 @@ class Leadership(Protocol):
 class Term:
     """The parts of the controller, but for the caches, which are there already.
 
-    `client` is not guarded by the lease: status and events may be written a moment longer.
+    `client` is not guarded by the lease: status and events may be written a moment longer. `record`: decisions of this term are
+    recorded where the options say so.
     """
 
     def __init__(
-        self, options: ControllerOptions, client: Client, lease: Leadership, metrics: Metrics, caches: Caches
+        self,
+        options: ControllerOptions,
+        client: Client,
+        lease: Leadership,
+        metrics: Metrics,
+        caches: Caches,
+        *,
+        record: bool = False,
     ) -> None:
         def guard() -> None:
             if not lease.held:
@@ -82,7 +95,11 @@ class Term:
         usage = UsageHistory(options.usage_half_life_s)
         self._caches = caches
         self.recorder = EventRecorder(client, COMPONENT, instance=lease.identity)
-        events = Events(self.recorder, caches)
+        events = Events(self.recorder, caches, (options.namespace, COMPONENT))
+        self.flight: Recorded | None = None
+        if record and options.record is not None:
+            bounds = Bounds(bytes_max=options.record_bytes_max, age_max_s=options.record_age_max_s)
+            self.flight = Recorded(options.record, bounds, lease.identity, metrics, events)
         statuses = StatusWriter(client, caches, usage, events, wall=wall)
         self.reporter = Reporter(statuses, caches, WorkQueue(), clock=clock)
         self.tasks = Tasks(metrics, clock)
@@ -111,8 +128,19 @@ class Term:
             gang_timeout_s=options.gang_timeout_s, now=wall(),
         )  # fmt: skip
         caches.triggers.put_off = reconciler.put_off
-        cycle = Cycle(caches, snapshots, executor, budgets, usage, self.reporter, metrics, clock=clock)
-        reporting = Reporting(caches, cycle, executor, evictor, gang_tasks, backoffs, usage, self.reporter, metrics)
+        cycle = Cycle(
+            caches, snapshots, executor, budgets, usage, self.reporter, metrics, clock=clock, flight=self.flight
+        )
+        forecasts = ShownForecasts()
+        reporting = Reporting(
+            caches, cycle, executor, evictor, gang_tasks, backoffs, usage, self.reporter, metrics, forecasts
+        )
+        checkpoint = Checkpoint(guarded, options.namespace, clock=clock)
+        self.forecaster = Forecaster(
+            caches, snapshots, cycle, forecasts, reporting.report, checkpoint, metrics,
+            clock=clock, wall=wall, sleep=asyncio.sleep,
+        )  # fmt: skip
+        reporting.on_start = self.forecaster.history.note_start
         self.controller = Controller(
             caches, reconciler, cycle, reporting, metrics, clock=clock, wall=wall, sleep=asyncio.sleep
         )
@@ -120,7 +148,7 @@ class Term:
     def close(self) -> None:
         """The caches forget what this term assumed and held."""
         self._claims.close()
-        self._caches.triggers.put_off = None
+        self._caches.triggers.resume()
         self._caches.tables.forget_all()
 
 
@@ -139,15 +167,18 @@ async def lead(
     `watched`: caches that are kept from term to term; without them this term has its own. `ready` is set once decisions are made.
     """
     if watched is None:
-        async with watching(client, options.managed_drivers) as own:
+        async with watching(client, options.managed_drivers, forecasts=options.forecast) as own:
             await lead(options, client, lease, watched=own, health=health, metrics=metrics, ready=ready)
             return
     health, metrics = health or Health(), metrics or Metrics()
-    term = Term(options, client, lease, metrics, watched.caches)
+    term = Term(options, client, lease, metrics, watched.caches, record=True)
     health.caches, health.controller = watched.caches, term.controller
     metrics.leader.set(1)
     try:
-        async with background(term.recorder.run(), term.reporter.run(), ignore=LeaseLostError) as failed:
+        work = [term.recorder.run(), term.reporter.run()]
+        if options.forecast:
+            work.append(term.forecaster.run())
+        async with background(*work, ignore=LeaseLostError) as failed:
             ends = (lease.lost.wait, failed.wait, watched.failed.wait)
             takeover = asyncio.create_task(term.takeover.run())
             await first(takeover, *(each() for each in ends), ignore=LeaseLostError)
@@ -162,6 +193,8 @@ async def lead(
                     log.warning("writes are still under way; the lease is left to expire")
                     lease.abandon()
     finally:
+        if term.flight is not None:
+            await asyncio.to_thread(term.flight.close)
         term.close()
         health.caches = health.controller = None
         metrics.leader.set(0)

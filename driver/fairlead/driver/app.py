@@ -43,6 +43,9 @@ from fairlead.driver.publish.layout import layout_for
 from fairlead.driver.publish.monitor import HardwareMonitor
 from fairlead.driver.publish.publisher import Publisher
 from fairlead.driver.publish.slices import PoolSlices
+from fairlead.driver.usage.sampler import Sampler, Settings
+from fairlead.driver.usage.schedule import Rates
+from fairlead.driver.usage.writer import UsageWriter
 from fairlead.kube import probes
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
@@ -102,6 +105,7 @@ class Driver:
         records: RecordCache,
         monitor: HardwareMonitor,
         preparer: Preparer,
+        sampler: Sampler,
     ) -> None:
         async def read_claim(namespace: str, name: str) -> ResourceClaim:
             return await client.get(RESOURCE_CLAIMS, name, namespace)
@@ -131,6 +135,15 @@ class Driver:
             node_name=options.node_name,
             sync_delay_s=options.sync_delay_s,
             on_write=self._metrics.wrote,
+        )
+        self._usage_writer = UsageWriter(
+            client,
+            sampler,
+            records,
+            fetch=self._consumers.fetch,
+            count=self._metrics.usage_written,
+            rates=Rates(min_interval_s=options.usage_interval_s, spread_s=options.usage_interval_s / 5),
+            interval_s=options.hardware_interval_s,
         )
         self._orphan_gc = OrphanGc(
             preparer,
@@ -162,6 +175,7 @@ class Driver:
         boot_id = (await threads.run(BOOT_ID.read_text)).strip()
         records = RecordCache()
         fault_store = FaultStore(paths.faults, boot_id=boot_id)
+        sampler = Sampler(Settings(idle_below_percent=options.idle_below, window_s=options.idle_window_s))
         monitor = HardwareMonitor(
             backend,
             pool=options.node_name,
@@ -172,6 +186,7 @@ class Driver:
             own_mig=records.own_mig,
             initial_faults=await threads.run(fault_store.load),
             save_faults=fault_store.save,
+            sampled=lambda at_s, readings: sampler.observe(at_s, readings, records.all(), monitor.inventory),
             interval_s=options.hardware_interval_s,
         )
         await monitor.poll()
@@ -203,7 +218,9 @@ class Driver:
                 host_root=options.driver_root_host,
             ),
         )
-        driver = cls(options, paths, client, threads, records=records, monitor=monitor, preparer=preparer)
+        driver = cls(
+            options, paths, client, threads, records=records, monitor=monitor, preparer=preparer, sampler=sampler
+        )
         await driver._recover()
         return driver
 
@@ -246,6 +263,8 @@ class Driver:
             group.create_task(self._self_check.run())
             group.create_task(self._mps_supervisor.run())
             group.create_task(self._cleaner.run())
+            if options.device_usage:
+                group.create_task(self._usage_writer.run())
             await self._publisher.published.wait()
             log.info(
                 "serving",

@@ -22,6 +22,8 @@ class DriverOptions:
     is a quantity: what the containers of one MPS claim can write into their /dev/shm; nothing bounds it on simulated
     hardware.
     `device_metadata` gives containers a file with their devices' attributes.
+    `device_usage` writes into claims' statuses whether their devices are busy: idle is what was below `idle_below` percent
+    for all of `idle_window_s`; a claim is written at most once per `usage_interval_s`.
     """
 
     node_name: str
@@ -40,6 +42,10 @@ class DriverOptions:
     dynamic_mig: bool = False
     shared_gpus: bool = False
     dcgm_metrics: bool = False
+    device_usage: bool = True
+    idle_below: float = 5.0
+    idle_window_s: float = 300.0
+    usage_interval_s: float = 300.0
     hardware_interval_s: float = 5.0
     mps_interval_s: float = 5.0
     orphan_gc_interval_s: float = 120.0

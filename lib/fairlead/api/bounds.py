@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from fairlead.api.gang import duration_s
+from fairlead.api.durations import duration_s
 
 
 @dataclass(frozen=True, slots=True)

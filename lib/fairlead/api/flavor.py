@@ -1,20 +1,92 @@
 """Flavor: a kind of device, and the measure in which queues count it.
 
 A platform engineer names kinds of devices with it, and writes quotas in their measures: "8 H100", "half an A100", "640Gi".
-The selector is text here; `fairlead.cel` compiles it and the webhook refuses one that does not compile.
+Prices are of one unit of the measure; `fairlead.history.prices` computes with them. The selector is text here; `fairlead.cel` compiles it and the webhook refuses one that does not compile.
 """
 
 import re
-from typing import Literal, Self
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from fairlead.api.base import CONDITIONS, CelExpression, Condition, CustomResource, Part, Quantity, is_dns_subdomain
+from fairlead.api.capacity_types import CapacityType
 
 CAPACITY_NAME = r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z_][A-Za-z0-9_]{0,31}"
 _CAPACITY_NAME = re.compile(CAPACITY_NAME)
 
 Measure = Literal["Devices", "Share", "Capacity"]
+
+
+PRICES_MAX = 64
+PRICE = r"[0-9]{1,12}(\.[0-9]{1,18})?"
+CURRENCY = r"[A-Z]{3}"
+RFC3339 = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+_PRICE, _CURRENCY, _RFC3339 = re.compile(PRICE), re.compile(CURRENCY), re.compile(RFC3339)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _price(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text: write '2.50', in quotes, so that no digit is lost")  # noqa: TRY004 - pydantic reports ValueError as a finding
+    if value.startswith("-"):
+        raise ValueError(f"{value!r} is negative: write 0 or more")
+    if not _PRICE.fullmatch(value):
+        raise ValueError(f"{value!r} is no price: write digits, and up to 18 after a point, such as '2.50'")
+    return value
+
+
+def _currency(value: object) -> str:
+    if not isinstance(value, str) or not _CURRENCY.fullmatch(value):
+        raise ValueError(f"{value!r} is no currency: write its ISO 4217 code, three capital letters such as EUR")
+    return value
+
+
+def _time(value: object) -> str:
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        value = value.isoformat()  # YAML reads a time without quotes as one
+    if isinstance(value, str) and _RFC3339.fullmatch(value):
+        try:
+            _microseconds(value)
+        except ValueError as error:
+            raise ValueError(f"{value!r} is no time: {error}") from None
+        return value
+    raise ValueError(f"{value!r} is no time: write RFC 3339 with a zone, such as '2026-01-01T00:00:00Z'")
+
+
+def _microseconds(text: str) -> int:
+    return (datetime.fromisoformat(text.upper()) - _EPOCH) // timedelta(microseconds=1)
+
+
+PriceText = Annotated[str, BeforeValidator(_price), Field(json_schema_extra={"pattern": f"^{PRICE}$", "maxLength": 31})]
+Currency = Annotated[
+    str, BeforeValidator(_currency), Field(json_schema_extra={"pattern": f"^{CURRENCY}$", "maxLength": 3})
+]
+Time = Annotated[str, BeforeValidator(_time), Field(json_schema_extra={"pattern": f"^{RFC3339}$", "maxLength": 40})]
+
+
+class FlavorPrice(Part):
+    """What one unit of the measure costs from a time on."""
+
+    per_hour: PriceText
+    """Price of one unit of the measure for an hour, as decimal text such as "2.50": of a device, of a whole GPU, or of one unit of capacityName (a byte of memory)."""
+    currency: Currency
+    """ISO 4217 code, such as EUR; one for all prices of a flavor."""
+    from_: Time | None = Field(default=None, alias="from")
+    """From when it counts, RFC 3339, until the next entry of the same capacityType; absent means since ever."""
+    capacity_type: CapacityType | None = None
+    """The kind of capacity that the node is bought as; absent means any that has no price of its own."""
+
+    @property
+    def from_us(self) -> int | None:
+        """Unix microseconds; None: since ever."""
+        return None if self.from_ is None else _microseconds(self.from_)
+
+    @property
+    def amount(self) -> Decimal:
+        return Decimal(self.per_hour)
 
 
 class FlavorSpec(Part):
@@ -28,6 +100,8 @@ class FlavorSpec(Part):
         default=None, max_length=96, json_schema_extra={"pattern": f"^{CAPACITY_NAME}$", "minLength": 1}
     )
     """The capacity that is counted, such as `memory`; with measure Capacity only."""
+    price: list[FlavorPrice] = Field(default_factory=list, max_length=PRICES_MAX)
+    """Prices over time, per unit of the measure; empty means that its use is not priced. Past prices stay in the list."""
 
     @field_validator("device_selector")
     @classmethod
@@ -52,6 +126,24 @@ class FlavorSpec(Part):
             raise ValueError("capacityName: is required with measure Capacity, such as capacityName: memory")
         if self.measure != "Capacity" and self.capacity_name is not None:
             raise ValueError(f"capacityName: means nothing with measure {self.measure}: remove it or use Capacity")
+        return self
+
+    @model_validator(mode="after")
+    def _prices_do_not_overlap(self) -> Self:
+        begun: dict[tuple[int | None, str | None], int] = {}
+        for index, price in enumerate(self.price):
+            if price.currency != self.price[0].currency:
+                raise ValueError(
+                    f"price[{index}].currency: {price.currency} is not the {self.price[0].currency} of price[0]: "
+                    "write all prices of a flavor in one currency"
+                )
+            other = begun.setdefault((price.from_us, price.capacity_type), index)
+            if other != index:
+                since = "without from" if price.from_ is None else f"from {price.from_}"
+                kind = price.capacity_type or "any capacity type"
+                raise ValueError(
+                    f"price[{index}]: is of {kind} {since}, as price[{other}] is: remove one, or give it another from"
+                )
         return self
 
 

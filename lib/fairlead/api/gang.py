@@ -4,31 +4,17 @@ The controller creates, updates and deletes Gangs; users write annotations on po
 `kubectl get gangs` and `fairlead explain` show them.
 """
 
-import re
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from fairlead.api.base import CONDITIONS, Condition, CustomResource, ObjectName, Part, is_label_key
+from fairlead.api.durations import DURATION, duration_s
 
 GANG_SIZE_MAX = 100_000
 Phase = Literal["Waiting", "Gathering", "Admitted", "Running", "Finished", "Failed"]
 
-DURATION = r"([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+"
-_DURATION = re.compile(DURATION)
-_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-DURATION_MAX_S = 3650 * 86400.0
-"""Ten years: what is longer counts as this, so that no sum of a time and durations leaves the calendar."""
 TOPOLOGY = r"(required|preferred):\S+"
-
-
-def duration_s(text: str) -> float:
-    """`1h30m`, `90s`, `2d` in seconds, at most `DURATION_MAX_S`. Raises ValueError, which says how to write one."""
-    if len(text) > 32 or not _DURATION.fullmatch(text):
-        shown = repr(text) if len(text) <= 40 else f"{text[:32]!r}… ({len(text)} characters)"
-        raise ValueError(f"{shown} is no duration: write a number with a unit (s, m, h, d), such as 90s or 1h30m")
-    return min(sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(text)), DURATION_MAX_S)
 
 
 def topology_domain(text: str) -> tuple[bool, str]:
@@ -103,6 +89,21 @@ class GangWhy(Part):
     """Why it may not reclaim or preempt: shares of queues, and the protections of running gangs."""
 
 
+class GangForecast(Part):
+    """When the gang is likely to start, from simulated futures: a forecast, not a commitment."""
+
+    p50: str | None = Field(default=None, max_length=40)
+    """It starts by then in half of the futures, RFC 3339; absent when that is beyond the horizon, or not known."""
+    p90: str | None = Field(default=None, max_length=40)
+    """It starts by then in nine of ten futures."""
+    as_of: str = Field(default="", max_length=40)
+    """When this was computed. It is written again only when it moves noticeably."""
+    because: str = Field(default="", max_length=1024)
+    """What it rests on: samples, where run times come from, which gang's end it waits for; or why there is none."""
+    never: bool = False
+    """The gang cannot start on this cluster as it is; `because` says why."""
+
+
 class GangStatus(Part):
     """Observed state, and why. Written by the controller only."""
 
@@ -124,6 +125,8 @@ class GangStatus(Part):
     """Why it is in this phase, for people: what is missing, and what would let it run."""
     why: GangWhy | None = None
     """Why it is pending, in parts."""
+    forecast: GangForecast | None = None
+    """When it is likely to start, while it waits."""
     nodes: list[str] = Field(default_factory=list, max_length=10_000)
     """Nodes of its members."""
     wait_seconds: float | None = Field(default=None, ge=0)

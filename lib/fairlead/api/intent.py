@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from fairlead.api import foreign, names
 from fairlead.api.base import is_dns_subdomain
-from fairlead.api.gang import GANG_SIZE_MAX, duration_s, topology_domain
+from fairlead.api.durations import duration_s
+from fairlead.api.gang import GANG_SIZE_MAX, topology_domain
 
 KEYS = (names.GANG, names.GANG_SIZE, names.QUEUE, names.TOPOLOGY, names.MIN_RUNTIME, names.CHECKPOINT_GRACE)
 """Every annotation that users write."""

@@ -4,15 +4,27 @@ A platform engineer writes what is guaranteed to each team (`deserved`) and what
 How fair shares follow from that is the engine's to compute; whether the parent exists is the webhook's to check.
 """
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from fairlead.api.base import CONDITIONS, Condition, CustomResource, LabelSelector, ObjectName, Part, Quantity
-from fairlead.api.gang import Duration, duration_s
+from fairlead.api.durations import duration_s
+from fairlead.api.gang import Duration
+from fairlead.api.recurrence import CRON_LENGTH_MAX, ZONE_LENGTH_MAX, Recurrence, checked_cron, checked_zone
 
 FLAVORS_MAX = 16
 """Bounded by the apiserver's cost estimate for the rule on each entry: 10,000,000 / 314,572 (int-or-string) = 31."""
+SCHEDULE_MAX = 16
+SCHEDULE_LEAST_S = 60.0
+"""Cron counts in minutes."""
+
+Cron = Annotated[
+    str, AfterValidator(checked_cron), Field(json_schema_extra={"minLength": 9, "maxLength": CRON_LENGTH_MAX})
+]
+TimeZone = Annotated[
+    str, AfterValidator(checked_zone), Field(json_schema_extra={"minLength": 1, "maxLength": ZONE_LENGTH_MAX})
+]
 
 
 class QueueFlavor(Part):
@@ -38,6 +50,72 @@ class QueueFlavor(Part):
         return self
 
 
+class ScheduledFlavor(Part):
+    """What replaces fields of the quota of one flavor; fields that are absent stay as they are."""
+
+    flavor: ObjectName
+    """Name of the Flavor."""
+    deserved: Quantity | None = None
+    """Guaranteed share."""
+    limit: Quantity | None = None
+    """Most that the queue may use. To lift a limit, write more than the cluster has."""
+    borrowing_limit: Quantity | None = None
+    """Most that the queue may use beyond deserved."""
+    lending_limit: Quantity | None = None
+    """Most of deserved that others may use while this queue does not."""
+    weight: float | None = Field(default=None, ge=0, le=1_000_000)
+    """Weight of this queue where the surplus is divided."""
+
+    @model_validator(mode="after")
+    def _replaces_something(self) -> Self:
+        if not self.replaced():
+            raise ValueError(
+                f"replaces nothing of flavor {self.flavor!r}: write one of {', '.join(sorted(_REPLACED.values()))}, or remove it"
+            )
+        return self
+
+    def replaced(self) -> dict[str, int | str | float]:
+        """The fields that it replaces, by name in QueueFlavor."""
+        return {name: value for name in _REPLACED if (value := getattr(self, name)) is not None}
+
+
+_REPLACED = {name: field.alias or name for name, field in ScheduledFlavor.model_fields.items() if name != "flavor"}
+
+
+class ScheduleEntry(Part):
+    """Quota that is in force at certain times."""
+
+    name: ObjectName
+    """Name of the entry, which `fairlead queues` shows while it is in force."""
+    start: Cron
+    """When it comes into force: a cron expression of five fields, such as `0 20 * * 1-5`, in timeZone."""
+    for_: Duration = Field(alias="for")
+    """For how long it is in force, such as 11h: elapsed time, also where clocks change meanwhile."""
+    time_zone: TimeZone = "UTC"
+    """IANA name of the time zone of start, such as Europe/Berlin."""
+    flavors: list[ScheduledFlavor] = Field(
+        min_length=1,
+        max_length=FLAVORS_MAX,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["flavor"]},
+    )
+    """What replaces the quota of these flavors meanwhile."""
+
+    @model_validator(mode="after")
+    def _lasts_and_names_once(self) -> Self:
+        if duration_s(self.for_) < SCHEDULE_LEAST_S:
+            raise ValueError(f"for {self.for_} is less than a minute, the least that start can say: write 1m or more")
+        seen: set[str] = set()
+        for index, entry in enumerate(self.flavors):
+            if entry.flavor in seen:
+                raise ValueError(f"flavors[{index}].flavor: {entry.flavor!r} is listed twice: merge the two entries")
+            seen.add(entry.flavor)
+        return self
+
+    @property
+    def recurrence(self) -> Recurrence:
+        return Recurrence(self.start, duration_s(self.for_), self.time_zone)
+
+
 class DisruptionBudget(Part):
     """How often gangs of a queue may be evicted."""
 
@@ -60,6 +138,12 @@ class QueueSpec(Part):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["flavor"]},
     )
     """Quota per flavor; a flavor that is not listed has deserved 0, no limit, weight 1."""
+    schedule: list[ScheduleEntry] = Field(
+        default_factory=list,
+        max_length=SCHEDULE_MAX,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    """Quotas of certain times of the day or week. Of entries in force together the later one in the list wins, field by field."""
     priority: int = Field(default=0, ge=-1_000_000, le=1_000_000)
     """Queues of higher priority get the surplus first; deserved shares do not depend on it."""
     strategy: Literal["pack", "spread"] = "pack"
@@ -91,6 +175,29 @@ class QueueSpec(Part):
         return self
 
     @model_validator(mode="after")
+    def _schedule_is_in_order(self) -> Self:
+        names: set[str] = set()
+        flavors = {entry.flavor for entry in self.flavors}
+        own = {entry.flavor: entry for entry in self.flavors}
+        for index, entry in enumerate(self.schedule):
+            if entry.name in names:
+                raise ValueError(f"schedule[{index}].name: {entry.name!r} is the name of two entries: rename one")
+            names.add(entry.name)
+            for number, change in enumerate(entry.flavors):
+                flavors.add(change.flavor)
+                quota = with_change(own.get(change.flavor, QueueFlavor(flavor=change.flavor)), change)
+                if isinstance(quota.limit, int) and isinstance(quota.deserved, int) and quota.limit < quota.deserved:
+                    raise ValueError(
+                        f"schedule[{index}].flavors[{number}]: while {entry.name} is in force limit {quota.limit} is below "
+                        f"deserved {quota.deserved}: give both, or raise limit"
+                    )
+        if len(flavors) > FLAVORS_MAX:
+            raise ValueError(
+                f"schedule: with the flavors of its entries the queue has {len(flavors)}, more than {FLAVORS_MAX}: use fewer"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _min_runtime_within_its_bound(self) -> Self:
         own, most = self.min_runtime, self.max_min_runtime
         if own is not None and most is not None and duration_s(own) > duration_s(most):
@@ -98,6 +205,11 @@ class QueueSpec(Part):
                 f"minRuntime {own} is beyond maxMinRuntime {most}: raise maxMinRuntime or lower minRuntime"
             )
         return self
+
+
+def with_change(quota: QueueFlavor, change: ScheduledFlavor) -> QueueFlavor:
+    """The quota with what an entry of the schedule replaces. Its limit may be below deserved."""
+    return quota.model_copy(update=change.replaced())
 
 
 class QueueUsage(Part):
@@ -115,6 +227,45 @@ class QueueUsage(Part):
     """Past usage, decayed with the half-life; the controller reads it after a restart."""
 
 
+class EntryInForce(Part):
+    """An entry of the schedule that is in force."""
+
+    name: str = Field(max_length=253)
+    """Name of the entry."""
+    until: str | None = Field(default=None, max_length=40)
+    """When it ends, RFC 3339; absent where it begins anew before it ends, so many times that its end is not known."""
+
+
+class ScheduledQuota(Part):
+    """Quota of one flavor as it is now."""
+
+    flavor: str = Field(max_length=253)
+    """Name of the Flavor."""
+    deserved: Quantity = 0
+    """Guaranteed share."""
+    limit: Quantity | None = None
+    """Most that the queue may use."""
+
+
+class QueueSchedule(Part):
+    """What of spec.schedule is in force."""
+
+    in_force: list[EntryInForce] = Field(
+        default_factory=list,
+        max_length=SCHEDULE_MAX,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    """Entries in force, in the order of spec.schedule; none: quotas are those of spec.flavors."""
+    next_change: str | None = Field(default=None, max_length=40)
+    """When an entry comes into force or ends next, RFC 3339."""
+    quotas: list[ScheduledQuota] = Field(
+        default_factory=list,
+        max_length=FLAVORS_MAX,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["flavor"]},
+    )
+    """Quotas by which gangs are admitted now."""
+
+
 class QueueStatus(Part):
     """Observed state. Written by the controller only."""
 
@@ -130,6 +281,8 @@ class QueueStatus(Part):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["flavor"]},
     )
     """Per flavor."""
+    schedule: QueueSchedule | None = None
+    """What of spec.schedule is in force; absent without a schedule."""
     evictions: list[str] = Field(default_factory=list, max_length=1000)
     """When gangs of this queue were evicted for other gangs within the disruption budget's window, RFC 3339."""
     usage_time: str | None = Field(default=None, max_length=40)

@@ -14,10 +14,17 @@ SAME_MAX = 3  # queues named in one message
 
 
 def unknown_flavors(queue: Queue, flavors: Collection[str]) -> Iterator[str]:
-    """A message per quota of a flavor that is not one of `flavors`."""
+    """A message per quota of a flavor that is not one of `flavors`, those of the schedule included."""
     for index, entry in enumerate(queue.spec.flavors):
         if entry.flavor not in flavors:
             yield f"spec.flavors[{index}].flavor: Flavor {entry.flavor!r} does not exist; until it does nothing counts"
+    for index, scheduled in enumerate(queue.spec.schedule):
+        for number, change in enumerate(scheduled.flavors):
+            if change.flavor not in flavors:
+                yield (
+                    f"spec.schedule[{index}].flavors[{number}].flavor: Flavor {change.flavor!r} does not exist; "
+                    "until it does nothing counts"
+                )
 
 
 def may_overlap(queue: Queue, others: Iterable[Queue]) -> str | None:

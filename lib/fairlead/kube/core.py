@@ -209,4 +209,5 @@ class Namespace(Object, frozen=True, kw_only=True):
 
 class PriorityClass(Object, frozen=True, kw_only=True):
     value: int = 0
+    global_default: bool = False
     preemption_policy: str | None = None

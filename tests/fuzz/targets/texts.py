@@ -11,10 +11,12 @@ import msgspec
 from fairlead.api import claim_sources, config, foreign, intent, legacy, names, queues
 from fairlead.api.base import CustomResource, ManifestError
 from fairlead.api.bounds import read_bounds
+from fairlead.api.durations import DURATION_MAX_S, duration_s
 from fairlead.api.flavor import Flavor
-from fairlead.api.gang import DURATION_MAX_S, Gang, duration_s, topology_domain
+from fairlead.api.gang import Gang, topology_domain
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
+from fairlead.api.recurrence import CRON_LENGTH_MAX, Recurrence, checked_cron, checked_zone
 from fairlead.driver.backend import device_names
 from fairlead.driver.prepare.records import valid_uid
 from fairlead.kube import labels, nulls, semver, store, timestamps
@@ -32,7 +34,7 @@ _WORDS = tuple(
         "1Gi", "500m", "1e3", "1E3", "0.5Mi", "-1Ki", "+5", "1n", "1Ei", "9223372036854775807", "1e2147483647", "1e-2147483648", "999999999999999999999999k", ".", "e", "E", "Ki", "i",
         "1h30m", "90s", "2d", "0.5ms", "99999999999d", "1.2.3", "v1.2", "1.0.0-rc.1+build.5", "-alpha", "+", "2026-11-21T01:50:31Z", "2026-11-21T01:50:31.123456789+23:59", "0001-01-01",
         "9999-12-31T23:59:60Z", "2026-W01-1", "required:", "preferred:", "a.b/c", "topology.kubernetes.io/rack", "gpu-0", "gpu-1-mig-1g10gb-19-0", "fairlead-gpu-2", "fairlead-mig-1g.10gb-1", ":8080", "[::1]:80",
-        "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "T", "Z", "+00:00",
+        "0 20 * * 1-5", "*/15 0-6 L 2,4 MON#5", "0 0 30 2 *", "0 0 LW * 5L", "Europe/Berlin", "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "T", "Z", "+00:00",
     )
 )  # fmt: skip
 
@@ -65,6 +67,11 @@ def _readers() -> list[tuple[Callable[[str], object], tuple[type[Exception], ...
         timestamps.seconds(at)
         timestamps.micro(at)
 
+    def cron(text: str) -> None:
+        found = Recurrence(checked_cron(text[:CRON_LENGTH_MAX]), 3600.0)
+        start = found.next_start(1.8e9)
+        assert start is None or found.span(start) is not None
+
     def template(text: str) -> None:
         found = legacy.parse_template_name(text)
         if found is not None:
@@ -81,6 +88,8 @@ def _readers() -> list[tuple[Callable[[str], object], tuple[type[Exception], ...
         (legacy.profile_of, ()),
         (legacy.is_legacy, ()),
         (device_names.parse, ()),
+        (cron, (ValueError,)),
+        (checked_zone, (ValueError,)),
         (valid_uid, ()),
         (store.number, ()),
         (parse_bind, (ValueError,)),

@@ -61,9 +61,9 @@ def check(
 ) -> int:
     """Print a verdict per object; returns the exit status."""
     try:
-        documents = list(_documents(files))
+        documents = list(documents_of(files))
         of_cluster, serves = asyncio.run(_cluster(kubeconfig)) if kubeconfig else ([], frozenset[str]())
-        context = [*of_cluster, *_documents(policies)]
+        context = [*of_cluster, *documents_of(policies)]
     except (OSError, yaml.YAMLError, ValueError, errors.ApiError, NotReadError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -79,11 +79,11 @@ def check(
     return int(any(not result.allowed for result in results))
 
 
-def _documents(paths: Sequence[Path]) -> Iterator[Json]:
+def documents_of(paths: Sequence[Path]) -> Iterator[Json]:
     """The objects of files, directories and standard input (-), Lists unpacked. Raises OSError, YAMLError, ValueError."""
     for path in paths:
         if path.is_dir():
-            yield from _documents(sorted(p for p in path.rglob("*") if p.suffix in _SUFFIXES and p.is_file()))
+            yield from documents_of(sorted(p for p in path.rglob("*") if p.suffix in _SUFFIXES and p.is_file()))
             continue
         text = sys.stdin.read() if str(path) == "-" else path.read_text()
         try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fairlead.api import names
+from fairlead.kube import timestamps
 
 
 class DeviceUse(NamedTuple):
@@ -69,6 +70,7 @@ class GangRecord:
     queue: str = ""
     reasons: list[str] = field(default_factory=list)  # every distinct message of its Gang object while it waited
     evictions: list[str] = field(default_factory=list)  # every distinct message of its Evicting condition
+    forecasts: list[tuple[float, float]] = field(default_factory=list)  # when seen; seconds until p50 of its start
 
     @property
     def lasting(self) -> list[PodRecord]:
@@ -162,8 +164,8 @@ class History:
                 self.double_use.append(f"{device[1]}/{device[2]} is in claim {uid} and in claim {holder}")
         self._held_by[uid] = holds
 
-    def gang(self, gang: Mapping[str, Any]) -> None:
-        """Record a Gang object; its messages while it waits are kept."""
+    def gang(self, gang: Mapping[str, Any], *, now_s: float = 0.0) -> None:
+        """Record a Gang object; its messages and forecasts while it waits are kept."""
         meta, status = gang["metadata"], gang.get("status") or {}
         key = GangKey(meta["namespace"], meta["name"])
         record = self._gang_objects.setdefault(key, GangRecord(key, []))
@@ -171,6 +173,11 @@ class History:
         message = status.get("message") or ""
         if status.get("phase") == "Waiting" and message and message not in record.reasons:
             record.reasons.append(message)
+        forecast = status.get("forecast") or {}
+        if forecast.get("p50"):
+            wait_s = timestamps.parse(forecast["p50"]) - timestamps.parse(forecast["asOf"])
+            if not record.forecasts or record.forecasts[-1][1] != wait_s:
+                record.forecasts.append((now_s, wait_s))
         for condition in status.get("conditions") or ():
             evicting = (condition.get("type"), condition.get("status")) == ("Evicting", "True")
             message = condition.get("message") or ""
@@ -207,4 +214,4 @@ class History:
         known = self._gang_objects.get(pod.gang)
         if known is None:
             return GangRecord(pod.gang, [], pod.queue)
-        return GangRecord(pod.gang, [], known.queue or pod.queue, known.reasons, known.evictions)
+        return GangRecord(pod.gang, [], known.queue or pod.queue, known.reasons, known.evictions, known.forecasts)

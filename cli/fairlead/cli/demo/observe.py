@@ -81,7 +81,7 @@ class Observer:
 
     def _on_gang(self, change: Change[dict[str, Any]]) -> None:
         if change.new is not None:
-            self.history.gang(change.new)
+            self.history.gang(change.new, now_s=self.now_s())
         self._changed.set()
 
 

@@ -40,6 +40,21 @@ def table(history: History, injected: Injected) -> Table:
     return result
 
 
+def forecast_line(history: History) -> str:
+    """The forecast of the gang that waited longest for devices, against what came of it."""
+    found = [(gang.wait_s, gang) for gang in history.gangs(NAMESPACES) if gang.forecasts and gang.held and gang.wait_s]
+    if not found:
+        return "forecast: no gang waited long enough to have one"
+    _, gang = max(found, key=lambda pair: pair[0])
+    assert gang.held is not None
+    heard_s, wait_s = gang.forecasts[-1]
+    waited_s = max(0.0, gang.held[0] - heard_s)
+    return (
+        f"forecast: {gang.key.namespace}/{gang.key.name} was to start in {wait_s:.0f}s with even odds; "
+        f"it started after {waited_s:.0f}s"
+    )
+
+
 def _natural(name: str) -> list[tuple[int, str]]:
     """bert-2-x before bert-10-x."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split("-")]

@@ -61,7 +61,10 @@ class Demo:
 
     async def run(self) -> int:
         self._say(f"starting a cluster of {len(NODES)} nodes in this process")
-        async with Cluster(ClusterOptions(workdir=self.workdir, nodes=NODES)) as cluster:
+        recording = f"--record={self.workdir / 'recording'}"
+        async with Cluster(
+            ClusterOptions(workdir=self.workdir, nodes=NODES, flags={"controller": (recording,)})
+        ) as cluster:
             self._say(f"cluster is up at {cluster.url}: apiserver, scheduler, kubelets, and Fairlead's three programs")
             async with cluster.client() as client, Observer(client).running() as observer:
                 failures = await self._play(cluster, observer)
@@ -166,6 +169,7 @@ class Demo:
             f"[bold green]ok[/bold green] {len(cases.CASES)} cases as promised; no device was ever in two of {claims} claims; "
             f"all claims released, all hardware free; {took_s:.0f}s"
         )
+        self.console.print(report.forecast_line(observer.history))
 
     async def _stay(self, cluster: Cluster) -> None:
         self.console.print(

@@ -1,4 +1,4 @@
-"""Flags of the subcommands for a GPU node: `devices`, `record`, `fault`. Modules are imported when called."""
+"""Flags of the subcommands for a GPU node: `devices`, `record`, `fault`, `load`. Modules are imported when called."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PANEL = "On a GPU node"
 
 
 def register(app: typer.Typer) -> None:
-    for command in (devices, record, fault):
+    for command in (devices, record, fault, load):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -31,11 +31,39 @@ def devices(
 
 
 def record(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[IN OUT]", help="With --anonymise: what to read, and where to write."),
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write. Default: print it.")] = None,
     backend: Annotated[str, typer.Option(help="nvml, or simulated:PROFILE.")] = "nvml",
     uuids: Annotated[bool, typer.Option("--uuids", help="Keep the GPUs' UUIDs.")] = False,
+    anonymise: Annotated[
+        bool,
+        typer.Option(
+            "--anonymise",
+            help="Instead: copy a recording of decisions, or a snapshot, without names of objects and values of labels.",
+        ),
+    ] = False,
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --anonymise: a secret; equal ones give equal pseudonyms. Default: a random one.", exists=True
+        ),
+    ] = None,
 ) -> None:
-    """Write this node as a profile, to simulate it elsewhere."""
+    """Write this node as a profile, to simulate it elsewhere; or, with --anonymise IN OUT, take the names out of recorded decisions."""
+    if anonymise:
+        from fairlead.cli.replay.anonymous import anonymous
+
+        if paths is None or len(paths) != 2:
+            raise typer.BadParameter(
+                "name a recording (a directory, or a segment) or a snapshot, and where to write: --anonymise IN OUT",
+                param_hint="IN OUT",
+            )
+        raise typer.Exit(anonymous(paths[0], paths[1], key_file))
+    if paths:
+        raise typer.BadParameter(f"{paths[0]}: files are for --anonymise IN OUT", param_hint="IN OUT")
     from fairlead.cli.node.devices import record as write
 
     raise typer.Exit(write(backend, output=output, uuids=uuids))
@@ -52,3 +80,15 @@ def fault(
     from fairlead.cli.node.devices import fault as inject
 
     raise typer.Exit(inject(device, plugins_dir=plugins_dir, xid=xid, lost=lost, mend=mend))
+
+
+def load(
+    device: Annotated[str, typer.Argument(help="A GPU such as gpu-3, or a MIG device by its full name.")],
+    plugins_dir: Annotated[Path, typer.Option(help="The --plugins-dir of the driver on simulated hardware.")],
+    utilization: Annotated[float, typer.Option(min=0, max=100, metavar="PERCENT", help="How busy it is.")] = 0.0,
+    memory: Annotated[str, typer.Option(metavar="QUANTITY", help="How much memory is in use, as 20Gi.")] = "0",
+) -> None:
+    """Put a load on a simulated GPU; without options it becomes idle."""
+    from fairlead.cli.node.devices import load as put
+
+    raise typer.Exit(put(device, plugins_dir=plugins_dir, utilization=utilization, memory=memory))

@@ -1,4 +1,4 @@
-"""`fairlead devices`, `fairlead record`, `fairlead fault`: what this node would publish, as a profile, and with faults.
+"""`fairlead devices`, `record`, `fault`, `load`: what this node would publish, as a profile, with faults, and with load.
 
 Needs no cluster. Each function prints and returns the exit code.
 """
@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fairlead.api import names
-from fairlead.driver.backend import factory, xids
+from fairlead.driver.backend import device_names, factory, xids
 from fairlead.driver.backend.interface import Backend, BackendError
 from fairlead.driver.backend.profiles import recording
 from fairlead.driver.backend.profiles.loading import ProfileError
@@ -25,6 +25,7 @@ from fairlead.driver.backend.simulated import fault_file
 from fairlead.driver.backend.types import Inventory
 from fairlead.driver.publish import slices
 from fairlead.driver.publish.slices import PoolSlices
+from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.kube.resource import Device
 
 
@@ -84,6 +85,32 @@ def fault(device: str, *, plugins_dir: Path, xid: int | None = None, lost: bool 
         fault_file.inject(path, minor, xid=xid, lost=lost)
         what = f"reports {xids.describe(xid)}: {xids.classify(xid)}" if xid is not None else "has fallen off the bus"
         print(f"{device} {what}")
+    return 0
+
+
+def load(device: str, *, plugins_dir: Path, utilization: float = 0.0, memory: str = "0") -> int:
+    """Put a load on a simulated GPU or MIG device, until another is put there. `memory` is a quantity of bytes."""
+    if device_names.parse(device) is None:
+        print(f"device {device!r}: name a GPU, such as gpu-3, or a MIG device as it is published", file=sys.stderr)
+        return 2
+    try:
+        memory_bytes = int(Quantity.of(memory))
+    except QuantityError as error:
+        print(f"--memory: {error}; write a size such as 20Gi", file=sys.stderr)
+        return 2
+    if not 0 <= memory_bytes < 2**63 or not 0 <= utilization <= 100:
+        print(
+            f"{device}: {utilization:g} % and {memory} of memory are no load; write 0 to 100, and a size such as 20Gi",
+            file=sys.stderr,
+        )
+        return 2
+    data = plugins_dir / names.DRIVER
+    if not data.is_dir():
+        print(f"{data}: not there; --plugins-dir is not that of a driver on simulated hardware", file=sys.stderr)
+        return 1
+    wanted = fault_file.Load(utilization_percent=utilization, memory_used_bytes=memory_bytes)
+    fault_file.load(data / fault_file.NAME, device, wanted)
+    print(f"{device} is {utilization:g} % busy, with {memory} of its memory in use")
     return 0
 
 

@@ -88,6 +88,18 @@ def driver(
     dcgm_metrics: Annotated[
         bool, typer.Option("--dcgm-metrics", help="Serve GPU metrics under DCGM's names, too.")
     ] = False,
+    device_usage: Annotated[
+        bool,
+        typer.Option(
+            "--device-usage/--no-device-usage", help="Write into claims' statuses whether their devices are busy."
+        ),
+    ] = True,
+    idle_below: Annotated[
+        float, typer.Option(min=0, max=100, metavar="PERCENT", help="A device of less utilisation than this is idle,")
+    ] = 5.0,
+    idle_window_s: Annotated[
+        float, typer.Option("--idle-window", min=30, metavar="SECONDS", help="when it was so for all of this time.")
+    ] = 300.0,
     metrics_bind: MetricsBind = None,
     log_format: LogFormat = "json",
     log_level: LogLevel = "INFO",
@@ -166,6 +178,25 @@ def controller(
         float,
         typer.Option("--usage-weight", min=0, help="How strongly past use corrects queues' weights; 0: not at all."),
     ] = 1.0,
+    forecast: Annotated[
+        bool,
+        typer.Option(
+            "--forecast/--no-forecast", help="Forecast the starts of waiting gangs, in a process beside the decisions."
+        ),
+    ] = True,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Record every decision there while leading, for `fairlead replay`.", file_okay=False
+        ),
+    ] = None,
+    record_max_size: Annotated[
+        str,
+        typer.Option(metavar="QUANTITY", help="The oldest segments are deleted beyond this.", callback=_size),
+    ] = "2Gi",
+    record_max_age: Annotated[
+        str, typer.Option(help="Segments older than this are deleted, such as 14d or 12h.")
+    ] = "14d",
     managed_driver: ManagedDrivers = None,
     metrics_bind: MetricsBind = None,
     log_format: LogFormat = "json",
@@ -174,15 +205,20 @@ def controller(
     """Run the controller: decide which gangs get which GPUs, and give them."""
     import uvloop
 
-    from fairlead.api.gang import duration_s
+    from fairlead.api.durations import duration_s
     from fairlead.cli.programs.serve import options_of, serve
     from fairlead.controller.app import ControllerOptions, run
+    from fairlead.kube.quantity import Quantity
 
-    managed_drivers = drivers(managed_driver)
+    managed_drivers, record_bytes_max = drivers(managed_driver), int(Quantity.of(record_max_size))
     try:
         usage_half_life_s = duration_s(usage_half_life)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--usage-half-life") from None
+    try:
+        record_age_max_s = duration_s(record_max_age)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--record-max-age") from None
     options = options_of(ControllerOptions, locals())
     serve(run, options, log_format=log_format, log_level=log_level, loop=uvloop.new_event_loop)
 

@@ -1,14 +1,17 @@
-"""Flags of the subcommands that ask a cluster: `queues`, `gangs`, `explain`; also as `kubectl fairlead …`.
+"""Flags of the subcommands that ask a cluster: `queues`, `gangs`, `explain`, `verify`; also as `kubectl fairlead …`.
 
 The flags that they share are declared once. Each module is imported when it is called.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+
+from fairlead.cli.options import ManagedDrivers, drivers
 
 Kubeconfig = Annotated[
     Path | None,
@@ -16,6 +19,10 @@ Kubeconfig = Annotated[
 ]
 Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig. Default: its current one.")]
 Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Default: the context's namespace.")]
+Snapshot = Annotated[
+    Path | None,
+    typer.Option(help="Read this file (`fairlead snapshot > FILE`) instead of a cluster.", exists=True, dir_okay=False),
+]
 Output = Annotated[
     Literal["table", "json", "yaml"],
     typer.Option("--output", "-o", help="A table for people; json or yaml for programs."),
@@ -23,7 +30,7 @@ Output = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    for command in (queues, gangs, explain):
+    for command in (queues, gangs, explain, verify):
         app.command(rich_help_panel="Ask a cluster")(command)
 
 
@@ -52,13 +59,55 @@ def gangs(
 def explain(
     target: Annotated[str, typer.Argument(help="pod/NAME, gang/NAME, queue/NAME; or a NAME, looked for as each.")],
     namespace: Namespace = None,
+    prove: Annotated[
+        bool,
+        typer.Option(
+            "--prove", help="Of a gang that waits: print a certificate that it cannot start now, for `fairlead verify`."
+        ),
+    ] = False,
+    snapshot: Snapshot = None,
+    managed_drivers: ManagedDrivers = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: Output = "table",
 ) -> None:
     """Explain the state of a pod, a gang or a queue: what blocks it, what holds its devices, what would change it."""
-    from fairlead.cli.views.explain import show
     from fairlead.cli.views.reading import own_namespace
 
     chosen = namespace or own_namespace(kubeconfig, context)
+    if prove:
+        from fairlead.cli.views import proving
+
+        status, observed = proving.observe(snapshot, kubeconfig, context, drivers(managed_drivers))
+        if observed is not None:
+            found = observed
+            status = proving.guarded(lambda: proving.prove(target, namespace=chosen, observed=found, output=output))
+        raise typer.Exit(status)
+    if snapshot is not None:
+        raise typer.BadParameter("goes with --prove only", param_hint="--snapshot")
+    from fairlead.cli.views.explain import show
+
     raise typer.Exit(show(target, namespace=chosen, kubeconfig=kubeconfig, context=context, output=output))
+
+
+def verify(
+    certificate: Annotated[str, typer.Argument(metavar="FILE", help="The certificate, or - for standard input.")],
+    snapshot: Snapshot = None,
+    managed_drivers: ManagedDrivers = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: Output = "table",
+) -> None:
+    """Check a certificate of `explain --prove` against a snapshot's file or a live cluster: 0 true, 1 refused, 3 not proven."""
+    from fairlead.cli.views import proving
+
+    try:
+        data = sys.stdin.buffer.read() if certificate == "-" else Path(certificate).read_bytes()
+    except OSError as error:
+        print(f"{certificate}: {error.strerror}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    status, observed = proving.observe(snapshot, kubeconfig, context, drivers(managed_drivers))
+    if observed is not None:
+        found = observed
+        status = proving.guarded(lambda: proving.verify(data, observed=found, output=output))
+    raise typer.Exit(status)

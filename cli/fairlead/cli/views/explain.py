@@ -15,10 +15,10 @@ from time import time
 from typing import Any
 
 from fairlead.cli.read_errors import NotReadError
-from fairlead.cli.views import printing, reading
+from fairlead.cli.views import idle_devices, printing, reading
 from fairlead.cli.views.explanations import Explanation, gang_explanation, gang_of, pod_explanation, queue_explanation
 from fairlead.kube import resources
-from fairlead.kube.resources import Resource
+from fairlead.kube.resources import Raw, Resource
 
 KINDS = ("gang", "pod", "queue")
 NEAR_MAX = 4
@@ -61,12 +61,19 @@ async def _find(cluster: reading.Cluster, kind: str, name: str, namespace: str) 
     now = time()
     if kind == "gang":
         raw = await cluster.get(resources.GANGS, name, namespace)
-        return gang_explanation(raw, now=now) if raw is not None else None
+        return None if raw is None else gang_explanation(raw, now=now, devices=await _devices(cluster, raw, now=now))
     if kind == "pod":
         pod = await cluster.get(resources.PODS, name, namespace)
         if pod is None:
             return None
-        return pod_explanation(pod, await cluster.get(resources.GANGS, gang_of(pod), namespace), now=now)
+        gang = await cluster.get(resources.GANGS, gang_of(pod), namespace)
+        if gang is not None:
+            devices = await _devices(cluster, gang, now=now)
+        elif (pod.get("status") or {}).get("phase") == "Running":
+            devices = await _devices_of(cluster, namespace, {str(pod["metadata"].get("uid", ""))}, now=now)
+        else:
+            devices = ""
+        return pod_explanation(pod, gang, now=now, devices=devices)
     raw = await cluster.get(resources.QUEUES, name)
     if raw is None:
         return None
@@ -80,6 +87,23 @@ async def _find(cluster: reading.Cluster, kind: str, name: str, namespace: str) 
     except NotReadError:
         unseen = f"its gangs: you may not list those of namespace {namespace}; name one of yours with -n"
         return queue_explanation(raw, [], now=now, unseen=unseen)
+
+
+async def _devices(cluster: reading.Cluster, gang: Raw, *, now: float) -> str:
+    """How busy the gang's devices are, where it runs and the user may list pods and claims."""
+    if (gang.get("status") or {}).get("phase") != "Running":
+        return ""
+    namespace, name = gang["metadata"]["namespace"], gang["metadata"]["name"]
+    pods = await reading.list_if_allowed(cluster, resources.PODS, namespace)
+    own = {str(pod["metadata"].get("uid", "")) for pod in pods if gang_of(pod) == name}
+    return await _devices_of(cluster, namespace, own, now=now)
+
+
+async def _devices_of(cluster: reading.Cluster, namespace: str, pods: set[str], *, now: float) -> str:
+    if not pods:
+        return ""
+    claims = await reading.list_if_allowed(cluster, resources.RESOURCE_CLAIMS, namespace)
+    return idle_devices.line(claims, pods, now=now)
 
 
 async def _missing(cluster: reading.Cluster, kinds: Sequence[str], name: str, namespace: str) -> str:

@@ -39,8 +39,8 @@ class Explanation:
     more: tuple[Explanation, ...] = field(default=())
 
 
-def gang_explanation(raw: Raw, *, now: float) -> Explanation:
-    """Of a Gang object."""
+def gang_explanation(raw: Raw, *, now: float, devices: str = "") -> Explanation:
+    """Of a Gang object; `devices` says how busy those that it holds are."""
     status, seen = raw.get("status") or {}, line(raw, now=now)
     why = status.get("why") or {}
     place = f", {_ordinal(seen.position)} in line" if seen.position else ""
@@ -48,7 +48,9 @@ def gang_explanation(raw: Raw, *, now: float) -> Explanation:
     headline = f"gang {seen.namespace}/{seen.name}: {seen.phase}{queue}{place} ({seen.reason or 'not looked at yet'})"
     parts = [
         Part(title="Pods", lines=(_pods(status, seen.ready, seen.size, seen.members, seen.nodes),)),
+        Part(title="Devices", lines=(devices,)),
         Part(title="Waited", lines=(_waited(status, seen, now=now),)),
+        Part(title="Forecast of its start", lines=_forecast(status, seen, now=now)),
     ]
     if why:
         holders = [
@@ -78,6 +80,17 @@ def gang_explanation(raw: Raw, *, now: float) -> Explanation:
     ]
     parts.append(Part(title="Also", lines=tuple(holding)))
     return Explanation(kind="gang", name=f"{seen.namespace}/{seen.name}", headline=headline, parts=_filled(parts))
+
+
+def _forecast(status: Raw, seen: Line, *, now: float) -> tuple[str, ...]:
+    found = status.get("forecast") or {}
+    if seen.phase != "Waiting" or not found:
+        return ()
+    said: tuple[str, ...] = ()
+    if found.get("p50"):
+        late = f"; by {found['p90']} nine times in ten" if found.get("p90") else ""
+        said = (with_time_left(f"by {found['p50']} with even odds{late} (as of {found.get('asOf', '?')})", now=now),)
+    return (*said, _sentence(found.get("because") or "")) if found.get("because") else said
 
 
 def with_time_left(text: str, *, now: float) -> str:
@@ -138,6 +151,7 @@ def queue_explanation(raw: Raw, gangs: Sequence[Raw], *, now: float, unseen: str
         evictions = (f"{len(seen.evictions)} of at most {budget.get('evictions')} within {budget.get('window', '1h')}",)
     parts = [
         Part(title="Problem", lines=(seen.problem,)),
+        Part(title="Schedule", lines=seen.schedule),
         Part(title="Shares", lines=tuple(shares) or ("no quota of any flavor, and no use",)),
         Part(title="Evictions", lines=evictions),
         Part(
@@ -165,8 +179,8 @@ def queue_explanation(raw: Raw, gangs: Sequence[Raw], *, now: float, unseen: str
     return Explanation(kind="queue", name=seen.name, headline=headline, parts=_filled(parts))
 
 
-def pod_explanation(pod: Raw, gang: Raw | None, *, now: float) -> Explanation:
-    """Of a pod, and of its gang where it has one."""
+def pod_explanation(pod: Raw, gang: Raw | None, *, now: float, devices: str = "") -> Explanation:
+    """Of a pod, and of its gang where it has one; `devices` says how busy those of the gang, or else of the pod, are."""
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     gates = [gate["name"] for gate in spec.get("schedulingGates") or ()]
     on = f" on {spec['nodeName']}" if spec.get("nodeName") else ""
@@ -182,13 +196,18 @@ def pod_explanation(pod: Raw, gang: Raw | None, *, now: float) -> Explanation:
     parts = [
         Part(title="Gates", lines=tuple(gates)),
         Part(title="Claims", lines=tuple(plain_pods.claims(pod))),
+        Part(title="Devices", lines=(devices if gang is None else "",)),
         Part(title="Conditions", lines=tuple(conditions)),
     ]
     headline = f"pod {meta['namespace']}/{meta['name']}: {status.get('phase', 'Pending')}{on}"
     name = f"{meta['namespace']}/{meta['name']}"
     if gang is not None:
         return Explanation(
-            kind="pod", name=name, headline=headline, parts=_filled(parts), more=(gang_explanation(gang, now=now),)
+            kind="pod",
+            name=name,
+            headline=headline,
+            parts=_filled(parts),
+            more=(gang_explanation(gang, now=now, devices=devices),),
         )
     if plain_pods.is_plain(pod) and names.ADMISSION_GATE in gates:
         no = (

@@ -40,7 +40,21 @@ def line(raw: Raw, *, now: float) -> Line:
         reason=status.get("reason") or "",
         evicting=evicting,
         why=why,
+        forecast=forecast(status, now=now),
     )
+
+
+def forecast(status: Raw, *, now: float) -> str:
+    """`in 12m (p90 40m)`; "never" for a gang that cannot start; "" where nothing is forecast."""
+    found = status.get("forecast") or {}
+    if status.get("phase") != "Waiting" or not found:
+        return ""
+    if found.get("never"):
+        return "never"
+    if not found.get("p50"):
+        return ""
+    late = f" (p90 {age(max(0.0, timestamps.parse(found['p90']) - now))})" if found.get("p90") else ""
+    return f"in {age(max(0.0, timestamps.parse(found['p50']) - now))}{late}"
 
 
 def _why(status: Raw) -> tuple[str, str]:
@@ -75,6 +89,7 @@ COLUMNS = (
     Column(title="POS", right=True),
     Column(title="PODS", right=True),
     Column(title="AGE", right=True, dispensable=2),
+    Column(title="FORECAST", dispensable=4),
     Column(title="NODES", least=12, most=36, dispensable=1),
     Column(title="WHY", least=24, sentence=True),
 )
@@ -90,6 +105,7 @@ def rows(lines: Sequence[Line]) -> list[list[Cell]]:
             Cell(str(each.position) if each.position else "-"),
             Cell(f"{each.ready}/{each.size}" + (f" +{each.members - each.size}" if each.members > each.size else "")),
             Cell(age(each.age_s)),
+            Cell(each.forecast or "-"),
             Cell(_nodes(each.nodes)),
             Cell(f"{each.evicting or each.reason}: {each.why}" if each.why else each.reason),
         ]

@@ -20,3 +20,4 @@ class Line:
     reason: str
     evicting: str  # Evicting or Evicted, where `why` is that condition's message
     why: str  # one sentence
+    forecast: str = ""  # of the start: times, or that there is none

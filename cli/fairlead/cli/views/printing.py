@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import typer
-import yaml
 
 from fairlead.cli.views.table import GAP, Cell, Column, fit
 
@@ -49,6 +48,8 @@ def paragraph(text: str, *, indent: int = 0, bold: bool = False) -> None:
 def structured(value: Any, output: str) -> None:
     """For programs: what `json.dumps` takes, as JSON or YAML."""
     if output == "yaml":
+        import yaml  # a tenth of a second, which tables need not pay
+
         print(yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False, allow_unicode=True, width=4096), end="")
     else:
         print(json.dumps(value, indent=2))

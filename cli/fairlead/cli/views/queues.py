@@ -47,6 +47,8 @@ class Line:
     open_to_all: bool = False
     """No selector limits which namespaces may name it."""
     evictions: tuple[str, ...] = field(default=(), repr=False)
+    schedule: tuple[str, ...] = ()
+    """Which entries of its schedule are in force until when, and when that changes next; the quotas are those of now."""
 
 
 def tree(queues: Iterable[Raw]) -> list[Line]:
@@ -83,11 +85,37 @@ def line(raw: Raw, *, depth: int = 0, leaf: bool = True) -> Line:
         problem=_problem(status),
         open_to_all=leaf and spec.get("namespaceSelector") is None,
         evictions=tuple(status.get("evictions") or ()),
+        schedule=tuple(_schedule(spec, status)),
     )
 
 
+def _schedule(spec: Raw, status: Raw) -> Iterable[str]:
+    """None where nothing is known of it yet: the controller has not written it."""
+    now = _scheduled(spec, status)
+    if now is None:
+        return
+    for entry in now.get("inForce") or ():
+        until = f"until {entry['until']}" if entry.get("until") else "all the time: it begins anew before it ends"
+        yield f"{entry['name']} is in force {until}"
+    if not now.get("inForce"):
+        change = f"; an entry comes into force at {now['nextChange']}" if now.get("nextChange") else ""
+        yield f"no entry is in force{change}"
+    elif now.get("nextChange") and not any(each.get("until") == now["nextChange"] for each in now["inForce"]):
+        yield f"another comes into force at {now['nextChange']}"
+
+
+def _scheduled(spec: Raw, status: Raw) -> Raw | None:
+    """What the controller wrote of the schedule; None without one."""
+    found: Raw | None = status.get("schedule")
+    return found if spec.get("schedule") else None
+
+
 def _shares(spec: Raw, status: Raw) -> Iterable[Share]:
-    quotas = {quota["flavor"]: quota for quota in spec.get("flavors") or ()}
+    now = _scheduled(spec, status)
+    quotas = {
+        quota["flavor"]: quota
+        for quota in (spec if now is None else {"flavors": now.get("quotas")}).get("flavors") or ()
+    }
     usage = {use["flavor"]: use for use in status.get("usage") or ()}
     for flavor in sorted(quotas.keys() | usage.keys()):
         quota, use = quotas.get(flavor, {}), usage.get(flavor, {})
@@ -168,6 +196,9 @@ def show(*, kubeconfig: Path | None, context: str | None, output: str) -> int:
     for each in lines:
         if each.problem:
             printing.paragraph(f"queue {each.name}: {each.problem}")
+    for each in lines:
+        if each.schedule:
+            printing.paragraph(f"schedule of queue {each.name}: {'; '.join(each.schedule)}")
     unlimited = [each.name for each in lines if each.open_to_all]
     if unlimited:
         shown = ", ".join(unlimited[:3]) + (f" and {len(unlimited) - 3} more" if len(unlimited) > 3 else "")

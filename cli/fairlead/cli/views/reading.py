@@ -32,6 +32,10 @@ class Cluster:
     def __init__(self, client: Client) -> None:
         self._client = client
 
+    @property
+    def client(self) -> Client:
+        return self._client
+
     async def list(self, resource: Resource[Any], namespace: str | None = None) -> list[Raw]:
         """In the order of their names. Raises NotReadError."""
         try:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fairlead.api import names
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, all_done, outcomes
 from fairlead.controller.gangs import claims
@@ -45,6 +46,11 @@ class Committer:
         """Raises LeaseLostError; everything else is an Outcome."""
         members = {member.uid: member for member in gang.members}
         placed = [(members[assigned.pod.uid], assigned.node) for assigned in admission.assignments]
+        released = [
+            member.pod for member, _ in placed if not self._caches.latest(member.pod).has_gate(names.ADMISSION_GATE)
+        ]
+        if released:  # its claims are in use: nothing of them is to be undone
+            return Outcome(done=False, why=f"pod {released[0].metadata.key} is released already")
         written: Claims = {}
         try:
             await all_done(self._find_claims(member, written) for member, _ in placed)

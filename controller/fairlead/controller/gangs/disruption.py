@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.gang import duration_s
+from fairlead.api.durations import duration_s
 from fairlead.engine.types.settings import DisruptionBudget
 from fairlead.kube import core, labels, nulls, timestamps
 from fairlead.kube.objects import LabelSelector

@@ -83,6 +83,11 @@ class PodClaim:
     def allocated(self) -> bool:
         return self.claim is not None and self.claim.status.allocation is not None
 
+    @property
+    def leaving(self) -> bool:
+        """Whether the claim is being deleted: no pod that uses it is bound any more."""
+        return self.claim is not None and bool(self.claim.metadata.deletion_timestamp)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
@@ -94,6 +99,9 @@ class Member:
     problems: tuple[GangProblem, ...] = ()
     legacy_templates: tuple[str, ...] = ()  # names of templates that have to be created first
     unseen_templates: tuple[str, ...] = ()  # that named claims come from; the watch may only be behind
+    leaving_claims: tuple[
+        str, ...
+    ] = ()  # that it uses and that are being deleted; only of a released pod that is not bound
 
     @property
     def uid(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from fairlead.api import names
@@ -51,6 +51,7 @@ def member_of(pod: core.Pod, lookup: Lookup) -> Member:
         if managed.ours or (stage is Stage.GATED and looked_up.reserved_for(pod.metadata.uid)):
             found.append(looked_up)
     if stage is Stage.GATED:
+        found += _still_reserved(pod, found, named, sources, lookup)
         problems += _other_gates(pod)
     return Member(
         pod=pod,
@@ -59,7 +60,15 @@ def member_of(pod: core.Pod, lookup: Lookup) -> Member:
         problems=tuple(problems),
         legacy_templates=tuple(sorted(legacy_templates)),
         unseen_templates=named_claims.unseen_templates(pod, sources, lookup) if stage is Stage.GATED else (),
+        leaving_claims=_leaving(pod, named.values(), lookup)
+        if stage is Stage.RELEASED and not pod.spec.node_name
+        else (),
     )
+
+
+def _leaving(pod: core.Pod, named: Iterable[str], lookup: Lookup) -> tuple[str, ...]:
+    found = ((name, lookup.claim(pod.metadata.namespace, name)) for name in set(named))
+    return tuple(sorted(name for name, claim in found if claim is not None and claim.metadata.deletion_timestamp))
 
 
 def _other_gates(pod: core.Pod) -> list[GangProblem]:
@@ -81,6 +90,31 @@ def _still_held(pod: core.Pod, lookup: Lookup) -> Iterable[PodClaim]:
         claim = lookup.claim(pod.metadata.namespace, named.get(use.name, ""))
         if claim is not None and _holds(claim, pod, lookup.drivers):
             yield _existing(pod, use, claim)
+
+
+def _still_reserved(
+    pod: core.Pod,
+    found: Iterable[PodClaim],
+    named: Mapping[str, str],
+    sources: Mapping[str, ClaimSource],
+    lookup: Lookup,
+) -> list[PodClaim]:
+    """Claims that a gated pod cannot have, and that an admission reserved for it before: until that is undone nothing frees them.
+
+    Example: the leader dies between the allocation and the release, and meanwhile the claim is deleted: its reservation and its
+    finalizer keep it, and the pod waits for it to be gone.
+    """
+    known = {each.claim.metadata.uid for each in found if each.claim is not None}
+    kept = []
+    for use in pod.spec.resource_claims:
+        source = sources.get(use.name)
+        name = source.claim if source is not None else use.resource_claim_name or named.get(use.name) or ""
+        claim = lookup.claim(pod.metadata.namespace, name)
+        if claim is None or claim.metadata.uid in known:
+            continue
+        if any(reference.uid == pod.metadata.uid for reference in claim.status.reserved_for):
+            kept.append(replace(_existing(pod, use, claim), source=source))
+    return kept
 
 
 def _existing(pod: core.Pod, use: core.PodResourceClaim, claim: resource.ResourceClaim) -> PodClaim:

@@ -5,6 +5,7 @@ pod is the trace of an admission that began; all claims of a gang are written be
 - Some members fully written, none released: undo. All written, or some released: complete, so that none runs alone.
 - Released but not bound in time: the whole gang is evicted (rolled back); a surplus member, or one that replaces another,
   alone.
+- Released but not bound, and a claim of it is being deleted: kube-scheduler binds no pod to it any more. Rolled back at once.
 - An allocation without a reservation, of which no living pod refers to the claim: orphaned, to be cleared.
 Example: of a gang of 4, the leader died after writing 3 members' claims. 0 released + 3 written < 4: undo those 3.
 Pure.
@@ -59,8 +60,14 @@ def next_step(
     begun = [member for member in gang.gated if member.admission_begun]
     if begun:
         return _half_written(gang, begun, now=now, timeout_s=timeout_s, node_exists=node_exists)
-    late = [m for m in gang.released if not m.bound and bind_deadline(m, timeout_s, tried) <= now and not m.terminating]
-    return _roll_back(gang, late, timeout_s) if late else None
+    unbound = [member for member in gang.released if not (member.bound or member.terminating)]
+    lost = [member for member in unbound if member.leaving_claims]
+    if lost:
+        claim = f"{lost[0].pod.metadata.namespace}/{lost[0].leaving_claims[0]}"
+        why = f"ResourceClaim {claim} of pod {lost[0].pod.metadata.name} is being deleted: no pod that uses it is bound"
+        return _roll_back(gang, lost, (), why)
+    late = [member for member in unbound if bind_deadline(member, timeout_s, tried) <= now]
+    return _late(gang, late, timeout_s) if late else None
 
 
 def _half_written(
@@ -74,20 +81,25 @@ def _half_written(
         if all(member.terminating for member in gang.released):
             return Undo(members=tuple(begun), why=f"only {len(ready)} of {gang.size} members were written")
     elif gang.released and all(bind_deadline(member, timeout_s, {}) <= now for member, _ in ready):
-        return _roll_back(gang, [member for member, _ in ready], timeout_s)
+        return _late(gang, [member for member, _ in ready], timeout_s)
     return Complete(members=tuple(ready))
 
 
-def _roll_back(gang: Gang, late: Sequence[Member], timeout_s: float) -> RollBack | Undo:
+def _late(gang: Gang, late: Sequence[Member], timeout_s: float) -> RollBack | Undo:
     nodes = tuple(sorted({node for member in late if (node := node_of(member) or _any_node(member))}))
-    bound = [member for member in gang.released if member.bound]
     names = ", ".join(member.pod.metadata.name for member in late[:4]) + (" …" if len(late) > 4 else "")
     why = f"{len(late)} of its pods ({names}) did not bind to {', '.join(nodes) or 'a node'} within {timeout_s:.0f} s"
-    alone = len(bound) >= gang.together or _joined_later(late, bound)
-    members = tuple(late) if alone else gang.released
+    return _roll_back(gang, late, nodes, why)
+
+
+def _roll_back(gang: Gang, failed: Sequence[Member], nodes: tuple[str, ...], why: str) -> RollBack | Undo:
+    """Of the whole gang, or of `failed` alone where the others are enough, or had started before."""
+    bound = [member for member in gang.released if member.bound]
+    alone = len(bound) >= gang.together or _joined_later(failed, bound)
+    members = tuple(failed) if alone else gang.released
     members = tuple(member for member in members if member in gang.released and not member.terminating)
     if not members:
-        return Undo(members=tuple(late), why=why)
+        return Undo(members=tuple(failed), why=why)
     return RollBack(members=members, nodes=nodes, why=why)
 
 
@@ -103,7 +115,7 @@ def _joined_later(late: Sequence[Member], bound: Sequence[Member]) -> bool:
 
 def reserved_on(member: Member, node_exists: Callable[[str], bool]) -> str | None:
     """The existing node of all the member's claims, if all are allocated and reserved for it; else None."""
-    if not member.fully_reserved:
+    if not member.fully_reserved or any(pod_claim.leaving for pod_claim in member.claims):
         return None
     nodes = {allocated_node(pod_claim.claim) for pod_claim in member.claims if pod_claim.claim is not None}
     nodes.discard(None)

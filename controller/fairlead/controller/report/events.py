@@ -1,4 +1,4 @@
-"""Events on Gang objects, on pods and on PodDisruptionBudgets."""
+"""Events on Gang objects, on pods, on PodDisruptionBudgets, and on the leader's lease."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from fairlead.kube.events import EventRecorder, Regarding
 class Events:
     """The recorder aggregates and writes them later; recording never waits and never fails."""
 
-    def __init__(self, recorder: EventRecorder, caches: Caches) -> None:
+    def __init__(self, recorder: EventRecorder, caches: Caches, lease: tuple[str, str]) -> None:
+        """`lease`: namespace and name."""
+        self._lease = Regarding(api_version="coordination.k8s.io/v1", kind="Lease", namespace=lease[0], name=lease[1])
         self._recorder = recorder
         self._caches = caches
 
@@ -28,6 +30,10 @@ class Events:
         uid = raw["metadata"].get("uid", "") if raw else ""
         about = Regarding(api_version="policy/v1", kind="PodDisruptionBudget", namespace=namespace, name=name, uid=uid)
         self._recorder.record(about, reason, message, type="Warning")
+
+    def lease(self, reason: str, message: str) -> None:
+        """A warning on the controller's lease: what concerns the controller itself."""
+        self._recorder.record(self._lease, reason, message, type="Warning")
 
     def pod(self, pod: core.Pod, reason: str, message: str, *, warning: bool = False) -> None:
         about = Regarding.of(resources.PODS, pod)

@@ -16,6 +16,7 @@ from fairlead.controller.gangs.eviction_marks import EvictionProgress, mark_of
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member, Stage
 from fairlead.controller.gangs.requests import blocking_problem
+from fairlead.controller.report.forecasts import ShownForecast
 from fairlead.engine.types.plan import Reservation, Waiting
 from fairlead.engine.types.reasons import Code
 
@@ -49,6 +50,7 @@ class SchedulingState:
     victims: tuple[str, ...] = ()  # gangs that are being evicted for it
     reservation: Reservation | None = None
     leaving: str = ""  # which of its pods are leaving since when, and until when others wait for them
+    forecast: ShownForecast | None = None  # of its start
     untried: int = 0  # released members that kube-scheduler should have tried by now
 
 

@@ -58,6 +58,8 @@ def gang_status(
     if summary.phase == "Waiting" and waiting is not None:
         status["position"] = waiting.position
         status["why"] = explanation(waiting.reason)
+        if state.forecast is not None:
+            status["forecast"] = state.forecast.status()
     nodes = sorted({node for member in gang.members if (node := node_of(member))})
     if nodes:
         status["nodes"] = nodes[:NODES_MAX]
@@ -99,6 +101,7 @@ def evicted_status(past: PastEviction, outlook: Outlook, before: Mapping[str, An
         "nodes": [],
         "position": None,
         "why": None,
+        "forecast": None,
         "conditions": [
             _phase_condition("Admitted", False, summary, before, now),
             _phase_condition("Running", False, summary, before, now),

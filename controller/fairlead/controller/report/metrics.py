@@ -71,6 +71,47 @@ class Metrics:
             ["queue", "flavor", "what"],
             registry=registry,
         )
+        self.forecast_seconds = Histogram(
+            "fairlead_forecast_seconds",
+            "CPU time of one forecast of all waiting gangs.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.forecasts = Counter(
+            "fairlead_forecasts_total",
+            "Forecasts of all waiting gangs, by outcome: made, or why there is none.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.forecast_memory_bytes = Gauge(
+            "fairlead_forecast_memory_bytes",
+            "Memory that the process of the last forecast had of its own.",
+            registry=registry,
+        )
+        self.forecast_error_seconds = Histogram(
+            "fairlead_forecast_error_seconds",
+            "Of each gang that had to wait: time between its start and the p50 of its first forecast.",
+            buckets=(10.0, 30.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0),
+            registry=registry,
+        )
+        self.forecast_starts = Counter(
+            "fairlead_forecast_starts_total",
+            "Starts of gangs whose first forecast had a p90, by whether they came before it.",
+            ["before_p90"],
+            registry=registry,
+        )
+        self.recording = Gauge(
+            "fairlead_controller_recording", "1 while decisions are recorded (--record).", registry=registry
+        )
+        self.recorded_decisions = Counter(
+            "fairlead_controller_recorded_decisions_total",
+            "Decisions recorded, and missed by the recording.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.recorded_bytes = Counter(
+            "fairlead_controller_recorded_bytes_total", "Bytes written by the recording.", registry=registry
+        )
         self.errors = Counter(
             "fairlead_controller_errors_total", "Unexpected errors; each is in the log.", ["where"], registry=registry
         )

@@ -12,6 +12,7 @@ from typing import Any
 from fairlead.api.queue import FLAVORS_MAX
 from fairlead.api.queues import OPEN
 from fairlead.controller.gangs.conditions import condition, with_transition_time
+from fairlead.controller.watch.scheduled import QueueNow
 from fairlead.engine.queues.usage_history import RememberedUsage
 from fairlead.engine.types.amounts import Amount
 from fairlead.engine.types.plan import FlavorTotal, QueueUse
@@ -27,6 +28,7 @@ def queue_status(
     remembered: RememberedUsage | None,
     problems: Sequence[Problem],
     *,
+    scheduled: QueueNow | None = None,
     open_to_all: bool = False,
     before: Mapping[str, Any],
     generation: int,
@@ -59,9 +61,30 @@ def queue_status(
             problems, _OPEN if open_to_all else _TAKES, before=before, generation=generation, now=now
         ),
     }
+    if scheduled is not None:
+        status["schedule"] = _schedule(scheduled)
+    elif "schedule" in before:
+        status["schedule"] = None  # it has none any more
     if remembered is not None and remembered.at:
         status["usageTime"] = timestamps.seconds(remembered.at)
     return status
+
+
+def _schedule(scheduled: QueueNow) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "inForce": [
+            {"name": name} if until is None else {"name": name, "until": timestamps.seconds(until)}
+            for name, until in scheduled.in_force
+        ],
+        "quotas": [
+            {"flavor": quota.flavor, "deserved": plain(quota.deserved)}
+            | ({} if quota.limit is None else {"limit": plain(quota.limit)})
+            for quota in scheduled.quotas[:FLAVORS_MAX]
+        ],
+    }
+    if scheduled.next_change is not None:
+        found["nextChange"] = timestamps.seconds(scheduled.next_change)
+    return found
 
 
 def flavor_status(

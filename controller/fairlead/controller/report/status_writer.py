@@ -14,12 +14,15 @@ from fairlead.api.flavor import FlavorStatus
 from fairlead.api.gang import GangStatus
 from fairlead.api.queue import QueueStatus
 from fairlead.controller.gangs import past_evictions
+from fairlead.controller.gangs.conditions import MESSAGE_MAX
 from fairlead.controller.gangs.gangs import Gang, GangId, gang_spec
 from fairlead.controller.report import gang_status, queue_status
 from fairlead.controller.report.events import Events
+from fairlead.controller.report.forecasts import forecast_text
 from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.report.unknown_fields import known_fields, merge_patch
 from fairlead.controller.watch.caches import Caches
+from fairlead.controller.watch.scheduled import QueueNow
 from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.engine.types.plan import FlavorTotal, QueueUse
 from fairlead.engine.types.settings import Problem
@@ -81,6 +84,7 @@ class StatusWriter:
 
     def _event(self, gang: Gang, before: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         """When phase or reason changed: on the Gang object, and while it waits on its first pod too."""
+        self._forecast_event(gang, before, status)
         if (before.get("phase"), before.get("reason")) == (status["phase"], status["reason"]):
             return
         reason, message = status["reason"], status["message"]
@@ -88,6 +92,14 @@ class StatusWriter:
         self._events.gang(gang.id, reason, message, warning=warning)
         if status["phase"] == "Waiting" and gang.gated:
             self._events.pod(gang.gated[0].pod, reason, message, warning=warning)
+
+    def _forecast_event(self, gang: Gang, before: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+        """For the first forecast of a gang, and when it turns out that the gang cannot start."""
+        new, old = status.get("forecast"), before.get("forecast")
+        if new is None or (old is not None and bool(old.get("never")) == bool(new.get("never"))):
+            return
+        if new.get("never") or new.get("p50"):
+            self._events.gang(gang.id, "Forecast", forecast_text(new)[:MESSAGE_MAX])
 
     async def gang_without_pods(self, gang: GangId) -> float | None:
         """Deletes the Gang object, unless the gang was evicted and its pods may be recreated: then seconds until the next look."""
@@ -113,7 +125,9 @@ class StatusWriter:
             pass
         return None
 
-    async def queue(self, name: str, use: QueueUse, problems: Sequence[Problem]) -> None:
+    async def queue(
+        self, name: str, use: QueueUse, problems: Sequence[Problem], scheduled: QueueNow | None = None
+    ) -> None:
         raw = self._caches.queues.get(name)
         if raw is None:
             return
@@ -125,6 +139,7 @@ class StatusWriter:
             use,
             remembered,
             problems,
+            scheduled=scheduled,
             open_to_all=self._open_to_all(name, raw),
             before=before,
             generation=generation,

@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 
 
 class Caches(Informers):
-    """`drivers` are the managed ones. Implements `members.Lookup`."""
+    """`drivers` are the managed ones; `forecasts`: whether any are made. Implements `members.Lookup`."""
 
-    def __init__(self, client: Source, drivers: tuple[str, ...]) -> None:
-        super().__init__(client)
+    def __init__(self, client: Source, drivers: tuple[str, ...], *, forecasts: bool = True) -> None:
+        super().__init__(client, forecasts=forecasts)
         self.drivers = drivers
         self.gangs: dict[GangId, Gang] = {}
         self.triggers = Triggers()
@@ -171,6 +171,10 @@ class Caches(Informers):
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         found = self.namespaces.get(namespace)
         return found.metadata.labels if found else {}
+
+    def reported_gangs(self) -> set[GangId]:
+        """The gangs that have a Gang object."""
+        return {(raw["metadata"]["namespace"], raw["metadata"]["name"]) for raw in self.gang_objects.all()}
 
     def gang_object(self, gang: GangId) -> Raw | None:
         return self.gang_objects.get("/".join(gang))

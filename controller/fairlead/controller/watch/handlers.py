@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
+from fairlead.api import names
 from fairlead.controller.gangs import claims, disruption, leftovers
 from fairlead.controller.gangs.gangs import Gang, GangId, gang_id
 from fairlead.controller.watch import indexes
@@ -101,6 +102,9 @@ class Handlers:
         owner = claim.metadata.controller
         if owner is not None:
             users += self._pods.by_index("uid", owner.uid)
+        if change.old and change.new and indexes.only_usage_changed(change.old, change.new):
+            # A gang that is being admitted writes the claim with its resourceVersion.
+            users = [pod for pod in users if pod.has_gate(names.ADMISSION_GATE)]
         self._triggers.gangs(map(gang_id, users), soon=change.old is None)
 
     def _pod(self, change: Change[core.Pod]) -> None:

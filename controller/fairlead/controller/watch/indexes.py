@@ -34,6 +34,15 @@ def reads_the_same(old: core.Pod, new: core.Pod) -> bool:
     return structs.replace(new.metadata, resource_version=old.metadata.resource_version) == old.metadata
 
 
+def only_usage_changed(old: resource.ResourceClaim, new: resource.ResourceClaim) -> bool:
+    """Whether nothing changed of the claim but what drivers say of its devices: no gang and no decision depends on that."""
+    if old.status.allocation != new.status.allocation or old.status.reserved_for != new.status.reserved_for:
+        return False
+    if old.status.devices == new.status.devices:
+        return False
+    return structs.replace(new.metadata, resource_version=old.metadata.resource_version) == old.metadata
+
+
 def may_be_member(pod: core.Pod) -> bool:
     return bool(pod.spec.resource_claims) or pod.has_gate(names.ADMISSION_GATE) or gangs.named_gang(pod) is not None
 

@@ -8,6 +8,7 @@ from typing import Any
 from fairlead.controller.watch import indexes
 from fairlead.controller.watch.optional import OptionalInformer
 from fairlead.controller.watch.podgroups import PodGroups
+from fairlead.controller.watch.train_jobs import TrainJobs
 from fairlead.kube import batch, core, resource, resources
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Informer, Source
@@ -17,7 +18,8 @@ from fairlead.kube.resources import Raw
 class Informers:
     """`discover` once, then run each of `all()`; read nothing before all are `synced`."""
 
-    def __init__(self, client: Source) -> None:
+    def __init__(self, client: Source, *, forecasts: bool = True) -> None:
+        """`forecasts` False: what only they read is not watched."""
         self.pods: Informer[core.Pod] = Informer(
             client,
             resources.PODS,
@@ -55,6 +57,7 @@ class Informers:
             client, resources.TYPED_JOBS, indexes={"gang": indexes.by_gang_of_job, "uid": indexes.by_uid}
         )
         self.pod_groups = PodGroups()
+        self.train_jobs = TrainJobs(wanted=forecasts)
 
     async def discover(self, client: Client) -> None:
         """Finds out which optional APIs the cluster serves: before the informers run."""
@@ -67,7 +70,7 @@ class Informers:
             self.nodes, self.namespaces, self.device_classes, self.slices, self.queues, self.flavors,
             self.policies, self.templates, self.claims, self.gang_objects, self.disruption_budgets, self.resource_quotas,
             self.jobs,
-            *self.pod_groups.informers, self.taint_rules, self.pods,
+            *self.pod_groups.informers, *self.train_jobs.informers, self.taint_rules, self.pods,
         )  # fmt: skip
 
     def required(self) -> tuple[Informer[Any], ...]:

@@ -57,14 +57,22 @@ _groups, _resources = Decoder(_Group), Decoder(_Resources)
 class OptionalInformer(Generic[T]):
     """`informer` is None while the cluster does not serve the resource. `discover` once, then `run`."""
 
-    def __init__(self, resource: Resource[T], versions: Sequence[str], *, required: bool = True) -> None:
-        """`versions` in order of preference: the first that is served is read."""
+    def __init__(
+        self,
+        resource: Resource[T],
+        versions: Sequence[str],
+        *,
+        required: bool = True,
+        transform: Callable[[T], T] | None = None,
+    ) -> None:
+        """`versions` in order of preference: the first that is served is read. `transform`: see Informer."""
         self.informer: Informer[T] | None = None
         self.required = required
         self.synced = asyncio.Event()  # set once the first decision need not wait for this API
         self.synced.set()
         self._resource = resource
         self._versions = versions
+        self._transform = transform
         self._handlers: list[Callable[[Change[T]], None]] = []
         self._discover_now = asyncio.Event()
         self._last_error = ""
@@ -117,7 +125,8 @@ class OptionalInformer(Generic[T]):
             self.synced.set()
         if version is not None:
             log.info("%s are served in %s, and read", self._name, version)
-            self.informer = Informer(client, dataclasses.replace(self._resource, version=version), sleep=self._pause)
+            resource = dataclasses.replace(self._resource, version=version)
+            self.informer = Informer(client, resource, transform=self._transform, sleep=self._pause)
             for handler in self._handlers:
                 self.informer.subscribe(handler)
 

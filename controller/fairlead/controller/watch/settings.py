@@ -13,10 +13,12 @@ from typing import Any, Literal
 from fairlead.api.base import LabelSelector as ApiSelector
 from fairlead.api.base import ManifestError
 from fairlead.api.bounds import NO_BOUNDS, Bounds, read_bounds
+from fairlead.api.durations import duration_s
 from fairlead.api.flavor import Flavor
-from fairlead.api.gang import duration_s
-from fairlead.api.queue import Queue
+from fairlead.api.queue import Queue, QueueFlavor
+from fairlead.api.queue import QueueSpec as ApiQueueSpec
 from fairlead.api.queues import unknown_flavors
+from fairlead.api.schedules import quotas as scheduled_quotas
 from fairlead.controller.watch.conflicts import selected_twice
 from fairlead.engine.queues.usage_history import RememberedUsage
 from fairlead.engine.types.amounts import amount
@@ -34,6 +36,8 @@ class Settings:
     problems: tuple[Problem, ...] = ()
     namespace_selectors: Mapping[str, labels.Selector] = field(default_factory=dict)
     """Of leaf queues, by queue: which namespaces' pods they take where the pods name no queue."""
+    scheduled: Mapping[str, ApiQueueSpec] = field(default_factory=dict)
+    """Of queues with a schedule, by name: `queues` has their quotas without it. See `scheduled.at`."""
 
     def foreign_queue(self, name: str, namespace_labels: Mapping[str, str]) -> str | None:
         """The queue of a gang whose queue name comes from another system.
@@ -101,6 +105,7 @@ def read(
         remembered=remembered,
         problems=tuple(sorted(problems)),
         namespace_selectors=selectors,
+        scheduled={name: queue.spec for name, queue in sorted(objects.items()) if queue.spec.schedule},
     )
 
 
@@ -128,23 +133,30 @@ def _remembered(queue: Queue) -> RememberedUsage:
         return RememberedUsage(parts={}, at=0.0)
 
 
+def quotas(flavors: Iterable[QueueFlavor]) -> tuple[FlavorQuota, ...]:
+    """By flavor. Raises QuantityError."""
+    return tuple(
+        FlavorQuota(
+            flavor=quota.flavor,
+            deserved=amount(quota.deserved),
+            limit=None if quota.limit is None else amount(quota.limit),
+            weight=quota.weight,
+            borrowing_limit=None if quota.borrowing_limit is None else amount(quota.borrowing_limit),
+            lending_limit=None if quota.lending_limit is None else amount(quota.lending_limit),
+        )
+        for quota in sorted(flavors, key=lambda quota: quota.flavor)
+    )
+
+
 def _queue(queue: Queue) -> QueueSpec:
     spec = queue.spec
+    for entry in spec.schedule:  # an amount that cannot be read is found now, not when the entry comes into force
+        quotas(scheduled_quotas(spec.flavors, [entry]))
     return QueueSpec(
         name=queue.name,
         uid=str(queue.metadata.get("uid", "")),
         parent=spec.parent,
-        quotas=tuple(
-            FlavorQuota(
-                flavor=quota.flavor,
-                deserved=amount(quota.deserved),
-                limit=None if quota.limit is None else amount(quota.limit),
-                weight=quota.weight,
-                borrowing_limit=None if quota.borrowing_limit is None else amount(quota.borrowing_limit),
-                lending_limit=None if quota.lending_limit is None else amount(quota.lending_limit),
-            )
-            for quota in sorted(spec.flavors, key=lambda quota: quota.flavor)
-        ),
+        quotas=quotas(spec.flavors),
         priority=spec.priority,
         strategy=spec.strategy,
         ordering=spec.ordering,

@@ -16,7 +16,8 @@ from fairlead.controller.gangs.gangs import GangId
 class Triggers:
     """`wake` is set by every trigger, `soon` by some; the loop clears both when it starts to look.
 
-    `put_off` says of a gang that it will be triggered again when it is worth looking at: until then it is not noted.
+    `put_off` says of a gang that it will be triggered again when it is worth looking at: until then it is not noted. The one who set
+    it may end before that: `resume` notes what was put off.
     """
 
     def __init__(self) -> None:
@@ -26,16 +27,25 @@ class Triggers:
         self.soon = asyncio.Event()
         self.put_off: Callable[[GangId], bool] | None = None
         self._gangs: set[GangId] = set()
+        self._put_off: set[GangId] = set()
 
     def gang(self, gang: GangId, *, soon: bool = False) -> None:
         """Look at this gang again."""
         self.gangs((gang,), soon=soon)
 
     def gangs(self, gangs: Iterable[GangId], *, soon: bool = False) -> None:
-        noted = [gang for gang in gangs if self.put_off is None or not self.put_off(gang)]
+        noted: list[GangId] = []
+        for gang in gangs:
+            (self._put_off.add if self.put_off is not None and self.put_off(gang) else noted.append)(gang)
         if noted:
             self._gangs.update(noted)
             self._wake(soon)
+
+    def resume(self) -> None:
+        """Nothing is put off any more, and what was is noted."""
+        self.put_off = None
+        gangs, self._put_off = self._put_off, set()
+        self.gangs(gangs)
 
     def decide(self, *, urgent: bool = False) -> None:
         """A decision may have another result now; `urgent`: a user may be waiting for the answer."""
@@ -51,6 +61,7 @@ class Triggers:
     def take_gangs(self) -> set[GangId]:
         """The gangs to look at, once."""
         gangs, self._gangs = self._gangs, set()
+        self._put_off -= gangs
         return gangs
 
     def looked(self) -> None:

@@ -108,7 +108,10 @@ class Backend(Protocol):
         """The health of each GPU that was ever in the inventory, sorted by UUID."""
 
     def telemetry(self) -> tuple[Telemetry, ...]:
-        """The load of each GPU that was ever in the inventory and responds, sorted by UUID."""
+        """The load of each GPU that was ever in the inventory and responds, and of its MIG devices in the last inventory.
+
+        Sorted by UUID. Of a MIG device only the memory is known.
+        """
 
     def xids(self) -> tuple[Xid, ...]:
         """The Xids reported since the last call, in their order. Does not wait for one."""

@@ -152,7 +152,7 @@ class Xid:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Telemetry:
-    """The load of a GPU now; None where the hardware does not report it, such as utilization in MIG mode.
+    """The load of a GPU or a MIG device now; None where the hardware does not report it, such as utilization in MIG mode.
 
     The NVLink bytes are the sum over all links since NVIDIA's driver was loaded.
     """

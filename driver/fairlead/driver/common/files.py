@@ -18,7 +18,7 @@ _count = itertools.count()
 
 
 def write(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
-    """Replace `path` by `content`, whole. Raises OSError; then `path` is as before and no temporary is left.
+    """Replace `path` by `content`, whole. Raises OSError that names `path`; then it is as before and no temporary is left.
 
     Without `durable` the file outlives the process but not the machine: enough for what a reboot makes void.
     """
@@ -33,10 +33,10 @@ def write(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = True
         finally:
             os.close(descriptor)
         temporary.rename(path)
-    except OSError:
+    except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise
+        raise _of(path, error) from None
     if durable:
         _fsync_directory(path.parent)
 
@@ -99,6 +99,11 @@ def remove_temporaries(directory: Path, prefix: str = "") -> None:
     for path in directory.glob(f".{prefix}*.tmp"):
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def _of(path: Path, error: OSError) -> OSError:
+    """The error with the file's name, which calls on a descriptor leave out, and those on a temporary would give."""
+    return OSError(error.errno, error.strerror, os.fspath(path))
 
 
 def describe(error: OSError) -> str:

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 OPERATIONS = ("NodePrepareResources", "NodeUnprepareResources")
 LEFTOVERS = ("claim", "orphan", "files")
+USAGE_RESULTS = ("ok", "gone", "forbidden", "invalid", "error")
 STATES = ("preparing", "prepared", "unpreparing")
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0)
 
@@ -64,6 +65,14 @@ class Metrics:
             ("kind",),
             registry=self.registry,
         )
+        self._usage_writes = Counter(
+            "fairlead_driver_usage_writes",
+            "Writes of how busy the devices of a claim are, into its status.",
+            ("result",),
+            registry=self.registry,
+        )
+        for result in USAGE_RESULTS:
+            self._usage_writes.labels(result)
         self.leftovers({})
         for operation in OPERATIONS:
             self._inflight.labels(operation)
@@ -92,6 +101,9 @@ class Metrics:
 
     def wrote(self, verb: str, result: str) -> None:
         self._writes.labels(verb, result).inc()
+
+    def usage_written(self, result: str) -> None:
+        self._usage_writes.labels(result).inc()
 
     def leftovers(self, kinds: Mapping[str, int]) -> None:
         for kind in LEFTOVERS:

@@ -21,7 +21,7 @@ _POLL_S = 0.02
 
 
 class ProcessLockError(Exception):
-    """Another process of this driver did not release the lock in time."""
+    """Another process of this driver did not release the lock in time, or its file cannot be used."""
 
 
 class ProcessLock:
@@ -38,10 +38,15 @@ class ProcessLock:
 
     @contextlib.asynccontextmanager
     async def hold(self, *, timeout_s: float) -> AsyncIterator[None]:
-        """Raises ProcessLockError when the lock is not free within about `timeout_s`."""
+        """Raises ProcessLockError when the lock is not free within about `timeout_s`, or its file cannot be used."""
         async with self._gate:
             if self._users == 0:
-                await self._acquire(timeout_s)
+                try:
+                    await self._acquire(timeout_s)
+                except OSError as error:
+                    raise ProcessLockError(
+                        f"{error.filename or self._path}: {error.strerror}; check the node's disk"
+                    ) from error
             self._users += 1
         try:
             yield

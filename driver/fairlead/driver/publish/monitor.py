@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from fairlead.driver.backend import xids
 from fairlead.driver.backend.interface import Backend, BackendError
@@ -46,7 +46,8 @@ class HardwareMonitor:
     """`poll` reads the hardware once, `run` again and again; it calls `changed` when the slices are others.
 
     `own_mig` gives the MIG devices that the driver created. `initial_faults` are those known from before a restart, and
-    `save_faults` is called with the faults whenever they change.
+    `save_faults` is called with the faults whenever they change. `sampled` is called with the time and the readings of
+    each poll; it must not block.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class HardwareMonitor:
         own_mig: Callable[[], frozenset[MigPlacement]] = frozenset,
         initial_faults: Faults | None = None,
         save_faults: Callable[[Faults], None] | None = None,
+        sampled: Callable[[float, Sequence[Telemetry]], None] | None = None,
         interval_s: float = 5.0,
         deadline_s: float = 30.0,
         wall: Clock = time.time,
@@ -82,6 +84,7 @@ class HardwareMonitor:
         self._layout: Layout = layout
         self._own_mig = own_mig
         self._save_faults = save_faults
+        self._sampled = sampled
         self._interval_s = interval_s
         self._deadline_s = deadline_s
         self._wall = wall
@@ -124,6 +127,8 @@ class HardwareMonitor:
         lost = frozenset(status.uuid for status in read.statuses if status.responds is False)
         if read.inventory is not None:
             self.inventory = self._known.update(read.inventory, lost=lost, own=read.own_mig)
+        if self._sampled is not None:
+            self._sampled(self._wall(), read.telemetry)
         self._lost_changed = lost != self._lost
         self._lost = lost
         changed = self._rebuild_slices()

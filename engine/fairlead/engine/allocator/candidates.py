@@ -87,6 +87,19 @@ def _filter(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Ca
     return found
 
 
+def rejection(device: Device, wanted: DeviceFilter, node: NodeDevices, selectors: Selectors) -> Rejection | None:
+    """What removes one device from the candidates of a filter without banned selectors: as `candidates`, for one that explains."""
+    why, _ = _reject(device, wanted, selectors)
+    if why is not None:
+        return why
+    capacity = device.kind.spec.capacity
+    if consumption(wanted.capacity, capacity, driver=device.pool.driver, shared=device.shared) is None and (
+        device.shared or wanted.capacity
+    ):
+        return Rejection.CAPACITY
+    return None if _untolerated(device, wanted, node) is None else Rejection.TAINT
+
+
 def _reject(device: Device, wanted: DeviceFilter, selectors: Selectors) -> tuple[Rejection | None, str]:
     for texts, rejection in ((wanted.class_selectors, Rejection.CLASS), (wanted.selectors, Rejection.SELECTOR)):
         result = selectors.evaluate(texts, device)

@@ -21,10 +21,13 @@ def explanation(reason: Reason) -> dict[str, Any]:
         {"gang": holder.gang[:512], "queue": holder.queue[:253], "devices": holder.devices}
         for holder in reason.holders[:PARTS_MAX]
     ]
+    rescheduled = (
+        reason.limit is not None and reason.limit.changes_at is not None
+    )  # the limit of now says nothing of later
     parts: dict[str, Any] = {
         "message": reason.message[:MESSAGE_MAX],
         "advice": reason.advice[:LINE_MAX],
-        "couldEverFit": reason.could_ever_fit,
+        "couldEverFit": None if rescheduled and not reason.could_ever_fit else reason.could_ever_fit,
         "details": _lines(details),
         "holders": holders,
         "barriers": _lines([blocker.explained for blocker in reason.blockers]),

@@ -10,6 +10,7 @@ from fairlead.engine.types.references import DeviceRef
 from fairlead.kube.quantity import QuantityError
 
 if TYPE_CHECKING:
+    from fairlead.engine.types.allocation import Allocation, DeviceResult
     from fairlead.engine.types.amounts import Amount
     from fairlead.kube import resource
 
@@ -43,8 +44,26 @@ class AllocatedClaim:
         devices = tuple(map(_device, allocation.devices.results))
         return cls(meta.uid, meta.namespace, meta.name, devices, sum(not device.admin for device in devices))
 
+    @classmethod
+    def planned(cls, uid: str, namespace: str, name: str, allocation: Allocation) -> AllocatedClaim:
+        """As a plan allocates it, before anything is written."""
+        devices = tuple(map(_planned_device, allocation.results))
+        return cls(uid, namespace, name, devices, sum(not device.admin for device in devices))
+
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+def _planned_device(result: DeviceResult) -> AllocatedDevice:
+    return AllocatedDevice(
+        ref=result.device,
+        admin=result.admin_access,
+        whole=result.share_id is None,
+        consumed=tuple(
+            (qualified(name, result.device.driver), _measured(value)) for name, value in result.consumed_capacity
+        ),
+        tolerations=result.tolerations,
+    )
 
 
 def _device(result: resource.DeviceRequestAllocationResult) -> AllocatedDevice:

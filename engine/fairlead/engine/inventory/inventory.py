@@ -49,6 +49,7 @@ class Inventory:
         self.structure = 0  # grows when slices change; not with claims
         self.changes: ChangeLog[str] = ChangeLog()  # names of nodes whose devices, or their claims, changed
         self.claim_changes: ChangeLog[str] = ChangeLog()  # UIDs of claims that changed, came or went
+        self.slice_changes: ChangeLog[str] = ChangeLog()  # names of slices that changed, came or went
         self.memo: dict[Any, Any] = {}  # for decisions: what they keep from one to the next
 
     # ------------------------------------------------------------------------------------------------- updates
@@ -62,6 +63,7 @@ class Inventory:
         touched: set[tuple[str, str]] = set()
         for slice_ in slices:
             name = slice_.metadata.name
+            self.slice_changes.note(name)
             key = (slice_.spec.driver, slice_.spec.pool.name)
             before = self._slice_pool.get(name)
             if before is not None and before != key:
@@ -78,6 +80,7 @@ class Inventory:
     def drop_slice(self, name: str) -> None:
         key = self._slice_pool.pop(name, None)
         if key is not None:
+            self.slice_changes.note(name)
             self._pools[key].slices.pop(name, None)
             self._rebuild({key})
 
@@ -86,7 +89,11 @@ class Inventory:
         allocated = AllocatedClaim.of(claim)
         if allocated is None:
             self.drop_claim(claim.metadata.uid)
-            return
+        else:
+            self.set_allocated(allocated)
+
+    def set_allocated(self, allocated: AllocatedClaim) -> None:
+        """A claim with an allocation, as the inventory counts it."""
         if self._claims.get(allocated.uid) == allocated:
             return
         self.drop_claim(allocated.uid)
@@ -124,6 +131,19 @@ class Inventory:
     def rules(self) -> tuple[resource.DeviceTaintRuleSpec, ...]:
         """The DeviceTaintRules, in name order."""
         return tuple(self._rules[name] for name in sorted(self._rules))
+
+    @property
+    def rules_by_name(self) -> Mapping[str, resource.DeviceTaintRuleSpec]:
+        return self._rules
+
+    def slice_names(self) -> Iterable[str]:
+        """Of all slices, of every generation, in no order."""
+        return self._slice_pool.keys()
+
+    def slice_entry(self, name: str) -> SliceEntry | None:
+        """What is kept of a slice; it never changes, a republished slice has another."""
+        key = self._slice_pool.get(name)
+        return None if key is None else self._pools[key].slices[name]
 
     def pools_unordered(self) -> Iterable[Pool]:
         """Every pool, in no order: for sums."""

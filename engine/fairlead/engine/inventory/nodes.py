@@ -119,6 +119,10 @@ class NodeTable:
         self._on: dict[str, dict[str, PodNeeds]] = {}  # node name: its pods, by UID; also of nodes not seen yet
         self._sorted: tuple[NodeInfo, ...] | None = None
         self.changes: ChangeLog[str] = ChangeLog()  # names of nodes
+        self.node_changes: ChangeLog[str] = (
+            ChangeLog()
+        )  # names of nodes that came, went or changed, whatever runs there
+        self.pod_changes: ChangeLog[str] = ChangeLog()  # UIDs of pods that came, went, moved or changed
         self.structure = 0  # grows when a node comes, goes or changes; not with pods
 
     def __len__(self) -> int:
@@ -134,16 +138,20 @@ class NodeTable:
         return self._sorted
 
     def set_node(self, node: core.Node) -> None:
-        name = node.metadata.name
         conditions = [condition for condition in node.status.conditions if condition.type == "Ready"]
         info = NodeInfo(
-            name=name,
+            name=node.metadata.name,
             labels=node.metadata.labels,
             taints=node.spec.taints,
             unschedulable=node.spec.unschedulable,
             ready=not conditions or node.ready,
             allocatable={resource: milli(value) for resource, value in node.status.allocatable.items()},
         )
+        self.set_info(info)
+
+    def set_info(self, info: NodeInfo) -> None:
+        """A node on which nothing is counted yet; its pods are."""
+        name = info.name
         before = self._nodes.get(name)
         if before is not None and before.same(info):
             return  # a heartbeat
@@ -161,6 +169,7 @@ class NodeTable:
     def _changed(self, name: str) -> None:
         self.structure += 1
         self.changes.note(name)
+        self.node_changes.note(name)
 
     def set_pod(self, pod: core.Pod, node: str | None = None) -> None:
         """Count the pod on its node: `node` if said, else where it is bound, else where it is pinned; else nowhere."""
@@ -174,13 +183,19 @@ class NodeTable:
         if not where:
             self.drop_pod(uid)
             return
-        needs = PodNeeds.of(pod)
+        self.set_needs(uid, where, PodNeeds.of(pod))
+
+    def set_needs(self, uid: str, where: str, needs: PodNeeds) -> None:
+        """The pod with these needs counts on the node `where`."""
         known_where, known = self._pods.get(uid, ("", needs))
         if known_where == where and (known.requests, known.ports) == (needs.requests, needs.ports):
+            if known != needs:
+                self.pod_changes.note(uid)
             self._pods[uid] = (where, needs)  # the node has as much room as before
             self._on[where][uid] = needs
             return
         self.drop_pod(uid)
+        self.pod_changes.note(uid)
         self._pods[uid] = (where, needs)
         self._on.setdefault(where, {})[uid] = needs
         if (info := self._nodes.get(where)) is not None:
@@ -191,10 +206,15 @@ class NodeTable:
         """A counted pod's node and needs; None for a pod that is not counted."""
         return self._pods.get(uid)
 
+    def pods(self) -> Iterable[str]:
+        """UIDs of the counted pods, in no order."""
+        return self._pods.keys()
+
     def drop_pod(self, uid: str) -> None:
         where, needs = self._pods.pop(uid, (None, None))
         if where is None or needs is None:
             return
+        self.pod_changes.note(uid)
         pods = self._on[where]
         del pods[uid]
         if not pods:

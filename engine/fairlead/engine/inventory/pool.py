@@ -23,22 +23,26 @@ if TYPE_CHECKING:
 
 
 class SliceEntry:
-    """What is kept of a slice."""
+    """What is kept of a slice. `unreadable`: its devices that cannot be measured; `fault` says why the first cannot."""
 
-    __slots__ = ("count", "counters", "devices", "fault", "generation")
+    __slots__ = ("count", "counters", "devices", "driver", "fault", "generation", "pool_name", "unreadable")
 
     def __init__(self, pool: PoolCounters, spec: resource.ResourceSliceSpec, interner: DeviceInterner) -> None:
+        self.driver = pool.driver
+        self.pool_name = pool.name
         self.generation = spec.pool.generation
         self.count = spec.pool.resource_slice_count
         self.counters = spec.shared_counters
         self.devices: list[Device] = []
         self.fault: str | None = None
+        self.unreadable: tuple[resource.Device, ...] = ()
         before: Device | None = None
         for device in spec.devices:
             try:
                 before = interner.device(pool, device, spec, before)
             except QuantityError as error:
                 self.fault = f"device {device.name}: {error}"
+                self.unreadable += (device,)
                 continue
             self.devices.append(before)
 

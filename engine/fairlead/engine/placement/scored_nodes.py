@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.shapes import UnitShape
 
 Score = tuple[bool, int, int, int, int, int, str]
+if TYPE_CHECKING:
+    Entry = tuple[Score, int, int, CandidateNode]
+    """Score, the node's stamp when it was made, its number, node."""
 
 
 class ScoredNodes:
@@ -53,7 +56,8 @@ class ScoredNodes:
         self.domain = None if scope.among is None else frozenset(scope.among.nodes)
         self.preferring = [needs for needs in shape.needs if needs.preferred]
         self._stamp: dict[CandidateNode, int] = {}
-        self._heap: list[tuple[Score, int, CandidateNode]] = []
+        self._heap: list[Entry] = []
+        self._pushed = 0
         self._cursor = -1
         self._catch_up()
 
@@ -93,11 +97,11 @@ class ScoredNodes:
     def best(self, skip: frozenset[CandidateNode] | set[CandidateNode] = frozenset()) -> CandidateNode | None:
         """The best node now, without those in `skip`; None when none is left."""
         self._catch_up()
-        skipped: list[tuple[Score, int, CandidateNode]] = []
+        skipped: list[Entry] = []
         found: CandidateNode | None = None
         while self._heap:
             entry = self._heap[0]
-            node = entry[2]
+            node = entry[3]
             if entry[1] != self._stamp.get(node, 0):
                 heapq.heappop(self._heap)
                 continue
@@ -124,7 +128,7 @@ class ScoredNodes:
         """All nodes that might take the shape now, best first."""
         self._catch_up()
         entries = sorted(self._heap, key=itemgetter(0))
-        return [node for _, stamp, node in entries if stamp == self._stamp.get(node, 0)]
+        return [node for _, stamp, _, node in entries if stamp == self._stamp.get(node, 0)]
 
     @property
     def among(self) -> list[CandidateNode]:
@@ -155,7 +159,12 @@ class ScoredNodes:
         spare = self.room.nodes.get(node)
         score = None if spare is None else self.score(node, spare)
         if score is not None:
-            heapq.heappush(self._heap, (score, stamp, node))
+            heapq.heappush(self._heap, self._entry(score, stamp, node))
+
+    def _entry(self, score: Score, stamp: int, node: CandidateNode) -> Entry:
+        """Numbered, since a node that came back under its name can have the score and the stamp of the one that went."""
+        self._pushed += 1
+        return (score, stamp, self._pushed, node)
 
     def _catch_up(self) -> None:
         """Score again the nodes that changed since the last time; all of them where devices are network-attached."""
@@ -174,7 +183,7 @@ class ScoredNodes:
             else:
                 self.drop(node)
         if len(self._heap) > 64 + 4 * len(self.node_snapshot.all):
-            self._heap = [entry for entry in self._heap if entry[1] == self._stamp.get(entry[2], 0)]
+            self._heap = [entry for entry in self._heap if entry[1] == self._stamp.get(entry[3], 0)]
             heapq.heapify(self._heap)
 
     def _rebuild(self) -> None:
@@ -184,5 +193,5 @@ class ScoredNodes:
             if self.eligible(node):
                 score = self.score(node, spare)
                 if score is not None:
-                    self._heap.append((score, 0, node))
+                    self._heap.append(self._entry(score, 0, node))
         heapq.heapify(self._heap)

@@ -8,10 +8,12 @@ Example, 8 devices, queues a and b deserve 4 each and b lends 1 (lendingLimit): 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from fairlead.engine.queues.tree import Queue
 from fairlead.engine.types.amounts import Amount, amount_text
 from fairlead.engine.types.reasons import Code, LimitBlock, Reason
+from fairlead.kube import timestamps
 
 View = Callable[[Queue, str], Amount]
 
@@ -71,14 +73,23 @@ def limit_reason(queue: Queue, flavor: str, asked: Amount) -> Reason:
     bound = min(bounds)
     field = "limit" if bound == queue.quotas[flavor].limit else "borrowingLimit"
     fits = asked <= bound
+    changes_at = queue.spec.quotas_change_at
+    later = (
+        ""
+        if changes_at is None
+        else f"; the schedule of queue {queue.name} changes its quotas at {timestamps.seconds(changes_at)}"
+    )
     return Reason(
         code=Code.OVER_LIMIT,
         message=f"the {field} of queue {queue.name} for flavor {flavor} does not allow it",
-        limit=_block(queue, flavor, asked, bound),
+        limit=replace(_block(queue, flavor, asked, bound), changes_at=changes_at),
         could_ever_fit=fits,
-        advice=f"wait until gangs of this queue end, or raise the {field}"
-        if fits
-        else f"it asks for more than the whole {field}: raise spec.flavors of Queue {queue.name}, or ask for less",
+        advice=(
+            f"wait until gangs of this queue end, or raise the {field}"
+            if fits
+            else f"it asks for more than the whole {field}: raise spec.flavors of Queue {queue.name}, or ask for less"
+        )
+        + later,
     )
 
 

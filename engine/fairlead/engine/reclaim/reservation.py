@@ -45,6 +45,11 @@ class Hold:
         self._placed = placed
         self._held = statement.hold(placed)
 
+    @property
+    def held(self) -> list[UnitPlacement]:
+        """What is held now."""
+        return self._held
+
     def take(self) -> None:
         """Hold them again; what another gang has taken meanwhile is not held."""
         self._held = self._statement.hold(self._placed)

@@ -115,6 +115,7 @@ class LimitBlock:
     used: str
     asked: str
     limit: str
+    changes_at: float | None = None  # unix seconds: the queue's schedule changes its quotas then
 
     def __str__(self) -> str:
         return f"queue {self.queue}: flavor {self.flavor}: {self.used} used + {self.asked} asked > limit {self.limit}"

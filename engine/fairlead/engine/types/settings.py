@@ -48,6 +48,7 @@ class QueueSpec:
     bounds: Bounds = NO_BOUNDS  # of its gangs and of those of the queues below it
     respects_budgets: bool | None = None  # PodDisruptionBudgets prevent reclaim; None: as the queue above, at last not
     past_usage: Mapping[str, float] = field(default_factory=dict)
+    quotas_change_at: float | None = None  # unix seconds: a schedule replaces `quotas` then, which are those of now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,7 +63,7 @@ class State:
     admission: Admission = field(default_factory=NoAdmission)
     authorizer: Authorizer = field(default_factory=AllowAll)
     stopping: bool = False
-    watchers: set[asyncio.Event] = field(default_factory=set)  # set one to wake its watch
+    watchers: dict[asyncio.Event, None] = field(default_factory=dict)  # set one to wake its watch; in order
     bookmark_interval_s: float = 5.0  # a real one sends them about every minute
     lag: WatchLag | None = None
     validating: asyncio.Lock = field(default_factory=asyncio.Lock)  # one costly step between two turns of the loop

@@ -100,7 +100,7 @@ class _Table:
         self.objects: dict[Key, Stored] = {}
         self.keys: list[Key] = []
         self.history: deque[Change] = deque()
-        self.subscribers: set[Callable[[Change], None]] = set()
+        self.subscribers: dict[Callable[[Change], None], None] = {}  # in the order in which they came
 
 
 class Store:
@@ -210,5 +210,5 @@ class Store:
     def subscribe(self, storage: str, subscriber: Callable[[Change], None]) -> Callable[[], None]:
         """Call `subscriber` at each change, in order, until the returned function is called."""
         subscribers = self._tables[storage].subscribers
-        subscribers.add(subscriber)
-        return lambda: subscribers.discard(subscriber)
+        subscribers[subscriber] = None
+        return lambda: subscribers.pop(subscriber, None)

@@ -76,7 +76,7 @@ class _Watch:
     async def frames(self) -> AsyncGenerator[bytes, None]:
         store, storage = self._state.store, self._kind.storage
         unsubscribe = store.subscribe(storage, self._on_change)
-        self._state.watchers.add(self._wake)
+        self._state.watchers[self._wake] = None
         ended = _Served(self._state.registry.find, self._kind)
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         try:
@@ -90,7 +90,7 @@ class _Watch:
             yield _frame("ERROR", encode(statuses.status_of(gone)))
         finally:
             unsubscribe()
-            self._state.watchers.discard(self._wake)
+            self._state.watchers.pop(self._wake, None)
 
     def _initial(self) -> list[bytes]:
         """The history from a revision, or the present as ADDED."""

@@ -234,7 +234,12 @@ def restrict(kind: Kind, subresource: str, new: Json, old: Json) -> None:
         if kind.strategy.status_resets_metadata:
             version = new["metadata"].get("resourceVersion")
             fields = new["metadata"].get("managedFields")
+            uid = new["metadata"].get("uid")
             new["metadata"] = {**old["metadata"]}
+            if (
+                uid and not kind.strategy.custom_resource
+            ):  # Go's ResetObjectMetaForStatus leaves it: another one is refused
+                new["metadata"]["uid"] = uid
             if version:
                 new["metadata"]["resourceVersion"] = version
             if fields:

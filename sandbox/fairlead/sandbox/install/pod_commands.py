@@ -46,7 +46,7 @@ def command_of(
     pod: Obj, *, host_paths: Mapping[str, Path], volumes: Mapping[str, Path], free_port: Callable[[], int]
 ) -> Command:
     """`host_paths`: directories of a real node and where they are on this machine. `volumes`: the same for volumes of the
-    pod that are on no host (Secrets), by name. Raises PodError.
+    pod that are on no host (Secrets, emptyDirs), by name. Raises PodError.
     """
     container = only_container(pod)
     if container.get("command"):

@@ -1,4 +1,4 @@
-"""What kubelet gives a pod of Fairlead on this machine: its Secret volumes as directories, and its credentials.
+"""What kubelet gives a pod of Fairlead on this machine: its Secret and emptyDir volumes as directories, and its credentials.
 
 These are a kubeconfig, or the directory that a container finds its service account in. Both hold a token of the pod's service account, requested as kubelet does and bound to the pod, hence to its node.
 """
@@ -6,7 +6,7 @@ These are a kubeconfig, or the directory that a container finds its service acco
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +39,14 @@ class PodFiles:
             for key, value in (secret.get("data") or {}).items():
                 (folder / key).write_bytes(base64.b64decode(value))
             yield volume["name"], folder
+
+    def empty_dirs(self, pod: Obj) -> Iterator[tuple[str, Path]]:
+        """Each emptyDir as a directory of the pod's own. Its limit of size is not kept."""
+        for volume in spec_of(pod).get("volumes") or ():
+            if "emptyDir" in volume:
+                folder = self.workdir / name_of(pod) / volume["name"]
+                folder.mkdir(parents=True)
+                yield volume["name"], folder
 
     async def service_account(self, pod: Obj) -> Path:
         """The directory that is mounted into a container: token, ca.crt and namespace."""

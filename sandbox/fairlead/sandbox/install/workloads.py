@@ -73,10 +73,11 @@ class Processes:
     host_paths: Callable[[str], Mapping[str, Path]]
 
     async def start(self, pod: Obj) -> Started:
+        secrets = {name: path async for name, path in self.files.secrets(pod)}
         command = command_of(
             pod,
             host_paths=self.host_paths(spec_of(pod)["nodeName"]),
-            volumes={name: path async for name, path in self.files.secrets(pod)},
+            volumes={**secrets, **dict(self.files.empty_dirs(pod))},
             free_port=_free_port,
         )
         environment = {"KUBECONFIG": str(await self.files.kubeconfig(pod)), **command.environment}

@@ -205,8 +205,10 @@ class PodWorker:
     # -- ending ----------------------------------------------------------------------------------------------------
 
     async def _finish(self) -> None:
-        """Stop the containers, unprepare the claims, then report the final phase."""
-        was_running = any(each is not None for each in self._containers().values())
+        """Stop the containers, unprepare the claims, then report the final phase: Failed also where nothing ever ran.
+
+        Else a pod that finalizers keep would hold its claims for ever. Source: KEP-3329; kubelet since 1.27.
+        """
         await self._stop_containers()
         first = True
         while True:
@@ -222,7 +224,7 @@ class PodWorker:
         if self.refusal is not None:
             self.kubelet.warn(self.pod, self.refusal.reason, self.refusal.message)
             await self._write(pod_status.refused(self.pod, self.refusal, now_s=self.kubelet.wall()))
-        elif not self.gone and was_running and phase_of(self.pod) not in {"Succeeded", "Failed"}:
+        elif not self.gone and phase_of(self.pod) not in {"Succeeded", "Failed"}:
             failed = any(each is None or each.exit_code for each in self._containers().values())
             await self._report(final="Failed" if failed else "Succeeded")
         self.kubelet.runtime.forget(self.uid)

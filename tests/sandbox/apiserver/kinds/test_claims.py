@@ -193,6 +193,22 @@ async def test_device_statuses_go_with_their_allocation(api: Served) -> None:
     assert "must be an allocated device in the claim" in answer["message"]
 
 
+async def test_a_status_for_a_claim_of_another_uid_is_refused(api: Served) -> None:
+    _, made = await api.post(CLAIMS, claim())
+    await status(api, {"allocation": allocation()})
+    device = {"driver": CLASS, "pool": "n1", "device": "gpu-0", "data": {"a": 1}}
+    body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "status": {"devices": [device]}}
+    for uid, expected in ((made["metadata"]["uid"], 200), ("another", 422)):
+        for content, path in (
+            ("apply", f"{CLAIMS}/c/status?fieldManager=driver"),
+            ("merge", f"{CLAIMS}/c/status"),
+        ):
+            code, answer = await api.patch(path, {**body, "metadata": {"uid": uid}}, content)
+            assert code == expected
+            if code == 422:
+                assert answer["details"]["causes"][0]["field"] == "metadata.uid"
+
+
 async def test_a_template_is_checked_as_the_claims_it_will_make(api: Served) -> None:
     spec = claim()["spec"]
     body = {"metadata": {"name": "t"}, "spec": {"spec": spec}}

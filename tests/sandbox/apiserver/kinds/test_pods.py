@@ -177,3 +177,28 @@ async def test_a_claim_status_must_be_of_a_claim_of_the_pod(api: Served) -> None
     code, answer = await api.patch(f"{PODS}/p/status", wrong)
     assert code == 422
     assert "must match the name of an entry in `spec.resourceClaims`" in answer["message"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "exit_code", "code"),
+    [("Never", 0, 422), ("Never", 1, 422), ("OnFailure", 0, 422), ("OnFailure", 1, 200), ("Always", 0, 200)],
+)
+async def test_a_container_that_ended_runs_again_only_where_it_may(
+    api: Served, policy: str, exit_code: int, code: int
+) -> None:
+    """A kubelet's write that arrives late says that it still runs."""
+    await api.post(PODS, pod(restartPolicy=policy))
+
+    def status(state: str, **more: int) -> dict[str, object]:
+        named = {"name": "c", "image": "i", "imageID": "i", "ready": False, "restartCount": 0, "state": {state: more}}
+        return {"status": {"containerStatuses": [named]}}
+
+    assert (await api.patch(f"{PODS}/p/status", status("running"), "strategic"))[0] == 200
+    assert (await api.patch(f"{PODS}/p/status", status("terminated", exitCode=exit_code)))[0] == 200
+    found, answer = await api.patch(f"{PODS}/p/status", status("running"))
+    assert found == code
+    if code == 422:
+        assert (
+            "status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state"
+            in answer["message"]
+        )

@@ -37,9 +37,16 @@ class GpuCalls(FakeNode):
         count = int(self._or_unsupported(self._check(device).multiprocessors))
         return count * CORES[self.nvmlDeviceGetCudaComputeCapability(device)]
 
-    def nvmlDeviceGetMemoryInfo(self, device: Device) -> Any:
-        info = pynvml.c_nvmlMemory_t()
-        info.total = self._or_unsupported(self._check(device).memory_bytes)
+    def nvmlDeviceGetMemoryInfo(self, device: Device | MigHandle) -> Any:
+        gpu, info = self._check(device), pynvml.c_nvmlMemory_t()
+        if isinstance(device, MigHandle):
+            if all(ci.mig is not device for ci in device.gpu_instance.compute_instances):
+                self._fail(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+            info.total = self._or_unsupported(device.gpu_instance.profile.memory_bytes)
+            info.used = self.memory_used.get(device.uuid, 0)
+        else:
+            info.total = self._or_unsupported(gpu.memory_bytes)
+            info.used = self.memory_used.get(gpu.uuid, 0)
         return info
 
     def nvmlDeviceGetAddressingMode(self, device: Device) -> int:
@@ -71,8 +78,10 @@ class GpuCalls(FakeNode):
         return values
 
     def nvmlDeviceGetUtilizationRates(self, device: Device) -> Any:
-        self._check(device)
-        return types.SimpleNamespace(gpu=0, memory=0)
+        gpu = self._check(device)
+        if device.mode:
+            self._fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return types.SimpleNamespace(gpu=self.utilization.get(gpu.uuid, 0), memory=0)
 
     def nvmlDeviceGetPowerUsage(self, device: Device) -> int:
         self._check(device)

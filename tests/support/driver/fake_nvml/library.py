@@ -13,7 +13,7 @@ from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from tests.support.driver.fake_nvml.gpu import GpuCalls
 from tests.support.driver.fake_nvml.kernel import FakeKernel
 from tests.support.driver.fake_nvml.mig import MigCalls
-from tests.support.driver.fake_nvml.node import Device
+from tests.support.driver.fake_nvml.node import Device, MigHandle
 from tests.support.driver.fake_nvml.nvlink import NvLinkCalls
 
 
@@ -68,11 +68,15 @@ class FakeNvml(GpuCalls, NvLinkCalls, MigCalls):
         self._check(device)
         return device
 
-    def nvmlDeviceGetHandleByUUID(self, wanted: str) -> Device:
+    def nvmlDeviceGetHandleByUUID(self, wanted: str) -> Device | MigHandle:
         for device in self._devices:
             if device.gpu.uuid == wanted:
                 self._check(device)
                 return device
+            for mig in (ci.mig for gi in device.instances for ci in gi.compute_instances):
+                if mig.uuid == wanted:
+                    self._check(mig)
+                    return mig
         return self._fail(pynvml.NVML_ERROR_NOT_FOUND)
 
     def nvmlEventSetCreate(self) -> object:

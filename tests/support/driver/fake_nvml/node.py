@@ -52,7 +52,8 @@ class FakeNode:
 
     `errors` makes a call fail with an NVML error code, by function's name; `lost` holds minors of GPUs off the bus;
     `busy` says that MIG devices have clients. `recovery` is NVML's recovery action by minor; `xids` are (minor, code)
-    to be reported; `guests` holds minors of GPUs that a hypervisor lends, as vGPUs.
+    to be reported; `guests` holds minors of GPUs that a hypervisor lends, as vGPUs. `utilization` (percent) and
+    `memory_used` (bytes) are by UUID.
     """
 
     def __init__(self, kernel: FakeKernel) -> None:
@@ -64,6 +65,8 @@ class FakeNode:
         self.registered: set[int] = set()
         self.compute_modes: dict[int, int] = {}
         self.guests: set[int] = set()
+        self.utilization: dict[str, int] = {}
+        self.memory_used: dict[str, int] = {}
         self.open = 0
         self._kernel = kernel
         self._devices: list[Device] = []

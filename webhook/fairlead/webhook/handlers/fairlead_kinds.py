@@ -12,8 +12,9 @@ from fairlead import cel
 from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
-from fairlead.api.queue import Queue
+from fairlead.api.queue import Queue, QueueFlavor
 from fairlead.api.queues import may_overlap, open_to_all, unknown_flavors
+from fairlead.api.schedules import always_in_force, quotas
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.webhook.objects.device_models import no_match_reason, selected
 from fairlead.webhook.objects.fields import Json
@@ -46,7 +47,9 @@ def validate_queue(review: Review, facts: Facts) -> Verdict:
     if review.old is None or review.old.get("spec") != (review.object or {}).get("spec"):
         unlimited = open_to_all(queue, {other.spec.parent for other in facts.queues.values()})
     warnings += [] if unlimited is None else [unlimited]
-    return allow("queue", warnings=[*warnings, *_overcommitments(queue, facts.queues)])
+    warnings += [*_overcommitments(queue, facts.queues), *_scheduled_overcommitments(queue, facts.queues)]
+    warnings += [*always_in_force(queue.spec.schedule), *_limits_of_two_entries(queue)]
+    return allow("queue", warnings=warnings)
 
 
 def _other_leaves(queue: Queue, queues: Mapping[str, Queue]) -> list[Queue]:
@@ -81,6 +84,30 @@ def _overcommitments(queue: Queue, queues: Mapping[str, Queue]) -> Iterator[str]
         above = None if above.spec.parent is None else after.get(above.spec.parent)
 
 
+def _scheduled_overcommitments(queue: Queue, queues: Mapping[str, Queue]) -> Iterator[str]:
+    """Warnings where that is so while one entry of this queue's schedule is in force, and not without it."""
+    always = set(_overcommitments(queue, queues))
+    for entry in queue.spec.schedule:
+        spec = queue.spec.model_copy(update={"flavors": quotas(queue.spec.flavors, [entry])})
+        for warning in _overcommitments(queue.model_copy(update={"spec": spec}), queues):
+            if warning not in always:
+                yield f"while {entry.name} of spec.schedule is in force: {warning}"
+
+
+def _limits_of_two_entries(queue: Queue) -> Iterator[str]:
+    """Warnings where two entries, each valid by itself, make a limit below deserved."""
+    schedule = queue.spec.schedule
+    for index, later in enumerate(schedule):
+        for earlier in schedule[:index]:
+            for quota in quotas(queue.spec.flavors, [earlier, later]):
+                if quota.limit is not None and Quantity.of(quota.limit) < Quantity.of(quota.deserved):
+                    yield (
+                        f"spec.schedule[{index}]: while {earlier.name} and {later.name} are both in force limit {quota.limit} of "
+                        f"{quota.flavor} is below deserved {quota.deserved}: the queue then deserves no more than the limit; "
+                        f"give both in {later.name}"
+                    )
+
+
 def validate_flavor(review: Review, facts: Facts) -> Verdict:
     try:
         flavor = Flavor.read(_without_status(review))
@@ -93,8 +120,9 @@ def validate_flavor(review: Review, facts: Facts) -> Verdict:
     warnings = [
         f"spec.deviceSelector: Flavor {other.name!r} has the same selector and measure; a device would count twice"
         for other in sorted(facts.flavors.values(), key=lambda other: other.name)
-        if other.name != flavor.name and other.spec == flavor.spec
+        if other.name != flavor.name and _counted(other) == _counted(flavor)
     ]
+    warnings += _currencies(flavor, facts.flavors)
     return allow("flavor", warnings=[*warnings, *_flavor_warnings(flavor, facts)])
 
 
@@ -137,6 +165,27 @@ def validate_policy(review: Review, facts: Facts) -> Verdict:
     return allow("tenancypolicy", warnings=warnings)
 
 
+def _counted(flavor: Flavor) -> tuple[str, str, str | None]:
+    return flavor.spec.device_selector, flavor.spec.measure, flavor.spec.capacity_name
+
+
+def _currencies(flavor: Flavor, flavors: Mapping[str, Flavor]) -> Iterator[str]:
+    """A warning where other flavors are priced in another currency."""
+    own = {price.currency for price in flavor.spec.price}
+    others = {
+        price.currency: other.name
+        for other in sorted(flavors.values(), key=lambda other: other.name, reverse=True)
+        for price in other.spec.price
+        if other.name != flavor.name
+    }
+    for currency in sorted(own):
+        for found in sorted(others.keys() - own):
+            yield (
+                f"spec.price: is in {currency}, that of Flavor {others[found]} in {found}: costs of the two are not added; "
+                "write all prices in one currency"
+            )
+
+
 def _without_status(review: Review) -> Json:
     """The object as users write it; a newer controller's status may have fields that our model lacks."""
     return {key: value for key, value in (review.object or {}).items() if key != "status"}
@@ -158,15 +207,26 @@ def _cycle(queue: Queue, queues: Mapping[str, Queue]) -> Iterator[str]:
 
 
 def _limits(queue: Queue) -> Iterator[str]:
+    faulty = set[str]()
     for index, entry in enumerate(queue.spec.flavors):
-        try:
-            deserved = Quantity.of(entry.deserved)
-            limit = None if entry.limit is None else Quantity.of(entry.limit)
-        except QuantityError as error:
-            yield f"spec.flavors[{index}]: {error}"
-            continue
-        if limit is not None and limit < deserved:
-            yield (
-                f"spec.flavors[{index}].limit: {entry.limit} is below deserved {entry.deserved}: "
-                "raise limit or lower deserved"
-            )
+        if (fault := _limit(f"spec.flavors[{index}]", entry)) is not None:
+            faulty.add(entry.flavor)
+            yield fault
+    for index, scheduled in enumerate(queue.spec.schedule):
+        after = {entry.flavor: entry for entry in quotas(queue.spec.flavors, [scheduled])}
+        for number, change in enumerate(scheduled.flavors):
+            fault = _limit(f"spec.schedule[{index}].flavors[{number}]", after[change.flavor])
+            if fault is not None and change.flavor not in faulty:
+                yield f"{fault} (while {scheduled.name} is in force)"
+
+
+def _limit(path: str, entry: QueueFlavor) -> str | None:
+    """What is wrong with the entry's quantities."""
+    try:
+        deserved = Quantity.of(entry.deserved)
+        limit = None if entry.limit is None else Quantity.of(entry.limit)
+    except QuantityError as error:
+        return f"{path}: {error}"
+    if limit is not None and limit < deserved:
+        return f"{path}.limit: {entry.limit} is below deserved {entry.deserved}: raise limit or lower deserved"
+    return None

@@ -12,7 +12,7 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.api.bounds import DEFAULTS, NO_BOUNDS, Bound, Bounds, read_bounds
-from fairlead.api.gang import duration_s
+from fairlead.api.durations import duration_s
 from fairlead.api.intent import Intent
 from fairlead.kube import labels
 from fairlead.kube.objects import LabelSelector

@@ -60,6 +60,8 @@ class NvmlBackend:
         self._mutex = threading.Lock()
         # Minor and bus ID by UUID, of every GPU that responded once and was not bound to another kernel driver since.
         self._seen: dict[str, tuple[int, str | None]] = {}
+        # By MIG UUID, of the last inventory; NVML's handle once it was asked for.
+        self._mig_handles: dict[str, Any] = {}
         self._events: Events | None = None
         try:
             # Without the flag this fails on a node whose GPUs are all lost or bound to another kernel driver.
@@ -96,6 +98,8 @@ class NvmlBackend:
         found = self._discovery.inventory()
         with self._mutex:
             self._seen |= {gpu.uuid: (gpu.minor, gpu.pci_bus_id) for gpu in found.gpus}
+            migs = [mig.uuid for gpu in found.gpus for mig in gpu.mig_devices]
+            self._mig_handles = {uuid: self._mig_handles.get(uuid) for uuid in migs}
         return found
 
     # -- MIG ---------------------------------------------------------------------------------------------------------
@@ -189,8 +193,9 @@ class NvmlBackend:
 
     def telemetry(self) -> tuple[Telemetry, ...]:
         with self._mutex:
-            seen = sorted(self._seen)
-        return tuple(found for uuid in seen if (found := self._telemetry(uuid)) is not None)
+            seen, migs = list(self._seen), list(self._mig_handles.items())
+        found = [*map(self._telemetry, seen), *(self._mig_telemetry(uuid, handle) for uuid, handle in migs)]
+        return tuple(sorted((each for each in found if each is not None), key=lambda each: each.uuid))
 
     def _telemetry(self, uuid: str) -> Telemetry | None:
         try:
@@ -211,6 +216,19 @@ class NvmlBackend:
             nvlink_sent_bytes=sent,
             nvlink_received_bytes=received,
         )
+
+    def _mig_telemetry(self, uuid: str, handle: Any) -> Telemetry | None:
+        """The memory in use. The handle is kept: looking a MIG device up can take long, and it may be destroyed meanwhile."""
+        try:
+            if handle is None:
+                handle = self._calls.call("DeviceGetHandleByUUID", uuid)
+            memory = self._calls.query("DeviceGetMemoryInfo", handle)
+        except BackendError:
+            handle = memory = None
+        with self._mutex:
+            if uuid in self._mig_handles:
+                self._mig_handles[uuid] = handle
+        return None if memory is None else Telemetry(uuid=uuid, memory_used_bytes=int(memory.used))
 
     def xids(self) -> tuple[Xid, ...]:
         """Drains the events without waiting: the caller polls, and a wait would block a thread forever."""

@@ -13,11 +13,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from fairlead.driver.backend import geometry, profiles
+from fairlead.driver.backend import device_names, geometry, profiles
 from fairlead.driver.backend.interface import BackendError, DeviceGone, InUse, PlacementTaken
 from fairlead.driver.backend.profiles.schema import NodeProfile
 from fairlead.driver.backend.simulated import fault_file, mps_standin
-from fairlead.driver.backend.simulated.fault_file import WantedFaults
+from fairlead.driver.backend.simulated.fault_file import Load, WantedFaults
 from fairlead.driver.backend.simulated.state import HardwareState, Instance
 from fairlead.driver.backend.types import (
     ComputeMode,
@@ -41,10 +41,10 @@ _CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 
 @dataclasses.dataclass(slots=True)
 class InjectedFaults:
-    """The faults of the hardware now, set by tests and by `fairlead fault`.
+    """The faults and the load of the hardware now, set by tests, by `fairlead fault` and `fairlead load`.
 
     `lost` holds minors, `recovery` recovery actions by minor, `xids` (minor, code) not yet reported, `busy` (minor,
-    start) of instances with clients. `before` is called with operation and minor before each operation: it may sleep or
+    start) of instances with clients, `loads` the load by device's name. `before` is called with operation and minor before each operation: it may sleep or
     raise.
     """
 
@@ -52,13 +52,14 @@ class InjectedFaults:
     recovery: dict[int, RecoveryAction] = dataclasses.field(default_factory=dict)
     xids: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     busy: set[tuple[int, int]] = dataclasses.field(default_factory=set)
+    loads: dict[str, Load] = dataclasses.field(default_factory=dict)
     before: Callable[[str, int], None] | None = None
 
 
 class SimulatedBackend:
     """Backend over a NodeProfile. `node` seeds the UUIDs; without `state_file` the hardware forgets at exit.
 
-    `fault_file` is the path to which `fairlead fault` writes.
+    `fault_file` is the path to which `fairlead fault` and `fairlead load` write.
     """
 
     def __init__(
@@ -176,20 +177,31 @@ class SimulatedBackend:
         return tuple(self._status(gpu) for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.uuid))
 
     def telemetry(self) -> tuple[Telemetry, ...]:
-        """Always idle: no program runs on simulated hardware."""
-        return tuple(
-            Telemetry(
-                uuid=gpu.uuid,
-                utilization_percent=0.0,
-                memory_used_bytes=0,
-                power_w=_IDLE_W,
-                temperature_c=_IDLE_C,
-                nvlink_sent_bytes=0 if gpu.nvlink else None,
-                nvlink_received_bytes=0 if gpu.nvlink else None,
+        """Idle unless a load is wanted: no program runs on simulated hardware."""
+        self._read_faults()
+        found = []
+        for gpu in self._gpus.values():
+            if gpu.minor in self.faults.lost:
+                continue
+            load = self.faults.loads.get(f"gpu-{gpu.minor}", Load())
+            with self._lock:
+                current = self._current(gpu)
+            found.append(
+                Telemetry(
+                    uuid=gpu.uuid,
+                    utilization_percent=None if current.mig_enabled else load.utilization_percent,
+                    memory_used_bytes=load.memory_used_bytes,
+                    power_w=_IDLE_W,
+                    temperature_c=_IDLE_C,
+                    nvlink_sent_bytes=0 if gpu.nvlink else None,
+                    nvlink_received_bytes=0 if gpu.nvlink else None,
+                )
             )
-            for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.uuid)
-            if gpu.minor not in self.faults.lost
-        )
+            for mig in current.mig_devices:
+                name = device_names.mig_name(gpu.minor, mig.profile, mig.start)
+                used = self.faults.loads.get(name, Load()).memory_used_bytes
+                found.append(Telemetry(uuid=mig.uuid, memory_used_bytes=used))
+        return tuple(sorted(found, key=lambda reading: reading.uuid))
 
     def xids(self) -> tuple[Xid, ...]:
         self._read_faults()
@@ -227,7 +239,7 @@ class SimulatedBackend:
         return GpuStatus(uuid=gpu.uuid, responds=True, recovery_action=self.faults.recovery.get(gpu.minor, "none"))
 
     def _read_faults(self) -> None:
-        """Apply what `fairlead fault` wrote since the last poll."""
+        """Apply what `fairlead fault` and `fairlead load` wrote since the last poll."""
         if self._fault_file is None:
             return
         wanted = fault_file.read(self._fault_file)
@@ -238,6 +250,7 @@ class SimulatedBackend:
         self.faults.lost = set(wanted.lost)
         self.faults.recovery = dict(wanted.recovery)
         self.faults.xids += new
+        self.faults.loads = dict(wanted.loads)
 
 
 def _node(path: str) -> DeviceNode:

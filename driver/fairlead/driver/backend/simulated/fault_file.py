@@ -1,13 +1,12 @@
-"""The file by which `fairlead fault` injects faults into simulated hardware.
+"""The file by which `fairlead fault` and `fairlead load` inject faults and load into simulated hardware.
 
-Driver and command are two processes. The command writes all faults that are wanted; SimulatedBackend reads the file at
-each poll.
+Driver and command are two processes. The command writes all that is wanted; SimulatedBackend reads the file at each poll.
 """
 
 # No `from __future__ import annotations`: msgspec reads the annotations.
 
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -27,12 +26,20 @@ class XidEvent(msgspec.Struct, frozen=True, kw_only=True):
     number: int
 
 
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a GPU or a MIG device, which has no utilisation of its own, as in NVML."""
+
+    utilization_percent: Annotated[float, msgspec.Meta(ge=0, le=100)] = 0.0
+    memory_used_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
+
+
 class WantedFaults(msgspec.Struct, frozen=True, kw_only=True):
-    """GPUs off the bus (by minor), recovery actions by minor, and the last `XIDS_MAX` Xids."""
+    """GPUs off the bus (by minor), recovery actions by minor, the last `XIDS_MAX` Xids, and the load by device's name."""
 
     lost: frozenset[int] = frozenset()
     recovery: dict[int, RecoveryAction] = {}
     xids: tuple[XidEvent, ...] = ()
+    loads: dict[str, Load] = {}
 
 
 def read(path: Path) -> WantedFaults | None:
@@ -60,8 +67,16 @@ def inject(path: Path, minor: int, *, xid: int | None = None, lost: bool = False
     return wanted
 
 
+def load(path: Path, device: str, wanted_load: Load) -> WantedFaults:
+    """Put this load on a device, by name. Raises OSError."""
+    wanted = read(path) or WantedFaults()
+    wanted = msgspec.structs.replace(wanted, loads={**wanted.loads, device: wanted_load})
+    files.write(path, msgspec.json.encode(wanted))
+    return wanted
+
+
 def clear(path: Path, minor: int | None = None) -> WantedFaults:
-    """Remove the faults of one GPU, or of all of them. Raises OSError."""
+    """Remove the faults of one GPU, or of all of them; loads stay. Raises OSError."""
     wanted = read(path) or WantedFaults()
     if minor is None:
         wanted = msgspec.structs.replace(wanted, lost=frozenset(), recovery={})

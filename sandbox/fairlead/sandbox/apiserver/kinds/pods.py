@@ -12,7 +12,7 @@ from fairlead.sandbox.apiserver.kinds.base import Context
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, forbidden, invalid
 from fairlead.sandbox.apiserver.kinds.podspec import default_pod, qos_class
-from fairlead.sandbox.apiserver.kinds.podupdates import pod_update
+from fairlead.sandbox.apiserver.kinds.podupdates import container_states, pod_update
 from fairlead.sandbox.apiserver.kinds.podvalidation import pod_spec
 from fairlead.sandbox.apiserver.kinds.podwarnings import pod_warnings
 from fairlead.sandbox.apiserver.kinds.request import Json
@@ -86,6 +86,7 @@ class PodStrategy(BuiltIn):
                         "must match the name of an entry in `spec.resourceClaims`",
                     )
                 )
+        errors += container_states(new, old)
         return errors
 
     def grace_period_s(self, obj: Json, requested: int | None) -> int | None:

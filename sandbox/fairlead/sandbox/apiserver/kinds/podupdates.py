@@ -24,6 +24,26 @@ _HARD = "requiredDuringSchedulingIgnoredDuringExecution"
 _TERMS = f"spec.affinity.nodeAffinity.{_HARD}.nodeSelectorTerms"
 
 
+def container_states(new: Json, old: Json) -> Iterator[FieldError]:
+    """Complaints about containers that the new status says run again, and that the restart policy does not let run again (both whole pods).
+
+    So a kubelet's write that arrives late takes no end back. Source: ValidateContainerStateTransition in pkg/apis/core/validation (1.36);
+    restart rules of single containers are left out, pods have none here.
+    """
+    policy = new.get("spec", {}).get("restartPolicy")
+    if policy == "Always":
+        return
+    for field in ("containerStatuses", "initContainerStatuses"):
+        after = {one.get("name"): one for one in new.get("status", {}).get(field) or []}
+        for index, before in enumerate(old.get("status", {}).get(field) or []):
+            ended = (before.get("state") or {}).get("terminated")
+            now = after.get(before.get("name"))
+            if not ended or now is None or (ended.get("exitCode") and policy == "OnFailure"):
+                continue
+            if not (now.get("state") or {}).get("terminated"):
+                yield forbidden(f"status.{field}[{index}].state", "may not be transitioned to non-terminated state")
+
+
 def pod_update(new: Json, old: Json) -> Iterator[FieldError]:
     """Complaints about the change from old to new spec (both whole pods)."""
     after, before = new.get("spec", {}), old.get("spec", {})

@@ -1,7 +1,7 @@
 """The canonical form of one plan: plain JSON of what users and the rim can see, under names of its own.
 
-Everything else in this tool compares these forms, so only this file reads the fields of a plan: a field that is renamed
-changes one line here and no digest. Two parts are kept apart:
+Recordings and the comparison of decisions in tests keep digests of these forms, so only this file reads the fields of a plan: a
+field that is renamed changes one line here and no digest. Two parts are kept apart:
     decision  which gang gets what, what is evicted, reserved and counted, and the facts behind each reason, without wording
     texts     the sentences that users read
 Keeps: equal plans have equal forms, to the byte; key order and spacing are fixed; floats are written as `repr` writes them.
@@ -57,10 +57,11 @@ def encode(part: Json) -> bytes:
     return json.dumps(part, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_plain).encode()
 
 
-def decision(plan: Plan) -> Json:
+def decision(plan: Plan, *, waiting: bool = True) -> Json:
+    """Without the gangs that wait, if so asked."""
     return {
         "admissions": [_admission(entry) for entry in plan.admissions],
-        "waiting": [_waiting(entry) for entry in plan.waiting],
+        **({"waiting": [_waiting(entry) for entry in plan.waiting]} if waiting else {}),
         "evictions": [_eviction(entry) for entry in plan.evictions],
         "reservations": [_reservation(entry) for entry in plan.reservations],
         "queues": [_queue(entry) for entry in plan.queues],
@@ -72,8 +73,8 @@ def decision(plan: Plan) -> Json:
 
 def texts(plan: Plan) -> Json:
     return {
-        "waiting": [_text(entry.reason) for entry in plan.waiting],
-        "evictions": [_text(entry.reason) for entry in plan.evictions],
+        "waiting": [text(entry.reason) for entry in plan.waiting],
+        "evictions": [text(entry.reason) for entry in plan.evictions],
         "problems": [entry.message for entry in plan.problems],
     }
 
@@ -142,7 +143,7 @@ def _waiting(entry: Waiting) -> Json:
         "uid": entry.uid,
         "queue": entry.queue,
         "position": entry.position,
-        "reason": _reason(entry.reason),
+        "reason": reason(entry.reason),
     }
 
 
@@ -156,7 +157,7 @@ def _eviction(entry: Eviction) -> Json:
         "whole": entry.whole,
         "beneficiary": entry.beneficiary,
         "checkpointGrace": _seconds(entry.checkpoint_grace_s),
-        "reason": _reason(entry.reason),
+        "reason": reason(entry.reason),
     }
 
 
@@ -210,19 +211,24 @@ def _flavor(entry: FlavorTotal) -> Json:
 # ---------------------------------------------------------------------------------------------------------- reasons
 
 
-def _reason(reason: Reason) -> Json:
+def reason(given: Reason) -> Json:
     """The code, and the facts behind it, without a word of prose. What is empty is left out: most reasons have little."""
-    limit = reason.limit
+    limit = given.limit
     facts: Json = {
-        "ever": reason.could_ever_fit,
-        "requests": [_request(entry) for entry in reason.requests],
-        "nodes": [entry.nodes for entry in reason.nodes],
-        "nearest": None if reason.near_miss is None else _nearest(reason.near_miss),
-        "holders": [[entry.gang, entry.queue, entry.devices] for entry in reason.holders],
-        "limit": None if limit is None else [limit.queue, limit.flavor, limit.used, limit.asked, limit.limit],
-        "barriers": [_blocker(entry) for entry in reason.blockers],
+        "ever": given.could_ever_fit,
+        "requests": [_request(entry) for entry in given.requests],
+        "nodes": [entry.nodes for entry in given.nodes],
+        "nearest": None if given.near_miss is None else _nearest(given.near_miss),
+        "holders": [[entry.gang, entry.queue, entry.devices] for entry in given.holders],
+        "limit": None
+        if limit is None
+        else [
+            *(limit.queue, limit.flavor, limit.used, limit.asked, limit.limit),
+            *(() if limit.changes_at is None else (limit.changes_at,)),
+        ],
+        "barriers": [_blocker(entry) for entry in given.blockers],
     }
-    return {"code": str(reason.code), **{key: fact for key, fact in facts.items() if fact not in (None, [])}}
+    return {"code": str(given.code), **{key: fact for key, fact in facts.items() if fact not in (None, [])}}
 
 
 def _request(entry: RequestShortage) -> Json:
@@ -251,8 +257,8 @@ def _blocker(entry: PreemptionBlocker) -> Json:
     }
 
 
-def _text(reason: Reason) -> list[str]:
-    return [str(reason), *(str(blocker) for blocker in reason.blockers[BARRIERS_PRINTED:])]
+def text(given: Reason) -> list[str]:
+    return [str(given), *(str(blocker) for blocker in given.blockers[BARRIERS_PRINTED:])]
 
 
 # ---------------------------------------------------------------------------------------------------------- values

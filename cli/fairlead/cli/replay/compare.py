@@ -1,0 +1,127 @@
+"""`fairlead replay`: decides again, and shows the first decision that differs: its inputs, and both plans side by side."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fairlead.cli.views import printing
+from fairlead.history.code_version import code_version
+from fairlead.history.facts import form
+from fairlead.history.facts.snapshot_file import dump as dump_snapshot
+from fairlead.history.plans.view import lines, moment, side_by_side
+from fairlead.history.recording.reader import Reader
+from fairlead.history.replay.verify import Counts, Difference, differences
+
+Json = dict[str, Any]
+COLUMN = 72  # characters of one plan, into a pipe
+KEYS_SHOWN = 8
+LISTED_MAX = 200  # decisions that `--all` names in the table
+
+
+def compare(paths: Sequence[Path], *, every: bool, afresh: bool, dump: Path | None, output: str) -> int:
+    """The exit code. Raises RecordingError, OSError."""
+    reader, counts = Reader(paths), Counts()
+    first: Json | None = None
+    others: list[Json] = []
+    for found in differences(reader, counts, afresh=afresh):
+        if first is None:
+            first = _shown(found)
+            if dump is not None:
+                dump.write_bytes(dump_snapshot(found.state.snapshot(), found.at, code=code_version()))
+        else:
+            others.append({"decision": found.number, "at": moment(found.at)})
+        if not every:
+            break
+    summary = _summary(reader, counts, first, others)
+    if output == "json":
+        printing.structured(summary, "json")
+    else:
+        _print(summary, every=every)
+    return 0 if first is None else 1
+
+
+def _shown(found: Difference) -> Json:
+    snapshot = found.state.snapshot()
+    changed: Json = msgspec.to_builtins(found.facts)
+    return {
+        "decision": found.number,
+        "at": moment(found.at),
+        "where": found.where,
+        "inputs": {
+            "changed": changed,
+            "gangs": [gang.id for gang in snapshot.gangs],
+            "running": [gang.id for gang in snapshot.running],
+            "queues": [queue.name for queue in snapshot.queues],
+            "nodes": len(snapshot.nodes),
+        },
+        "recorded": found.recorded,
+        "now": found.now,
+    }
+
+
+def _summary(reader: Reader, counts: Counts, first: Json | None, others: list[Json]) -> Json:
+    return {
+        "decisions": counts.decisions,
+        "from": None if counts.first_at is None else moment(counts.first_at),
+        "to": None if counts.last_at is None else moment(counts.last_at),
+        "recordedBy": sorted({header.code for header in reader.headers}),
+        "decidedBy": code_version(),
+        "missed": counts.missed,
+        "torn": reader.torn,
+        "first": first,
+        "others": others,
+    }
+
+
+def _print(summary: Json, *, every: bool) -> None:
+    span = f" from {summary['from']} to {summary['to']}" if summary["decisions"] else ""
+    count, first = summary["decisions"], summary["first"]
+    recorded = ", ".join(summary["recordedBy"]) or "an unknown version"
+    if first is None:
+        print(f"{count} decisions{span} decided again: all the same, bit by bit")
+    else:
+        told = f"{1 + len(summary['others'])} of {count} decisions" if every else f"decision {first['decision']}"
+        print(f"{told}{span} {'differ' if every else 'differs'}")
+    print(f"recorded by {recorded}, decided again by {summary['decidedBy']}")
+    if summary["missed"]:
+        print(f"{summary['missed']} decisions were made and not recorded (gaps)")
+    if summary["torn"]:
+        print(f"note: {summary['torn']}")
+    if first is not None:
+        _print_difference(first)
+    for other in summary["others"][:LISTED_MAX]:
+        print(f"also decision {other['decision']} at {other['at']}")
+    if len(summary["others"]) > LISTED_MAX:
+        print(f"and {len(summary['others']) - LISTED_MAX} more; -o json has them all")
+
+
+def _print_difference(first: Json) -> None:
+    print(f"\nfirst: decision {first['decision']} at {first['at']} ({first['where']})")
+    inputs = first["inputs"]
+    print(f"inputs: {len(inputs['gangs'])} gangs wait, {len(inputs['running'])} hold devices, {inputs['nodes']} nodes")
+    for table, entries in inputs["changed"].items():
+        print(f"  changed {table}: {_keys(entries)}")
+    rows = side_by_side(lines(first["recorded"]), lines(first["now"]))
+    if all(mark != "≠" for mark, _, _ in rows):
+        print("\nThe plans are alike in what is recorded whole; they differ in facts or sentences of gangs that wait.")
+        return
+    wide = ((printing.width() or 2 * COLUMN + 7) - 7) // 2
+    print(f"\n    {'recorded':<{wide}}   now")
+    for mark, one, other in rows:
+        left, right = textwrap.wrap(one, wide) or [""], textwrap.wrap(other, wide) or [""]
+        for place in range(max(len(left), len(right))):
+            cells = [side[place] if place < len(side) else "" for side in (left, right)]
+            print(f"{mark if place == 0 else ' '}   {cells[0]:<{wide}}   {cells[1]}".rstrip())
+
+
+def _keys(entries: Any) -> str:
+    if not isinstance(entries, dict) or entries.keys() <= set(form.Settings.__struct_encode_fields__):
+        return "other values"
+    names = [name if value is not None else f"{name} (gone)" for name, value in entries.items()]
+    more = f" and {len(names) - KEYS_SHOWN} more" if len(names) > KEYS_SHOWN else ""
+    return ", ".join(names[:KEYS_SHOWN]) + more

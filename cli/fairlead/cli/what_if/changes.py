@@ -1,0 +1,174 @@
+"""The flags of a change, read: `4xhgx-h100`, `team.deserved=16`. Raises ChangeError with the flag, its value, and how to write it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import msgspec
+
+from fairlead.engine.forecast.what_if import ChangeError, NewNode
+from fairlead.engine.inventory.nodes import NodeInfo
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.amounts import amount
+from fairlead.engine.types.pod_needs import milli
+from fairlead.engine.types.settings import FlavorQuota, QueueSpec
+from fairlead.kube import resource
+from fairlead.kube.objects import ObjectMeta
+from fairlead.kube.quantity import QuantityError
+
+NODES_MAX = 10_000
+QUOTA_FIELDS = ("deserved", "limit", "weight")
+_ADD = re.compile(r"([0-9]{1,5})x(.+)")
+_QUEUE = re.compile(r"([^=]+)=(.*)")
+_ROOM = {"cpu": milli("192"), "memory": milli("2Ti"), "pods": milli("110")}  # of a node that is made from a profile
+
+
+def new_nodes(texts: Iterable[str], snapshot: Snapshot, drivers: tuple[str, ...]) -> tuple[NewNode, ...]:
+    """`NxNAME`: N nodes like the node NAME of the cluster, or of the simulated profile NAME."""
+    found: list[NewNode] = []
+    for text in texts:
+        match = _ADD.fullmatch(text)
+        count = int(match[1]) if match else 0
+        if match is None or not 1 <= count <= NODES_MAX:
+            raise ChangeError(
+                f"--add-nodes {text}: write a number up to {NODES_MAX}, x, and a node or a profile: 4xhgx-h100"
+            )
+        make = _like_node(match[2], snapshot) or _of_profile(text, match[2], drivers)
+        taken = {each.info.name for each in found}
+        number = 0
+        for _ in range(count):
+            number += 1
+            while snapshot.nodes.get(f"new-{number}") is not None or f"new-{number}" in taken:
+                number += 1
+            found.append(make(f"new-{number}"))
+    return tuple(found)
+
+
+def _like_node(name: str, snapshot: Snapshot) -> Callable[[str], NewNode] | None:
+    """None where the cluster has no such node."""
+    from fairlead.engine.inventory.published import published_slice
+
+    like = snapshot.nodes.get(name)
+    if like is None:
+        return None
+    specs = []
+    for slice_name in sorted(snapshot.inventory.slice_names()):
+        entry = snapshot.inventory.slice_entry(slice_name)
+        if entry is not None and (
+            any(device.node == name for device in entry.devices) or (not entry.devices and entry.pool_name == name)
+        ):
+            specs.append(published_slice(entry))
+    if not specs:
+        raise ChangeError(f"--add-nodes: node {name} publishes no devices; name one that does, or a profile")
+
+    def make(new: str) -> NewNode:
+        labels = {**like.labels, **({"kubernetes.io/hostname": new} if "kubernetes.io/hostname" in like.labels else {})}
+        info = NodeInfo(name=new, labels=labels, taints=like.taints, allocatable=dict(like.allocatable))
+        return NewNode(info=info, slices=tuple(_slice(new, number, spec) for number, spec in enumerate(specs)))
+
+    return make
+
+
+def _slice(node: str, number: int, spec: resource.ResourceSliceSpec) -> resource.ResourceSlice:
+    pool = msgspec.structs.replace(spec.pool, name=node)
+    moved = msgspec.structs.replace(spec, node_name=node, pool=pool)
+    return resource.ResourceSlice(metadata=ObjectMeta(name=f"{node}-{spec.driver}-{number}"), spec=moved)
+
+
+def _of_profile(text: str, name: str, drivers: tuple[str, ...]) -> Callable[[str], NewNode]:
+    from fairlead.driver.backend import factory  # not every command pays for the driver
+    from fairlead.driver.backend.interface import BackendError
+    from fairlead.driver.backend.profiles.loading import ProfileError
+    from fairlead.driver.publish import slices
+
+    try:
+        backend = factory.open_backend(f"simulated:{name}", node="new", data=None)
+    except (BackendError, ProfileError, factory.BackendSpecError) as error:
+        raise ChangeError(
+            f"--add-nodes {text}: the cluster has no node {name}, and there is no such profile: {error}"
+        ) from None
+    try:
+        inventory = backend.inventory()
+    finally:
+        backend.close()
+    bodies = slices.build(inventory, partitionable=frozenset()).slices
+
+    def make(node: str) -> NewNode:
+        pool = resource.ResourcePool(name=node, generation=1, resource_slice_count=len(bodies))
+        specs = [
+            resource.ResourceSliceSpec(
+                driver=drivers[0], pool=pool, node_name=node, devices=body.devices, shared_counters=body.shared_counters
+            )
+            for body in bodies
+        ]
+        made = tuple(_slice(node, number, spec) for number, spec in enumerate(specs))
+        labels = {"kubernetes.io/hostname": node}
+        return NewNode(info=NodeInfo(name=node, labels=labels, allocatable=dict(_ROOM)), slices=made)
+
+    return make
+
+
+def queues(texts: Iterable[str], snapshot: Snapshot) -> dict[str, QueueSpec]:
+    """`QUEUE.FIELD=VALUE` or `QUEUE.FLAVOR.FIELD=VALUE`; FIELD is deserved, limit, weight, or priority (of the queue)."""
+    known = {spec.name: spec for spec in snapshot.queues}
+    found: dict[str, QueueSpec] = {}
+    for text in texts:
+        match = _QUEUE.fullmatch(text)
+        path, value = (match[1], match[2]) if match else (text, "")
+        head, _, name = path.rpartition(".")
+        if match is None or not head or name not in (*QUOTA_FIELDS, "priority"):
+            raise ChangeError(
+                f"--queue {text}: write QUEUE.FIELD=VALUE, FIELD one of {', '.join(QUOTA_FIELDS)}, priority"
+            )
+        queue, flavor = _named(text, head, known)
+        spec = found.get(queue, known[queue])
+        try:
+            found[queue] = (
+                replace(spec, priority=int(value))
+                if name == "priority"
+                else _with_quota(text, spec, flavor, name, value)
+            )
+        except (QuantityError, ValueError) as error:
+            if isinstance(error, ChangeError):
+                raise
+            raise ChangeError(f"--queue {text}: {value!r} is no number: {error}") from None
+    return found
+
+
+def _named(text: str, head: str, known: dict[str, QueueSpec]) -> tuple[str, str | None]:
+    """The queue, and the flavor where one is named. Names of queues may have dots."""
+    if head in known:
+        return head, None
+    queue, _, flavor = head.rpartition(".")
+    if queue in known:
+        return queue, flavor
+    listed = ", ".join(sorted(known)[:8]) or "none"
+    raise ChangeError(f"--queue {text}: no queue is called {head}; there are: {listed}")
+
+
+def _with_quota(text: str, spec: QueueSpec, flavor: str | None, name: str, value: str) -> QueueSpec:
+    flavors = [quota.flavor for quota in spec.quotas]
+    if flavor is None:
+        if len(flavors) != 1:
+            listed = ", ".join(flavors) or "none; add it to the Queue first"
+            raise ChangeError(f"--queue {text}: say for which flavor, as {spec.name}.FLAVOR.{name}: {listed}")
+        flavor = flavors[0]
+    if flavor not in flavors:
+        raise ChangeError(
+            f"--queue {text}: queue {spec.name} has no quota of flavor {flavor!r}; it has {', '.join(flavors)}"
+        )
+    return replace(
+        spec,
+        quotas=tuple(_quota(quota, name, value) if quota.flavor == flavor else quota for quota in spec.quotas),
+    )
+
+
+def _quota(quota: FlavorQuota, name: str, value: str) -> FlavorQuota:
+    number = amount(value)
+    if number < 0:
+        raise ValueError("it is negative")
+    if name == "weight":
+        return replace(quota, weight=float(number))
+    return replace(quota, limit=number) if name == "limit" else replace(quota, deserved=number)

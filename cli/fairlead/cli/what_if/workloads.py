@@ -1,0 +1,194 @@
+"""Manifests as gangs that are submitted now: pods as the webhook would patch them, as many as the workload runs at once.
+
+The verdicts are those of `fairlead check`: what the webhook would refuse is refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from fairlead.api import claim_sources, legacy, names
+from fairlead.api.claim_sources import ClaimSourcesError
+from fairlead.api.intent import Intent, IntentError, read_intent
+from fairlead.cli.what_if.priorities import Priorities
+from fairlead.engine.forecast.what_if import ChangeError
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
+from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.references import PodRef
+from fairlead.kube import core, nulls, resource
+from fairlead.webhook.objects.pod_templates import WORKLOADS
+from fairlead.webhook.offline import Result, World, judge, namespace_of
+
+Json = dict[str, Any]
+PODS_MAX = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Pods:
+    """`count` alike pods."""
+
+    pod: core.Pod
+    count: int
+    intent: Intent
+    priority: int
+    preempts: bool
+
+
+def gangs(
+    documents: Iterable[Json],
+    world: World,
+    labels: Mapping[str, Mapping[str, str]],
+    priorities: Priorities,
+    now: float,
+) -> tuple[GangRequest, ...]:
+    """`labels`: of namespaces, by name. Raises ChangeError."""
+    found: list[GangRequest] = []
+    for document in documents:
+        results = list(judge(document, world))
+        for result in results:
+            if not result.allowed:
+                raise ChangeError(f"-f: {result.review.subject} would be refused: {result.last.message}")
+        found += _gangs(results, world, labels, priorities, now)
+    if world.faults:
+        raise ChangeError(f"-f: {world.faults[0]}")
+    if not found:
+        raise ChangeError("-f: nothing in it creates pods that ask for devices; see `fairlead check FILE`")
+    return tuple(found)
+
+
+def _gangs(
+    results: list[Result],
+    world: World,
+    labels: Mapping[str, Mapping[str, str]],
+    priorities: Priorities,
+    now: float,
+) -> list[GangRequest]:
+    groups: dict[tuple[str, str], list[_Pods]] = {}
+    counts = _counts(results)
+    for place, result in enumerate(each for each in results if each.review.kind == "Pod"):
+        pod = nulls.convert(result.object, core.Pod)
+        if not pod.spec.resource_claims:
+            continue
+        try:
+            intent = read_intent(pod.metadata.annotations, pod.metadata.labels, lenient=True)
+        except IntentError as error:
+            raise ChangeError(f"-f: {result.review.subject}: {error}") from None
+        count = counts[place] if place < len(counts) else intent.size or 1
+        if count > PODS_MAX:
+            raise ChangeError(f"-f: {result.review.subject}: {count} pods are more than {PODS_MAX}")
+        namespace = namespace_of(result.object)
+        name = pod.metadata.name or result.source.rpartition("/")[2] or pod.metadata.generate_name.rstrip("-")
+        groups.setdefault((namespace, intent.gang or f"{name}#{place}"), []).append(
+            _Pods(pod, count, intent, *priorities.of(result.review.subject, result.object["spec"]))
+        )
+    made: list[GangRequest] = []
+    for (namespace, key), pods in groups.items():
+        name, _, solo = key.partition("#")
+        where = labels.get(namespace, {"kubernetes.io/metadata.name": namespace})
+        if solo:
+            made += [
+                _gang(
+                    namespace,
+                    f"{name}-{number}" if pods[0].count > 1 else name,
+                    [replace(pods[0], count=1)],
+                    world,
+                    where,
+                    now,
+                )
+                for number in range(pods[0].count)
+            ]
+        else:
+            made.append(_gang(namespace, name, pods, world, where, now))
+    return made
+
+
+def _counts(results: list[Result]) -> list[int]:
+    """Pods of each template of the workload at the head, in order; () for a bare pod or a kind that makes other kinds first."""
+    for result in results:
+        workload = WORKLOADS.get(result.review.group_resource)
+        if workload is not None and not workload.creates_workloads:
+            return [template.pods for template in workload.templates(result.object)]
+    return []
+
+
+def _gang(
+    namespace: str, name: str, pods: list[_Pods], world: World, labels: Mapping[str, str], now: float
+) -> GangRequest:
+    members: list[PendingMember] = []
+    claims: dict[str, ClaimRequest] = {}
+    for group, each in enumerate(pods):
+        needs = PodNeeds.of(each.pod)
+        specs = _claim_specs(namespace, each, world)
+        for number in range(each.count):
+            pod = f"{name}-{group}-{number}"
+            keys = []
+            for entry, (shared, spec) in specs.items():
+                key = f"what-if/{namespace}/{shared}" if shared else f"what-if/{namespace}/{pod}/{entry}"
+                claims.setdefault(
+                    key, ClaimRequest(key=key, namespace=namespace, name=shared or f"{pod}-{entry}", spec=spec)
+                )
+                keys.append(key)
+            members.append(
+                PendingMember(pod=PodRef(namespace, pod, f"what-if/{namespace}/{pod}"), needs=needs, claims=tuple(keys))
+            )
+    first = pods[0]
+    size = next((each.intent.size for each in pods if each.intent.size), None) or len(members)
+    if len(members) < size:
+        raise ChangeError(f"-f: gang {namespace}/{name}: {len(members)} pods are fewer than its size {size}")
+    return GangRequest(
+        namespace=namespace,
+        name=name,
+        uid=f"what-if/{namespace}/{name}",
+        size=size,
+        members=tuple(members[:size]),
+        claims=tuple(claims[key] for key in dict.fromkeys(key for member in members[:size] for key in member.claims)),
+        queue=first.intent.queue,
+        namespace_labels=labels,
+        priority=max(each.priority for each in pods),
+        created=now,
+        topology=first.intent.topology,
+        preempts=all(each.preempts for each in pods),
+        run_s=_run_s(pods),
+    )
+
+
+def _run_s(pods: list[_Pods]) -> float | None:
+    limits = [each.pod.spec.active_deadline_seconds for each in pods]
+    return None if None in limits else float(max(limit for limit in limits if limit is not None))
+
+
+def _claim_specs(namespace: str, pods: _Pods, world: World) -> dict[str, tuple[str, resource.ResourceClaimSpec]]:
+    """By entry of the pod: the shared claim's name ("" where each pod has its own), and the spec."""
+    annotations = pods.pod.metadata.annotations
+    try:
+        named = claim_sources.read(annotations) if names.CLAIM_SOURCES in annotations else {}
+    except ClaimSourcesError as error:
+        raise ChangeError(f"-f: {error}") from None
+    found = {}
+    for entry in pods.pod.spec.resource_claims:
+        source = named.get(entry.name)
+        template = source.template if source is not None else entry.resource_claim_template_name
+        if template:
+            found[entry.name] = ("", _template(namespace, template, world))
+            continue
+        claim = world.claims.get((namespace, entry.resource_claim_name or ""))
+        if claim is None:
+            raise ChangeError(
+                f"-f: ResourceClaim {namespace}/{entry.resource_claim_name} is not known; add it to the file"
+            )
+        found[entry.name] = (entry.resource_claim_name or "", claim)
+    return found
+
+
+def _template(namespace: str, name: str, world: World) -> resource.ResourceClaimSpec:
+    if legacy.parse_template_name(name) is not None:
+        body = legacy.template_manifest(name, namespace, driver=world.drivers[0])
+        return msgspec.convert(body["spec"]["spec"], resource.ResourceClaimSpec)
+    known = world.templates.get((namespace, name))
+    if known is None:
+        raise ChangeError(f"-f: ResourceClaimTemplate {namespace}/{name} is not known; add it to the file")
+    return known.spec

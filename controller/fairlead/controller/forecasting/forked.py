@@ -1,0 +1,166 @@
+"""A computation in a forked process: on an exact copy of this one's memory, which costs nothing until either writes to it.
+
+So the simulation has the tables and everything that decisions remembered, without a lock, and what it changes is lost with it. The
+child has one thread, closes nothing, touches neither the event loop nor the network, and ends by `_exit`. It may die at any time: its
+caller gets None, and `failure` says why. What it copies counts against the container's memory, and where that runs out the kernel ends
+the whole container (`memory.oom.group`, which kubelet sets on cgroup v2). So while it computes this process looks at the child's own
+memory every `LOOK_S`, and ends it beyond its bound. Such a look takes some 15 ms for each GB that the process has, so it is made less
+often where that would be more than `LOOK_PART` of a core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import math
+import os
+import pickle
+import select
+import signal
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from fairlead.controller.forecasting.memory import Memory
+
+T = TypeVar("T")
+NICE = 19
+CHUNK_BYTES = 1 << 16
+ERROR_MAX = 500
+LOOK_S = 0.1
+LOOK_PART = 0.1  # of a core
+OOM_SCORE = Path("/proc/self/oom_score_adj")
+
+
+class Failure(StrEnum):
+    """Why there is no answer."""
+
+    LATE = "late"
+    MEMORY = "memory"
+    DIED = "died"
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer(Generic[T]):
+    found: T | None
+    error: str
+    own_bytes: int
+
+
+class Forked(Generic[T]):
+    """Begins at once: the copy is of this moment. Await `answer`, which ends the child in any case.
+
+    Afterwards `cpu_s` is what the child took of CPU time, `peak_bytes` the most that was seen of its own memory, and `failure` and its `text`
+    say why there was no answer.
+    """
+
+    def __init__(self, work: Callable[[], T], *, bound_bytes: int | None = None, memory: Memory | None = None) -> None:
+        """`bound_bytes`: what the child may take of its own; without it, or where that cannot be read, time alone bounds it.
+
+        Raises OSError where no process can be made.
+        """
+        self.cpu_s = 0.0
+        self.peak_bytes = 0
+        self.failure: Failure | None = None
+        self.text = ""
+        self._bound_bytes = bound_bytes
+        self._memory = memory or Memory()
+        self._reading, writing = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads: the child uses none of them
+            try:
+                self._child = os.fork()
+            except OSError:
+                os.close(self._reading)
+                os.close(writing)
+                raise
+        if self._child == 0:
+            _child(work, self._memory, writing)
+        os.close(writing)
+
+    async def answer(self, timeout_s: float) -> T | None:
+        """What the work returned; None where it failed, took longer or took too much memory. Cancelled, it ends the child first."""
+        waiting = asyncio.ensure_future(asyncio.to_thread(self._read, timeout_s))
+        try:
+            answer = await asyncio.shield(waiting)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child, signal.SIGKILL)  # it has answered, or is not awaited any more
+            while not waiting.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait({waiting})
+            _, _, usage = os.wait4(self._child, 0)  # noqa: ASYNC222 - it was killed: microseconds
+            self.cpu_s = usage.ru_utime + usage.ru_stime
+        if self.failure is not None:
+            return None
+        try:
+            said: _Answer[T] = pickle.loads(answer)  # noqa: S301 - from our own child
+        except (EOFError, pickle.UnpicklingError):
+            self._fail(Failure.DIED, "its process ended in the middle of its answer")
+            return None
+        self.peak_bytes = max(self.peak_bytes, said.own_bytes)
+        if said.error:
+            self._fail(Failure.DIED, f"it failed: {said.error}")
+        return said.found
+
+    def _read(self, timeout_s: float) -> bytes:
+        """All that comes; b"" where that is nothing, or not in time, or the child takes too much."""
+        found = bytearray()
+        until = time.monotonic() + timeout_s
+        look_at = math.inf if self._bound_bytes is None else time.monotonic() + LOOK_S
+        with os.fdopen(self._reading, "rb", buffering=0) as pipe:
+            while (now := time.monotonic()) < until:
+                if look_at <= now:
+                    look_at = self._look()
+                    if self.failure is not None:
+                        return b""
+                ready, _, _ = select.select([pipe], [], [], max(0.0, min(until, look_at) - time.monotonic()))
+                if not ready:
+                    continue
+                part = pipe.read(CHUNK_BYTES)
+                if not part:
+                    if not found:
+                        self._fail(Failure.DIED, "its process ended without an answer")
+                    return bytes(found)
+                found += part
+        self._fail(Failure.LATE, f"its process took longer than {timeout_s:g} s")
+        return b""
+
+    def _look(self) -> float:
+        """Whether the child has more than its bound. Returns when to look again, of the monotonic clock."""
+        began, bound = time.thread_time(), self._bound_bytes or 0
+        own_bytes = self._memory.private(self._child) or 0
+        self.peak_bytes = max(self.peak_bytes, own_bytes)
+        if own_bytes > bound:
+            took = f"its process took {own_bytes >> 20:,} MiB of memory, more than the {bound >> 20:,} MiB that it may"
+            self._fail(Failure.MEMORY, took)
+        return time.monotonic() + max(LOOK_S, (time.thread_time() - began) / LOOK_PART)
+
+    def _fail(self, failure: Failure, text: str) -> None:
+        self.failure, self.text = failure, text
+
+
+def _child(work: Callable[[], object], memory: Memory, writing: int) -> None:
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        os.nice(NICE)
+        with contextlib.suppress(OSError):  # not Linux, or not allowed
+            OOM_SCORE.write_text("1000")
+        gc.disable()  # a collection would touch, and so copy, every page
+        try:
+            found, error = work(), ""
+        except Exception as raised:
+            found, error = None, repr(raised)[:ERROR_MAX]
+        said = _Answer(found, error, memory.private(os.getpid()) or 0)
+        answer = memoryview(pickle.dumps(said, protocol=pickle.HIGHEST_PROTOCOL))
+        while answer:
+            answer = answer[os.write(writing, answer) :]
+    finally:
+        os._exit(0)

@@ -1,0 +1,120 @@
+"""What forecasts learn from: run times of gangs, gangs as they were requested, and how far earlier forecasts were off. Bounded.
+
+Run times and errors outlive the controller, as text that `checkpoint` keeps; requests are learned anew by each leader, from what waits
+and runs when it starts. Pure: time is an argument.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from fairlead.engine.forecast.arrivals import Arrivals
+from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
+from fairlead.engine.forecast.run_times import GangKey, RunRecord
+from fairlead.engine.types.gangs import GangRequest, RunningGang
+
+RUNS_MAX = 3_000  # of all gangs
+LIKE_MAX = 50  # of like gangs: one that runs every minute leaves room for the others
+REQUESTS_MAX = 4_000
+SHORTEST_S = 1.0
+
+
+class RunHistory:
+    def __init__(self) -> None:
+        self.version = 0  # grows with what is to be checkpointed
+        self._runs: deque[RunRecord] = deque()
+        self._like: dict[GangKey, int] = {}
+        self._outcomes: deque[Outcome] = deque(maxlen=KEPT_MAX)
+        self._running: dict[str, RunningGang] = {}
+        self._requests: dict[str, GangRequest] = {}  # by id, the latest last
+        self._since: float | None = None
+
+    # -- what happens ----------------------------------------------------------------------------------------------
+
+    def note(
+        self,
+        pending: Iterable[GangRequest],
+        running: Iterable[RunningGang],
+        now: float,
+        evicted: Callable[[str], bool],
+    ) -> None:
+        """All gangs as they are now. `evicted`: whether a gang that runs no more was stopped rather than ended by itself."""
+        if self._since is None:
+            self._since = now
+        now_running = {gang.id: gang for gang in running}
+        for gang in [gang for gang_id, gang in self._running.items() if gang_id not in now_running]:
+            self._add(self._record(gang, now, ended=not evicted(gang.id)))
+        self._running = now_running
+        for request in pending:
+            if request.whole and not request.placed_nodes and not request.replaces and request.id not in self._requests:
+                self._requests[request.id] = replace(request, preemptor=False)
+        while len(self._requests) > REQUESTS_MAX:
+            del self._requests[next(iter(self._requests))]
+
+    def note_start(self, outcome: Outcome) -> None:
+        self._outcomes.append(outcome)
+        self.version += 1
+
+    def _record(self, gang: RunningGang, now: float, *, ended: bool) -> RunRecord:
+        limit_s = None if gang.ends_by is None else gang.ends_by - gang.started
+        return RunRecord(GangKey.of(gang), max(SHORTEST_S, now - gang.started), ended, limit_s)
+
+    def _add(self, record: RunRecord) -> None:
+        self.version += 1
+        self._runs.append(record)
+        self._like[record.key] = self._like.get(record.key, 0) + 1
+        if self._like[record.key] > LIKE_MAX:
+            self._runs.remove(next(each for each in self._runs if each.key == record.key))
+            self._like[record.key] -= 1
+        if len(self._runs) > RUNS_MAX:
+            oldest = self._runs.popleft().key
+            self._like[oldest] -= 1
+            if not self._like[oldest]:
+                del self._like[oldest]
+
+    # -- what is learned -------------------------------------------------------------------------------------------
+
+    def records(self, now: float) -> list[RunRecord]:
+        """Runs that ended, and those under way."""
+        return [*self._runs, *(self._record(gang, now, ended=False) for gang in self._running.values())]
+
+    def requests(self) -> dict[str, GangRequest]:
+        """By id, of gangs that run, what they requested, as far as that was seen."""
+        return {gang_id: self._requests[gang_id] for gang_id in self._running if gang_id in self._requests}
+
+    def arrivals(self, now: float) -> Arrivals:
+        return Arrivals(self._requests.values(), since=now if self._since is None else self._since, now=now)
+
+    @property
+    def calibration(self) -> Calibration:
+        return Calibration(self._outcomes)
+
+    # -- as text ---------------------------------------------------------------------------------------------------
+
+    def text(self) -> str:
+        """JSON, some 50 bytes a run: at most 200 KB."""
+        runs = [[*each.key, round(each.run_s, 1), each.ended, each.limit_s] for each in self._runs]
+        outcomes = [[round(number, 1) for number in each] for each in self._outcomes]
+        return msgspec.json.encode({"runs": runs, "outcomes": outcomes}).decode()
+
+    def restore(self, text: str) -> None:
+        """From `text`. Raises ValueError for what is none, and takes nothing of it."""
+        try:
+            found = msgspec.json.decode(text.encode(), type=dict[str, list[list[Any]]])
+            runs = [
+                RunRecord(
+                    GangKey(str(namespace), str(stem), int(size)), float(run_s), bool(ended), limit_s and float(limit_s)
+                )
+                for namespace, stem, size, run_s, ended, limit_s in found.get("runs", ())
+            ]
+            outcomes = [Outcome(*map(float, each)) for each in found.get("outcomes", ())]
+        except (msgspec.DecodeError, TypeError, ValueError) as error:
+            raise ValueError(f"no history of runs: {error}") from error
+        for run in runs:
+            self._add(run)
+        self._outcomes.extend(outcomes)

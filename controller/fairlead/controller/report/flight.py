@@ -1,0 +1,81 @@
+"""Each decision handed to the flight recorder, and what becomes of the recording as metrics and as an event on the lease.
+
+Without `--record` nothing is noted. Recording never waits and never raises: a decision does not depend on it.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Protocol
+
+from fairlead.controller.report.events import Events
+from fairlead.controller.report.metrics import Metrics
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.plan import Plan
+from fairlead.history.facts.changes import Noted
+from fairlead.history.recording.recorder import FlightRecorder
+from fairlead.history.recording.writer import Bounds
+
+log = logging.getLogger(__name__)
+
+
+class Flight(Protocol):
+    """`note` before a decision, `decided` after it; without a plan it failed."""
+
+    def note(self, snapshot: Snapshot) -> Noted | None: ...
+    def decided(self, noted: Noted | None, plan: Plan | None, now: float, took_s: float) -> None: ...
+
+
+class Unrecorded:
+    """Implements Flight."""
+
+    def note(self, snapshot: Snapshot) -> Noted | None:
+        return None
+
+    def decided(self, noted: Noted | None, plan: Plan | None, now: float, took_s: float) -> None:
+        pass
+
+
+class Recorded:
+    """Implements Flight: one term's recorder. `close` at its end, outside the event loop: it waits for the disk."""
+
+    def __init__(self, directory: Path, bounds: Bounds, identity: str, metrics: Metrics, events: Events) -> None:
+        self._recorder = FlightRecorder(directory, bounds, writer=identity)
+        self._metrics = metrics
+        self._events = events
+        self._shown: dict[str, int] = {}
+
+    def note(self, snapshot: Snapshot) -> Noted | None:
+        try:
+            return self._recorder.note(snapshot)
+        except Exception:  # a defect here must not stop a decision
+            log.exception("a snapshot could not be noted; the decision goes unrecorded")
+            self._metrics.errors.labels("recorder").inc()
+            return None
+
+    def decided(self, noted: Noted | None, plan: Plan | None, now: float, took_s: float) -> None:
+        try:
+            self._recorder.decided(noted, plan, now, took_s)
+            self._report()
+        except Exception:  # a defect here must not stop an admission
+            log.exception("a decision could not be recorded")
+            self._metrics.errors.labels("recorder").inc()
+
+    def close(self) -> None:
+        self._recorder.close()
+        self._report()
+
+    def _report(self) -> None:
+        counts = self._recorder.shared.counts
+        metrics = self._metrics
+        metrics.recording.set(counts.recording)
+        for name, value, counter in (
+            ("recorded", counts.recorded, metrics.recorded_decisions.labels("recorded")),
+            ("missed", counts.missed, metrics.recorded_decisions.labels("missed")),
+            ("bytes", counts.bytes, metrics.recorded_bytes),
+        ):
+            counter.inc(max(0, value - self._shown.get(name, 0)))
+            self._shown[name] = max(value, self._shown.get(name, 0))
+        while (problem := self._recorder.problem()) is not None:
+            self._events.lease("RecordingProblem", f"The recording of decisions: {problem}")

@@ -1,0 +1,194 @@
+"""Busy or idle: what the samples of each claim's devices add up to. Pure.
+
+A device is busy from the first sample at or above the threshold, and idle once every sample of a whole window was below
+it; idle then began with the first of those. Where the hardware reports no utilisation (MIG), or nothing for longer than a
+window, the state is unknown: it is never guessed. Example with 5 % and 5 min: samples 80, 3, 0, 2 … 0 at 10:00, 10:01, …
+10:06 make the device busy since 10:00, and at 10:06 idle since 10:01.
+Keeps: the state depends on the samples alone, not on how they are divided among calls; of two samples of one moment the
+first counts. A sample is of a moment: a program that works for less than the interval of the polls may be missed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from fairlead.api import names
+from fairlead.driver.backend.types import Inventory, Telemetry
+from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
+from fairlead.evidence.device_usage import DeviceId, DeviceUsage, State
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Below `idle_below_percent` for all of `window_s` is idle."""
+
+    idle_below_percent: float = 5.0
+    window_s: float = 300.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Track:
+    """What is known of one device since it was prepared. Times are epoch seconds.
+
+    `last_s` is the last sample, or the restart of the driver after which there was none; `sampled` tells which.
+    `below_since_s` begins the run of samples below the threshold that lasts; `window` has (time, utilisation) of the
+    samples of the last window.
+    """
+
+    state: State
+    since_s: float
+    last_s: float
+    sampled: bool = True
+    below_since_s: float | None = None
+    window: tuple[tuple[float, float], ...] = ()
+    peak_bytes: int | None = None
+
+
+def begun(at_s: float) -> Track:
+    """Before the first sample."""
+    return Track(state="Unknown", since_s=at_s, last_s=at_s, sampled=False)
+
+
+def step(
+    track: Track, at_s: float, utilization_percent: float | None, memory_bytes: int | None, settings: Settings
+) -> Track:
+    """The track after one more sample."""
+    peak = max((each for each in (track.peak_bytes, memory_bytes) if each is not None), default=None)
+    track = dataclasses.replace(aged(track, at_s, settings), last_s=at_s, sampled=True, peak_bytes=peak)
+    if utilization_percent is None:
+        since_s = track.since_s if track.state == "Unknown" else at_s
+        return dataclasses.replace(track, state="Unknown", since_s=since_s, below_since_s=None, window=())
+    kept = tuple(sample for sample in track.window if sample[0] > at_s - settings.window_s)
+    track = dataclasses.replace(track, window=(*kept, (at_s, utilization_percent)))
+    if utilization_percent >= settings.idle_below_percent:
+        since_s = track.since_s if track.state == "Busy" else at_s
+        return dataclasses.replace(track, state="Busy", since_s=since_s, below_since_s=None)
+    below_since_s = at_s if track.below_since_s is None else track.below_since_s
+    if track.state != "Idle" and at_s - below_since_s >= settings.window_s:
+        return dataclasses.replace(track, state="Idle", since_s=below_since_s, below_since_s=below_since_s)
+    return dataclasses.replace(track, below_since_s=below_since_s)
+
+
+def aged(track: Track, now_s: float, settings: Settings) -> Track:
+    """The track without samples until now: unknown after a window without one. A clock that was set back begins a new window."""
+    if now_s < track.last_s:
+        return dataclasses.replace(
+            track, since_s=min(track.since_s, now_s), last_s=now_s, below_since_s=None, window=()
+        )
+    if now_s - track.last_s <= settings.window_s:
+        return track
+    since_s = track.since_s if track.state == "Unknown" else track.last_s
+    return dataclasses.replace(track, state="Unknown", since_s=since_s, below_since_s=None, window=())
+
+
+def resumed(track: Track | None, written: DeviceUsage, at_s: float) -> Track:
+    """The track of a driver that was restarted, continued from what the driver before it wrote.
+
+    What happened in between is not known: the state is taken to have lasted, unless samples say otherwise.
+    """
+    peaks = (None if track is None else track.peak_bytes, written.memory_used_peak_bytes)
+    since_s = min(written.since_s, at_s)
+    if track is None:
+        track = Track(state=written.state, since_s=since_s, last_s=at_s, sampled=False)
+    elif track.state == written.state:
+        track = dataclasses.replace(track, since_s=min(since_s, track.since_s))
+    elif track.state == "Unknown" and track.window:
+        track = dataclasses.replace(track, state=written.state, since_s=since_s)
+    if track.state == "Idle":
+        track = dataclasses.replace(track, below_since_s=track.since_s)
+    return dataclasses.replace(track, peak_bytes=max((each for each in peaks if each is not None), default=None))
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class _Held:
+    """A device of a prepared claim. It stays `shared` once it was: the peak may be another claim's."""
+
+    track: Track
+    memory_bytes: int | None = None
+    shared: bool = False
+
+
+class Sampler:
+    """The devices of this node's prepared claims. `observe` takes one poll, or a part of one; admin access counts for none."""
+
+    def __init__(self, settings: Settings | None = None, *, driver: str = names.DRIVER) -> None:
+        self._settings = settings or Settings()
+        self._driver = driver
+        self._claims: dict[str, dict[DeviceId, _Held]] = {}
+
+    def observe(
+        self, at_s: float, readings: Iterable[Telemetry], records: Iterable[ClaimRecord], inventory: Inventory
+    ) -> None:
+        """Take the readings of one moment. `records` are all there are: claims without one are forgotten."""
+        by_uuid = {reading.uuid: reading for reading in readings}
+        records = [record for record in records if record.state == "prepared"]
+        self._claims = {record.uid: self._claims.get(record.uid, {}) for record in records}
+        users = Counter(uuid for record in records for uuid in {each.uuid for each in record.devices if not each.admin})
+        for record in records:
+            held = self._claims[record.uid]
+            for device in record.devices:
+                reading = _reading(by_uuid, device)
+                if device.admin or reading is None:
+                    continue
+                key = DeviceId(self._driver, device.pool, device.device, device.share_id)
+                found = held.setdefault(key, _Held(track=begun(at_s)))
+                found.shared = found.shared or device.share_id is not None or users[device.uuid] > 1
+                if found.track.sampled and found.track.last_s == at_s:
+                    continue
+                found.track = step(
+                    found.track, at_s, reading.utilization_percent, reading.memory_used_bytes, self._settings
+                )
+                found.memory_bytes = _memory(inventory, device)
+
+    def resume(self, uid: str, written: Mapping[DeviceId, DeviceUsage], at_s: float) -> None:
+        """Continue the claim's devices from what was written of them before this process started."""
+        held = self._claims.setdefault(uid, {})
+        for device, usage in written.items():
+            found = held.get(device)
+            track = resumed(None if found is None else found.track, usage, at_s)
+            held[device] = _Held(
+                track=track,
+                memory_bytes=found.memory_bytes if found else usage.memory_bytes,
+                shared=usage.shared or (found is not None and found.shared),
+            )
+
+    def usages(self, uid: str, now_s: float) -> dict[DeviceId, DeviceUsage]:
+        """Of those of the claim's devices of which there was a sample, in the order of the claim's results."""
+        return {
+            device: _usage(held, now_s, self._settings)
+            for device, held in self._claims.get(uid, {}).items()
+            if held.track.sampled
+        }
+
+
+def _usage(held: _Held, now_s: float, settings: Settings) -> DeviceUsage:
+    seen = aged(held.track, now_s, settings) if now_s > held.track.last_s else held.track
+    values = [utilization for _, utilization in seen.window]
+    return DeviceUsage(
+        state=seen.state,
+        since_s=seen.since_s,
+        sampled_at_s=seen.last_s,
+        utilization_percent=min(100, max(0, round(sum(values) / len(values)))) if values else None,
+        memory_used_peak_bytes=seen.peak_bytes,
+        memory_bytes=held.memory_bytes,
+        shared=held.shared,
+    )
+
+
+def _reading(by_uuid: Mapping[str, Telemetry], device: DeviceRecord) -> Telemetry | None:
+    """The device's own reading. A MIG device without one is there as long as its GPU answers; nothing is known of it."""
+    found = by_uuid.get(device.uuid)
+    if found is None and device.mig is not None and device.gpu_uuid in by_uuid:
+        return Telemetry(uuid=device.uuid)
+    return found
+
+
+def _memory(inventory: Inventory, device: DeviceRecord) -> int | None:
+    gpu = inventory.gpu(device.gpu_uuid)
+    if gpu is None:
+        return None
+    if device.mig is None:
+        return gpu.memory_bytes
+    return next((each.memory_bytes for each in gpu.mig_profiles if each.id == device.mig.profile_id), None)

@@ -1,0 +1,265 @@
+"""When each gang that waits will start: quantiles over samples of the simulated future.
+
+A forecast, no promise: run times are drawn, and of what will be submitted later it knows nothing; `Calibration` corrects it by how far
+earlier forecasts were off. The budget bounds what it costs: first the simulation gets coarser, then its horizon nearer, then there are
+fewer samples; the result says so. With the budget unused up the same arguments give the same result.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import ceil, exp, floor, inf, log, sqrt
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+from fairlead.engine.forecast.calibration import NOT_CALIBRATED, Calibration
+from fairlead.engine.forecast.draws import Draws
+from fairlead.engine.forecast.simulation import Resolution, Simulation
+from fairlead.engine.plan.decide import decide
+from fairlead.engine.types.reasons import Code
+
+if TYPE_CHECKING:
+    from fairlead.engine.forecast.arrivals import Arrivals
+    from fairlead.engine.forecast.run_times import RunTimes
+    from fairlead.engine.forecast.simulation import Sample
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.gangs import GangRequest, RunningGang
+    from fairlead.engine.types.plan import Waiting
+
+HORIZON_S = 86_400.0
+SAMPLES = 32
+SAMPLES_MIN = 12  # before there are fewer, the simulation gets coarser
+ENOUGH = 0.75  # of the gangs have started when the budget of a sample ends: the horizon is drawn in to there
+HOPEFUL = 0.4  # of the gangs have started when a sample is given up: the next resolution will do
+RESOLUTIONS = (Resolution(0.02), Resolution(0.07, 5.0, 200), Resolution(0.15, 15.0, 100), Resolution(0.3, 30.0, 50))
+FEW = 10  # samples; of fewer the quantiles are those of a lognormal distribution
+NAMED_PART = 0.5  # of the samples: a gang whose end comes before so many of the starts is named
+NEVER = frozenset(
+    {
+        Code.NEVER_FITS,
+        Code.INVALID,
+        Code.UNKNOWN_QUEUE,
+        Code.QUEUE_NOT_FOR_NAMESPACE,
+        Code.QUEUE_NOT_LEAF,
+        Code.NO_MORE_PODS,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GangForecast:
+    """`p50`, `p90`: unix seconds by which it starts with that probability; None: beyond the horizon. `never`: it cannot start at all."""
+
+    p50: float | None
+    p90: float | None
+    because: str
+    never: bool = False
+    raw: tuple[float | None, float | None] = (None, None)  # the two before they were calibrated
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Of all gangs that waited at `as_of` (unix seconds), by id. `cut`: what the budget cost, "" where nothing."""
+
+    as_of: float
+    gangs: Mapping[str, GangForecast] = field(default_factory=dict)
+    samples: int = 0
+    horizon_s: float = HORIZON_S
+    cut: str = ""
+    spent_s: float = 0.0
+
+
+def forecast(
+    snapshot: Snapshot,
+    now: float,
+    run_times: RunTimes,
+    *,
+    seed: int,
+    samples: int = SAMPLES,
+    horizon_s: float = HORIZON_S,
+    budget_s: float = inf,
+    spent_s: Callable[[], float] = lambda: 0.0,
+    requests: Mapping[str, GangRequest] | None = None,
+    arrivals: Arrivals | None = None,
+    calibration: Calibration = NOT_CALIBRATED,
+) -> Forecast:
+    """The snapshot's tables must not be used otherwise meanwhile; they are left as they were.
+
+    `spent_s`: what was spent since the call, in the measure of `budget_s`: seconds of CPU. `requests`, `arrivals`: see `Simulation`.
+    Raises ValueError for a horizon or a number of samples that is not positive.
+    """
+    if horizon_s <= 0 or samples <= 0:
+        raise ValueError(f"a forecast needs a horizon and samples: {horizon_s:g} s and {samples} were asked for")
+    first = decide(snapshot, now)
+    if not any(gang.whole for gang in snapshot.gangs):
+        return Forecast(now, _without_samples(first.waiting), 0, horizon_s)
+    simulation = Simulation(snapshot, now, run_times, horizon_s=horizon_s, requests=requests, arrivals=arrivals)
+    simulation.queues = {each.id: each.queue or "" for each in first.waiting}
+    simulation.extrapolates = True
+    drawn, resolution = _samples(simulation, seed, samples, budget_s, spent_s)
+    until = min(each.until for each in drawn)
+    waiting = {each.id: each for each in first.waiting}
+    running = _sources(snapshot.running, run_times)
+    context = _Context(now, until, now + horizon_s, drawn, running, calibration)
+    found = {}
+    for gang in snapshot.gangs:
+        stays = waiting.get(gang.id)
+        if stays is not None and not gang.whole:
+            found[gang.id] = _unknown(stays)
+        elif stays is not None and stays.reason.code in NEVER:
+            found[gang.id] = GangForecast(None, None, f"cannot run: {stays.reason.message}", never=True)
+        else:
+            found[gang.id] = context.of(gang.id, stays)
+    cut = _cut(len(drawn), samples, resolution, until - now, horizon_s)
+    return Forecast(now, found, len(drawn), until - now, cut, spent_s())
+
+
+def _samples(
+    simulation: Simulation, seed: int, wanted: int, budget_s: float, spent_s: Callable[[], float]
+) -> tuple[list[Sample], Resolution]:
+    """At least one. A resolution at which the first sample takes too much of the budget is given up for a coarser one."""
+    wanted_s = simulation.horizon_s
+    place = 0
+    while True:
+        resolution = simulation.resolution = RESOLUTIONS[place]
+        began = spent_s()
+        end = began + (budget_s - began) / SAMPLES_MIN
+        drawn = [simulation.sample(Draws(seed, 0), partial(_later, spent_s, end))]
+        first = drawn[0]
+        started = sum(at <= first.until for at in first.starts.values()) / max(1, len(simulation.wanted))
+        whole = drawn[0].until - simulation.now >= wanted_s or started >= ENOUGH
+        if whole or place + 1 == len(RESOLUTIONS):
+            break
+        place = place + 1 if started >= HOPEFUL else len(RESOLUTIONS) - 1
+    horizon_s = simulation.horizon_s
+    simulation.horizon_s = max(drawn[0].until - simulation.now, 1.0)
+    try:
+        while len(drawn) < wanted and spent_s() < budget_s:
+            sample = simulation.sample(Draws(seed, len(drawn)), partial(_later, spent_s, budget_s))
+            if spent_s() <= budget_s:
+                drawn.append(sample)
+    finally:
+        simulation.horizon_s = horizon_s
+    return drawn, resolution
+
+
+def _later(spent_s: Callable[[], float], end: float) -> bool:
+    return spent_s() > end
+
+
+def _without_samples(waiting: Sequence[Waiting]) -> dict[str, GangForecast]:
+    found = {}
+    for each in waiting:
+        if each.reason.code in NEVER:
+            found[each.id] = GangForecast(None, None, f"cannot run: {each.reason.message}", never=True)
+        else:
+            found[each.id] = _unknown(each)
+    return found
+
+
+def _unknown(waiting: Waiting) -> GangForecast:
+    return GangForecast(None, None, f"no forecast yet: {waiting.reason.message}")
+
+
+def _sources(running: Sequence[RunningGang], run_times: RunTimes) -> str:
+    counts = Counter(
+        str(run_times.source(gang, None if gang.ends_by is None else gang.ends_by - gang.started)) for gang in running
+    )
+    listed = ", ".join(f"{source} ({count})" for source, count in sorted(counts.items(), key=lambda pair: -pair[1]))
+    total = counts.total()
+    return f"run times of {total} running gang{'s' if total != 1 else ''} from {listed}" if counts else "nothing runs"
+
+
+def _cut(got: int, wanted: int, resolution: Resolution, horizon_s: float, wanted_s: float) -> str:
+    parts = []
+    if got < wanted:
+        parts.append(f"{got} of {wanted} samples")
+    if resolution is not RESOLUTIONS[0]:
+        parts.append(f"steps of {resolution.part:.0%}")
+    if horizon_s < wanted_s:
+        parts.append(f"looks {duration(horizon_s)} ahead instead of {duration(wanted_s)}")
+    return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    now: float
+    until: float  # simulated up to here
+    horizon: float
+    drawn: Sequence[Sample]
+    running: str
+    calibration: Calibration
+
+    def of(self, gang_id: str, waiting: Waiting | None) -> GangForecast:
+        waits = sorted(self._wait(each.starts.get(gang_id, inf)) for each in self.drawn)
+        raw = (quantile(waits, 0.5), quantile(waits, 0.9))
+        p50, p90 = self.calibration.corrected(raw)
+        count = f"{len(self.drawn)} sample{'s' if len(self.drawn) != 1 else ''}"
+        parts = [f"{count}; {self.running}"]
+        at_pace = sum(self.until - self.now < wait < inf for wait in waits)
+        if at_pace:
+            beyond = duration(self.until - self.now)
+            parts.append(f"beyond {beyond} from now, as in {at_pace} of them, from the work ahead of it in its queue")
+        late = sum(wait == inf for wait in waits)
+        if late:
+            parts.append(f"later than {duration(self.horizon - self.now)} from now in {late} of them")
+            if waiting is not None and late == len(waits):
+                parts.append(f"it waits: {waiting.reason.message}")
+        cause = self._cause(gang_id)
+        if cause:
+            parts.append(cause)
+        if waits[0] == waits[-1] == 0.0:
+            parts = ["it can start now"]
+        at = [None if wait is None else self.now + wait for wait in (p50, p90)]
+        return GangForecast(at[0], at[1], "; ".join(parts), raw=raw)
+
+    def _wait(self, start: float) -> float:
+        return start - self.now if start <= self.horizon else inf
+
+    def _cause(self, gang_id: str) -> str:
+        """The gang whose end most often comes just before the start."""
+        counts: Counter[str] = Counter()
+        for sample in self.drawn:
+            counts.update(set(sample.after.get(gang_id, ())))
+        best = min(counts, key=lambda each: (-counts[each], each), default="")
+        if not best or counts[best] < NAMED_PART * len(self.drawn):
+            return ""
+        return f"starts when {best} ends in {counts[best]} of them"
+
+
+def quantile(waits: Sequence[float], part: float) -> float | None:
+    """Of sorted waits, the wait that a further one is under with this probability; None where that is infinite.
+
+    Of few waits: that of the lognormal distribution with their mean and spread.
+    """
+    if not waits or waits[-1] == 0.0:
+        return 0.0 if waits else None
+    count = len(waits)
+    if count < FEW and waits[0] > 0 and waits[-1] < inf:
+        logs = [log(wait) for wait in waits]
+        mean = sum(logs) / count
+        spread = sqrt(sum((each - mean) ** 2 for each in logs) / max(1, count - 1))
+        return exp(mean + NormalDist().inv_cdf(part) * spread * sqrt(1 + 1 / count))
+    place = min(max(part * (count + 1) - 1, 0.0), count - 1.0)
+    low, high = waits[floor(place)], waits[ceil(place)]
+    if high == inf:
+        return None
+    return low + (place - floor(place)) * (high - low)
+
+
+def duration(seconds: float) -> str:
+    """Two units at most: `3 d 4 h`, `25 min`, `40 s`."""
+    whole = round(max(0.0, seconds))
+    if whole < 120:
+        return f"{whole} s"
+    minutes = round(whole / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours + (minutes >= 30), 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"

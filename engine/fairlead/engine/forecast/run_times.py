@@ -1,0 +1,198 @@
+"""What is known of how long a gang still runs, best source first, and draws from that.
+
+    reported progress      what the job itself says is left
+    like gangs             runs of the same namespace, name stem and size; else of namespace and stem. Of few runs only the median
+                           counts, and how far runs of any like gangs are from the median of the others
+    declared limit         activeDeadlineSeconds, times the part of their limits that other gangs used
+    namespace              runs of the same namespace
+    cluster                the survival curve of all runs
+    none                   where no run has ended yet: as long again as it has lasted, with even odds
+
+A declared limit bounds every draw: the cluster ends the pod then. Pure: history and running gangs are arguments.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property, partial
+from math import exp
+from statistics import NormalDist, median
+from typing import TYPE_CHECKING, NamedTuple
+
+from fairlead.engine.forecast.survival import SHORTEST_S, SurvivalCurve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from fairlead.engine.forecast.draws import Draws
+    from fairlead.engine.types.gangs import GangRequest, RunningGang
+
+LIKE_MIN = 3  # ended runs that a group needs
+OWN_MIN = 12  # ended runs from which on a group has a curve of its own
+RATIOS_MIN = 20  # ended runs of like gangs, to say how far runs are from the median of others like them
+SCALE_S = 1000.0  # what parts of a limit and of a median are multiplied by, as curves begin at a second
+LIMITED_MIN = 5  # runs with a limit, to say what part of it is used
+PROGRESS_SPREAD = 0.15  # of what a job reports as left, in its logarithm
+UNKNOWN_S = (
+    60.0  # where no run has ended yet: each lasts as long again as it has lasted, with even odds, and this at least
+)
+
+_GENERATED = re.compile(r"-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9a-f]{8,40})$")
+_NUMBERED = re.compile(r"[-._]v?[0-9]+(?=$|[-._])")
+
+
+class Source(StrEnum):
+    """Where a run time comes from, as `because` says it."""
+
+    PROGRESS = "reported progress"
+    LIKE = "like gangs before"
+    LIMIT = "declared limits"
+    NAMESPACE = "gangs of its namespace before"
+    CLUSTER = "the cluster's survival curve"
+    NONE = "no run seen yet"
+
+
+def name_stem(name: str) -> str:
+    """A name without what is generated or numbered in it: `train-llama-7-x7k2p` is `train-llama`."""
+    name = name.partition("~")[0]  # of an arrival that a simulation draws
+    stem = _NUMBERED.sub("", _GENERATED.sub("", name)).strip("-._")
+    return stem or name
+
+
+class GangKey(NamedTuple):
+    """Like gangs have an equal one."""
+
+    namespace: str
+    stem: str
+    size: int
+
+    @classmethod
+    def of(cls, gang: GangRequest | RunningGang) -> GangKey:
+        return cls(gang.namespace, name_stem(gang.name), gang.size)
+
+
+class RunRecord(NamedTuple):
+    """One run. Of one that still runs `ended` is False and `run_s` what it has lasted."""
+
+    key: GangKey
+    run_s: float
+    ended: bool = True
+    limit_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a running job reported of itself: so many seconds were left at that time (unix seconds)."""
+
+    left_s: float
+    at: float
+
+
+class RunTimes:
+    """`records`: of runs that ended, and of those under way."""
+
+    def __init__(self, records: Iterable[RunRecord], progress: Mapping[str, Progress] | None = None) -> None:
+        """`progress` by gang id."""
+        groups: dict[tuple[object, ...], list[tuple[float, bool]]] = {}
+        parts: list[tuple[float, bool]] = []
+        for record in records:
+            run, key = (record.run_s, record.ended), record.key
+            for group in (key, key[:2], key[:1], ()):
+                groups.setdefault(group, []).append(run)
+            if record.limit_s:
+                parts.append((record.run_s / record.limit_s * SCALE_S, record.ended))
+        self._groups = groups
+        self._curves: dict[tuple[object, ...], SurvivalCurve] = {}
+        self._limited = SurvivalCurve(parts) if sum(ended for _, ended in parts) >= LIMITED_MIN else None
+        self._progress = progress or {}
+        self._known: dict[tuple[GangKey, bool], tuple[Source, Callable[[float, float], float] | None]] = {}
+
+    @cached_property
+    def _ratios(self) -> SurvivalCurve | None:
+        return _ratios(runs for group, runs in self._groups.items() if len(group) == len(GangKey._fields))
+
+    def source(self, gang: GangRequest | RunningGang, limit_s: float | None) -> Source:
+        return Source.PROGRESS if gang.id in self._progress else self._source(GangKey.of(gang), limit_s is not None)[0]
+
+    def ends_at(
+        self, gang: GangRequest | RunningGang, started: float, now: float, draws: Draws, *, ends_by: float | None
+    ) -> float:
+        """When it ends, unix seconds, not before `now`. `ends_by`: when the cluster ends it, if that is declared."""
+        uniform = draws.uniform("run", gang.id)
+        progress = self._progress.get(gang.id)
+        elapsed_s = max(0.0, now - started)
+        if progress is not None:
+            left_s = progress.left_s * exp(PROGRESS_SPREAD * NormalDist().inv_cdf(1.0 - uniform))
+            end = progress.at + left_s
+        else:
+            limit_s = None if ends_by is None else max(SHORTEST_S, ends_by - started)
+            end = started + self._lasts(GangKey.of(gang), elapsed_s, limit_s, uniform)
+        if ends_by is not None:
+            end = min(end, ends_by)
+        return max(end, now)
+
+    def _lasts(self, key: GangKey, elapsed_s: float, limit_s: float | None, uniform: float) -> float:
+        source, draw = self._source(key, limit_s is not None)
+        if source is Source.LIMIT and limit_s is not None:
+            return limit_s if draw is None else draw(elapsed_s / limit_s * SCALE_S, uniform) * limit_s / SCALE_S
+        if draw is None:
+            return max(elapsed_s, UNKNOWN_S) / uniform
+        return draw(elapsed_s, uniform)
+
+    def _source(self, key: GangKey, limited: bool) -> tuple[Source, Callable[[float, float], float] | None]:
+        known = self._known.get((key, limited))
+        if known is None:
+            known = self._known[key, limited] = self._choose(key, limited)
+        return known
+
+    def _choose(self, key: GangKey, limited: bool) -> tuple[Source, Callable[[float, float], float] | None]:
+        for group in (key, key[:2]):
+            ended = [run_s for run_s, done in self._groups.get(group, ()) if done]
+            if ended and len(ended) < OWN_MIN and self._ratios is not None:
+                return Source.LIKE, partial(_scaled, self._ratios, median(ended))
+            if len(ended) >= LIKE_MIN:
+                return Source.LIKE, self._curve(group).draw
+        if limited:
+            return Source.LIMIT, None if self._limited is None else self._limited.draw
+        if self._ended(key[:1]) >= LIKE_MIN:
+            return Source.NAMESPACE, self._curve(key[:1]).draw
+        return (Source.CLUSTER, self._curve(()).draw) if self._ended(()) else (Source.NONE, None)
+
+    def _ended(self, group: tuple[object, ...]) -> int:
+        return sum(ended for _, ended in self._groups.get(group, ()))
+
+    def _curve(self, group: tuple[object, ...]) -> SurvivalCurve:
+        curve = self._curves.get(group)
+        if curve is None:
+            curve = self._curves[group] = SurvivalCurve(self._groups[group])
+        return curve
+
+
+def _ratios(groups: Iterable[list[tuple[float, bool]]]) -> SurvivalCurve | None:
+    """Runs as parts of the median of the other ended runs of their group; None where there are too few."""
+    found: list[tuple[float, bool]] = []
+    for runs in groups:
+        ended = sorted(run_s for run_s, done in runs if done)
+        if not ended:
+            continue
+        whole = median(ended)
+        found += [(run_s / max(SHORTEST_S, whole) * SCALE_S, False) for run_s, done in runs if not done]
+        if len(ended) > 1:
+            medians = (_median_without(ended, place) for place in range(len(ended)))
+            found += [
+                (run_s / max(SHORTEST_S, each) * SCALE_S, True) for run_s, each in zip(ended, medians, strict=True)
+            ]
+    return SurvivalCurve(found) if sum(done for _, done in found) >= RATIOS_MIN else None
+
+
+def _median_without(ordered: Sequence[float], place: int) -> float:
+    """Of all but one of two or more."""
+    low, high = (len(ordered) - 2) // 2, (len(ordered) - 1) // 2  # among those that are left
+    return (ordered[low + (low >= place)] + ordered[high + (high >= place)]) / 2
+
+
+def _scaled(ratios: SurvivalCurve, median_s: float, elapsed_s: float, uniform: float) -> float:
+    by = max(SHORTEST_S, median_s) / SCALE_S
+    return ratios.draw(elapsed_s / by, uniform) * by

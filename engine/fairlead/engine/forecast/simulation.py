@@ -1,0 +1,327 @@
+"""One sample: `decide`, then on to when the next gangs end, and `decide` again, until all have started or the horizon is reached.
+
+What ends close together is decided on together, in the middle of its times: within `Resolution.part` of the time since the beginning (2 % is half an hour in a
+day). So a simulation of a day costs a few hundred decisions however many gangs end in it, and near starts are exact.
+Evicted pods hold their devices for their checkpoint grace and `LEAVING_S`; then their gang queues again, if what it requests is known,
+and runs for what it had left where it had time for a checkpoint, else all over again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import TYPE_CHECKING
+
+from fairlead.engine.forecast.cluster import SimulatedCluster, pods_of
+from fairlead.engine.forecast.pace import at_pace
+from fairlead.engine.forecast.pending_window import Kinds, PendingWindow
+from fairlead.engine.plan.decide import decide_unexplained
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fairlead.engine.forecast.arrivals import Arrivals
+    from fairlead.engine.forecast.draws import Draws
+    from fairlead.engine.forecast.run_times import RunTimes
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.gangs import GangRequest
+    from fairlead.engine.types.plan import Admission, Eviction, Plan
+
+LEAVING_S = 30.0  # a deleted pod, until its devices are free
+TURNS_MAX = 12  # decisions at one instant
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """How fine a simulation is. `window`: waiting gangs that a decision looks at."""
+
+    part: float = 0.02
+    least_s: float = 1.0
+    window: int = 400
+
+    def gap_s(self, since_s: float) -> float:
+        return max(self.least_s, self.part * since_s)
+
+
+@dataclass(slots=True)
+class Sample:
+    """`starts`: unix seconds by gang id, of those that started before `until`. `evicted`: gangs, in order, with when and for whom."""
+
+    until: float
+    starts: dict[str, float] = field(default_factory=dict)
+    after: dict[str, tuple[str, ...]] = field(default_factory=dict)  # gangs whose end came just before the start
+    evicted: list[tuple[float, str, str]] = field(default_factory=list)
+    used: list[tuple[float, int]] = field(default_factory=list)  # when, and devices in use from then on
+    decisions: int = 0
+
+
+class Simulation:
+    """Of one snapshot, whose tables are used for nothing else meanwhile; each sample leaves them as they were."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        now: float,
+        run_times: RunTimes,
+        *,
+        horizon_s: float,
+        resolution: Resolution | None = None,
+        requests: Mapping[str, GangRequest] | None = None,
+        arrivals: Arrivals | None = None,
+    ) -> None:
+        """`requests`: by id, what running gangs would request if they were evicted. `arrivals`: of gangs to come."""
+        self.snapshot = snapshot
+        self.now = now
+        self.run_times = run_times
+        self.horizon_s = horizon_s
+        self.resolution = resolution or Resolution()
+        self.requests = requests or {}
+        self.arrivals = arrivals
+        self.queues: Mapping[str, str] = {}  # by gang id, where known; for `at_pace`
+        self.extrapolates = False  # starts after the horizon are those of `at_pace`
+        self.first_plans: dict[int, Plan] = {}  # the first decision, which no draw changes, by `Resolution.window`
+        self.wanted = frozenset(gang.id for gang in snapshot.gangs if gang.whole)
+        self._kinds = Kinds()
+        self._cluster = SimulatedCluster(snapshot)
+        self._requests = {gang.id: gang for gang in snapshot.gangs}
+
+    def sample(self, draws: Draws, out_of_budget: Callable[[], bool] = lambda: False) -> Sample:
+        """`out_of_budget` ends it early, at a time that the sample states."""
+        try:
+            return _Run(self, self._cluster, draws, out_of_budget).run()
+        finally:
+            self._cluster.restore()
+
+    def window(self) -> PendingWindow:
+        return PendingWindow(
+            (gang for gang in self.snapshot.gangs if gang.whole), self._kinds, most=self.resolution.window
+        )
+
+
+def requested_devices(gang: GangRequest) -> int:
+    """At least; `All` and alternatives count as one device each."""
+    return sum(
+        (request.exactly.count or 1) if request.exactly is not None else 1
+        for claim in gang.claims
+        for request in claim.spec.devices.requests
+    )
+
+
+Event = tuple[float, int, str, int]  # when, what, gang, its how manieth run
+_END, _GONE, _DUE = range(3)
+
+
+class _Run:
+    def __init__(
+        self, simulation: Simulation, cluster: SimulatedCluster, draws: Draws, out_of_budget: Callable[[], bool]
+    ) -> None:
+        self._of = simulation
+        self._cluster = cluster
+        self._draws = draws
+        self._out_of_budget = out_of_budget
+        self._window = simulation.window()
+        self._requests = {**simulation.requests, **{gang.id: gang for gang in simulation.snapshot.gangs}}
+        self._left = set(simulation.wanted)  # gangs that have not started yet
+        self._run_number: dict[str, int] = {}
+        self._ends: dict[str, float] = {}
+        self._left_s: dict[str, float] = {}  # of evicted gangs that had time for a checkpoint
+        self._leaving: dict[str, set[str]] = {}  # pods by gang
+        self._events: list[Event] = []
+        self._charged: dict[tuple[str, str], int] = {}  # to ResourceQuotas, by namespace and resource
+        self._started: set[str] = set()  # gangs that run and started in this sample
+        self._sample = Sample(until=simulation.now + simulation.horizon_s)
+        self._arriving = iter(()) if simulation.arrivals is None else simulation.arrivals.drawn(draws)
+        self._next_arrival = next(self._arriving, None)
+
+    def run(self) -> Sample:
+        now = self._of.now
+        for gang in self._of.snapshot.running:
+            leaving = {member.pod.uid for member in gang.members if member.leaving}
+            if leaving and len(leaving) == len(gang.members):
+                self._leaving[gang.id] = leaving
+                self._push(now + LEAVING_S, _GONE, gang.id)
+                continue
+            end = self._of.run_times.ends_at(gang, gang.started, now, self._draws, ends_by=gang.ends_by)
+            self._ends[gang.id] = end
+            self._push(end, _END, gang.id)
+        self._decide(now, ())
+        while self._left and self._events:
+            if self._out_of_budget():
+                self._sample.until = now
+                break
+            before, first = now, max(now, self._next())
+            if first > self._sample.until:
+                break
+            last, latest = first, min(first + self._of.resolution.gap_s(first - self._of.now), self._sample.until)
+            ended: list[str] = []
+            while self._events and self._events[0][0] <= latest:
+                at, what, gang_id, number = heapq.heappop(self._events)
+                if self._happen(what, gang_id, number):
+                    last = max(last, at)
+                    if what != _DUE:
+                        ended.append(gang_id)
+            last = max(last, self._arrive(latest))
+            now = max(before, (first + last) / 2)
+            if self._window:
+                self._decide(now, tuple(ended))
+        if self._left and self._of.extrapolates and self._window:
+            self._extrapolate(min(now, self._sample.until))
+        return self._sample
+
+    def _extrapolate(self, now: float) -> None:
+        running: dict[str, list[tuple[float, int]]] = {}
+        for gang in self._cluster.running.values():
+            end = max(now, self._ends.get(gang.id, now))
+            running.setdefault(self._queue(gang.id), []).append((end, self._cluster.devices_of(gang)))
+        times = self._of.run_times
+
+        def run_s(gang: GangRequest) -> float:
+            limit = None if gang.run_s is None else now + gang.run_s
+            return times.ends_at(gang, now, now, self._draws, ends_by=limit) - now
+
+        starts = at_pace(
+            self._window.all(),
+            now=now,
+            queue_of=self._queue,
+            devices_of=requested_devices,
+            run_s_of=run_s,
+            running=running,
+        )
+        self._sample.starts |= {gang: at for gang, at in starts.items() if gang in self._left}
+
+    def _queue(self, gang: str) -> str:
+        request = self._requests.get(gang) or self._cluster.running.get(gang)
+        return self._of.queues.get(gang) or (request.queue if request is not None else None) or ""
+
+    def _next(self) -> float:
+        """When something happens next. An arrival counts, as it may fit, or evict others."""
+        arrival = self._next_arrival
+        return self._events[0][0] if arrival is None else min(self._events[0][0], arrival.created)
+
+    def _arrive(self, latest: float) -> float:
+        """What comes until then; when the last of it does."""
+        last = 0.0
+        while (gang := self._next_arrival) is not None and gang.created <= latest:
+            last = gang.created
+            self._requests[gang.id] = gang
+            self._window.add(gang)
+            self._next_arrival = next(self._arriving, None)
+        return last
+
+    # -- events ----------------------------------------------------------------------------------------------------
+
+    def _push(self, at: float, what: int, gang_id: str) -> None:
+        heapq.heappush(self._events, (at, what, gang_id, self._run_number.get(gang_id, 0)))
+
+    def _happen(self, what: int, gang_id: str, number: int) -> bool:
+        """Whether it did: what was planned for an earlier run of the gang does not."""
+        if what == _DUE:
+            return True
+        if number != self._run_number.get(gang_id, 0) or gang_id not in self._cluster.running:
+            return False
+        if what == _END:
+            self._remove(gang_id)
+            return True
+        gang, leaving = self._cluster.running[gang_id], self._leaving.pop(gang_id, set())
+        if pods_of(gang.members) - leaving:
+            self._cluster.remove(gang_id, leaving)
+            return True
+        self._remove(gang_id)
+        self._run_number[gang_id] = number + 1
+        request = self._requests.get(gang_id)
+        if request is not None and request.whole and gang_id in self._ends:
+            self._requests[gang_id] = request = replace(request, preemptor=False)
+            self._window.add(request)
+        return True
+
+    def _remove(self, gang_id: str) -> None:
+        self._cluster.remove(gang_id)
+        if gang_id in self._started:
+            self._started.remove(gang_id)
+            self._charge(gang_id, -1)
+
+    # -- decisions -------------------------------------------------------------------------------------------------
+
+    def _decide(self, now: float, ended: tuple[str, ...]) -> None:
+        """As often as it takes until no more of the kinds that start wait."""
+        due: float | None = None
+        for _ in range(TURNS_MAX):
+            shown = self._window.shown()
+            plan = self._plan(shown, now)
+            self._sample.decisions += 1
+            for admission in plan.admissions:
+                self._start(admission, now, ended)
+            again = self._window.started(shown, {each.id for each in plan.admissions})
+            for eviction in plan.evictions:
+                self._evict(eviction, now)
+            due = plan.due
+            if not again or self._out_of_budget():
+                break
+        self._sample.used.append((now, self._cluster.devices_in_use))
+        if due is not None and due > now and self._window:
+            self._push(due, _DUE, "")
+
+    def _plan(self, shown: tuple[GangRequest, ...], now: float) -> Plan:
+        if self._sample.decisions:
+            return decide_unexplained(self._snapshot(shown), now)
+        window, known = self._of.resolution.window, self._of.first_plans
+        if window not in known:
+            known[window] = decide_unexplained(self._snapshot(shown), now)
+        return known[window]
+
+    def _snapshot(self, gangs: tuple[GangRequest, ...]) -> Snapshot:
+        quotas = self._of.snapshot.namespace_quotas
+        if quotas and self._charged:
+            quotas = tuple(
+                replace(each, used=each.used + self._charged.get((each.namespace, each.resource), 0)) for each in quotas
+            )
+        return replace(self._of.snapshot, gangs=gangs, running=self._cluster.sequence(), namespace_quotas=quotas)
+
+    def _charge(self, gang_id: str, sign: int) -> None:
+        """ResourceQuotas count what starts here, and no longer what ends that started here; what ran before they count on."""
+        request = self._requests[gang_id]
+        for resource, count in request.quota_charge:
+            key = (request.namespace, resource)
+            self._charged[key] = self._charged.get(key, 0) + sign * count
+
+    def _start(self, admission: Admission, now: float, ended: tuple[str, ...]) -> None:
+        gang_id = admission.id
+        request = self._requests[gang_id]
+        joins = gang_id in self._cluster.running
+        self._cluster.start(admission, request, now)
+        self._started.add(gang_id)
+        self._charge(gang_id, 1)
+        if gang_id in self._left:
+            self._left.remove(gang_id)
+            self._sample.starts[gang_id] = now
+            self._sample.after[gang_id] = ended
+        if joins:
+            return
+        gang = self._cluster.running[gang_id]
+        left_s = self._left_s.pop(gang_id, None)
+        if left_s is not None:
+            end = now + left_s
+        else:
+            end = self._of.run_times.ends_at(gang, now, now, self._draws, ends_by=gang.ends_by)
+        self._ends[gang_id] = end
+        self._push(end, _END, gang_id)
+
+    def _evict(self, eviction: Eviction, now: float) -> None:
+        gang_id = eviction.id
+        if eviction.kind == "Replace" or gang_id not in self._cluster.running:
+            return
+        pods = {pod.uid for pod in eviction.pods}
+        self._sample.evicted.append((now, gang_id, eviction.beneficiary))
+        self._cluster.leave(gang_id, pods)
+        self._leaving[gang_id] = self._leaving.get(gang_id, set()) | pods
+        gone = now + eviction.checkpoint_grace_s + LEAVING_S
+        if eviction.whole:
+            if eviction.checkpoint_grace_s:
+                self._left_s[gang_id] = max(0.0, self._ends.get(gang_id, inf) - gone)
+            self._run_number[gang_id] = self._run_number.get(gang_id, 0) + 1
+        self._push(gone, _GONE, gang_id)
+        beneficiary = self._requests.get(eviction.beneficiary)
+        if beneficiary is not None and not beneficiary.preemptor and beneficiary in self._window:
+            changed = self._requests[beneficiary.id] = replace(beneficiary, preemptor=True)
+            self._window.replace(beneficiary, changed)

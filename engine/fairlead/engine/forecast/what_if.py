@@ -1,0 +1,348 @@
+"""What a change of the cluster would do: one simulated future without it and one with it, over the same drawn run times.
+
+A change adds or removes nodes, sets fields of queues, submits gangs. Works on the tables of a snapshot of its own, and leaves
+them changed: read a snapshot for each comparison. Which gangs are evicted includes those that run on removed nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING
+
+from fairlead.engine.forecast.draws import Draws
+from fairlead.engine.forecast.forecast import NEVER, RESOLUTIONS, duration, quantile
+from fairlead.engine.forecast.resubmission import resubmitted
+from fairlead.engine.forecast.simulation import Resolution, Simulation
+from fairlead.engine.plan.decide import decide
+
+if TYPE_CHECKING:
+    from fairlead.engine.forecast.run_times import RunTimes
+    from fairlead.engine.forecast.simulation import Sample
+    from fairlead.engine.inventory.device import Device
+    from fairlead.engine.inventory.nodes import NodeInfo
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.gangs import GangRequest
+    from fairlead.engine.types.plan import Plan, QueueUse
+    from fairlead.engine.types.settings import QueueSpec
+    from fairlead.kube import resource
+
+
+GANGS_MAX = (300, 800, 5_000)  # waiting and running, up to which each of `RESOLUTIONS` is used
+
+
+class ChangeError(ValueError):
+    """The change cannot be made to this cluster; the message says what and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewNode:
+    info: NodeInfo
+    slices: tuple[resource.ResourceSlice, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    add: tuple[NewNode, ...] = ()
+    remove: tuple[str, ...] = ()  # names of nodes
+    queues: Mapping[str, QueueSpec] = field(default_factory=dict)  # by name, as they would be
+    submit: tuple[GangRequest, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        return not (self.add or self.remove or self.queues or self.submit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangStart:
+    """Waits in seconds from now; None: beyond the horizon. `never` says why it cannot start at all, "" where it can."""
+
+    queue: str
+    p50_s: float | None
+    p90_s: float | None
+    never: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Future:
+    starts: Mapping[str, GangStart]  # by gang id
+    evicted: Mapping[str, str]  # gang id: for which gang, or why
+    queues: tuple[QueueUse, ...]  # of the decision now
+    devices: int
+    used_now: int
+    utilisation: float  # of the devices, on average until `until_s`; with one sample of that one
+    fragmented: float  # of the free devices, the part on nodes that are partly in use
+    until_s: float  # how far ahead it looks, seconds
+    samples: int
+    note: str = ""  # what the budget cost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    before: Future
+    after: Future
+
+
+def compare(
+    snapshot: Snapshot,
+    now: float,
+    change: Change,
+    run_times: RunTimes,
+    *,
+    horizon_s: float,
+    seed: int = 0,
+    samples: int = 1,
+    budget_s: float = inf,
+    spent_s: Callable[[], float] = lambda: 0.0,
+    requests: Mapping[str, GangRequest] | None = None,
+    quick: bool = False,
+) -> Comparison:
+    """With one sample every run lasts its median. `budget_s`: of `spent_s`, for the simulation of each future; once it is spent both
+    futures look only so far ahead.
+
+    `quick`: shares, and what cannot start, are judged by the first gangs of each kind, and gangs that the budget leaves out
+    start at their queue's pace: for a first look at thousands of gangs.
+    Raises ChangeError for a change that says nothing, or that names what is not there, and for a horizon that is not positive.
+    """
+    if horizon_s <= 0:
+        raise ChangeError(f"horizon: {horizon_s:g} s is no time to look ahead; write one such as 24h")
+    if change.empty:
+        raise ChangeError(
+            "nothing is changed: name nodes to add or remove, a field of a queue, or a workload to submit"
+        )
+    _check(snapshot, change)
+    known = _requests(snapshot, requests or {}, change)
+    resolution = _resolution(len(snapshot.gangs) + len(snapshot.running))
+    futures = partial(
+        _future,
+        now=now,
+        run_times=run_times,
+        requests=known,
+        seed=seed,
+        samples=samples,
+        resolution=resolution,
+        spent_s=spent_s,
+        horizon_s=horizon_s,
+        quick=quick,
+    )
+    before = futures(snapshot, stopped={}, budget_s=budget_s, wanted_s=horizon_s)
+    changed, stopped = _apply(snapshot, change, known)
+    after = futures(changed, stopped=stopped, budget_s=2 * budget_s, wanted_s=before.until_s)
+    return Comparison(before=before, after=after)
+
+
+def _resolution(gangs: int) -> Resolution:
+    """Coarser the more there are: 2,000 gangs start in as many steps as 50."""
+    return RESOLUTIONS[sum(gangs > most for most in GANGS_MAX)]
+
+
+def _check(snapshot: Snapshot, change: Change) -> None:
+    for name in change.remove:
+        if snapshot.nodes.get(name) is None:
+            raise ChangeError(f"node {name}: there is none of that name to remove{_near(name, snapshot)}")
+    for node in change.add:
+        if snapshot.nodes.get(node.info.name) is not None:
+            raise ChangeError(f"node {node.info.name}: there is one of that name already")
+    known = {spec.name for spec in snapshot.queues}
+    for name in change.queues:
+        if name not in known:
+            listed = ", ".join(sorted(known)[:8]) or "none"
+            raise ChangeError(f"queue {name}: there is none of that name; there are: {listed}")
+
+
+def _near(name: str, snapshot: Snapshot) -> str:
+    alike = [node.name for node in snapshot.nodes.all() if node.name.startswith(name[:4])][:4]
+    return f"; there are {', '.join(alike)}" if alike else ""
+
+
+def _requests(snapshot: Snapshot, known: Mapping[str, GangRequest], change: Change) -> dict[str, GangRequest]:
+    """Of running gangs, what they would request again; gangs on removed nodes need it, others if they are evicted."""
+    found = dict(known)
+    for gang in snapshot.running:
+        if gang.id not in found and (request := resubmitted(gang, snapshot)) is not None:
+            found[gang.id] = request
+    return found
+
+
+def _apply(snapshot: Snapshot, change: Change, requests: Mapping[str, GangRequest]) -> tuple[Snapshot, dict[str, str]]:
+    """The changed snapshot, and the gangs that it stops, with why."""
+    inventory, nodes = snapshot.inventory, snapshot.nodes
+    removed = set(change.remove)
+    stopped: dict[str, str] = {}
+    again: list[GangRequest] = []
+    running = []
+    for gang in snapshot.running:
+        hit = sorted({member.node for member in gang.members} & removed)
+        if not hit:
+            running.append(gang)
+            continue
+        stopped[gang.id] = f"node {hit[0]} is removed"
+        for uid in gang.claims:
+            inventory.drop_claim(uid)
+        for member in gang.members:
+            nodes.drop_pod(member.pod.uid)
+        if gang.id in requests:
+            again.append(requests[gang.id])
+    for name in change.remove:
+        nodes.drop_node(name)
+        for slice_name in _slices_of(snapshot, name):
+            inventory.drop_slice(slice_name)
+    for node in change.add:
+        nodes.set_info(node.info)
+    inventory.set_slices([each for node in change.add for each in node.slices])
+    queues = tuple(change.queues.get(spec.name, spec) for spec in snapshot.queues)
+    gangs = (*snapshot.gangs, *again, *change.submit)
+    return (
+        replace(
+            snapshot,
+            gangs=tuple(sorted(gangs, key=lambda gang: gang.id)),
+            running=tuple(running),
+            queues=queues,
+        ),
+        stopped,
+    )
+
+
+def _slices_of(snapshot: Snapshot, node: str) -> list[str]:
+    """Names of the slices of the pools that have devices on that node only."""
+    found = []
+    for name in list(snapshot.inventory.slice_names()):
+        entry = snapshot.inventory.slice_entry(name)
+        if entry is not None and (
+            {device.node for device in entry.devices} == {node} or (not entry.devices and entry.pool_name == node)
+        ):
+            found.append(name)
+    return found
+
+
+def _future(
+    snapshot: Snapshot,
+    *,
+    now: float,
+    run_times: RunTimes,
+    requests: Mapping[str, GangRequest],
+    stopped: Mapping[str, str],
+    horizon_s: float,
+    wanted_s: float,
+    seed: int,
+    samples: int,
+    budget_s: float,
+    spent_s: Callable[[], float],
+    resolution: Resolution,
+    quick: bool,
+) -> Future:
+    """`horizon_s` was asked for, `wanted_s` of it are simulated."""
+    simulation = Simulation(
+        snapshot, now, run_times, horizon_s=max(wanted_s, 1.0), requests=requests, resolution=resolution
+    )
+    if quick:
+        plan = decide(replace(snapshot, gangs=simulation.window().shown()), now)
+        simulation.first_plans[resolution.window] = plan
+    else:
+        plan = decide(snapshot, now)
+    simulation.extrapolates = True  # what the budget leaves out
+    drawn = _samples(simulation, seed, samples, budget_s, spent_s)
+    until_s = min(each.until for each in drawn) - now
+    devices = _whole_devices(snapshot)
+    free, partly = _free(snapshot, plan)
+    evicted = dict(stopped)
+    for sample in drawn[:1]:
+        for _, gang, beneficiary in sample.evicted:
+            evicted.setdefault(gang, f"for {beneficiary}" if beneficiary else "its devices are broken")
+    note = "" if until_s >= horizon_s else f"simulated {duration(until_s)} ahead instead of {duration(horizon_s)}"
+    if note:
+        note += ", and what starts later from the work ahead of it in its queue"
+    if resolution is not RESOLUTIONS[0]:
+        note = "; ".join(filter(None, (note, f"in steps of {resolution.part:.0%}")))
+    return Future(
+        starts=_starts(snapshot, plan, drawn, now, horizon_s),
+        evicted=evicted,
+        queues=plan.queues,
+        devices=devices,
+        used_now=devices - free,
+        utilisation=_mean_use(drawn[0], now, until_s) / devices if devices else 0.0,
+        fragmented=partly / free if free else 0.0,
+        until_s=until_s,
+        samples=len(drawn),
+        note=note,
+    )
+
+
+def _samples(
+    simulation: Simulation, seed: int, wanted: int, budget_s: float, spent_s: Callable[[], float]
+) -> list[Sample]:
+    """At least one, and more while the budget lasts; with one that of the medians. The first may be cut at a time that it states."""
+    end_s = spent_s() + budget_s
+    drawn = [simulation.sample(_draws(seed, 0, wanted), partial(_beyond, spent_s, end_s))]
+    while len(drawn) < wanted and spent_s() < end_s:
+        drawn.append(simulation.sample(_draws(seed, len(drawn), wanted), partial(_beyond, spent_s, end_s)))
+    return drawn
+
+
+def _beyond(spent_s: Callable[[], float], end_s: float) -> bool:
+    return spent_s() > end_s
+
+
+def _draws(seed: int, number: int, wanted: int) -> Draws:
+    return Draws(seed, number, middle=wanted == 1)
+
+
+def _starts(
+    snapshot: Snapshot, plan: Plan, drawn: Sequence[Sample], now: float, horizon_s: float
+) -> dict[str, GangStart]:
+    waiting = {each.id: each for each in plan.waiting}
+    queues = {each.id: each.queue for each in plan.admissions}
+    found = {}
+    for gang in snapshot.gangs:
+        stays = waiting.get(gang.id)
+        queue = queues.get(gang.id) or (stays.queue if stays is not None else None) or gang.queue or ""
+        if stays is not None and (stays.reason.code in NEVER or not gang.whole):
+            found[gang.id] = GangStart(queue=queue, p50_s=None, p90_s=None, never=stays.reason.message)
+            continue
+        waits = sorted(each.starts.get(gang.id, inf) - now for each in drawn)
+        waits = [wait if wait <= horizon_s else inf for wait in waits]
+        p90 = quantile(waits, 0.9) if len(waits) > 1 else None
+        p50 = quantile(waits, 0.5) if waits[0] < inf else None
+        found[gang.id] = GangStart(queue=queue, p50_s=p50, p90_s=p90)
+    return found
+
+
+def _whole_devices(snapshot: Snapshot) -> int:
+    """Without partitions of others: what can be in use at once at most."""
+    return sum(
+        not _is_partition(device) for pool in snapshot.inventory.pools_unordered() for device in pool.devices.values()
+    )
+
+
+def _is_partition(device: Device) -> bool:
+    kind = device.attribute(f"{device.pool.driver}/type")
+    return kind is not None and kind.string == "mig"
+
+
+def _free(snapshot: Snapshot, plan: Plan) -> tuple[int, int]:
+    """Whole devices that are free once the plan is carried out, and those of them on nodes that are partly in use."""
+    taken = {result.device for each in plan.admissions for claim in each.claims for result in claim.allocation.results}
+    free = partly = 0
+    for pool in snapshot.inventory.pools_unordered():
+        for devices in pool.local.values():
+            whole = [device for device in devices if not _is_partition(device)]
+            cut = any(device.use is not None and device.use.claims for device in devices if _is_partition(device))
+            left = sum(
+                not (device.use is not None and device.use.claims) and device.ref not in taken for device in whole
+            )
+            free += left
+            partly += left if cut or left < len(whole) else 0
+    return free, partly
+
+
+def _mean_use(sample: Sample, now: float, until_s: float) -> float:
+    """Devices in use, on average over the time."""
+    total, last_at, last = 0.0, now, 0
+    for when, used in sample.used:
+        at = min(when, now + until_s)
+        total += last * (at - last_at)
+        last_at, last = at, used
+    total += last * max(0.0, now + until_s - last_at)
+    return total / until_s if until_s > 0 else float(last)

@@ -1,0 +1,136 @@
+"""From the format to the engine's values, and a state that facts change: tables and tuples as the controller keeps them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fairlead.api.bounds import NO_BOUNDS, Bound, Bounds
+from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
+from fairlead.engine.inventory.nodes import NodeInfo
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember, RunningGang, RunningMember
+from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.references import DeviceRef, PodRef
+from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, NamespaceQuota, QueueSpec
+from fairlead.engine.types.workload import Demand, Workload
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.history.facts import form
+
+
+def _fields(value: msgspec.Struct) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__struct_fields__}
+
+
+def amount(text: str) -> Amount:
+    """Raises ValueError, ZeroDivisionError."""
+    exact = Fraction(text)
+    return exact.numerator if exact.denominator == 1 else exact
+
+
+def _optional(text: str | None) -> Amount | None:
+    return None if text is None else amount(text)
+
+
+def node(name: str, value: form.Node) -> NodeInfo:
+    return NodeInfo(
+        name=name,
+        labels=value.labels,
+        taints=value.taints,
+        unschedulable=value.unschedulable,
+        ready=value.ready,
+        allocatable=dict(value.allocatable),
+    )
+
+
+def needs(value: form.Needs) -> PodNeeds:
+    return PodNeeds(**_fields(value))
+
+
+def pod(value: form.Pod) -> PodRef:
+    return PodRef(value.namespace, value.name, value.uid)
+
+
+def allocated_claim(uid: str, value: form.AllocatedClaim) -> AllocatedClaim:
+    devices = tuple(
+        AllocatedDevice(
+            ref=DeviceRef(each.driver, each.pool, each.device),
+            admin=each.admin,
+            whole=each.whole,
+            consumed=tuple((name, amount(text)) for name, text in each.consumed),
+            tolerations=each.tolerations,
+        )
+        for each in value.devices
+    )
+    return AllocatedClaim(uid, value.namespace, value.name, devices, sum(not each.admin for each in devices))
+
+
+def gang(value: form.Gang) -> GangRequest:
+    known: dict[form.Needs, PodNeeds] = {}  # members of a gang are mostly alike
+
+    def shared(wanted: form.Needs) -> PodNeeds:
+        if wanted not in known:
+            known[wanted] = needs(wanted)
+        return known[wanted]
+
+    members = tuple(
+        PendingMember(pod=pod(each.pod), needs=shared(each.needs), claims=each.claims) for each in value.members
+    )
+    claims = tuple(ClaimRequest(**_fields(each)) for each in value.claims)
+    return GangRequest(**{**_fields(value), "members": members, "claims": claims})
+
+
+def running_gang(value: form.RunningGang) -> RunningGang:
+    members = tuple(RunningMember(**{**_fields(each), "pod": pod(each.pod)}) for each in value.members)
+    return RunningGang(**{**_fields(value), "members": members, "bounds": bounds(value.bounds)})
+
+
+def bounds(value: form.Bounds) -> Bounds:
+    found = Bounds(
+        min_runtime=_bound(value.min_runtime),
+        checkpoint_grace=_bound(value.checkpoint_grace),
+        termination_grace=_bound(value.termination_grace),
+    )
+    return NO_BOUNDS if found == NO_BOUNDS else found
+
+
+def _bound(value: form.Bound | None) -> Bound | None:
+    return None if value is None else Bound(value.seconds, value.source)
+
+
+def queue(name: str, value: form.Queue) -> QueueSpec:
+    quotas = tuple(
+        FlavorQuota(
+            flavor=each.flavor,
+            deserved=amount(each.deserved),
+            limit=_optional(each.limit),
+            weight=each.weight,
+            borrowing_limit=_optional(each.borrowing_limit),
+            lending_limit=_optional(each.lending_limit),
+        )
+        for each in value.quotas
+    )
+    return QueueSpec(name=name, **{**_fields(value), "quotas": quotas, "bounds": bounds(value.bounds)})
+
+
+def flavor(name: str, value: form.Flavor) -> FlavorSpec:
+    return FlavorSpec(name=name, **_fields(value))
+
+
+def budget(value: form.Budget) -> DisruptionBudget:
+    return DisruptionBudget(**_fields(value))
+
+
+def quota(value: form.Quota) -> NamespaceQuota:
+    return NamespaceQuota(**_fields(value))
+
+
+def workload(value: tuple[form.Demand, ...] | None) -> Workload | None:
+    if value is None:
+        return None
+    return Workload(tuple(Demand(each.spec, needs(each.needs), each.count) for each in value))

@@ -1,0 +1,148 @@
+"""From the engine's values to the format: one function per kind, each a pure view of one frozen value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fairlead.engine.inventory.published import published_slice
+from fairlead.history.facts import form
+
+if TYPE_CHECKING:
+    from fairlead.api.bounds import Bound, Bounds
+    from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
+    from fairlead.engine.inventory.nodes import NodeInfo
+    from fairlead.engine.inventory.pool import SliceEntry
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.gangs import GangRequest, RunningGang
+    from fairlead.engine.types.pod_needs import PodNeeds
+    from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, NamespaceQuota, QueueSpec
+    from fairlead.engine.types.workload import Workload
+    from fairlead.kube import resource
+
+
+def slice_(entry: SliceEntry) -> resource.ResourceSliceSpec:
+    return published_slice(entry)
+
+
+def device_class(value: resource.DeviceClass) -> resource.DeviceClassSpec:
+    return value.spec
+
+
+def node(info: NodeInfo) -> form.Node:
+    return form.Node(
+        labels=dict(info.labels),
+        taints=info.taints,
+        unschedulable=info.unschedulable,
+        ready=info.ready,
+        allocatable=info.allocatable,
+    )
+
+
+def needs(value: PodNeeds) -> form.Needs:
+    return form.Needs(
+        requests=value.requests,
+        node_selector=value.node_selector,
+        affinity=value.affinity,
+        preferred=value.preferred,
+        tolerations=value.tolerations,
+        ports=value.ports,
+    )
+
+
+def counted_pod(where: str, value: PodNeeds) -> form.CountedPod:
+    return form.CountedPod(node=where, needs=needs(value))
+
+
+def allocated_claim(value: AllocatedClaim) -> form.AllocatedClaim:
+    return form.AllocatedClaim(
+        namespace=value.namespace, name=value.name, devices=tuple(map(_allocated_device, value.devices))
+    )
+
+
+def _allocated_device(value: AllocatedDevice) -> form.AllocatedDevice:
+    return form.AllocatedDevice(
+        driver=value.ref.driver,
+        pool=value.ref.pool,
+        device=value.ref.device,
+        admin=value.admin,
+        whole=value.whole,
+        consumed=tuple((name, str(amount)) for name, amount in value.consumed),
+        tolerations=value.tolerations,
+    )
+
+
+def gang(value: GangRequest) -> form.Gang:
+    """The fields are the engine's by name."""
+    return msgspec.convert(value, form.Gang, from_attributes=True)
+
+
+def running_gang(value: RunningGang) -> form.RunningGang:
+    return msgspec.convert(value, form.RunningGang, from_attributes=True)
+
+
+def queue(value: QueueSpec) -> form.Queue:
+    return form.Queue(
+        uid=value.uid,
+        parent=value.parent,
+        quotas=tuple(map(_flavor_quota, value.quotas)),
+        priority=value.priority,
+        strategy=value.strategy,
+        ordering=value.ordering,
+        namespace_selector=value.namespace_selector,
+        preemption=value.preemption,
+        min_runtime_s=value.min_runtime_s,
+        evictions_left=value.evictions_left,
+        bounds=_bounds(value.bounds),
+        respects_budgets=value.respects_budgets,
+        past_usage=dict(value.past_usage),
+        quotas_change_at=value.quotas_change_at,
+    )
+
+
+def _flavor_quota(value: FlavorQuota) -> form.FlavorQuota:
+    return form.FlavorQuota(
+        flavor=value.flavor,
+        deserved=str(value.deserved),
+        limit=_amount(value.limit),
+        weight=value.weight,
+        borrowing_limit=_amount(value.borrowing_limit),
+        lending_limit=_amount(value.lending_limit),
+    )
+
+
+def _amount(value: Amount | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _bounds(value: Bounds) -> form.Bounds:
+    return form.Bounds(
+        min_runtime=_bound(value.min_runtime),
+        checkpoint_grace=_bound(value.checkpoint_grace),
+        termination_grace=_bound(value.termination_grace),
+    )
+
+
+def _bound(value: Bound | None) -> form.Bound | None:
+    return None if value is None else form.Bound(seconds=value.seconds, source=value.source)
+
+
+def flavor(value: FlavorSpec) -> form.Flavor:
+    return form.Flavor(device_selector=value.device_selector, measure=value.measure, capacity_name=value.capacity_name)
+
+
+def budget(value: DisruptionBudget) -> form.Budget:
+    return form.Budget(namespace=value.namespace, name=value.name, allowed=value.allowed)
+
+
+def quota(value: NamespaceQuota) -> form.Quota:
+    return form.Quota(
+        namespace=value.namespace, name=value.name, resource=value.resource, limit=value.limit, used=value.used
+    )
+
+
+def workload(value: Workload | None) -> tuple[form.Demand, ...] | None:
+    if value is None:
+        return None
+    return tuple(form.Demand(spec=each.spec, needs=needs(each.needs), count=each.count) for each in value.demands)

@@ -1,0 +1,107 @@
+"""A plan as a recording has it: a digest of all of it, and what changed since the plan before, short enough to keep for weeks.
+
+The digest covers every field of the canonical form, the sentences included: equal digests are equal plans. The compact plan has
+admissions, evictions, reservations and problems whole; queues and flavors where they changed; of the gangs that wait the first
+`FIRST` in order, and the reason of each whose code is new. A thousand waiting gangs whose figures change with every
+decision would else be a gigabyte a day. Who holds the recording can decide again, and has all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from fairlead.history.plans import canonical
+
+if TYPE_CHECKING:
+    from fairlead.engine.types.plan import Plan
+    from fairlead.engine.types.reasons import Reason
+
+FIRST = 16
+REASONS_MAX = 64  # written with one decision
+DIGEST_BYTES = 16
+Json = dict[str, Any]
+
+
+class PlanWriter:
+    """Remembers the plan before, and each waiting gang's reason: encoded again only where it differs."""
+
+    def __init__(self) -> None:
+        self._before: Plan | None = None
+        self._digest = ""
+        self._reasons: dict[str, tuple[Reason, bytes]] = {}
+        self._written: Json = {}
+
+    def write(self, plan: Plan, *, whole: bool = False) -> tuple[str, Json | None]:
+        """The digest, and the compact plan; None for the plan that was written last. `whole`: nothing counts as written before."""
+        if whole:
+            self._before, self._written = None, {}
+        if plan is self._before:
+            return self._digest, None
+        rest = self._rest(plan)
+        self._digest = self._digest_of(plan, rest)
+        compact = {**rest, **self._waiting(plan)}
+        changed = {key: value for key, value in compact.items() if value != self._written.get(key)}
+        changed["queues"] = _changed(self._written.get("queues", {}), compact["queues"])
+        changed |= {key: compact[key] for key in ("admissions", "evictions")}
+        self._written = compact
+        reasons = self._new_reasons(plan)
+        self._before = plan
+        return self._digest, {
+            key: value
+            for key, value in {**changed, "reasons": reasons}.items()
+            if value not in ({}, []) or (key in changed and key in _KEPT)
+        }
+
+    @staticmethod
+    def _rest(plan: Plan) -> Json:
+        """All but the gangs that wait."""
+        found = canonical.decision(plan, waiting=False)
+        found["queues"] = {queue.pop("queue"): queue for queue in found["queues"]}
+        for entry, eviction in zip(found["evictions"], plan.evictions, strict=True):
+            entry["text"] = canonical.text(eviction.reason)
+            entry["refusable"] = eviction.refusable_s
+        for entry, problem in zip(found["problems"], plan.problems, strict=True):
+            entry["text"] = problem.message
+        return found
+
+    def _digest_of(self, plan: Plan, rest: Json) -> str:
+        sum_ = sha256(canonical.encode(rest))
+        reasons: dict[str, tuple[Reason, bytes]] = {}
+        for entry in plan.waiting:
+            gang = entry.id
+            known = self._reasons.get(gang)
+            if known is None or (known[0] is not entry.reason and known[0] != entry.reason):
+                told = {"facts": canonical.reason(entry.reason), "text": canonical.text(entry.reason)}
+                known = (entry.reason, canonical.encode(told))
+            reasons[gang] = known
+            sum_.update(f"\n{gang}\0{entry.uid}\0{entry.queue}\0{entry.position}\0".encode())
+            sum_.update(known[1])
+        self._reasons = reasons
+        return sum_.hexdigest()[: 2 * DIGEST_BYTES]
+
+    @staticmethod
+    def _waiting(plan: Plan) -> Json:
+        first = [[entry.id, entry.position, str(entry.reason.code)] for entry in plan.waiting[:FIRST]]
+        return {"waiting": len(plan.waiting), "first": first}
+
+    def _new_reasons(self, plan: Plan) -> Json:
+        """By gang, those whose code is not that of the plan before."""
+        before = {} if self._before is None else {entry.id: entry.reason.code for entry in self._before.waiting}
+        found: Json = {}
+        for entry in plan.waiting:
+            if before.get(entry.id) is not entry.reason.code:
+                found[entry.id] = {"queue": entry.queue, "code": str(entry.reason.code), "text": str(entry.reason)}
+                if len(found) == REASONS_MAX:
+                    break
+        return found
+
+
+_KEPT = frozenset({"reservations", "problems", "flavors", "first"})  # an empty list is what they changed to
+
+
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> Json:
+    """By name; None for what is gone."""
+    gone: Iterable[str] = before.keys() - now.keys()
+    return {name: value for name, value in now.items() if before.get(name) != value} | dict.fromkeys(gone)

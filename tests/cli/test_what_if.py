@@ -1,0 +1,207 @@
+"""`fairlead what-if` on a snapshot file: tables and JSON, every kind of change, and clear errors without a traceback."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fairlead.cli.main import app
+from fairlead.cli.what_if.priorities import read
+from fairlead.engine.forecast.what_if import ChangeError
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
+from fairlead.history.facts.snapshot_file import dump
+from tests.support.engine.objects import claim_spec, device_request, gang
+from tests.support.engine.world import h100_world
+
+NOW = 1_000_000.0
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: tune, namespace: ml}
+spec:
+  parallelism: 2
+  completions: 2
+  template:
+    metadata: {annotations: {fairlead.dev/gang: tune}}
+    spec:
+      restartPolicy: Never
+      containers:
+      - {name: main, image: busybox, resources: {limits: {nvidia.com/gpu: 8}}}
+"""
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    """Two nodes, each held by a gang with an hour left; one gang of two nodes waits."""
+    world = h100_world(2)
+    world.flavors = (FlavorSpec(name="h100", device_selector='device.driver == "gpu.fairlead.dev"'),)
+    world.queues = (QueueSpec(name="team", uid="team", quotas=(FlavorQuota(flavor="h100", deserved=16),)),)
+    world.now = NOW - 3600
+    running = [
+        gang(f"run-{n}", 1, claim_spec(device_request(8)), queue="team", run_s=7200.0, created=1.0) for n in (0, 1)
+    ]
+    world.carry_out(world.decide(*running), running)
+    waiting = gang("waits", 2, claim_spec(device_request(8)), queue="team", created=NOW)
+    path = tmp_path / "snapshot.json"
+    path.write_bytes(dump(world.snapshot(waiting), NOW))
+    return path
+
+
+def call(*words: object) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["what-if", *map(str, words)])
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    return done.exit_code, done.stdout, done.stderr
+
+
+def as_json(*words: object) -> dict[str, object]:
+    code, out, err = call(*words, "-o", "json")
+    assert (code, err) == (0, "")
+    found: dict[str, object] = json.loads(out)
+    return found
+
+
+def start(found: dict[str, object], future: str, name: str) -> float | None:
+    gangs = {each["gang"]: each["p50Seconds"] for each in found[future]["gangs"]}  # type: ignore[index]
+    return gangs.get(name)
+
+
+@pytest.mark.parametrize("nodes", ["2xhgx-h100", "2xnode-00000"])
+def test_added_nodes_let_a_gang_start_now(snapshot: Path, nodes: str):
+    found = as_json("--snapshot", snapshot, "--add-nodes", nodes)
+    assert start(found, "before", "ml/waits") == pytest.approx(3600, abs=5)
+    assert start(found, "after", "ml/waits") == 0
+    assert (found["before"]["devices"], found["after"]["devices"]) == (16, 32)  # type: ignore[index]
+    code, out, _ = call("--snapshot", snapshot, "--add-nodes", nodes)
+    assert code == 0
+    assert "ml/waits" in out and "sooner" in out and "A forecast:" in out
+
+
+def test_a_removed_node_stops_its_gang(snapshot: Path):
+    found = as_json("--snapshot", snapshot, "--remove", "node-00001")
+    (evicted,) = found["after"]["evicted"]  # type: ignore[index]
+    assert evicted["why"] == "node node-00001 is removed"
+    _, out, _ = call("--snapshot", snapshot, "--remove", "node-00001")
+    assert "Evicted with the change: ml/run-" in out
+    assert "cannot run" in out
+
+
+def test_a_quota_and_a_submitted_job_combine(snapshot: Path, tmp_path: Path):
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB.replace("fairlead.dev/gang: tune", "fairlead.dev/gang: tune, fairlead.dev/queue: team"))
+    found = as_json("--snapshot", snapshot, "--queue", "team.deserved=8", "-f", job)
+    assert start(found, "before", "ml/tune") is None
+    assert start(found, "after", "ml/tune") is not None
+    (queue,) = found["after"]["queues"]  # type: ignore[index]
+    assert queue["flavors"][0]["deserved"] == "8"
+
+
+HIGH = """
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high}
+value: 100
+"""
+
+
+def job_of_class(tmp_path: Path, more: str = "") -> Path:
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB.replace("restartPolicy: Never", "restartPolicy: Never\n      priorityClassName: high") + more)
+    return job
+
+
+def test_a_priority_class_in_the_file_counts(snapshot: Path, tmp_path: Path):
+    """Both need both nodes: the one of higher priority goes first, though the other waits longer."""
+    job = job_of_class(tmp_path, HIGH)
+    job.write_text(job.read_text().replace("gang: tune", "gang: tune, fairlead.dev/queue: team"))
+    found = as_json("--snapshot", snapshot, "-f", job)
+    tune, waits = (start(found, "after", name) for name in ("ml/tune", "ml/waits"))
+    assert tune is not None
+    assert waits is None or tune < waits
+    job.write_text(job.read_text().replace("value: 100", "value: -1"))
+    found = as_json("--snapshot", snapshot, "-f", job)
+    tune, waits = (start(found, "after", name) for name in ("ml/tune", "ml/waits"))
+    assert waits is not None
+    assert tune is None or tune > waits
+
+
+def test_a_priority_class_that_is_not_known_is_refused(snapshot: Path, tmp_path: Path):
+    code, out, err = call("--snapshot", snapshot, "-f", job_of_class(tmp_path))
+    assert (code, out) == (1, "")
+    assert "PriorityClass high is not known: a snapshot has none; add its manifest to the file" in err
+
+
+def pod_priority(spec: dict[str, object], *classes: dict[str, object]) -> tuple[int, bool]:
+    return read([], cluster=classes, unread="").of("Pod ml/a", spec)
+
+
+def test_priorities_are_those_that_the_apiserver_gives():
+    high = {"metadata": {"name": "high"}, "value": 100, "preemptionPolicy": "Never"}
+    usual = {"metadata": {"name": "usual"}, "value": 7, "globalDefault": True}
+    assert pod_priority({"priorityClassName": "high"}, high, usual) == (100, False)
+    assert pod_priority({"priorityClassName": "high", "preemptionPolicy": "PreemptLowerPriority"}, high) == (100, True)
+    assert pod_priority({}, high, usual) == (7, True)
+    assert pod_priority({}, high) == (0, True)
+    assert pod_priority({"priority": 3}, usual) == (3, True)
+    assert pod_priority({"priorityClassName": "system-node-critical"})[0] == 2_000_001_000
+    with pytest.raises(ChangeError, match="the cluster has none of that name; it has usual"):
+        pod_priority({"priorityClassName": "high"}, usual)
+
+
+def test_samples_add_a_p90(snapshot: Path):
+    found = as_json("--snapshot", snapshot, "--add-nodes", "1xhgx-h100", "--samples", "5")
+    (gang_,) = (each for each in found["before"]["gangs"] if each["gang"] == "ml/waits")  # type: ignore[index]
+    assert gang_["p90Seconds"] >= gang_["p50Seconds"]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ((), "nothing is changed: name nodes"),
+        (("--remove", "nodule"), "node nodule: there is none of that name"),
+        (("--add-nodes", "hgx-h100"), "--add-nodes hgx-h100: write a number"),
+        (("--add-nodes", "0xhgx-h100"), "--add-nodes 0xhgx-h100: write a number"),
+        (("--add-nodes", "4xnothing"), "has no node nothing, and there is no such profile"),
+        (("--queue", "team"), "--queue team: write QUEUE.FIELD=VALUE"),
+        (("--queue", "none.deserved=1"), "no queue is called none; there are: team"),
+        (("--queue", "team.deserved=much"), "'much' is no number"),
+        (("--queue", "team.deserved=-1"), "it is negative"),
+        (("--queue", "team.a100.deserved=1"), "has no quota of flavor 'a100'; it has h100"),
+        (("--remove", "node-00000", "--horizon", "0s"), "--horizon 0s: nothing starts in no time"),
+        (("--remove", "node-00000", "--horizon", "soon"), "--horizon: 'soon' is no duration"),
+        (("-f", "/nowhere.yaml"), "/nowhere.yaml"),
+    ],
+)
+def test_what_cannot_be_done_is_said(snapshot: Path, words: tuple[str, ...], text: str):
+    code, out, err = call("--snapshot", snapshot, *words)
+    assert code == 1
+    assert text in err
+    assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [(b"", "no snapshot"), (b"{}", "no snapshot"), (b'{"format": "fairlead-snapshot", "version": 99}', "version: 99")],
+)
+def test_a_file_that_is_no_snapshot_is_refused(tmp_path: Path, data: bytes, text: str):
+    path = tmp_path / "no.json"
+    path.write_bytes(data)
+    code, _, err = call("--snapshot", path, "--remove", "a")
+    assert code == 1
+    assert text in err
+
+
+def test_a_snapshot_without_slices_is_refused(tmp_path: Path):
+    world = h100_world(1)
+    path = tmp_path / "empty.json"
+    bare = replace(world.snapshot())
+    for name in list(bare.inventory.slice_names()):
+        bare.inventory.drop_slice(name)
+    path.write_bytes(dump(bare, NOW))
+    code, _, err = call("--snapshot", path, "--remove", "node-00000")
+    assert code == 1
+    assert "has no ResourceSlices" in err

@@ -1,0 +1,103 @@
+"""A running driver tells of its claims' devices whether they are busy: load on simulated hardware, seen in the claims."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from fairlead.cli.node.devices import load
+from fairlead.evidence.device_usage import DeviceUsage, usage_of
+from fairlead.kube.resources import RESOURCE_CLAIMS
+from tests.support.driver.cluster import DriverCluster, free_port
+from tests.support.driver.kubelet import Kubelet
+
+GIB = 2**30
+QUICK: dict[str, Any] = {"hardware_interval_s": 0.02, "idle_window_s": 0.2, "usage_interval_s": 0.3}
+
+
+async def usages(cluster: DriverCluster, name: str = "train") -> dict[str, DeviceUsage]:
+    claim = await cluster.client.get(RESOURCE_CLAIMS, name, "default")
+    return {device.device: usage for device, usage in usage_of(claim).items()}
+
+
+async def test_busy_and_idle_follow_the_load_and_outlast_a_restart(cluster: DriverCluster) -> None:
+    wanted, bind = await cluster.allocate("gpu-0", "gpu-1"), free_port()
+    plugins = cluster.path / "plugins"
+    began_s = time.time()
+
+    async def states(expected: dict[str, str]) -> bool:
+        return {device: usage.state for device, usage in (await usages(cluster)).items()} == expected
+
+    async with (
+        cluster.driver(metrics_bind=bind, **QUICK),
+        Kubelet.connect(cluster.registration) as kubelet,
+        aiohttp.ClientSession() as http,
+    ):
+        assert load("gpu-0", plugins_dir=plugins, utilization=90, memory="20Gi") == 0
+        await kubelet.prepare(wanted)
+        await cluster.until(lambda: states({"gpu-0": "Busy", "gpu-1": "Idle"}))
+        busy = (await usages(cluster))["gpu-0"]
+        assert (busy.memory_used_peak_bytes, busy.shared) == (20 * GIB, False)
+        assert busy.memory_bytes is not None
+        assert busy.since_s >= began_s - 1
+        assert load("gpu-0", plugins_dir=plugins) == 0
+        await cluster.until(lambda: states({"gpu-0": "Idle", "gpu-1": "Idle"}))
+        idle = await usages(cluster)
+        assert idle["gpu-0"].memory_used_peak_bytes == 20 * GIB, "the peak stays"
+        async with http.get(f"http://{bind}/metrics") as response:
+            text = await response.text()
+        assert 'fairlead_driver_usage_writes_total{result="ok"}' in text
+        assert 'fairlead_driver_usage_writes_total{result="error"} 0.0' in text
+    async with cluster.driver(**QUICK), Kubelet.connect(cluster.registration) as kubelet:
+        assert load("gpu-1", plugins_dir=plugins, utilization=50) == 0
+        await cluster.until(lambda: states({"gpu-0": "Idle", "gpu-1": "Busy"}))
+        after = await usages(cluster)
+        assert (after["gpu-0"].since_s, after["gpu-0"].memory_used_peak_bytes) == (idle["gpu-0"].since_s, 20 * GIB)
+        await kubelet.unprepare(wanted)
+
+
+async def test_of_mig_devices_the_memory_is_known_and_nothing_is_guessed(cluster: DriverCluster) -> None:
+    wanted = await cluster.allocate("gpu-6-mig-1g10gb-19-0")
+    async with cluster.driver(**QUICK), Kubelet.connect(cluster.registration) as kubelet:
+        assert load("gpu-6-mig-1g10gb-19-0", plugins_dir=cluster.path / "plugins", utilization=90, memory="3Gi") == 0
+        await kubelet.prepare(wanted)
+
+        async def written() -> bool:
+            return bool(await usages(cluster))
+
+        await cluster.until(written)
+        found = (await usages(cluster))["gpu-6-mig-1g10gb-19-0"]
+        assert (found.state, found.utilization_percent, found.memory_used_peak_bytes) == ("Unknown", None, 3 * GIB)
+
+
+async def test_without_the_feature_claims_are_left_alone(cluster: DriverCluster) -> None:
+    wanted = await cluster.allocate("gpu-0")
+    quick = {"hardware_interval_s": 0.02, "idle_window_s": 0.02, "usage_interval_s": 0.02}
+    for enabled in (False, True):
+        async with cluster.driver(device_usage=enabled, **quick), Kubelet.connect(cluster.registration) as kubelet:
+            await kubelet.prepare(wanted)
+            await asyncio.sleep(0.5)
+        seen = await cluster.client.get(RESOURCE_CLAIMS, "train", "default")
+        assert (seen.metadata.resource_version != wanted.metadata.resource_version) is enabled
+
+
+@pytest.mark.parametrize(
+    ("device", "more", "problem"),
+    [
+        ("nic-0", {}, "name a GPU"),
+        ("gpu-0", {"memory": "much"}, "write a size such as 20Gi"),
+        ("gpu-0", {"memory": "-1"}, "no load"),
+        ("gpu-0", {"utilization": 101.0}, "no load"),
+        ("gpu-0", {}, "not there"),
+    ],
+)
+def test_a_load_that_cannot_be_put_says_why(
+    device: str, more: dict[str, Any], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert load(device, plugins_dir=tmp_path, **more) in {1, 2}
+    assert problem in capsys.readouterr().err

@@ -1,0 +1,143 @@
+"""An anonymised recording has none of the names, decides the same, and replays; selectors keep their meaning."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairlead.engine.plan.decide import decide
+from fairlead.history.facts.snapshot_file import dump, load
+from fairlead.history.recording.anonymise import anonymise
+from fairlead.history.recording.errors import RecordingError
+from fairlead.history.recording.names import Collected, Pseudonyms, public
+from fairlead.history.recording.reader import Reader
+from fairlead.history.recording.records import Decision
+from fairlead.history.recording.rename import Renaming
+from fairlead.history.recording.writer import segments
+from fairlead.history.replay.verify import Counts, differences
+from tests.support.days import CORPUS, SHAPES
+from tests.support.decisions_sources import Data, selected
+from tests.support.history import record
+
+KEY = b"a secret"
+NOWHERE = Data(Path("/nowhere"), Path("/nowhere"))
+
+
+def text_of(directory: Path) -> str:
+    return "".join(gzip.decompress(path.read_bytes()).decode() for _, path in segments(directory))
+
+
+def names_in(directory: Path) -> Collected:
+    collected = Collected()
+    for read in Reader([directory]):
+        if isinstance(read.record, Decision):
+            Renaming(collected).facts(read.record.facts)
+    return collected
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_an_anonymised_day_has_no_name_and_replays_with_the_same_decisions(name: str, tmp_path: Path):
+    out = tmp_path / "out"
+    found = anonymise([CORPUS / name], out, KEY)
+    assert found.decisions == found.alike >= 50
+    counts = Counts()
+    assert list(differences(Reader([out]), counts)) == []
+    assert counts.decisions == found.decisions
+    text, names = text_of(out), names_in(CORPUS / name).names
+    # "gpu" names a flavor and a request here, but also a type of device and the devices.
+    assert [each for each in sorted(names - {"gpu", "ml"}) if each in text] == []
+    assert '"ml/' not in text
+    assert '"ml"' not in text
+    for distinct in ("train-", "node-0", "research", "vision", "uid-train"):
+        assert distinct not in text
+        assert distinct in text_of(CORPUS / name)
+
+
+@pytest.mark.parametrize("source", ["scenarios", "clusters/"])
+def test_whatever_is_recorded_replays_without_its_names(source: str, tmp_path: Path):
+    """Selectors, taints, topologies, budgets, partitions: the orders and the references all have to hold."""
+    decisions = alike = 0
+    for place, case in enumerate([case for case in selected("quick", NOWHERE)[0] if case.name.startswith(source)][::9]):
+        for directory in record(case.run, tmp_path / str(place)):
+            out = directory.with_name(f"{directory.name}-out")
+            found = anonymise([directory], out, KEY)
+            assert list(differences(Reader([out]), Counts())) == [], case.name
+            decisions, alike = decisions + found.decisions, alike + found.alike
+    assert decisions >= 20
+    assert alike == decisions
+
+
+def test_one_key_gives_the_same_pseudonyms_and_another_gives_others(tmp_path: Path):
+    texts = []
+    for number, key in enumerate((KEY, KEY, b"another")):
+        anonymise([CORPUS / "quiet"], tmp_path / str(number), key)
+        texts.append(text_of(tmp_path / str(number)))
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_orders_and_numbers_stay():
+    collected = Collected()
+    for namespace in ("team", "team-a", "other"):
+        collected.namespace(namespace)
+    for name in ("job", "job-2", "42", "true", "team-x"):
+        collected.name(name)
+    collected.place("GPU-1234")
+    names = Pseudonyms(collected, KEY)
+    assert names.name("42") == "42"
+    assert names.name("true") == "true"
+    ids = ["other/job", "team-a/job", "team/job", "team/job-2"]
+    assert ids == sorted(ids)
+    assert list(map(names.name, ids)) == sorted(map(names.name, ids))
+    expression = "device.attributes['d'].uuid == 'GPU-1234' && type == \"job\""
+    assert names.literals(expression) == expression.replace("GPU-1234", names.name("GPU-1234")), "jobs are not in CEL"
+    assert names.text("maxMinRuntime of Queue team") == f"maxMinRuntime of Queue {names.name('team')}"
+
+
+@pytest.mark.parametrize(
+    ("key", "kept"),
+    [
+        ("kubernetes.io/hostname", True), ("topology.kubernetes.io/zone", True), ("gpu.fairlead.dev", True), ("cpu", True),
+        ("nvidia.com/gpu", True), ("acme.example/team", False), ("gpus.acme.example", False), ("notkubernetes.io/x", False),
+    ],
+)  # fmt: skip
+def test_keys_of_other_domains_are_names(key: str, kept: bool):
+    assert public(key) is kept
+
+
+def test_the_command_takes_recordings_and_snapshots(tmp_path: Path):
+    def fairlead(*words: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "fairlead", "record", *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    done = fairlead("--anonymise", CORPUS / "quiet", tmp_path / "out")
+    assert (done.returncode, "names replaced" in done.stderr) == (0, True)
+    again = fairlead("--anonymise", CORPUS / "quiet", tmp_path / "out")
+    assert (again.returncode, "is not empty" in again.stderr) == (2, True)
+    from tests.support.engine.objects import claim_spec, device_request, gang
+    from tests.support.engine.world import h100_world
+
+    snapshot = h100_world(2).snapshot(gang("secretive", 2, claim_spec(device_request(4))))
+    (tmp_path / "in.json").write_bytes(dump(snapshot, 5.0))
+    done = fairlead("--anonymise", tmp_path / "in.json", tmp_path / "out.json")
+    assert done.returncode == 0
+    data = (tmp_path / "out.json").read_bytes()
+    assert b"secretive" not in data
+    assert json.loads(data)["at"] == 5.0
+    assert len(decide(*load(data)).admissions) == 1
+    for words in (["--anonymise", tmp_path / "in.json"], [tmp_path / "in.json"], ["--anonymise"]):
+        done = fairlead(*words)
+        assert done.returncode == 2
+        assert "--anonymise IN OUT" in done.stderr
+    for source in (tmp_path / "absent", tmp_path / "out.json"):
+        assert fairlead("--anonymise", source, tmp_path / "out.json").returncode == 2
+
+
+def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordingError, match="is not empty"):
+        anonymise([CORPUS / "quiet"], tmp_path, KEY)

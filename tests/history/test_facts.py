@@ -1,0 +1,145 @@
+"""A snapshot that is written down and read again gives the same plan, to the byte; what is no snapshot is named."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.engine.plan.decide import decide
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.plan import Plan
+from fairlead.evidence.packed import PackedError, unpacked
+from fairlead.history.facts.changes import Watcher
+from fairlead.history.facts.errors import FactsError
+from fairlead.history.facts.snapshot_file import dump, load, load_facts
+from fairlead.history.facts.state import State
+from tests.support.decisions_sources import Case, Data, selected
+from tests.support.engine.objects import claim_spec, device_request, gang
+from tests.support.engine.world import h100_world
+from tests.support.history import seen_by
+
+EVERY = 11  # of the decisions, so many are decided again
+
+
+def quick() -> list[Case]:
+    return selected("quick", Data(Path("/nowhere"), Path("/nowhere")))[0]
+
+
+def read(data: bytes) -> tuple[Snapshot, float]:
+    facts, now = load_facts(data)
+    state = State()
+    state.apply(facts)
+    return state.snapshot(), now
+
+
+@pytest.mark.parametrize("source", ["scenarios", "clusters", "claims"])
+def test_what_was_written_down_gives_the_same_plan(source: str):
+    decided = compared = 0
+
+    def look(snapshot: Snapshot, now: float, plan: Plan) -> None:
+        nonlocal decided, compared
+        decided += 1
+        if decided % EVERY == 0:
+            compared += 1
+            assert original(*read(dump(snapshot, now))) == plan
+
+    original = decide
+    for case in [case for case in quick() if case.name.startswith(source)][::2]:
+        with seen_by(look):
+            case.run()
+    assert compared > 5
+
+
+@pytest.mark.parametrize("source", ["scenarios", "clusters/"])
+def test_changes_applied_one_by_one_give_the_same_plans(source: str):
+    """What the recorder does: the first snapshot whole, then what changed."""
+    tables: dict[int, tuple[Watcher, State, object]] = {}
+    original, compared = decide, 0
+
+    def look(snapshot: Snapshot, now: float, plan: Plan) -> None:
+        nonlocal compared
+        known = tables.get(id(snapshot.inventory))
+        if known is None:  # the inventory is kept, so that no other gets its id
+            known = tables[id(snapshot.inventory)] = (Watcher(), State(), snapshot.inventory)
+        watcher, state, _ = known
+        state.apply(watcher.note(snapshot).facts())
+        assert original(state.snapshot(), now) == plan
+        compared += 1
+
+    for case in [case for case in quick() if case.name.startswith(source)][::3]:
+        tables.clear()
+        with seen_by(look):
+            case.run()
+    assert compared > 20
+
+
+def small() -> tuple[Snapshot, float]:
+    world = h100_world(2)
+    return world.snapshot(gang("job", 2, claim_spec(device_request(4)))), 17.0
+
+
+def test_a_file_says_what_it_is_and_may_be_compressed():
+    data = dump(*small(), code="a version")
+    body = json.loads(data)
+    assert (body["format"], body["version"], body["at"], body["code"]) == ("fairlead-snapshot", 1, 17.0, "a version")
+    for form in (data, gzip.compress(data)):
+        loaded = load(form)
+        assert loaded.now == 17.0
+        assert decide(*loaded) == decide(*small())
+
+
+def test_a_slice_that_cannot_be_measured_stays_so():
+    world = h100_world(1)
+    body = next(iter(world.slice_json.values()))
+    body["spec"]["devices"][0] |= {"capacity": {"memory": {"value": "much"}}, "allowMultipleAllocations": True}
+    world.add_slices([body])
+    wanted = gang("job", 1, claim_spec(device_request(1)))
+    plan = decide(world.snapshot(wanted), 1.0)
+    assert not plan.admissions
+    assert decide(*load(dump(world.snapshot(wanted), 1.0))) == plan
+
+
+def broken(change: Callable[[dict[str, Any]], object]) -> bytes:
+    body = json.loads(dump(*small()))
+    change(body)
+    return json.dumps(body).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "no snapshot of `fairlead snapshot`"),
+        (b"[]", "no snapshot of `fairlead snapshot`"),
+        (b'{"kind": "List"}', "format: ''"),
+        (dump(*small())[:200], "it may be cut"),
+        (gzip.compress(dump(*small()))[:-20], "its end is missing"),
+        (b"\x1f\x8bnonsense", "compressed snapshot that cannot be read"),
+        (broken(lambda body: body.update(version=7)), "version: 7: this fairlead reads version 1"),
+        (broken(lambda body: body["facts"].pop("slices")), "has no ResourceSlices"),
+        (broken(lambda body: body["facts"]["gangs"].update(x={"name": "x"})), "missing required field"),
+        (broken(lambda body: body["facts"].update(order={"gangs": ["ml/other"]})), "facts.order.gangs: 'ml/other'"),
+        (broken(lambda body: body["facts"].update(order={"gangs": []})), "0 keys for 1 entries"),
+    ],
+)
+def test_what_is_no_snapshot_is_named(data: bytes, words: str):
+    with pytest.raises(FactsError, match=words):
+        load(data)
+
+
+def test_two_gangs_of_one_name_are_named():
+    world = h100_world(1)
+    twice = [gang("job", 1, claim_spec(device_request(1))) for _ in range(2)]
+    with pytest.raises(FactsError, match=r"snapshot.gangs: 'ml/job' is there twice"):
+        dump(world.snapshot(*twice), 1.0)
+
+
+def test_what_is_too_large_when_it_is_unpacked_is_named():
+    packed = gzip.compress(bytes(1000))
+    assert unpacked(packed) == bytes(1000)
+    with pytest.raises(PackedError, match="of more than 999 bytes"):
+        unpacked(packed, 999)
