@@ -1,0 +1,148 @@
+"""What the ledger holds: intervals of a unit's time, each in one bucket, and whom it was held by. Frozen values.
+
+A unit is a physical device: a whole GPU with all of its partitions, or a device without counters. At each instant the shares of a
+unit's intervals add up to `WHOLE_PPM`. All times are unix microseconds, so that sums are exact.
+Example: a GPU of which a 3g.40gb slice is held has two intervals at once, one `used` of 428,571 ppm and one `free` of 571,429.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, Literal, NamedTuple, get_args
+
+Bucket = Literal["used", "idle", "starting", "nominated", "stranded", "free", "broken", "unknown"]
+BUCKETS: Final[tuple[Bucket, ...]] = get_args(Bucket)
+# Held by a claim; the other buckets have no allocation.
+HELD: Final[frozenset[Bucket]] = frozenset({"used", "idle", "starting"})
+WHOLE_PPM: Final = 1_000_000
+
+
+class Unit(NamedTuple):
+    """A physical device. `name`: of its counter set, or of the device where it has no counters."""
+
+    driver: str
+    pool: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """How much of a unit, and of which flavor: `amount` in the flavor's measure, for prices; `share_ppm` of the unit, for time.
+
+    `flavor` "": no Flavor takes the device.
+    """
+
+    share_ppm: int
+    flavor: str = ""
+    amount: Fraction = Fraction(0)
+    capacity_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """A claim while it is allocated. One claim that is allocated twice has two: they differ in `allocated_us`."""
+
+    claim_uid: str
+    namespace: str
+    claim: str
+    allocated_us: int
+    gang: str = ""
+    queue: str = ""  # "": of no queue
+    user: str = ""  # "": not known
+    labels: tuple[tuple[str, str], ...] = ()  # those chosen by the owner of the cluster, sorted by name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """What the driver's samples say of an interval of a claim.
+
+    `sampled_us` of it are covered by samples, of which `busy_us` were busy (the sum of utilization × time). None: not reported.
+    """
+
+    sampled_us: int = 0
+    busy_us: int = 0
+    memory_peak_bytes: int | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """`end_us` None: it goes on. `device`: the device that is held, which may be a partition of the unit; "" where none is.
+
+    `ended_by` says why the claim came free, in words of `ENDS`, on its last interval. `lost`: the work of this time was lost to an eviction.
+    """
+
+    unit: Unit
+    node: str
+    bucket: Bucket
+    measure: Measure
+    start_us: int
+    end_us: int | None = None
+    device: str = ""
+    allocation: Allocation | None = None
+    sampled: Sampled = Sampled()
+    ended_by: str = ""
+    lost: bool = False
+
+    def ended(self, end_us: int, ended_by: str = "") -> Interval:
+        return dataclasses.replace(self, end_us=end_us, ended_by=ended_by)
+
+
+End = Literal["Completed", "Failed", "Evicted", "Deleted", "NodeGone", "Unknown"]
+ENDS: Final[tuple[End, ...]] = get_args(End)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """A time in which nothing was seen, and why: for the owner of the cluster to read."""
+
+    start_us: int
+    end_us: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What one commit writes, all of it or nothing. Numbers are those of intervals: each is opened once, and written again as it changes.
+
+    `as_of_us`: until when the ledger is known. `lost`: claims (UID and `allocated_us`) whose intervals, the ended ones too, are lost to an eviction.
+    """
+
+    as_of_us: int
+    intervals: tuple[tuple[int, Interval], ...] = ()
+    lost: tuple[tuple[str, int], ...] = ()
+    gaps: tuple[Gap, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What a store holds when a term begins. `as_of_us` None: nothing yet. `open`: intervals without an end, by number."""
+
+    as_of_us: int | None
+    next_number: int
+    open: dict[int, Interval]
+
+
+# What sums are made by: fields of an allocation, of a measure, of an interval, or a label as "label=<name>".
+GROUPS: Final = ("queue", "namespace", "user", "gang", "flavor", "node", "unit", "bucket", "day")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sum:
+    """Time of intervals that are alike, cut to a window. `keys`: the values of what was asked for, in its order.
+
+    `time_us`: unweighted; a unit's time is `time_us * measure.share_ppm / WHOLE_PPM`.
+    """
+
+    keys: tuple[str, ...]
+    bucket: Bucket
+    lost: bool
+    measure: Measure
+    time_us: int
+    sampled_us: int = 0
+    busy_us: int = 0
