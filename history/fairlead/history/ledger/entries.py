@@ -107,6 +107,17 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """A gang that was admitted: how long it had waited in its queue."""
+
+    queue: str
+    namespace: str
+    gang: str
+    queued_us: int
+    admitted_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """What one commit writes, all of it or nothing. Numbers are those of intervals: each is opened once, and written again as it changes.
 
@@ -117,6 +128,7 @@ class Batch:
     intervals: tuple[tuple[int, Interval], ...] = ()
     lost: tuple[tuple[str, int], ...] = ()
     gaps: tuple[Gap, ...] = ()
+    waits: tuple[Wait, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,3 +158,32 @@ class Sum:
     time_us: int
     sampled_us: int = 0
     busy_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """One device of one claim within a window: its time by bucket, and what the driver's samples say of it."""
+
+    allocation: Allocation
+    unit: Unit
+    node: str
+    device: str
+    measure: Measure  # the last one, where it changed
+    times_us: tuple[tuple[Bucket, int], ...]  # in the order of BUCKETS, those that it had
+    sampled: Sampled
+    ended_by: str
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitDay:
+    """One unit on one day (UTC) within a window: `weighed` is share × time by bucket, in ppm × µs, in the order of BUCKETS.
+
+    `present_us`: from the unit's first to its last moment of the day. The sum of `weighed` is `WHOLE_PPM * present_us`.
+    """
+
+    unit: Unit
+    node: str
+    day_us: int
+    present_us: int
+    weighed: tuple[tuple[Bucket, int], ...]
