@@ -188,6 +188,32 @@ def test_the_next_writer_cuts_a_torn_tail_and_says_so(damage: bytes, tmp_path: P
     assert ends[0].startswith("cut: ")
 
 
+def test_a_last_segment_without_a_whole_record_is_told_and_the_others_are_read(tmp_path: Path):
+    files = three_segments(tmp_path)
+    last = tmp_path / "segment-00000004.jsonl.gz"
+    last.write_bytes(files[0].read_bytes()[:40])
+    reader = Reader([tmp_path])
+    assert [each.record.number for each in reader if isinstance(each.record, Decision)] == list(range(1, 10))
+    assert str(last) in reader.torn
+    for file in files:
+        file.unlink()
+    assert [*(alone := Reader([tmp_path]))] == []
+    assert str(last) in alone.torn
+    with pytest.raises(RecordingError, match="holds no record"):
+        [*Reader([last])]
+
+
+def test_a_segment_that_ended_is_made_durable_by_the_writer_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The writer before may have been killed between the last record and fsync: a loss of power would cut what others follow."""
+    files = three_segments(tmp_path)
+    durable: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda number: durable.append(Path(f"/proc/self/fd/{number}").readlink()))
+    opened(tmp_path, 60.0).abandon()
+    assert files[-1] in durable
+
+
 def test_a_segment_without_a_record_is_deleted_by_the_next_writer(tmp_path: Path):
     three_segments(tmp_path)
     (tmp_path / "segment-00000004.jsonl.gz").write_bytes(b"")

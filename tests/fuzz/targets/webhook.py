@@ -231,11 +231,17 @@ def _judge(review: Review, cluster: Facts) -> None:
             stored = apply_patch(review.object or {}, first.patch)
             review = msgspec.structs.replace(review, object=stored)
             again = dispatch.mutate(review, cluster)
-            written = (stored.get("metadata") or {}).get("name") or "x"
-            if not all(is_dns_subdomain(str(name)) for name in (written, review.name or "x")):
-                return  # the apiserver refuses such a name after admission
+            if not _storable(stored, review):
+                return
             assert (again.allowed, again.patch) == (True, ()), f"a second pass: {again.message} {again.patch}"
         _answered(review, dispatch.validate(review, cluster))
+
+
+def _storable(stored: Json, review: Review) -> bool:
+    """Whether the apiserver takes such a metadata after admission."""
+    metadata = stored.get("metadata") or {}
+    names = (metadata.get("name") or "x" if isinstance(metadata, dict) else "", review.name or "x")
+    return all(is_dns_subdomain(str(name)) for name in names)
 
 
 def _answered(review: Review, verdict: Any) -> None:

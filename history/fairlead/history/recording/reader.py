@@ -1,7 +1,7 @@
 """Reads recordings: files or directories of segments, in the order of their numbers, each checked against the one before.
 
-A segment that crashed in the middle of a record is read up to there if it is the last; that is told by `Reader.torn`. A segment that
-is missing, cut, reordered or edited is an error, since what follows would be compared with the wrong state. Facts that are in parts are put
+A segment that crashed in the middle of a record is read up to there if it is the last; that is told by `Reader.torn`. The last one of a
+directory may hold no whole record at all. A segment that is missing, cut, reordered or edited is an error, since what follows would be compared with the wrong state. Facts that are in parts are put
 together: who reads sees decisions with all of theirs.
 """
 
@@ -16,7 +16,7 @@ import msgspec
 
 from fairlead.history.facts import form
 from fairlead.history.facts.parts import joined
-from fairlead.history.recording.errors import RecordingError
+from fairlead.history.recording.errors import EmptySegmentError, RecordingError
 from fairlead.history.recording.records import CHAIN_START, AnyRecord, Decision, End, Gap, Header, Part
 from fairlead.history.recording.segment import Found, Torn, ended, read_segment
 from fairlead.history.recording.writer import segments
@@ -38,7 +38,12 @@ class Reader:
     def __init__(self, paths: Iterable[Path]) -> None:
         self.torn = ""  # after reading: how the last segment ended, if in the middle of a record
         self.headers: list[Header] = []  # of the segments read so far
-        self.paths = tuple(_files(paths))
+        self.paths: tuple[Path, ...] = ()
+        for path in paths:
+            found = _files(path)
+            if path.is_dir():
+                found = self._begun(found)
+            self.paths += found
 
     def __iter__(self) -> Iterator[Read]:
         known: tuple[Path, Header, str] | None = None  # the segment before, and its last chain value
@@ -62,6 +67,17 @@ class Reader:
             assert last is not None  # else it has raised
             self._check_end(path, last, torn, more=place + 1 < len(ordered))
             known = path, header, last.chain
+
+    def _begun(self, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+        """Without the last one, if its writer came to write no whole record."""
+        try:
+            _header(paths[-1])
+        except EmptySegmentError:
+            self.torn = f"{paths[-1]}: it holds no whole record: its writer is still at work, or was killed"
+            return paths[:-1]
+        except RecordingError:
+            pass  # reading says what is wrong, in its turn
+        return paths
 
     def _check_end(self, path: Path, last: Found[AnyRecord], torn: Torn, *, more: bool) -> None:
         whole = ended(last.record) and not torn.why
@@ -107,14 +123,12 @@ def _check_order(before: tuple[Path, Header, str], header: Header, path: Path) -
         )
 
 
-def _files(paths: Iterable[Path]) -> Iterator[Path]:
-    for path in paths:
-        if path.is_dir():
-            found = [file for _, file in segments(path)]
-            if not found:
-                raise RecordingError(f"{path} holds no segments (segment-*.jsonl.gz): name the directory of `--record`")
-            yield from found
-        elif path.exists():
-            yield path
-        else:
-            raise RecordingError(f"{path}: no such file or directory")
+def _files(path: Path) -> tuple[Path, ...]:
+    if path.is_dir():
+        found = tuple(file for _, file in segments(path))
+        if not found:
+            raise RecordingError(f"{path} holds no segments (segment-*.jsonl.gz): name the directory of `--record`")
+        return found
+    if not path.exists():
+        raise RecordingError(f"{path}: no such file or directory")
+    return (path,)

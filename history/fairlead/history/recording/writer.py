@@ -237,6 +237,7 @@ class RecordingWriter:
             return
         assert last is not None  # else it has raised
         if ended(last.record) and not torn.why:
+            _sync(path)  # its writer may have been killed before it did so, and what follows needs it
             self._last = Previous(segment=number, chain=last.chain)
             return
         why = torn.why
@@ -300,7 +301,11 @@ def _created(path: Path) -> IO[bytes]:
 
 
 def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    _sync(directory, os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int = 0) -> None:
+    descriptor = os.open(path, os.O_RDONLY | flags)
     try:
         os.fsync(descriptor)
     finally:
