@@ -1,0 +1,179 @@
+"""One unit's time: what holds parts of it, and its open intervals, whose shares add up to the whole unit at each instant.
+
+Times only go forward: a change that is told late counts from the unit's last change on, so that no interval is rewritten.
+Where claims hold more of a unit than there is (a shared device of which one has the memory and another the cores), their shares are
+scaled down to the whole; amounts, for prices, are not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from fairlead.history.ledger.entries import WHOLE_PPM, Allocation, Bucket, Interval, Measure, Unit
+
+# Claim UID, when it was allocated, device; NOBODY for what no claim holds.
+Key = tuple[str, int, str]
+NOBODY: Key = ("", 0, "")
+
+
+@dataclass(slots=True)
+class Part:
+    """A device that a claim holds."""
+
+    allocation: Allocation
+    device: str
+    measure: Measure
+    bucket: Bucket
+    since_us: int  # when it came into the bucket, as it was told
+    sampled_us: int | None = None  # the last sample that was counted
+
+    @property
+    def key(self) -> Key:
+        return (self.allocation.claim_uid, self.allocation.allocated_us, self.device)
+
+
+class Book:
+    """Numbered intervals: those that are open, and those that changed since the last `take`."""
+
+    def __init__(self, next_number: int = 1) -> None:
+        self.open: dict[int, Interval] = {}
+        self._next = next_number
+        self._changed: dict[int, Interval] = {}
+        self._written: set[int] = set()  # open ones that a store has
+
+    def restore(self, intervals: dict[int, Interval]) -> None:
+        self.open.update(intervals)
+        self._written.update(intervals)
+
+    def begin(self, interval: Interval) -> int:
+        number = self._next
+        self._next += 1
+        self.open[number] = self._changed[number] = interval
+        return number
+
+    def change(self, number: int, interval: Interval) -> None:
+        self.open[number] = self._changed[number] = interval
+
+    def end(self, number: int, at_us: int, ended_by: str = "") -> None:
+        interval = self.open.pop(number)
+        if interval.start_us == at_us and number not in self._written:
+            del self._changed[number]  # it never was
+            return
+        self._written.discard(number)
+        self._changed[number] = interval.ended(at_us, ended_by)
+
+    def take(self) -> tuple[tuple[int, Interval], ...]:
+        """What changed since the last call, by number."""
+        changed, self._changed = self._changed, {}
+        self._written.update(changed.keys() & self.open.keys())
+        return tuple(sorted(changed.items(), key=lambda entry: entry[0]))
+
+
+@dataclass(slots=True)
+class Timeline:
+    unit: Unit
+    node: str
+    whole: Measure
+    vacancy: Bucket
+    since_us: int  # its last change
+    parts: dict[Key, Part] = field(default_factory=dict)
+    rows: dict[Key, int] = field(default_factory=dict)  # numbers of its open intervals
+
+    def settle(self, book: Book, at_us: int, ended_by: str = "") -> int:
+        """Ends and begins intervals so that they are as the parts are, from `at_us` on, or from the last change if that is later.
+
+        `ended_by`: why a claim came free that has no interval any more. Returns from when it counts.
+        """
+        at_us = self.since_us = max(at_us, self.since_us)
+        wanted = {row.key: row for row in self._wanted()}
+        for key, number in list(self.rows.items()):
+            row, now = wanted.get(key), book.open[number]
+            if row is not None and row.same(now, self.node):
+                del wanted[key]
+                continue
+            book.end(number, at_us, "" if row is not None or key == NOBODY else ended_by)
+            del self.rows[key]
+        for key, row in wanted.items():
+            self.rows[key] = book.begin(row.interval(self.unit, self.node, at_us))
+        return at_us
+
+    def cut(self, book: Book, at_us: int) -> None:
+        """Ends the intervals of claims at this time, and begins them again."""
+        if at_us <= self.since_us:
+            return
+        self.since_us = at_us
+        for key, number in self.rows.items():
+            if key != NOBODY:
+                now = book.open[number]
+                book.end(number, at_us)
+                self.rows[key] = book.begin(_anew(now, at_us))
+
+    def close(self, book: Book, at_us: int, ended_by: str = "") -> None:
+        """The unit is gone."""
+        at_us = max(at_us, self.since_us)
+        for key, number in self.rows.items():
+            book.end(number, at_us, "" if key == NOBODY else ended_by)
+        self.rows.clear()
+
+    def _wanted(self) -> Iterator[_Row]:
+        held = sum(part.measure.share_ppm for part in self.parts.values())
+        left = WHOLE_PPM
+        for index, (key, part) in enumerate(sorted(self.parts.items())):
+            share = part.measure.share_ppm
+            if held > WHOLE_PPM:
+                last = index + 1 == len(self.parts)
+                share = left if last else share * WHOLE_PPM // held
+            left -= share
+            measure = part.measure if share == part.measure.share_ppm else _shared(part.measure, share)
+            yield _Row(key, part.bucket, measure, part.device, part.allocation)
+        if left > 0:
+            yield _Row(NOBODY, self.vacancy, self._left(left), "", None)
+
+    def _left(self, share_ppm: int) -> Measure:
+        whole = self.whole
+        return (
+            whole
+            if share_ppm == WHOLE_PPM
+            else dataclasses.replace(whole, share_ppm=share_ppm, amount=whole.amount * share_ppm / WHOLE_PPM)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    key: Key
+    bucket: Bucket
+    measure: Measure
+    device: str
+    allocation: Allocation | None
+
+    def same(self, now: Interval, node: str) -> bool:
+        return (now.bucket, now.measure, now.allocation, now.node) == (self.bucket, self.measure, self.allocation, node)
+
+    def interval(self, unit: Unit, node: str, start_us: int) -> Interval:
+        return Interval(
+            unit=unit,
+            node=node,
+            bucket=self.bucket,
+            measure=self.measure,
+            start_us=start_us,
+            device=self.device,
+            allocation=self.allocation,
+        )
+
+
+def _shared(measure: Measure, share_ppm: int) -> Measure:
+    return dataclasses.replace(measure, share_ppm=share_ppm)
+
+
+def _anew(interval: Interval, start_us: int) -> Interval:
+    return Interval(
+        unit=interval.unit,
+        node=interval.node,
+        bucket=interval.bucket,
+        measure=interval.measure,
+        start_us=start_us,
+        device=interval.device,
+        allocation=interval.allocation,
+    )
