@@ -30,3 +30,6 @@ class ControllerOptions:
     record: Path | None = None  # decisions are recorded into this directory
     record_bytes_max: int = 2 * 2**30
     record_age_max_s: float = 14 * 86_400.0
+    ledger: str | None = None  # where devices' time is accounted: a directory, or a postgresql:// URL
+    ledger_keep_s: float = 400 * 86_400.0
+    ledger_labels: tuple[str, ...] = ()  # of pods or their namespaces, kept with each claim

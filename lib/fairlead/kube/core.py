@@ -139,11 +139,17 @@ class PodResourceClaimStatus(Struct, frozen=True, kw_only=True):
     resource_claim_name: str | None = None
 
 
+class ContainerStateRunning(Struct, frozen=True, kw_only=True):
+    started_at: str | None = None
+
+
 class ContainerStateTerminated(Struct, frozen=True, kw_only=True):
+    started_at: str | None = None
     finished_at: str | None = None
 
 
 class ContainerState(Struct, frozen=True, kw_only=True):
+    running: ContainerStateRunning | None = None
     terminated: ContainerStateTerminated | None = None
 
 

@@ -54,6 +54,7 @@ class LeaderLease:
         self.lost = asyncio.Event()
         self.identity = identity
         self.holder = ""  # as last seen
+        self.transitions: int | None = None  # once acquired: how often it had changed hands, this time included
         self._client = client
         self._namespace = namespace
         self._name = name
@@ -170,9 +171,10 @@ class LeaderLease:
         self._observe(lease)
         if self.holder and self.holder != self.identity and not self._expired(lease):
             return False
-        spec = self._spec()
+        spec, transitions = self._spec(), lease.spec.lease_transitions or 0
         if self.holder != self.identity:
-            spec["leaseTransitions"] = (lease.spec.lease_transitions or 0) + 1
+            transitions += 1
+            spec["leaseTransitions"] = transitions
         self._version = lease.metadata.resource_version
         try:
             await self._write(spec)
@@ -181,6 +183,7 @@ class LeaderLease:
             return False
         self._renewed_at = began
         self.holder = self.identity
+        self.transitions = transitions
         return True
 
     async def _create(self, began: float) -> bool:
@@ -198,6 +201,7 @@ class LeaderLease:
         self._version = made.metadata.resource_version
         self._renewed_at = began
         self.holder = self.identity
+        self.transitions = 0
         return True
 
     def _spec(self) -> dict[str, Any]:

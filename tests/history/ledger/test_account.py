@@ -196,7 +196,9 @@ def test_what_happened_while_nobody_looked_is_unknown_until_the_next_thing_that_
     ledger.begin(310, units=(seen(), seen("gpu-1")), claims=(claim("b", 120, "gpu-1"), claim("c", 200, "gpu-0")))
     assert ledger.story() == [("used", "a", 0, 10), ("unknown", "", 10, 200), ("starting", "c", 200, None)]
     assert ledger.story("gpu-1") == [("free", "", 0, 120), ("starting", "b", 120, None)]
-    assert [row.ended_by for row in ledger.rows.values() if row.allocation and row.allocation.claim_uid == "a"] == ["Unknown"]
+    assert [row.ended_by for row in ledger.rows.values() if row.allocation and row.allocation.claim_uid == "a"] == [
+        "Unknown"
+    ]
     assert ledger.gaps == [(10, 310)]
     ledger.check()
 
@@ -283,7 +285,13 @@ def test_thirty_days_with_restarts_are_the_exact_integral(seed: int):
                 number += 1
                 now_s = float(int(now_s) + 1)
                 where = chance.choice(free)
-                own = claim(f"c{number}", now_s, where, started_s=now_s + chance.choice((0, 3)), share_ppm=chance.choice((WHOLE_PPM, 250_000)))
+                own = claim(
+                    f"c{number}",
+                    now_s,
+                    where,
+                    started_s=now_s + chance.choice((0, 3)),
+                    share_ppm=chance.choice((WHOLE_PPM, 250_000)),
+                )
                 held[f"c{number}"] = (own, where)
                 new[f"c{number}"] = own
         now_s += 5

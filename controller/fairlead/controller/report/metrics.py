@@ -112,6 +112,25 @@ class Metrics:
         self.recorded_bytes = Counter(
             "fairlead_controller_recorded_bytes_total", "Bytes written by the recording.", registry=registry
         )
+        self.ledger_intervals = Counter(
+            "fairlead_controller_ledger_intervals_total", "Intervals written into the ledger.", registry=registry
+        )
+        self.ledger_failures = Counter(
+            "fairlead_controller_ledger_failures_total", "Writes of the ledger that failed.", registry=registry
+        )
+        self.ledger_gaps = Counter(
+            "fairlead_controller_ledger_gaps_total", "Times of which the ledger does not know all.", registry=registry
+        )
+        self.ledger_pending = Gauge(
+            "fairlead_controller_ledger_pending_intervals",
+            "Intervals that wait for the ledger's store.",
+            registry=registry,
+        )
+        self.ledger_as_of = Gauge(
+            "fairlead_controller_ledger_as_of_timestamp_seconds",
+            "Until when the ledger is written; 0 without one.",
+            registry=registry,
+        )
         self.errors = Counter(
             "fairlead_controller_errors_total", "Unexpected errors; each is in the log.", ["where"], registry=registry
         )

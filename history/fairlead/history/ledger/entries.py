@@ -129,6 +129,10 @@ class Batch:
     lost: tuple[tuple[str, int], ...] = ()
     gaps: tuple[Gap, ...] = ()
     waits: tuple[Wait, ...] = ()
+    lease_transitions: int | None = None  # how often the lease had changed hands when the term of its writer began
+
+    def of_lease(self, transitions: int) -> Batch:
+        return dataclasses.replace(self, lease_transitions=transitions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +142,7 @@ class Kept:
     as_of_us: int | None
     next_number: int
     open: dict[int, Interval]
+    lease_transitions: int | None = None  # of the last batch
 
 
 # What sums are made by: fields of an allocation, of a measure, of an interval, or a label as "label=<name>".

@@ -1,0 +1,150 @@
+"""An allocated claim and its pods, as the ledger is told of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from fairlead.api import names
+from fairlead.controller.accounting.units import Measures, unit_of, unpublished
+from fairlead.controller.gangs import eviction_marks
+from fairlead.controller.gangs.allocations import allocated_at
+from fairlead.controller.gangs.gangs import ended_s, gang_id
+from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
+from fairlead.engine.inventory.inventory import Inventory
+from fairlead.evidence.device_usage import DeviceId, DeviceUsage, usage_of
+from fairlead.history.ledger.entries import WHOLE_PPM, Allocation, End, Measure
+from fairlead.history.ledger.observed import ClaimEnded, ClaimSeen, PartSeen, UsageSeen
+from fairlead.kube import core, resource, timestamps
+
+
+@dataclass(slots=True)
+class Held:
+    """An allocated claim, and the pods that use it as they were last seen, by UID; also those that are gone."""
+
+    claim: resource.ResourceClaim
+    pods: dict[str, core.Pod] = field(default_factory=dict)
+
+    @property
+    def uid(self) -> str:
+        return self.claim.metadata.uid
+
+    @property
+    def first_pod(self) -> core.Pod | None:
+        """The one that the claim is accounted to, where several share it."""
+        return self.pods[min(self.pods)] if self.pods else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribution:
+    """Whom a claim is accounted to, beside what its pods say. `labels`: names of those that are kept with it."""
+
+    queue_of: Callable[[core.Pod], str]
+    labels: tuple[str, ...] = ()
+    namespace_labels: Callable[[str], Mapping[str, str]] = lambda _: {}
+
+    def allocation(self, held: Held) -> Allocation:
+        meta, pod = held.claim.metadata, held.first_pod
+        own = pod.metadata.labels if pod is not None else {}
+        inherited = self.namespace_labels(meta.namespace) if self.labels else {}
+        chosen = ((name, own.get(name, inherited.get(name))) for name in self.labels)
+        return Allocation(
+            claim_uid=meta.uid,
+            namespace=meta.namespace,
+            claim=meta.name,
+            allocated_us=_us(allocated_at(held.claim)),
+            gang="" if pod is None else gang_id(pod)[1],
+            queue="" if pod is None else self.queue_of(pod),
+            user="" if pod is None else pod.metadata.annotations.get(names.USER, ""),
+            labels=tuple(sorted((name, value) for name, value in chosen if value is not None)),
+        )
+
+
+def claim_seen(
+    held: Held,
+    attribution: Attribution,
+    inventory: Inventory,
+    measures: Measures,
+    capacity_type: Callable[[str | None], str | None],
+) -> ClaimSeen:
+    """`capacity_type`: of a node, by name."""
+    allocated = AllocatedClaim.of(held.claim)
+    usage = usage_of(held.claim)
+    started = [at for pod in held.pods.values() for at in _starts(pod)]
+    finished = [ended_s(pod) for pod in held.pods.values() if pod.finished]
+    all_finished = bool(finished) and len(finished) == len(held.pods) and all(finished)
+    return ClaimSeen(
+        allocation=attribution.allocation(held),
+        parts=tuple(
+            _part(device, inventory, measures, capacity_type, usage)
+            for device in (allocated.devices if allocated is not None else ())
+            if not device.admin
+        ),
+        started_us=_us(min(started)) if started else None,
+        finished_us=_us(max(finished)) if all_finished else None,
+    )
+
+
+def _part(
+    held: AllocatedDevice,
+    inventory: Inventory,
+    measures: Measures,
+    capacity_type: Callable[[str | None], str | None],
+    usage: Mapping[DeviceId, DeviceUsage],
+) -> PartSeen:
+    device, ref = inventory.device(held.ref), held.ref
+    found = next((each for name, each in usage.items() if name[:3] == (ref.driver, ref.pool, ref.device)), None)
+    sample = None if found is None or found.state == "Unknown" else _usage(found)
+    if device is None:
+        return PartSeen(unit=unpublished(ref), device=ref.device, measure=Measure(share_ppm=WHOLE_PPM), usage=sample)
+    measure = measures.of(device, held.consumed, capacity_type(device.node))
+    return PartSeen(unit=unit_of(device), device=ref.device, measure=measure, usage=sample)
+
+
+def _usage(usage: DeviceUsage) -> UsageSeen:
+    return UsageSeen(
+        idle=usage.state == "Idle",
+        since_us=_us(usage.since_s),
+        sampled_us=_us(usage.sampled_at_s),
+        busy_percent=usage.utilization_percent,
+        memory_peak_bytes=usage.memory_used_peak_bytes,
+        memory_bytes=usage.memory_bytes,
+    )
+
+
+def claim_ended(held: Held, at_s: float, node_exists: Callable[[str], bool]) -> ClaimEnded:
+    """Why it came free, as its pods tell. Work is lost where a whole gang was evicted that had no time for a checkpoint."""
+    pods = list(held.pods.values())
+    marks = [mark for pod in pods if (mark := eviction_marks.mark_of(pod)) is not None]
+    lost = any(mark.whole for mark in marks) and not any(
+        names.CHECKPOINT_GRACE in pod.metadata.annotations for pod in pods
+    )
+    end = _end(pods, bool(marks), node_exists)
+    return ClaimEnded(claim_uid=held.uid, at_us=_us(at_s), ended_by=end, lost=lost and end == "Evicted")
+
+
+def _end(pods: list[core.Pod], marked: bool, node_exists: Callable[[str], bool]) -> End:
+    if pods and all(pod.status.phase == "Succeeded" for pod in pods):
+        return "Completed"
+    if marked:
+        return "Evicted"
+    if any(pod.spec.node_name and not node_exists(pod.spec.node_name) for pod in pods):
+        return "NodeGone"
+    if any(pod.status.phase == "Failed" for pod in pods):
+        return "Failed"
+    return "Deleted"
+
+
+def _starts(pod: core.Pod) -> Iterable[float]:
+    for status in pod.status.container_statuses:
+        state = status.state
+        for stamp in (
+            state.running.started_at if state.running is not None else None,
+            state.terminated.started_at if state.terminated is not None else None,
+        ):
+            if stamp:
+                yield timestamps.parse(stamp)
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * 1_000_000)

@@ -1,0 +1,235 @@
+"""Tells the ledger, once a second, what became of claims and devices. A look costs what changed; a large cluster is first told in turns.
+
+What free devices are good for is judged node by node, as nodes change, in a bounded part of each second: on a busy cluster a node may
+be judged some seconds late. The times of claims are exact all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from fairlead.controller.accounting.claims import Attribution, Held, claim_ended, claim_seen
+from fairlead.controller.accounting.nodes import ANYWHERE, NodeUnits
+from fairlead.controller.accounting.notes import ClaimNotes
+from fairlead.controller.accounting.units import Measures
+from fairlead.controller.accounting.vacancies import UsualRequests
+from fairlead.controller.gangs.gangs import GangId, gang_id
+from fairlead.controller.watch.caches import Caches
+from fairlead.controller.watch.settings import Settings
+from fairlead.engine.types.workload import Workload
+from fairlead.history.ledger.entries import Unit, Wait
+from fairlead.history.ledger.keeper import Keeper
+from fairlead.history.ledger.observed import ClaimSeen, Observation, UnitSeen
+from fairlead.kube import core
+from fairlead.kube.limits import Clock, Sleep
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+WHOLE_S = 10.0  # between two looks at everything, while the store cannot be read
+NODES_AT_ONCE = 8  # before others have their turn; a node of MIG-capable GPUs has 200 devices
+CLAIMS_AT_ONCE = 100
+JUDGE_S = 0.02  # of each look, for what free devices are good for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the ledger reads of the rest of the controller."""
+
+    workload: Callable[[], Workload | None]
+    reserved: Callable[[], Collection[str]]  # nodes that are held for a gang
+    queued_since: Callable[[GangId], float | None]  # unix seconds
+
+
+class LedgerFeed:
+    """`run` until cancelled. `labels`: names of those that are kept with each claim."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        known: Known,
+        keeper: Keeper,
+        told: Callable[[], None],
+        *,
+        labels: tuple[str, ...],
+        wall: Clock,
+        sleep: Sleep,
+        cpu: Clock = time.perf_counter,
+    ) -> None:
+        self._caches = caches
+        self._known = known
+        self._keeper = keeper
+        self._told = told
+        self._wall = wall
+        self._sleep = sleep
+        self._cpu = cpu
+        self._notes = ClaimNotes(caches, wall=wall)
+        self._nodes = NodeUnits(caches.tables.inventory, caches.tables.nodes)
+        self._attribution = Attribution(
+            queue_of=self._queue_of, labels=labels, namespace_labels=caches.namespace_labels
+        )
+        self._settings: Settings | None = None
+        self._workload: Workload | None = None
+        self._measures = Measures((), ())
+        self._usual = UsualRequests(None, {})
+        self._reserved: frozenset[str] = frozenset()
+        self._cursors = (-1, -1)
+        self._dirty: dict[str, None] = {}  # nodes to judge, in order
+        self._holding: dict[GangId, set[str]] = {}  # claim UIDs by gang
+        self._gang_of: dict[str, GangId] = {}  # by claim UID
+        self._whole_at = float("-inf")
+
+    async def run(self) -> None:
+        self._notes.begin()
+        try:
+            while True:
+                try:
+                    await self.look()
+                except Exception:  # a defect here must not end the term
+                    log.exception("the ledger could not be told; tried again")
+                await self._sleep(LOOK_S)
+        finally:
+            self._notes.end()
+
+    async def look(self) -> None:
+        """Everything at first, and where the ledger wants it; then what changed."""
+        if not self._keeper.wants_whole:
+            self._keeper.observe(self._changed(), whole=False)
+        elif self._wall() >= self._whole_at:
+            self._whole_at = self._wall() + WHOLE_S
+            self._keeper.observe(await self._everything(), whole=True)
+        self._told()
+
+    # -- looks -----------------------------------------------------------------------------------------------------
+
+    def _changed(self) -> Observation:
+        self._renew()
+        self._note_nodes()
+        now = self._wall()
+        units, gone = self._judged(now)
+        changed, ended = self._notes.take()
+        claims = [self._seen(held) for held in changed]
+        waits = [wait for held, seen in zip(changed, claims, strict=True) if (wait := self._wait(held, seen))]
+        return self._observation(units, gone, claims, ended, waits)
+
+    async def _everything(self) -> Observation:
+        """In turns, since a large cluster takes a second; what changes meanwhile is in it, too."""
+        self._renew()
+        inventory, nodes = self._caches.tables.inventory, self._caches.tables.nodes
+        self._cursors = (inventory.changes.cursor, nodes.changes.cursor)
+        self._dirty.clear()
+        now = self._wall()
+        for number, name in enumerate(sorted(self._nodes.names())):
+            self._nodes.look(name, self._measures, self._usual, self._reserved, now)
+            if number % NODES_AT_ONCE == NODES_AT_ONCE - 1:
+                await self._sleep(0)
+        self._notes.take()
+        claims: dict[str, ClaimSeen] = {}
+        for number, held in enumerate(list(self._notes.all())):
+            claims[held.uid] = self._seen(held)
+            self._wait(held, claims[held.uid])  # it began before this term, or none looked
+            if number % CLAIMS_AT_ONCE == CLAIMS_AT_ONCE - 1:
+                await self._sleep(0)
+        changed, ended = self._notes.take()
+        claims |= {held.uid: self._seen(held) for held in changed}
+        return self._observation(self._nodes.known(), (), claims.values(), ended, ())
+
+    def _observation(
+        self,
+        units: Iterable[UnitSeen],
+        gone: Iterable[Unit],
+        claims: Iterable[ClaimSeen],
+        ended: Iterable[tuple[Held, float]],
+        waits: Iterable[Wait],
+    ) -> Observation:
+        ends = tuple(claim_ended(held, at, self._caches.node_exists) for held, at in ended)
+        for end in ends:
+            gang = self._gang_of.pop(end.claim_uid, None)
+            if gang is not None:
+                self._holding[gang].discard(end.claim_uid)
+                if not self._holding[gang]:
+                    del self._holding[gang]
+        return Observation(
+            now_us=round(self._wall() * 1e6),
+            units=tuple(units),
+            gone=tuple(gone),
+            claims=tuple(claims),
+            ended=ends,
+            waits=tuple(waits),
+        )
+
+    # -- claims ----------------------------------------------------------------------------------------------------
+
+    def _seen(self, held: Held) -> ClaimSeen:
+        inventory = self._caches.tables.inventory
+        return claim_seen(held, self._attribution, inventory, self._measures, self._nodes.capacity_type)
+
+    def _wait(self, held: Held, seen: ClaimSeen) -> Wait | None:
+        """Of a gang that held nothing before."""
+        pod = held.first_pod
+        if pod is None or held.uid in self._gang_of:
+            return None
+        gang = self._gang_of[held.uid] = gang_id(pod)
+        holding = self._holding.setdefault(gang, set())
+        holding.add(held.uid)
+        queued = self._known.queued_since(gang)
+        if len(holding) > 1 or queued is None:
+            return None
+        own = seen.allocation
+        queued_us = min(round(queued * 1e6), own.allocated_us)
+        return Wait(queue=own.queue, namespace=gang[0], gang=gang[1], queued_us=queued_us, admitted_us=own.allocated_us)
+
+    def _queue_of(self, pod: core.Pod) -> str:
+        """That its gang names, or else the one that takes its namespace."""
+        gang = self._caches.gangs.get(gang_id(pod))
+        if gang is not None and gang.queue:
+            return gang.queue
+        selecting = self._caches.settings().selecting(self._caches.namespace_labels(pod.metadata.namespace))
+        return min(selecting, default="")
+
+    # -- devices ---------------------------------------------------------------------------------------------------
+
+    def _renew(self) -> None:
+        """What devices are worth and what is usual, where that changed: then all is told anew."""
+        caches, settings, workload = self._caches, self._caches.settings(), self._known.workload()
+        if settings is not self._settings:
+            priced = (each["metadata"]["name"] for each in caches.flavors.all() if each.get("spec", {}).get("price"))
+            self._measures = Measures(settings.flavors, priced)
+            self._settings = settings
+            self._dirty |= dict.fromkeys(sorted(self._nodes.names()))
+            self._notes.touch_all()
+        if workload is not self._workload:
+            self._usual = UsualRequests(workload, dict(caches.classes))
+            self._workload = workload
+            self._dirty |= dict.fromkeys(sorted(self._nodes.names()))
+        reserved = frozenset(self._known.reserved())
+        if reserved != self._reserved:
+            self._dirty |= dict.fromkeys(sorted(reserved ^ self._reserved))
+            self._reserved = reserved
+
+    def _note_nodes(self) -> None:
+        inventory, nodes = self._caches.tables.inventory, self._caches.tables.nodes
+        for log_, cursor in zip((inventory.changes, nodes.changes), self._cursors, strict=True):
+            changed = log_.since(cursor)
+            self._dirty |= dict.fromkeys(sorted(self._nodes.names()) if changed is None else changed)
+        self._cursors = (inventory.changes.cursor, nodes.changes.cursor)
+        if self._dirty:
+            self._dirty[ANYWHERE] = None
+
+    def _judged(self, now: float) -> tuple[list[UnitSeen], list[Unit]]:
+        """As many nodes as there is time for: the others are judged by the next look."""
+        units: list[UnitSeen] = []
+        gone: list[Unit] = []
+        until = self._cpu() + JUDGE_S
+        while self._dirty:
+            name = next(iter(self._dirty))
+            del self._dirty[name]
+            seen, left = self._nodes.look(name, self._measures, self._usual, self._reserved, now)
+            units += seen
+            gone += left
+            if self._cpu() > until:
+                break
+        return units, gone

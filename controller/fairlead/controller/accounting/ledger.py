@@ -1,0 +1,72 @@
+"""One term's ledger: its feed, its keeper, and what becomes of it as metrics and as an event on the lease."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from fairlead.controller.accounting.feed import Known, LedgerFeed
+from fairlead.controller.options import ControllerOptions
+from fairlead.controller.report.events import Events
+from fairlead.controller.report.metrics import Metrics
+from fairlead.controller.watch.caches import Caches
+from fairlead.history.ledger.keeper import Keeper, Store
+from fairlead.history.ledger.store.errors import LedgerError, LedgerTakenError
+from fairlead.history.ledger.store.writer import open_writer
+from fairlead.kube.limits import Clock, Sleep
+
+
+class LedgerTerm:
+    """`run` until cancelled, then `close`, outside the event loop: it waits for the disk."""
+
+    def __init__(
+        self,
+        where: str,
+        options: ControllerOptions,
+        caches: Caches,
+        known: Known,
+        metrics: Metrics,
+        events: Events,
+        *,
+        identity: str,
+        lease_transitions: int | None,
+        wall: Clock,
+        sleep: Sleep,
+        open_store: Callable[[], Store] | None = None,
+    ) -> None:
+        self._metrics = metrics
+        self._events = events
+        self._shown: dict[str, int] = {}
+        self._keeper = Keeper(
+            open_store or partial(open_writer, where, writer=identity),
+            errors=(LedgerError,),
+            taken=LedgerTakenError,
+            clock=time.monotonic,
+            lease_transitions=lease_transitions,
+            keep_us=round(options.ledger_keep_s * 1e6),
+        )
+        self._feed = LedgerFeed(
+            caches, known, self._keeper, self._report, labels=options.ledger_labels, wall=wall, sleep=sleep
+        )
+
+    async def run(self) -> None:
+        await self._feed.run()
+
+    def close(self) -> None:
+        self._keeper.close()
+        self._report()
+
+    def _report(self) -> None:
+        counts, metrics = self._keeper.counts, self._metrics
+        for name, value, counter in (
+            ("intervals", counts.intervals, metrics.ledger_intervals),
+            ("failures", counts.failures, metrics.ledger_failures),
+            ("gaps", counts.gaps, metrics.ledger_gaps),
+        ):
+            counter.inc(max(0, value - self._shown.get(name, 0)))
+            self._shown[name] = value
+        metrics.ledger_pending.set(counts.pending)
+        metrics.ledger_as_of.set(counts.as_of_us / 1e6)
+        while (problem := self._keeper.problem()) is not None:
+            self._events.lease("LedgerProblem", f"The ledger: {problem}; decisions go on, what it misses is told in its reports")

@@ -1,0 +1,94 @@
+"""Which allocated claims came, went or changed since the ledger was last told, noted as the informers report it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from fairlead.controller.accounting.claims import Held
+from fairlead.controller.gangs import claims
+from fairlead.controller.watch.informers import Informers
+from fairlead.kube import core, resource
+from fairlead.kube.informer import Change
+from fairlead.kube.limits import Clock
+
+
+class ClaimNotes:
+    """`begin`, then `take` from time to time; `end` when nobody takes any more."""
+
+    def __init__(self, informers: Informers, *, wall: Clock) -> None:
+        self._informers = informers
+        self._wall = wall
+        self._held: dict[str, Held] = {}  # by claim UID
+        self._by_key: dict[str, str] = {}  # claim key: UID
+        self._touched: dict[str, None] = {}  # claim UIDs, in order
+        self._ended: list[tuple[Held, float]] = []
+        self._unsubscribe: list[Callable[[], None]] = []
+
+    def begin(self) -> None:
+        informers = self._informers
+        self._unsubscribe = [informers.claims.subscribe(self._claim), informers.pods.subscribe(self._pod)]
+
+    def end(self) -> None:
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
+        self._unsubscribe = []
+
+    def take(self) -> tuple[list[Held], list[tuple[Held, float]]]:
+        """Claims that are new or changed, also those that have ended since; and those that ended, with when (unix seconds)."""
+        ended, self._ended = self._ended, []
+        touched, self._touched = self._touched, {}
+        changed = [self._held[uid] for uid in touched if uid in self._held]
+        return [*(held for held, _ in ended if held.uid in touched), *changed], ended
+
+    def all(self) -> Iterable[Held]:
+        return self._held.values()
+
+    def touch_all(self) -> None:
+        """What all of them are is to be told again: flavors or queues changed."""
+        self._touched |= dict.fromkeys(self._held)
+
+    def _claim(self, change: Change[resource.ResourceClaim]) -> None:
+        claim = change.new
+        if change.old is not None and claim is not None and change.old.metadata.uid != claim.metadata.uid:
+            self._claim(Change(change.type, change.key, change.old, None))  # another of its name
+        known = self._held.get(change.object.metadata.uid)
+        allocation = claim.status.allocation if claim is not None else None
+        if known is not None and (allocation is None or _allocated(known.claim) != _allocated(claim)):
+            self._ended.append((known, self._wall()))
+            del self._held[known.uid], self._by_key[known.claim.metadata.key]
+            known = None
+        if claim is None or allocation is None:
+            return
+        if known is None:
+            known = self._held[claim.metadata.uid] = Held(claim)
+            self._by_key[claim.metadata.key] = claim.metadata.uid
+            for pod in self._users(claim):
+                known.pods[pod.metadata.uid] = pod
+        known.claim = claim
+        self._touched[claim.metadata.uid] = None
+
+    def _users(self, claim: resource.ResourceClaim) -> Iterable[core.Pod]:
+        pods = self._informers.pods
+        yield from pods.by_index("claim", claim.metadata.key)
+        if claim.metadata.controller is not None:
+            yield from pods.by_index("uid", claim.metadata.controller.uid)
+
+    def _pod(self, change: Change[core.Pod]) -> None:
+        pod = change.object
+        if not pod.spec.resource_claims:
+            return
+        for name in claims.names_used(pod).values():
+            uid = self._by_key.get(f"{pod.metadata.namespace}/{name}")
+            if uid is None:
+                continue
+            pods = self._held[uid].pods
+            pods[pod.metadata.uid] = pod
+            if change.new is None and len(pods) > 1:
+                del pods[pod.metadata.uid]  # the last one is kept: it tells why the claim comes free
+            self._touched[uid] = None
+
+
+def _allocated(claim: resource.ResourceClaim | None) -> tuple[str, str | None] | None:
+    if claim is None or claim.status.allocation is None:
+        return None
+    return claim.metadata.uid, claim.status.allocation.allocation_timestamp

@@ -1,0 +1,73 @@
+"""Devices as the ledger counts them: of which physical device they are, how much of it, and of which flavor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.ledger import Consumption
+from fairlead.engine.inventory.selectors import Selectors
+from fairlead.engine.queues.charges import Charges, share
+from fairlead.engine.types.references import DeviceRef
+from fairlead.engine.types.settings import FlavorSpec
+from fairlead.history.ledger.entries import WHOLE_PPM, Measure, Unit
+
+DEVICES_MAX = 100_000  # measures remembered
+
+
+def unit_of(device: Device) -> Unit:
+    """The physical device: that of its counters, or itself."""
+    name = device.name
+    if device.counter_consumption:
+        name = device.pool.layout.counter_set_of(device.counter_consumption)
+    return Unit(device.pool.driver, device.pool.name, name)
+
+
+def unpublished(ref: DeviceRef) -> Unit:
+    """A device that no slice lists (any more) counts by itself."""
+    return Unit(ref.driver, ref.pool, ref.device)
+
+
+class Measures:
+    """By the flavors of now. `priced`: names of those with a price, which come before the others where several take a device."""
+
+    def __init__(self, flavors: Iterable[FlavorSpec], priced: Iterable[str]) -> None:
+        self._charges = Charges(tuple(flavors), Selectors())
+        self._priced = frozenset(priced)
+        self._known: dict[tuple[Device, Consumption, str | None], Measure] = {}
+        self._wholes: dict[Measure, Measure] = {}  # equal ones are one object
+
+    def of(self, device: Device, consumption: Consumption, capacity_type: str | None) -> Measure:
+        """`consumption`: of a shared device, what is taken of it."""
+        key = (device, consumption, capacity_type)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= DEVICES_MAX:
+                self._known.clear()
+            known = self._known[key] = self._measure(device, consumption, capacity_type)
+        return known
+
+    def whole(self, devices: Iterable[Device], capacity_type: str | None) -> Measure:
+        """Of a unit: that of its largest device, which is the whole one where it is published."""
+        largest = max(devices, key=lambda device: (share(device, ()), device.name))
+        consumption = tuple(largest.kind.totals.items()) if largest.shared else ()
+        found = self.of(largest, consumption, capacity_type)
+        part = Fraction(share(largest, ()))
+        whole = Measure(
+            share_ppm=WHOLE_PPM,
+            flavor=found.flavor,
+            amount=found.amount / part if part else found.amount,
+            capacity_type=capacity_type,
+        )
+        return self._wholes.setdefault(whole, whole)  # fmt: skip
+
+    def _measure(self, device: Device, consumption: Consumption, capacity_type: str | None) -> Measure:
+        charges = self._charges.of_device(device, consumption)
+        flavor = min(charges, key=lambda name: (name not in self._priced, name), default="")
+        return Measure(
+            share_ppm=min(WHOLE_PPM, round(Fraction(share(device, consumption)) * WHOLE_PPM)),
+            flavor=flavor,
+            amount=Fraction(charges.get(flavor, 0)),
+            capacity_type=capacity_type,
+        )
