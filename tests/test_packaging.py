@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 HATCH = PROJECT["tool"]["hatch"]["build"]
 # A kubeconfig is read by the official client's loaders; in a cluster there is a ServiceAccount instead. uvloop is imported by the
-# commands that start webhook and controller.
+# commands that start webhook and controller, psycopg-binary by psycopg.
 OUTSIDE_A_CLUSTER = {"kubernetes"}
-STARTED_WITH = {"driver": set(), "webhook": {"uvloop"}, "controller": {"uvloop"}}
+STARTED_WITH = {"driver": set(), "webhook": {"uvloop"}, "controller": {"uvloop", "psycopg-binary"}}
 ROOTS = {
     "driver": ("lib", "driver"),
     "webhook": ("lib", "webhook"),

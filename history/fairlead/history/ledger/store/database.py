@@ -1,0 +1,113 @@
+"""Connections to a place, and transactions on them.
+
+SQLite: WAL, so readers and the writer do not wait for one another, and synchronous FULL, so what was committed survives a power
+failure; a commit every few seconds can pay for the sync. A writer begins with the lock, so no transaction fails half way for want of it.
+PostgreSQL: readers have one snapshot for a whole call (REPEATABLE READ), which SQLite's readers have anyway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from typing import Any, Final
+from urllib.parse import quote
+
+from sqlalchemy import create_engine, event, text
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.pool import QueuePool
+
+from fairlead.history.ledger.store.failures import translated
+from fairlead.history.ledger.store.place import Place
+from fairlead.history.ledger.store.schema import METADATA
+
+PATIENCE_S: Final = 5.0
+_CACHE_KIB: Final = 16_384
+_PAGE_BYTES: Final = 8_192
+_WAL_KEPT_BYTES: Final = 64 * 2**20  # what is left of the log after a checkpoint, where a reader had made it long
+
+
+class Database:
+    def __init__(self, place: Place, *, writable: bool, create: bool = True, patience_s: float = PATIENCE_S) -> None:
+        """`writable`: transactions begin with the right to write. `create`: a file that is not there, where writable.
+
+        `patience_s`: how long a lock of another process, or a connection, is waited for.
+        """
+        self.place = place
+        self.writable = writable
+        self._mode = ("rwc" if create else "rw") if writable else "ro"
+        self._patience_s = patience_s
+        with translated(place):
+            self.engine = self._sqlite() if place.path is not None else self._postgres()
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.place.path is not None
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """All or nothing. Raises LedgerErrors."""
+        with translated(self.place), self.engine.begin() as connection:
+            yield connection
+
+    def size_bytes(self, connection: Connection) -> int:
+        """On disk, free pages included; of SQLite without its log."""
+        if self.is_sqlite:
+            pages, each = (
+                connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in ("page_count", "page_size")
+            )
+            return int(pages) * int(each)
+        names = [table.name for table in METADATA.sorted_tables]
+        size = text(
+            "SELECT sum(pg_total_relation_size(CAST(name AS regclass))) FROM unnest(CAST(:names AS text[])) AS name"
+        )
+        return int(connection.execute(size, {"names": names}).scalar_one())
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    def _sqlite(self) -> Engine:
+        path = self.place.path
+        assert path is not None
+
+        def connect() -> sqlite3.Connection:
+            return sqlite3.connect(
+                f"file:{quote(str(path.absolute()))}?mode={self._mode}", uri=True, timeout=self._patience_s, isolation_level=None, check_same_thread=False
+            )  # fmt: skip
+
+        engine = create_engine("sqlite+pysqlite://", creator=connect, poolclass=QueuePool)
+
+        @event.listens_for(engine, "connect")
+        def prepare(connection: sqlite3.Connection, record: Any) -> None:
+            connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+            connection.execute("PRAGMA temp_store=MEMORY")
+            if self.writable:
+                connection.execute(f"PRAGMA page_size={_PAGE_BYTES}")  # of a new file
+                connection.execute("PRAGMA journal_mode=WAL").fetchone()
+                connection.execute("PRAGMA synchronous=FULL")
+                connection.execute(f"PRAGMA journal_size_limit={_WAL_KEPT_BYTES}")
+
+        @event.listens_for(engine, "begin")
+        def begin(connection: Connection) -> None:
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if self.writable else "BEGIN")
+
+        return engine
+
+    def _postgres(self) -> Engine:
+        assert self.place.url is not None
+        engine = create_engine(
+            self.place.url,
+            pool_pre_ping=True,  # the server restarts more often than this program
+            isolation_level="READ COMMITTED" if self.writable else "REPEATABLE READ",
+            connect_args={"connect_timeout": max(1, round(self._patience_s)), "application_name": "fairlead-ledger"},
+        )
+
+        @event.listens_for(engine, "connect")
+        def prepare(connection: Any, record: Any) -> None:
+            with connection.cursor() as cursor:
+                cursor.execute(f"SET lock_timeout = {round(self._patience_s * 1000)}")
+                if not self.writable:
+                    cursor.execute("SET default_transaction_read_only = on")
+            connection.commit()
+
+        return engine

@@ -1,0 +1,129 @@
+"""What the ledger says of a window, read beside the writer. Each call sees the ledger as of one commit.
+
+Windows are unix microseconds, the end excluded. An open interval counts until the ledger's `as_of_us`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+from sqlalchemy.engine import Connection
+
+from fairlead.history.ledger.entries import Gap, Held, Sum, UnitDay, Wait
+from fairlead.history.ledger.store import check, holdings, sums, unit_days
+from fairlead.history.ledger.store.database import PATIENCE_S, Database
+from fairlead.history.ledger.store.migrations import check_version
+from fairlead.history.ledger.store.place import place_of
+from fairlead.history.ledger.store.schema import GAPS, INTERVALS, LEDGER, WAITS
+from fairlead.history.ledger.store.windows import Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Info:
+    """`place`: without password. `known_us`: first and last moment; None: nothing yet. `writer`: who opened it last."""
+
+    place: str
+    kind: str
+    version: int
+    writer: str
+    known_us: tuple[int, int] | None
+    intervals: int
+    size_bytes: int
+
+
+def open_reader(where: str, *, patience_s: float = PATIENCE_S) -> Reader:
+    """`where`: as of `open_writer`, or an SQLite file. Raises LedgerErrors."""
+    database = Database(place_of(where), writable=False, patience_s=patience_s)
+    try:
+        with database.transaction() as connection:
+            check_version(connection, database.place)
+    except BaseException:
+        database.close()
+        raise
+    return Reader(database)
+
+
+class Reader:
+    """For several threads too. Every method raises LedgerErrors. An iterator holds a transaction until it ends or is closed."""
+
+    def __init__(self, database: Database) -> None:
+        self.place = database.place
+        self._database = database
+
+    def sums(self, since_us: int, until_us: int, by: tuple[str, ...]) -> list[Sum]:
+        """`by`: names of entries.GROUPS, or `label=<name>`. Raises ValueError for others."""
+        with self._database.transaction() as connection:
+            return sums.sums(connection, _window(connection, since_us, until_us), by)
+
+    def held(self, since_us: int, until_us: int) -> Iterator[Held]:
+        with self._database.transaction() as connection:
+            yield from holdings.held(connection, _window(connection, since_us, until_us))
+
+    def unit_days(self, since_us: int, until_us: int) -> Iterator[UnitDay]:
+        with self._database.transaction() as connection:
+            yield from unit_days.unit_days(connection, _window(connection, since_us, until_us))
+
+    def broken_days(self, since_us: int, until_us: int) -> Iterator[check.Broken]:
+        """Where the conservation law does not hold; the first of each unit and day."""
+        with self._database.transaction() as connection:
+            yield from check.broken_days(connection, _window(connection, since_us, until_us))
+
+    def waits(self, since_us: int, until_us: int) -> Iterator[Wait]:
+        """Of gangs admitted in the window, in that order."""
+        admitted = select(WAITS).where(WAITS.c.admitted_us >= since_us, WAITS.c.admitted_us < until_us)
+        with self._database.transaction() as connection:
+            for row in connection.execute(admitted.order_by(*WAITS.primary_key)):
+                yield Wait(
+                    queue=row.queue,
+                    namespace=row.namespace,
+                    gang=row.gang,
+                    queued_us=int(row.queued_us),
+                    admitted_us=int(row.admitted_us),
+                )
+
+    def gaps(self, since_us: int, until_us: int) -> Iterator[Gap]:
+        """Those that overlap the window, whole, in order of their start."""
+        overlap = select(GAPS).where(GAPS.c.start_us < until_us, GAPS.c.end_us > since_us)
+        with self._database.transaction() as connection:
+            for row in connection.execute(overlap.order_by(*GAPS.primary_key)):
+                yield Gap(start_us=int(row.start_us), end_us=int(row.end_us), reason=row.reason)
+
+    def known(self) -> tuple[int, int] | None:
+        """The first and the last moment that the ledger knows of. None: nothing yet."""
+        with self._database.transaction() as connection:
+            return _known(connection)
+
+    def version(self) -> int:
+        with self._database.transaction() as connection:
+            return int(connection.execute(select(LEDGER.c.version)).scalar_one())
+
+    def info(self) -> Info:
+        with self._database.transaction() as connection:
+            version, writer = connection.execute(select(LEDGER.c.version, LEDGER.c.writer)).one()
+            return Info(
+                place=self.place.text,
+                kind=connection.dialect.name,
+                version=int(version),
+                writer=writer,
+                known_us=_known(connection),
+                intervals=connection.execute(select(func.count()).select_from(INTERVALS)).scalar_one(),
+                size_bytes=self._database.size_bytes(connection),
+            )
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def _window(connection: Connection, since_us: int, until_us: int) -> Window:
+    as_of_us = connection.execute(select(LEDGER.c.as_of_us)).scalar_one()
+    return Window(since_us, until_us, since_us if as_of_us is None else int(as_of_us))
+
+
+def _known(connection: Connection) -> tuple[int, int] | None:
+    first_us = connection.execute(select(func.min(INTERVALS.c.start_us))).scalar_one()
+    as_of_us = connection.execute(select(LEDGER.c.as_of_us)).scalar_one()
+    if as_of_us is None:
+        return None
+    return int(as_of_us if first_us is None else first_us), int(as_of_us)
