@@ -79,6 +79,7 @@ class Lease:
         self.held = True
         self.lost = asyncio.Event()
         self.identity = "test"
+        self.transitions: int | None = None
 
     def abandon(self) -> None:
         self.held = False

@@ -29,6 +29,7 @@ PAUSE_FACTOR = 20  # and so many times as long as the last one took: it costs a 
 class _NoLease:
     held = False
     identity = "standby"
+    transitions: int | None = None
 
     def __init__(self) -> None:
         self.lost = asyncio.Event()

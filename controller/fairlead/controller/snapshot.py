@@ -27,6 +27,7 @@ from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Admission, Plan
+from fairlead.engine.types.workload import Workload
 
 
 class SnapshotBuilder:
@@ -142,6 +143,11 @@ class SnapshotBuilder:
     def others_wait(self, gang_id: GangId) -> bool:
         """Whether another gang asks for devices."""
         return len(self._requests) > (gang_id in self._requests)
+
+    @property
+    def workload(self) -> Workload | None:
+        """What pods usually ask for, as the last decision had it."""
+        return self._learner.latest
 
     # -- all of them -----------------------------------------------------------------------------------------------
 

@@ -14,6 +14,8 @@ import time
 from random import Random
 from typing import Protocol
 
+from fairlead.controller.accounting.feed import Known
+from fairlead.controller.accounting.ledger import LedgerTerm
 from fairlead.controller.background import background, first
 from fairlead.controller.commit.admitter import Admitter
 from fairlead.controller.commit.backoff import GangBackoffs
@@ -31,6 +33,7 @@ from fairlead.controller.commit.writes import LeaseLostError
 from fairlead.controller.cycle import Cycle
 from fairlead.controller.forecasting.checkpoint import Checkpoint
 from fairlead.controller.forecasting.forecaster import Forecaster
+from fairlead.controller.gangs.gangs import GangId
 from fairlead.controller.health import Health
 from fairlead.controller.loop import Controller
 from fairlead.controller.options import ControllerOptions
@@ -66,6 +69,8 @@ class Leadership(Protocol):
     def lost(self) -> asyncio.Event: ...
     @property
     def identity(self) -> str: ...
+    @property
+    def transitions(self) -> int | None: ...
     def abandon(self) -> None: ...
 
 
@@ -141,9 +146,27 @@ class Term:
             clock=clock, wall=wall, sleep=asyncio.sleep,
         )  # fmt: skip
         reporting.on_start = self.forecaster.history.note_start
+        self.ledger: LedgerTerm | None = None
+        if record and options.ledger is not None:
+            known = Known(
+                workload=lambda: snapshots.workload,
+                reserved=lambda: {node for each in cycle.reservations.values() for node in each.nodes},
+                queued_since=self._queued_since,
+            )
+            self.ledger = LedgerTerm(
+                options.ledger, options, caches, known, metrics, events,
+                identity=lease.identity, lease_transitions=lease.transitions, wall=wall, sleep=asyncio.sleep,
+            )  # fmt: skip
         self.controller = Controller(
             caches, reconciler, cycle, reporting, metrics, clock=clock, wall=wall, sleep=asyncio.sleep
         )
+
+    def _queued_since(self, gang_id: GangId) -> float | None:
+        """Unix seconds."""
+        gang = self._caches.gangs.get(gang_id)
+        if gang is None or not gang.members:
+            return None
+        return self.snapshots.record(gang, time.time()).created(gang)
 
     def close(self) -> None:
         """The caches forget what this term assumed and held."""
@@ -178,6 +201,8 @@ async def lead(
         work = [term.recorder.run(), term.reporter.run()]
         if options.forecast:
             work.append(term.forecaster.run())
+        if term.ledger is not None:
+            work.append(term.ledger.run())
         async with background(*work, ignore=LeaseLostError) as failed:
             ends = (lease.lost.wait, failed.wait, watched.failed.wait)
             takeover = asyncio.create_task(term.takeover.run())
@@ -195,6 +220,8 @@ async def lead(
     finally:
         if term.flight is not None:
             await asyncio.to_thread(term.flight.close)
+        if term.ledger is not None:
+            await asyncio.to_thread(term.ledger.close)
         term.close()
         health.caches = health.controller = None
         metrics.leader.set(0)

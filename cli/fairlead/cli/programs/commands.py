@@ -197,6 +197,24 @@ def controller(
     record_max_age: Annotated[
         str, typer.Option(help="Segments older than this are deleted, such as 14d or 12h.")
     ] = "14d",
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR|URL",
+            help="Account there for the time of every device while leading: a directory, or postgresql://…, for `fairlead cost`.",
+            envvar="FAIRLEAD_LEDGER",
+        ),
+    ] = None,
+    ledger_keep: Annotated[
+        str, typer.Option(help="What ended longer ago is removed from the ledger, such as 400d.")
+    ] = "400d",
+    ledger_label: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Keep this label of pods, or of their namespace, with each claim, for `fairlead cost --by label=NAME`; may be repeated.",
+        ),
+    ] = None,
     managed_driver: ManagedDrivers = None,
     metrics_bind: MetricsBind = None,
     log_format: LogFormat = "json",
@@ -219,6 +237,11 @@ def controller(
         record_age_max_s = duration_s(record_max_age)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--record-max-age") from None
+    try:
+        ledger_keep_s = duration_s(ledger_keep)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--ledger-keep") from None
+    ledger_labels = tuple(dict.fromkeys(ledger_label or ()))
     options = options_of(ControllerOptions, locals())
     serve(run, options, log_format=log_format, log_level=log_level, loop=uvloop.new_event_loop)
 

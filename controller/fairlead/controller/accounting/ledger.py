@@ -69,4 +69,6 @@ class LedgerTerm:
         metrics.ledger_pending.set(counts.pending)
         metrics.ledger_as_of.set(counts.as_of_us / 1e6)
         while (problem := self._keeper.problem()) is not None:
-            self._events.lease("LedgerProblem", f"The ledger: {problem}; decisions go on, what it misses is told in its reports")
+            self._events.lease(
+                "LedgerProblem", f"The ledger: {problem}; decisions go on, what it misses is told in its reports"
+            )

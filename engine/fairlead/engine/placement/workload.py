@@ -51,6 +51,11 @@ class WorkloadCounter:
         if len(self._counts) > KINDS_MAX or self._total >= REMEMBERED:
             self._fade()
 
+    @property
+    def latest(self) -> Workload | None:
+        """The mix that was made last."""
+        return self._workload
+
     def workload(self) -> Workload | None:
         """The latest mix; None before there is one."""
         if self._total >= self._due:

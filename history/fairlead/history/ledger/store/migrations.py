@@ -47,6 +47,7 @@ def create_or_migrate(database: Database, *, newest: int = VERSION, steps: Mappi
                     "writer": "",
                     "as_of_us": None,
                     "next_number": 1,
+                    "lease_transitions": None,
                     "pruned": 0,
                 }
                 connection.execute(LEDGER.insert(), new)

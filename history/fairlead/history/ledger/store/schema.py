@@ -45,7 +45,7 @@ def _number(name: str, *, optional: bool = False) -> Column[int]:
     return Column(name, _BIG, nullable=optional)
 
 
-# One row. `term`: of the writer that may commit. `pruned`: how often rows of other tables were removed, so that a writer's caches are void.
+# One row. `term`: of the writer that may commit; `lease_transitions`: of the leader that committed last. `pruned`: how often rows of other tables were removed, so that a writer's caches are void.
 LEDGER: Final = Table(
     "fairlead_ledger",
     METADATA,
@@ -55,6 +55,7 @@ LEDGER: Final = Table(
     _text("writer"),
     _number("as_of_us", optional=True),
     _number("next_number"),
+    _number("lease_transitions", optional=True),
     _number("pruned"),
 )
 UNITS: Final = _table("units", _text("driver"), _text("pool"), _text("name"), unique=("driver", "pool", "name"))

@@ -58,11 +58,13 @@ class Writer:
     def kept(self) -> Kept:
         """What the ledger holds now. Raises LedgerErrors."""
         with self._database.transaction() as connection:
-            as_of_us, next_number = connection.execute(select(LEDGER.c.as_of_us, LEDGER.c.next_number)).one()
+            known = select(LEDGER.c.as_of_us, LEDGER.c.next_number, LEDGER.c.lease_transitions)
+            as_of_us, next_number, transitions = connection.execute(known).one()
             return Kept(
                 as_of_us=None if as_of_us is None else int(as_of_us),
                 next_number=int(next_number),
                 open=_open(connection),
+                lease_transitions=None if transitions is None else int(transitions),
             )
 
     def commit(self, batch: Batch) -> None:
@@ -106,6 +108,7 @@ class Writer:
             {
                 as_of_us.name: _larger(as_of_us, batch.as_of_us),
                 next_number.name: _larger(next_number, last + 1),
+                LEDGER.c.lease_transitions.name: batch.lease_transitions,
             },
         )
         if pruned != self._pruned:
