@@ -220,7 +220,7 @@ def test_every_flag_is_one_that_the_program_has(template):
         assert [flag for flag in flags if flag.partition("=")[0] not in known] == [], name
 
 
-def test_the_controller_forecasts_and_records_unless_told_otherwise(template):
+def test_the_controller_forecasts_records_and_accounts_unless_told_otherwise(template):
     def controller(values: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
         (found,) = (
             each
@@ -228,28 +228,53 @@ def test_the_controller_forecasts_and_records_unless_told_otherwise(template):
             if (each["kind"], each["metadata"]["name"]) == ("Deployment", "fairlead-controller")
         )
         pod: dict[str, Any] = found["spec"]["template"]
-        arguments = [each for each in container(found)["args"] if "forecast" in each or "record" in each]
-        return arguments, pod
+        wanted = ("forecast", "record", "ledger")
+        return [each for each in container(found)["args"] if any(word in each for word in wanted)], pod
 
     recorded = ["--record=/var/lib/fairlead/recording", "--record-max-size=1Gi", "--record-max-age=14d"]
-    local = {"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": "recording"}
+    accounted = ["--ledger=/var/lib/fairlead/ledger", "--ledger-keep=400d"]
+    local = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+    ledger = {"name": "ledger", "emptyDir": {"sizeLimit": "2Gi"}}
     arguments, pod = controller({})
-    assert arguments == ["--forecast", *recorded]
-    assert pod["spec"]["volumes"] == [{"name": "recording", "emptyDir": {"sizeLimit": "2Gi"}}]
-    assert pod["metadata"]["annotations"] == local
+    assert arguments == ["--forecast", *recorded, *accounted]
+    assert pod["spec"]["volumes"] == [{"name": "recording", "emptyDir": {"sizeLimit": "2Gi"}}, ledger]
+    assert pod["metadata"]["annotations"] == {local: "recording,ledger"}
     kept = {"persistentVolumeClaim": {"claimName": "fairlead-recording"}}
-    arguments, pod = controller({"record": {"volume": kept}})
-    assert arguments == ["--forecast", *recorded]
-    assert pod["spec"]["volumes"] == [{"name": "recording", **kept}]
-    assert "annotations" not in pod["metadata"]
+    arguments, pod = controller({"record": {"volume": kept}, "ledger": {"labels": ["team", "project"]}})
+    assert arguments == ["--forecast", *recorded, *accounted, "--ledger-label=team", "--ledger-label=project"]
+    assert pod["spec"]["volumes"] == [{"name": "recording", **kept}, ledger]
+    assert pod["metadata"]["annotations"] == {local: "ledger"}
     larger = {"emptyDir": {"sizeLimit": "20Gi"}}
-    _, pod = controller({"record": {"volume": larger}})
-    assert pod["spec"]["volumes"] == [{"name": "recording", **larger}]
-    assert pod["metadata"]["annotations"] == local
-    arguments, pod = controller({"forecast": False, "record": {"enabled": False}})
+    _, pod = controller({"record": {"volume": larger}, "ledger": {"volume": kept}})
+    assert pod["spec"]["volumes"] == [{"name": "recording", **larger}, {"name": "ledger", **kept}]
+    assert pod["metadata"]["annotations"] == {local: "recording"}
+    arguments, pod = controller({"forecast": False, "record": {"enabled": False}, "ledger": {"enabled": False}})
     assert arguments == ["--no-forecast"]
     assert "volumes" not in pod["spec"]
     assert "annotations" not in pod["metadata"]
+
+
+def test_a_ledger_in_a_database_has_its_address_from_a_secret_and_needs_no_volume(template):
+    objects = template(values={"controller": {"ledger": {"urlSecret": "bills"}}})
+    (found,) = (
+        each for each in objects if (each["kind"], each["metadata"]["name"]) == ("Deployment", "fairlead-controller")
+    )
+    assert "--ledger-keep=400d" in container(found)["args"]
+    assert not any(each.startswith("--ledger=") for each in container(found)["args"])
+    (source,) = (each["valueFrom"] for each in container(found)["env"] if each["name"] == "FAIRLEAD_LEDGER")
+    assert source == {"secretKeyRef": {"name": "bills", "key": "url"}}
+    assert [each["name"] for each in found["spec"]["template"]["spec"]["volumes"]] == ["recording"]
+
+    def out(component: str) -> list[Any]:
+        (policy,) = (
+            each
+            for each in objects
+            if (each["kind"], each["metadata"]["name"]) == ("NetworkPolicy", f"fairlead-{component}")
+        )
+        return [port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]]
+
+    assert 5432 in out("controller")
+    assert 5432 not in out("webhook")
 
 
 def test_replicas_spread_and_keep_one_another_company(template):

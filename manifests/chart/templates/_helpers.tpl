@@ -114,3 +114,15 @@ readinessProbe:
 helm.sh/hook: pre-delete
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
+
+{{/* Names of the controller's volumes that live as long as their pod. */}}
+{{- define "fairlead.localVolumes" -}}
+{{- $names := list }}
+{{- with .Values.controller.record }}
+{{- if and .enabled (or (empty .volume) (hasKey .volume "emptyDir")) }}{{ $names = append $names "recording" }}{{ end }}
+{{- end }}
+{{- with .Values.controller.ledger }}
+{{- if and .enabled (not .urlSecret) (or (empty .volume) (hasKey .volume "emptyDir")) }}{{ $names = append $names "ledger" }}{{ end }}
+{{- end }}
+{{- join "," $names }}
+{{- end }}
