@@ -232,13 +232,15 @@ def test_the_controller_forecasts_records_and_accounts_unless_told_otherwise(tem
         return [each for each in container(found)["args"] if any(word in each for word in wanted)], pod
 
     recorded = ["--record=/var/lib/fairlead/recording", "--record-max-size=1Gi", "--record-max-age=14d"]
-    accounted = ["--ledger=/var/lib/fairlead/ledger", "--ledger-keep=400d"]
+    accounted = ["--ledger-keep=400d"]
     local = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
     ledger = {"name": "ledger", "emptyDir": {"sizeLimit": "2Gi"}}
     arguments, pod = controller({})
     assert arguments == ["--forecast", *recorded, *accounted]
     assert pod["spec"]["volumes"] == [{"name": "recording", "emptyDir": {"sizeLimit": "2Gi"}}, ledger]
     assert pod["metadata"]["annotations"] == {local: "recording,ledger"}
+    environment = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}
+    assert environment["FAIRLEAD_LEDGER"] == "/var/lib/fairlead/ledger"
     kept = {"persistentVolumeClaim": {"claimName": "fairlead-recording"}}
     arguments, pod = controller({"record": {"volume": kept}, "ledger": {"labels": ["team", "project"]}})
     assert arguments == ["--forecast", *recorded, *accounted, "--ledger-label=team", "--ledger-label=project"]
@@ -260,7 +262,6 @@ def test_a_ledger_in_a_database_has_its_address_from_a_secret_and_needs_no_volum
         each for each in objects if (each["kind"], each["metadata"]["name"]) == ("Deployment", "fairlead-controller")
     )
     assert "--ledger-keep=400d" in container(found)["args"]
-    assert not any(each.startswith("--ledger=") for each in container(found)["args"])
     (source,) = (each["valueFrom"] for each in container(found)["env"] if each["name"] == "FAIRLEAD_LEDGER")
     assert source == {"secretKeyRef": {"name": "bills", "key": "url"}}
     assert [each["name"] for each in found["spec"]["template"]["spec"]["volumes"]] == ["recording"]
