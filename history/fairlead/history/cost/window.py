@@ -6,6 +6,7 @@ RFC 3339 times will do as well as dates. `month`: this one until now. `last-mont
 
 from __future__ import annotations
 
+import itertools
 import re
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -82,7 +83,7 @@ def days(window: Window) -> list[Window]:
 def cut(window: Window, moments: list[int]) -> list[Window]:
     """At moments within the window, which are in order."""
     edges = [window.since_us, *moments, window.until_us]
-    return [Window(begin, end) for begin, end in zip(edges, edges[1:], strict=False)]
+    return [Window(begin, end) for begin, end in itertools.pairwise(edges)]
 
 
 def month_of(time_us: int) -> Window:
