@@ -128,9 +128,9 @@ def test_labels_are_tags_and_names_are_not_changed() -> None:
 def test_a_charge_period_ends_with_the_day_and_where_a_price_changes() -> None:
     of_two = [row for row in written() if row["x_Unit"].endswith("gpu-2")]
     assert [(row["ChargePeriodStart"], row["BilledCost"]) for row in of_two] == [
-        ("2026-10-31T00:00:00Z", "72"),
-        ("2026-11-01T00:00:00Z", "36"),
-        ("2026-11-01T12:00:00Z", "48"),
+        ("2026-10-31T00:00:00Z", "72.0"),
+        ("2026-11-01T00:00:00Z", "36.0"),
+        ("2026-11-01T12:00:00Z", "48.0"),
     ]
 
 

@@ -134,12 +134,12 @@ def _row(
     per_hour, currency = each.per_hour or Fraction(0), each.currency or NO_CURRENCY
     before = sums.get(currency, Fraction(0))
     sums[currency] = before + per_hour * quantity
-    cost = plain(Fraction(rounded(sums[currency], MONEY_PLACES)) - Fraction(rounded(before, MONEY_PLACES)))
+    cost = _decimal(Fraction(rounded(sums[currency], MONEY_PLACES)) - Fraction(rounded(before, MONEY_PLACES)))
     to = "none" if not held or not charged else "queue" if of.bucket == "idle" and asked.idle == "queue" else "holder"
     claim = f"{keys['namespace']}/{keys['claim']}" if held else ""
     queue = keys["queue"] if to != "none" else ""
     month = month_of(each.part.since_us)
-    sku, price = measure.flavor or NO_FLAVOR, plain(per_hour, 18)
+    sku, price = measure.flavor or NO_FLAVOR, _decimal(per_hour, 18)
     tags = {name.removeprefix(LABEL): keys[name] for name in labels if keys[name]}
     found = {
         "BilledCost": cost,
@@ -156,7 +156,7 @@ def _row(
         "ChargeFrequency": "Usage-Based",
         "ChargePeriodEnd": shown(each.part.until_us),
         "ChargePeriodStart": shown(each.part.since_us),
-        "ConsumedQuantity": plain(hours(time_us * measure.share_ppm)),
+        "ConsumedQuantity": _decimal(hours(time_us * measure.share_ppm)),
         "ConsumedUnit": "GPU-Hours",
         "ContractedCost": cost,
         "ContractedUnitPrice": price,
@@ -165,7 +165,7 @@ def _row(
         "ListCost": cost,
         "ListUnitPrice": price,
         "PricingCategory": "Dynamic" if measure.capacity_type == "spot" else "Standard",
-        "PricingQuantity": plain(quantity),
+        "PricingQuantity": _decimal(quantity),
         "PricingUnit": units.get(measure.flavor, "Unit-Hours"),
         "ProviderName": PROVIDER,
         "PublisherName": PROVIDER,
@@ -194,6 +194,12 @@ def _row(
         "x_Unpriced": "true" if each.per_hour is None else "false",
     }
     return {column: found[column] for column in COLUMNS}
+
+
+def _decimal(amount: Fraction, places: int = MONEY_PLACES) -> str:
+    """With a point in any case: readers that guess a column's type from its values take 168 for a whole number."""
+    text = plain(amount, places)
+    return text if "." in text else f"{text}.0"
 
 
 def _description(of: Sum, claim: str, unit: str, charged: bool) -> str:
