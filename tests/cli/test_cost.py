@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import types
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 from fairlead.cli.cost import reading
 from fairlead.cli.main import app
+from fairlead.history.ledger.entries import Wait
 from tests.support.costs import D1, DAY, at
 from tests.support.ledger import DAY_US, Ledger, allocation, interval
 
@@ -161,3 +163,40 @@ def test_an_inconsistent_ledger_makes_no_bill(cost) -> None:
     found = cost()
     assert (found.exit_code, found.stdout) == (2, "")
     assert "gpu-0 on 2026-11-01" in found.stderr
+
+
+@pytest.fixture
+def report(tmp_path: Path):
+    flavors = tmp_path / "flavors.yaml"
+    flavors.write_text(FLAVORS + "- kind: Queue\n  metadata: {name: ml}\n  spec: {waitTarget: 10m}\n")
+
+    def run(*arguments: str, window: str = "2026-11-01..2026-11-02"):
+        found = CliRunner().invoke(
+            app, ["report", "--window", window, "--flavors", str(flavors), "--ledger", "day", *arguments]
+        )
+        assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
+        return found
+
+    return run
+
+
+def test_a_report_is_text_json_or_a_page(report) -> None:
+    wait = Wait(queue="ml", namespace="vision", gang="train", queued_us=at(0), admitted_us=at(1))
+    LEDGERS["day"] = Ledger(DAY, waits=[wait])
+    text = report().stdout
+    assert re.search(r"^Utilisation of the fleet +58\.3 % +65 to 85 % +missed$", text, re.MULTILINE)
+    assert [line.split() for line in text.splitlines() if line.startswith("ml ")] == [
+        ["ml", "1", "60", "min", "60", "min", "10", "min", "missed"]
+    ]
+    found = json.loads(report("-o", "json").stdout)
+    assert found["waits"] == [
+        {"queue": "ml", "gangs": 1, "p50Seconds": 3600.0, "p95Seconds": 3600.0, "targetSeconds": 600.0, "met": False}
+    ]
+    assert found["deviceTime"]["cost"]["free"] == {"EUR": "50"}
+    assert report("-o", "html").stdout.startswith("<!DOCTYPE html>")
+
+
+def test_a_report_of_a_bad_window_is_one_clear_error(report) -> None:
+    found = report(window="2026-11-02..2026-11-01")
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert "ends before it begins" in found.stderr

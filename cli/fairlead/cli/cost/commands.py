@@ -1,4 +1,4 @@
-"""Flags of `cost`. Each module is imported when it is called."""
+"""Flags of `cost` and `report`. Each module is imported when it is called."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ Window = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=PANEL)(cost)
+    for command in (cost, report):
+        app.command(rich_help_panel=PANEL)(command)
 
 
 def cost(
@@ -89,3 +90,25 @@ def cost(
             output=output,
         )
     )
+
+
+def report(
+    window: Window = "7d",
+    ledger: Ledger = "",
+    flavors: Flavors = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: Annotated[
+        Literal["text", "json", "html"],
+        typer.Option(
+            "--output", "-o", help="Text; json; html: one page that needs nothing else: `-o html > report.html`."
+        ),
+    ] = "text",
+) -> None:
+    """Show how well the fleet is used: utilisation, memory, idle and stranded time, waits, what could be smaller. Reads only.
+
+    Exit code 0: shown. 1: prices cannot be read. 2: the question or the ledger cannot be.
+    """
+    from fairlead.cli.cost.report import run
+
+    raise typer.Exit(run(window, ledger=ledger, flavors=flavors, kubeconfig=kubeconfig, context=context, output=output))

@@ -111,7 +111,7 @@ def priced(reader: Reader, book: PriceBook, parts: Iterable[Window], by: tuple[s
                     yield Priced(piece, each, Fraction(price.per_hour), price.currency)
 
 
-def hours(weighed: int) -> Fraction:
+def hours(weighed: int | Fraction) -> Fraction:
     """Hours of whole devices."""
     return Fraction(weighed, GPU_HOUR)
 
