@@ -92,6 +92,8 @@ def test_every_link_in_the_docs_leads_somewhere():
         "replay",
         "snapshot",
         "record",
+        "cost",
+        "report",
     ],
 )
 def test_every_command_explains_itself(command):

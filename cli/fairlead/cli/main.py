@@ -15,6 +15,7 @@ import typer
 from fairlead.api.version import VERSION
 from fairlead.cli import local_commands
 from fairlead.cli.checks.commands import check_app
+from fairlead.cli.cost import commands as cost_commands
 from fairlead.cli.node import commands as node_commands
 from fairlead.cli.programs import commands as program_commands
 from fairlead.cli.replay import commands as replay_commands
@@ -28,7 +29,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for commands in (cluster_commands, what_if_commands, program_commands, replay_commands, node_commands, local_commands):
+for commands in (
+    cluster_commands,
+    what_if_commands,
+    cost_commands,
+    program_commands,
+    replay_commands,
+    node_commands,
+    local_commands,
+):
     commands.register(app)
 app.add_typer(check_app, name="check", rich_help_panel=local_commands.PANEL)
 

@@ -103,6 +103,11 @@ class PriceBook:
         lists = self.flavors.get(flavor, {}).values()
         return next((price.currency for each in lists for price in (each.ever, *each.prices) if price is not None), "")
 
+    def changes(self, start_us: int, end_us: int) -> list[int]:
+        """When any price may change after `start_us` and before `end_us`, unix microseconds, in order."""
+        every = (begin for lists in self.flavors.values() for each in lists.values() for begin in each.begins)
+        return sorted({begin for begin in every if start_us < begin < end_us})
+
     def _changes(self, flavor: str, capacity_type: str | None, start_us: int, end_us: int) -> list[int]:
         """When the price may change within the span, in order."""
         lists = self.flavors.get(flavor, {})

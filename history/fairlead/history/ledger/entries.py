@@ -145,8 +145,9 @@ class Kept:
     lease_transitions: int | None = None  # of the last batch
 
 
-# What sums are made by: fields of an allocation, of a measure, of an interval, or a label as "label=<name>".
-GROUPS: Final = ("queue", "namespace", "user", "gang", "flavor", "node", "unit", "bucket", "day")
+# What sums are made by: fields of an allocation, of a measure, of an interval, or a label as "label=<name>". Keys are texts: of a
+# unit `str(unit)`, of a day its date in UTC such as 2026-11-01, and "" where an interval has no such field or no allocation.
+GROUPS: Final = ("queue", "namespace", "user", "gang", "flavor", "node", "unit", "bucket", "day", "claim", "device")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

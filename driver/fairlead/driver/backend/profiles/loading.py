@@ -66,6 +66,13 @@ def load(name_or_path: str) -> NodeProfile:
     return _decode(path, NodeProfile)
 
 
+def mig_tables() -> dict[str, tuple[MigProfile, ...]]:
+    """The bundled tables of MIG sizes: the profiles by product."""
+    names = sorted(path.name.removesuffix(".yaml") for path in (_PROFILES / "mig").iterdir())
+    tables = (_mig_table(name) for name in names)
+    return {table.product: tuple(spec.to_profile() for spec in table.profiles) for table in tables}
+
+
 def gpus(profile: NodeProfile, *, node: str) -> list[tuple[Gpu, tuple[tuple[MigProfile, int], ...]]]:
     """Each GPU of the profile, sorted by minor, with its initial MIG devices (profile, start).
 

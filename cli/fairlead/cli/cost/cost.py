@@ -1,0 +1,72 @@
+"""`fairlead cost`: reads prices and the ledger, makes the bill, prints it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.cli.cost import reading, table
+from fairlead.cli.views import printing
+from fairlead.history.cost import bill, focus, grouping, window, written
+from fairlead.history.cost.errors import CostError
+from fairlead.history.prices import PriceBook
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    by: Sequence[str]
+    where: Sequence[str]
+    window: str
+    basis: bill.Basis
+    idle: bill.Idle
+
+
+def run(
+    question: Question,
+    *,
+    ledger: str,
+    flavors: Path | None,
+    account: str,
+    kubeconfig: Path | None,
+    context: str | None,
+    output: str,
+) -> int:
+    """The exit code."""
+    try:
+        if output == "focus" and question.by:
+            raise CostError(
+                "--by: means nothing with -o focus, which has a row per claim, device and day: leave it out"
+            )
+        asked = bill.Asked(
+            by=grouping.parse_by(question.by or ("queue",)),
+            where=grouping.parse_where(question.where),
+            basis=question.basis,
+            idle=question.idle,
+        )
+        span = window.parse(question.window, reading.now_s())
+        with reading.opened(ledger) as reader:
+            known = window.known_part(span, reader.known())
+            code, settings = reading.settings(flavors, kubeconfig, context)
+            if settings is None:
+                return code
+            book = PriceBook.of(settings.flavors)
+            if known.missing:
+                print(known.missing, file=sys.stderr)
+            if output == "focus":
+                units = focus.pricing_units(settings.flavors)
+                for line in focus.lines(reader, book, asked, known, account=account, units=units):
+                    sys.stdout.write(line)
+                return 0
+            made = bill.make(reader, book, asked, known)
+    except CostError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if output == "json":
+        printing.structured(written.bill_json(made), output)
+    elif output == "csv":
+        print(written.bill_csv(made), end="")
+    else:
+        table.show(made)
+    return 0

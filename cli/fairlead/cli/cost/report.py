@@ -1,0 +1,158 @@
+"""`fairlead report`: reads prices, wait targets and the ledger, and prints how well the fleet was used."""
+
+from __future__ import annotations
+
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+from fairlead.cli.cost import reading
+from fairlead.cli.cost.table import conservation, printable
+from fairlead.cli.views import printing
+from fairlead.cli.views.table import Cell, Column
+from fairlead.driver.backend.geometry import compute_slices, memory_slices
+from fairlead.driver.backend.profiles import mig_tables
+from fairlead.history.cost import page, report, window
+from fairlead.history.cost.errors import CostError
+from fairlead.history.cost.report import Report
+from fairlead.history.cost.report_json import report_json
+from fairlead.history.cost.rightsizing import Size, Table
+from fairlead.history.cost.wording import gibibytes, gpu_hours, lasting, money, percent, targets, verdict
+from fairlead.history.prices import PriceBook
+
+_LEFT = frozenset({"QUEUE", "PROFILE", "WANTED"})
+
+
+def run(
+    span: str, *, ledger: str, flavors: Path | None, kubeconfig: Path | None, context: str | None, output: str
+) -> int:
+    """The exit code."""
+    try:
+        asked = window.parse(span, reading.now_s())
+        with reading.opened(ledger) as reader:
+            known = window.known_part(asked, reader.known())
+            code, settings = reading.settings(flavors, kubeconfig, context)
+            if settings is None:
+                return code
+            made = report.make(
+                reader,
+                PriceBook.of(settings.flavors),
+                known,
+                tables=size_tables(),
+                targets_s=report.wait_targets(settings.queues),
+            )
+    except CostError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if known.missing:
+        print(known.missing, file=sys.stderr)
+    if output == "json":
+        printing.structured(report_json(made), output)
+    elif output == "html":
+        print(page.html(made), end="")
+    else:
+        _show(made)
+    return 0
+
+
+def size_tables() -> list[Table]:
+    """Of all products whose MIG sizes the driver knows."""
+    found: list[Table] = []
+    for profiles in mig_tables().values():
+        memory, compute = memory_slices(profiles), compute_slices(profiles)
+        found.append([
+            Size(
+                name=each.name,
+                memory_bytes=each.memory_bytes,
+                memory=Fraction(each.memory_slices, memory),
+                compute=Fraction(each.compute_slices, compute),
+            )
+            for each in profiles
+            if each.memory_bytes is not None
+        ])  # fmt: skip
+    return found
+
+
+def _show(made: Report) -> None:
+    print(f"{made.known.window}\n")
+    _table(
+        ["TARGET", "", "WANTED", ""],
+        [[name, percent(part), wanted, verdict(met)] for name, part, wanted, met in targets(made)],
+    )
+    if made.unsampled:
+        print(f"{percent(made.unsampled)} of the time held has no samples; it counts as busy.")
+    print()
+    conservation(made.conservation)
+    figures = made.figures
+    rows = [
+        [name, gpu_hours(figures.weighed.get(name, 0)), money(figures.money(buckets=(name,)))]
+        for name in ("stranded", "broken", "starting", "idle")
+    ]
+    rows.append(["lost to evictions", gpu_hours(figures.lost), money(figures.lost_costs)])
+    _table(["NOT PUT TO USE", "TIME", "COST"], rows, "\n")
+    if made.holders:
+        _table(
+            ["IDLE HOLDER", "QUEUE", "IDLE", "OF ITS TIME", "COST"],
+            [
+                [
+                    f"{each.namespace}/{each.gang or '(no gang)'}",
+                    each.queue or "-",
+                    gpu_hours(each.idle),
+                    percent(Fraction(each.idle, each.held)),
+                    money(each.cost),
+                ]
+                for each in made.holders
+            ],
+            "\n",
+        )
+    if made.sizing:
+        _table(
+            ["WOULD DO WITH LESS", "DEVICES", "HAS", "PEAK", "LOAD", "PROFILE", "FREE", "SAVED"],
+            [
+                [
+                    f"{own.namespace}/{own.gang or own.claim}",
+                    str(own.devices),
+                    gibibytes(own.memory_bytes),
+                    gibibytes(own.peak_bytes),
+                    percent(own.utilisation),
+                    own.size,
+                    gpu_hours(own.saved),
+                    money(each.saved),
+                ]
+                for each in made.sizing
+                for own in (each.advice,)
+            ],
+            "\n",
+        )
+        if made.sizing_total > len(made.sizing):
+            print(f"(and {made.sizing_total - len(made.sizing)} more)")
+    if made.waiting:
+        _table(
+            ["WAITS IN QUEUE", "GANGS", "P50", "P95", "TARGET OF P95", ""],
+            [
+                [
+                    each.queue or "-",
+                    str(each.gangs),
+                    lasting(each.p50_s),
+                    lasting(each.p95_s),
+                    "-" if each.target_s is None else lasting(each.target_s),
+                    "" if each.met is None else verdict(each.met),
+                ]
+                for each in made.waiting
+            ],
+            "\n",
+        )
+
+
+def _table(head: list[str], rows: list[list[str]], before: str = "") -> None:
+    print(before, end="")
+    columns = [
+        Column(
+            title=name,
+            least=0 if place else 12,
+            most=0 if place else 64,
+            right=bool(place) and name not in _LEFT and place < len(head) - (not name),
+        )
+        for place, name in enumerate(head)
+    ]
+    printing.table(columns, [[Cell(printable(text)) for text in row] for row in rows])

@@ -1,0 +1,123 @@
+"""A bill as a table: a line per group, then what no group is charged, the total, and where all device time went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from fairlead.cli.views import printing
+from fairlead.cli.views.table import Cell, Column
+from fairlead.history.cost import written
+from fairlead.history.cost.bill import Bill, Line
+from fairlead.history.cost.conservation import Conservation
+from fairlead.history.cost.usage import Figures, hours
+from fairlead.history.cost.window import shown
+from fairlead.history.ledger.entries import BUCKETS
+from fairlead.history.prices import rounded
+
+GAPS_MAX = 10
+FIGURES = (
+    Column(title="GPU-HOURS", right=True),
+    Column(title="USED", right=True),
+    Column(title="IDLE", right=True),
+    Column(title="STARTING", right=True, dispensable=1),
+    Column(title="LOST", right=True, dispensable=3),
+    Column(title="NO SAMPLES", right=True, dispensable=2),
+    Column(title="UTIL", right=True),
+    Column(title="ALLOCATED", right=True, dispensable=5),
+    Column(title="UTILISED", right=True, dispensable=4),
+    Column(title="CHARGED", right=True),
+)
+UNPRICED = Column(title="UNPRICED", right=True)
+
+
+def show(bill: Bill) -> None:
+    asked, unpriced = bill.asked, bool(bill.figures.unpriced)
+    print(f"{bill.known.window}, charged: {asked.basis} time, idle time in claims to {_IDLE[asked.idle]}")
+    columns = [*(Column(title=name.upper(), least=8, most=48) for name in asked.by), *FIGURES]
+    rows = [_row(line) for line in bill.lines]
+    rows.append(_total(bill))
+    if unpriced:
+        columns.append(UNPRICED)
+        for row, line in zip(rows, [*bill.lines, None], strict=True):
+            figures = bill.figures if line is None else line.figures
+            row.append(Cell(number(hours(figures.unpriced))))
+    printing.table(columns, rows)
+    if not bill.lines:
+        print("Nothing in this window matches.")
+    if unpriced:
+        print("UNPRICED: hours of flavors without a price at that time; they are charged nothing.")
+    if any(line.figures.lost for line in bill.lines):
+        print("LOST: the work of these hours, a part of USED, was lost to evictions.")
+    if asked.where:
+        print("Filtered: lines that do not match are left out, and so are charges that belong to no line.")
+    print()
+    conservation(bill.conservation)
+
+
+_IDLE = {"holder": "their holders", "queue": "their queues", "shared": "all by their use"}
+
+
+def conservation(found: Conservation) -> None:
+    parts = [f"{bucket} {found.percent[bucket]}" for bucket in BUCKETS if found.weighed[bucket]]
+    printing.paragraph(
+        f"All device time, {number(hours(found.total))} h of {_count(found.units, 'device')} on {_count(len(found.days), 'day')}, is 100.0 %: "
+        f"{', '.join(parts) or 'none'}."
+    )
+    if found.weighed["unknown"] or found.gaps:
+        print(f"Unknown: {number(hours(found.weighed['unknown']))} h. Not seen:")
+        for gap in found.gaps[:GAPS_MAX]:
+            print(f"  {shown(gap.start_us)} to {shown(gap.end_us)}: {printable(gap.reason)}")
+        if len(found.gaps) > GAPS_MAX:
+            print(f"  and {len(found.gaps) - GAPS_MAX} more; -o json shows all")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _row(line: Line) -> list[Cell]:
+    if line.kind == "use":
+        names = [printable(key) or "-" for key in line.keys]
+    else:
+        names = [printable(key) for key in line.keys]
+        names[0] = f"({written.kind(line)}) {names[0]}".strip()
+    return [*(Cell(name) for name in names), *_figures(line.figures, line.charged, held=line.kind == "use")]
+
+
+def _total(bill: Bill) -> list[Cell]:
+    names = ["TOTAL", *("" for _ in bill.asked.by[1:])]
+    return [
+        *(Cell(name, "bold") for name in names),
+        *(Cell(cell.text, "bold") for cell in _figures(bill.figures, bill.total, held=True, every=True)),
+    ]
+
+
+def _figures(figures: Figures, charged: Mapping[str, Fraction], *, held: bool, every: bool = False) -> list[Cell]:
+    """`held`: with the columns that only time in claims has. `every`: hours of all buckets, for the total."""
+    utilisation = written.utilisation(figures)
+    whole = figures.held if held and not every else sum(figures.weighed.values())
+    own = [figures.weighed.get("used", 0), figures.weighed.get("idle", 0), figures.weighed.get("starting", 0)]
+    own += [figures.lost, figures.held - figures.sampled]
+    return [
+        Cell(number(hours(whole)) if whole else ""),
+        *(Cell(number(hours(each)) if held and figures.held else "") for each in own),
+        Cell("" if utilisation is None else f"{rounded(utilisation * 100, 0)} %"),
+        Cell(money(figures.money(buckets=figures.weighed))),
+        Cell(money(figures.money(utilised=True)) if held else ""),
+        Cell(money(charged)),
+    ]
+
+
+def money(amounts: Mapping[str, Fraction]) -> str:
+    """`1,234.50 EUR`; several currencies stand side by side."""
+    return " + ".join(f"{rounded(amount):,f} {currency}" for currency, amount in sorted(amounts.items()))
+
+
+def number(value: Fraction) -> str:
+    return f"{rounded(value, 1):,f}"
+
+
+def printable(text: str) -> str:
+    """Without control characters: names come from tenants."""
+    return "".join(char if char.isprintable() else "?" for char in text)

@@ -1,0 +1,191 @@
+"""A bill: device time and its cost by group, with a line for each part that no group is charged. Pure, exact.
+
+Charges are of one basis: `allocated`, or `utilised`; the part of the allocated cost that was not utilised is then a line of its own.
+The idle time in claims is charged to the `holder`, to its `queue` as a line of its own, or `shared`: over all lines, by their charges
+without it. Time that no claim holds is a line per bucket, and never spread over others.
+Keeps: the lines of an unfiltered bill sum to the price of all device time, whatever groups, basis and idle are. Idle is shared before
+lines are left out, so a filter changes no line's charge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final, Literal, get_args
+
+from fairlead.history.cost.conservation import Conservation, conserve
+from fairlead.history.cost.errors import CostError
+from fairlead.history.cost.grouping import LABEL, OF_DEVICES
+from fairlead.history.cost.reading import Reader
+from fairlead.history.cost.usage import Figures, Money, add_money, priced
+from fairlead.history.cost.window import Known, Window
+from fairlead.history.ledger.entries import BUCKETS, HELD, Bucket
+from fairlead.history.prices import PriceBook
+
+Basis = Literal["allocated", "utilised"]
+Idle = Literal["holder", "queue", "shared"]
+BASES: Final[tuple[Basis, ...]] = get_args(Basis)
+IDLES: Final[tuple[Idle, ...]] = get_args(Idle)
+WORKING: Final[frozenset[Bucket]] = HELD - {"idle"}
+Keys = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """`by` and `where` as `grouping` reads them."""
+
+    by: tuple[str, ...] = ("queue",)
+    where: tuple[tuple[str, str], ...] = ()
+    basis: Basis = "allocated"
+    idle: Idle = "holder"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """`kind`: "use"; "idle", that of a queue or, where nothing else was used, of all; "not utilised"; or a bucket that no claim holds.
+
+    `keys` in the order of the bill's groups; `queue` is that of an idle line. Figures of a line that has charges alone are empty.
+    """
+
+    kind: str
+    keys: Keys
+    queue: str = ""
+    figures: Figures = field(default_factory=Figures)
+    charged: Money = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bill:
+    asked: Asked
+    known: Known
+    lines: tuple[Line, ...]
+    conservation: Conservation
+
+    @property
+    def total(self) -> dict[str, Fraction]:
+        found = dict[str, Fraction]()
+        for line in self.lines:
+            add_money(found, line.charged)
+        return found
+
+    @property
+    def figures(self) -> Figures:
+        found = Figures()
+        for line in self.lines:
+            found.add(line.figures)
+        return found
+
+
+def make(reader: Reader, book: PriceBook, asked: Asked, known: Known) -> Bill:
+    """Raises CostError where a label is unknown, ConservationError where the ledger is inconsistent."""
+    conservation = conserve(reader, known.window)
+    groups = tuple(dict.fromkeys((*asked.by, *(name for name, _ in asked.where), "queue")))
+    held, unheld = dict[Keys, Figures](), dict[tuple[Bucket, Keys], Figures]()
+    for each in priced(reader, book, [known.window], groups):
+        keys, bucket = each.sum.keys, each.sum.bucket
+        where = held.setdefault(keys, Figures()) if bucket in HELD else unheld.setdefault((bucket, keys), Figures())
+        where.add(each.figures())
+    _check_labels(reader, groups, held, known.window)
+    lines = [*_held_lines(held, groups, asked), *_unheld_lines(unheld, groups, asked)]
+    return Bill(asked=asked, known=known, lines=tuple(lines), conservation=conservation)
+
+
+def _held_lines(held: Mapping[Keys, Figures], groups: Keys, asked: Asked) -> list[Line]:
+    utilised = asked.basis == "utilised"
+    charged = {
+        keys: figures.money(utilised=utilised, buckets=HELD if asked.idle == "holder" else WORKING)
+        for keys, figures in held.items()
+    }
+    idle = {keys: figures.money(utilised=utilised, buckets=("idle",)) for keys, figures in held.items()}
+    unshared = _share(charged, idle) if asked.idle == "shared" else {}
+    kept = [keys for keys in held if _matches(keys, groups, asked)]
+    figures, charges = dict[Keys, Figures](), dict[Keys, dict[str, Fraction]]()
+    for keys in kept:
+        short = tuple(keys[groups.index(name)] for name in asked.by)
+        figures.setdefault(short, Figures()).add(held[keys])
+        add_money(charges.setdefault(short, {}), charged[keys])
+    lines = [Line(kind="use", keys=keys, figures=found, charged=charges[keys]) for keys, found in figures.items()]
+    in_time = "day" in asked.by
+    lines.sort(key=lambda line: (0 if in_time else -line.figures.held, line.keys))
+    if asked.idle == "queue":
+        lines += _idle_of_queues({keys: idle[keys] for keys in kept}, groups, asked)
+    if any(unshared.values()) and not asked.where:
+        lines.append(Line(kind="idle", keys=("",) * len(asked.by), charged=unshared))
+    if utilised:
+        rest = dict[str, Fraction]()
+        for keys in kept:
+            add_money(rest, held[keys].money())
+            add_money(rest, {currency: -amount for currency, amount in held[keys].money(utilised=True).items()})
+        rest = {currency: amount for currency, amount in rest.items() if amount}
+        if rest:
+            lines.append(Line(kind="not utilised", keys=("",) * len(asked.by), charged=rest))
+    return lines
+
+
+def _share(charged: Mapping[Keys, dict[str, Fraction]], idle: Mapping[Keys, Money]) -> dict[str, Fraction]:
+    """Adds the idle charges to `charged`, by what each is charged in the same currency. What is left, in currencies without other charges."""
+    left, weights = dict[str, Fraction](), dict[str, Fraction]()
+    for money in idle.values():
+        add_money(left, money)
+    for money in charged.values():
+        add_money(weights, money)
+    for currency, weight in weights.items():
+        if weight:
+            factor = 1 + left.pop(currency, Fraction(0)) / weight
+            for money in charged.values():
+                if currency in money:
+                    money[currency] *= factor
+    return left
+
+
+def _idle_of_queues(idle: Mapping[Keys, Money], groups: Keys, asked: Asked) -> list[Line]:
+    place, found = groups.index("queue"), dict[str, dict[str, Fraction]]()
+    for keys, money in idle.items():
+        add_money(found.setdefault(keys[place], {}), money)
+    own = [(tuple(queue if name == "queue" else "" for name in asked.by), queue) for queue in sorted(found)]
+    return [
+        Line(kind="idle", queue=queue, keys=keys, charged=found[queue])
+        for keys, queue in own
+        if any(found[queue].values())
+    ]
+
+
+def _unheld_lines(unheld: Mapping[tuple[Bucket, Keys], Figures], groups: Keys, asked: Asked) -> list[Line]:
+    found = dict[tuple[Bucket, Keys], Figures]()
+    for (bucket, keys), figures in unheld.items():
+        if _matches(keys, groups, asked):
+            short = tuple(keys[groups.index(name)] if name in OF_DEVICES else "" for name in asked.by)
+            found.setdefault((bucket, short), Figures()).add(figures)
+    ordered = sorted(found.items(), key=lambda item: (BUCKETS.index(item[0][0]), item[0][1]))
+    return [
+        Line(kind=bucket, keys=keys, figures=figures, charged=figures.money(buckets=(bucket,)))
+        for (bucket, keys), figures in ordered
+    ]
+
+
+def _matches(keys: Keys, groups: Keys, asked: Asked) -> bool:
+    return all(keys[groups.index(name)] == value for name, value in asked.where)
+
+
+def _check_labels(reader: Reader, groups: Keys, held: Iterable[Keys], window: Window) -> None:
+    """Raises CostError for a label that no claim of the window has."""
+    seen = [any(values) for values in zip(*held, strict=True)]
+    for place, name in enumerate(groups):
+        if name.startswith(LABEL) and seen and not seen[place]:
+            check_label(name, label_names(reader, window))
+
+
+def check_label(name: str, known: Sequence[str]) -> None:
+    """Raises CostError where the group is a label that is not among the known ones; other groups pass."""
+    if name.startswith(LABEL) and name.removeprefix(LABEL) not in known:
+        there = f"those of its claims have {', '.join(known)}" if known else "its claims have none"
+        raise CostError(
+            f"{name}: no claim of the window has that label; {there}. The ledger keeps the labels that the owner of the cluster chose "
+            "(docs/cost.md)"
+        )
+
+
+def label_names(reader: Reader, window: Window) -> list[str]:
+    """Of the claims held in the window, sorted."""
+    return sorted({name for held in reader.held(*window) for name, _ in held.allocation.labels})

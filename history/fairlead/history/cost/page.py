@@ -1,0 +1,246 @@
+"""A report as one HTML page that needs nothing else: no script, no file and no host. Light and dark, and readable when printed.
+
+Names come from tenants: every text is escaped, and the page's own policy forbids scripts and requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from html import escape
+from typing import Final
+
+from fairlead.history.cost import charts
+from fairlead.history.cost.charts import Bar
+from fairlead.history.cost.conservation import Day
+from fairlead.history.cost.report import FLEET_PERCENT, IDLE_PERCENT, MEMORY_PERCENT, Report
+from fairlead.history.cost.window import shown
+from fairlead.history.cost.wording import gibibytes, gpu_hours, lasting, money, percent, targets, verdict
+from fairlead.history.ledger.entries import BUCKETS, Bucket
+
+COLUMNS_MAX: Final = 62
+GAPS_MAX: Final = 20
+MEANING: Final[Mapping[Bucket, str]] = {
+    "used": "held by a claim, and in use",
+    "idle": "held by a claim whose device was idle",
+    "starting": "held by a claim whose pods did not run yet",
+    "nominated": "kept for a gang that is about to start",
+    "stranded": "free, but of no use for what is usually asked for",
+    "free": "free",
+    "broken": "broken, tainted or drained",
+    "unknown": "not seen",
+}
+STYLE: Final = """
+:root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --paper: #ffffff; --line: #d8dde4; --track: #eef1f4;
+  --used: #0072b2; --idle: #e69f00; --starting: #56b4e9; --nominated: #cc79a7; --stranded: #d55e00; --free: #b9c2cc; --broken: #3d3d3d;
+  --unknown: #8c8c8c; --band: #cfe9dc; --good: #00694c; --bad: #b3400a; }
+@media screen and (prefers-color-scheme: dark) { :root { --ink: #e6eaf0; --soft: #a3adba; --paper: #14181e; --line: #333b46; --track: #222932;
+  --used: #4aa8e0; --idle: #f0b73a; --starting: #8fd0f5; --nominated: #dd9cc2; --stranded: #f08a3c; --free: #4a5563; --broken: #d0d0d0;
+  --unknown: #7d7d7d; --band: #1f4636; --good: #5fd3a5; --bad: #ff9a63; } }
+@media print { :root { color-scheme: light; } body { margin: 0; } section { break-inside: avoid; }
+  rect, .key i { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
+* { box-sizing: border-box; }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; } p { margin: .4rem 0; } .soft { color: var(--soft); }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+td:first-child { overflow-wrap: anywhere; min-width: 7em; }
+th { font-weight: 600; color: var(--soft); } td.n, th.n { text-align: right; white-space: nowrap; }
+svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; } svg text { fill: var(--ink); } svg text.axis { fill: var(--soft); }
+.grid { stroke: var(--line); } .track { fill: var(--track); } .band { fill: var(--band); } .mark { stroke: var(--ink); stroke-width: 2; }
+.met { color: var(--good); } .missed { color: var(--bad); font-weight: 600; } .key i { display: inline-block; width: .8em; height: .8em; margin: 0 .35em 0 .9em; }
+"""
+
+
+def html(report: Report) -> str:
+    span = report.known.window
+    title = f"GPU report, {shown(span.since_us)[:10]} to {shown(span.until_us)[:10]}"
+    classes = "".join(
+        f"rect.{name} {{ fill: var(--{name}); }} .key i.{name} {{ background: var(--{name}); }}\n" for name in BUCKETS
+    )
+    body = [
+        f'<h1>{escape(title)}</h1><p class="soft">{escape(str(span))}</p>',
+        f'<p class="missed">{escape(report.known.missing)}</p>' if report.known.missing else "",
+        _section("Against the targets", _targets(report)),
+        _section("Where all device time went", _device_time(report)),
+        _section("What was not put to use", _losses(report)),
+        _section("Who held idle devices", _holders(report)),
+        _section("What would do with less", _sizing(report)),
+        _section("How long gangs waited", _waiting(report)),
+    ]
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{escape(title)}</title><style>{STYLE}{classes}</style></head><body>\n"
+        + "\n".join(body)
+        + "\n</body></html>\n"
+    )
+
+
+def _targets(report: Report) -> str:
+    bands = (
+        (FLEET_PERCENT[0] / 100, FLEET_PERCENT[1] / 100),
+        (0.0, IDLE_PERCENT / 100),
+        (MEMORY_PERCENT / 100, 1.0),
+    )
+    found: list[str] = []
+    for (name, part, wanted, met), band in zip(targets(report), bands, strict=True):
+        colour = "idle" if "Idle" in name else "used"
+        rows = [Bar(name, [(colour, float(part or 0))], percent(part))]
+        found.append(charts.bars(f"{name}: {percent(part)}, target {wanted}", rows, band))
+        found.append(f'<p class="soft">Target {escape(wanted)}: <span class="{_class(met)}">{verdict(met)}</span></p>')
+    if report.unsampled:
+        found.append(
+            f'<p class="soft">{percent(report.unsampled)} of the time held has no samples; it counts as busy.</p>'
+        )
+    return "".join(found)
+
+
+def _device_time(report: Report) -> str:
+    time = report.conservation
+    key = "".join(f'<i class="{name}"></i>{name}' for name in BUCKETS if time.weighed[name])
+    rows = [
+        [
+            name,
+            MEANING[name],
+            gpu_hours(time.weighed[name]),
+            f"{time.percent[name]} %",
+            money(report.figures.money(buckets=(name,))),
+        ]
+        for name in BUCKETS
+        if time.weighed[name]
+    ]
+    rows.append(
+        [
+            "total",
+            f"{time.units} devices, {len(time.days)} days",
+            gpu_hours(time.total),
+            "100.0 %" if time.total else "",
+            "",
+        ]
+    )
+    gaps = "".join(
+        f"<li>{escape(shown(gap.start_us))} to {escape(shown(gap.end_us))}: {escape(gap.reason)}</li>"
+        for gap in time.gaps[:GAPS_MAX]
+    )
+    more = f"<li>and {len(time.gaps) - GAPS_MAX} more</li>" if len(time.gaps) > GAPS_MAX else ""
+    return (
+        charts.stacked("Device time by day", _columns(time.days))
+        + f'<p class="key">{key}</p>'
+        + _table(["", "", "hours", "part", "cost"], rows, numbers=(2, 3, 4))
+        + (f"<p>Not seen:</p><ul>{gaps}{more}</ul>" if gaps else "")
+    )
+
+
+def _columns(days: Sequence[Day]) -> list[tuple[str, dict[str, float]]]:
+    """A column per day, or per several days where there are too many."""
+    per, found = max(1, -(-len(days) // COLUMNS_MAX)), list[tuple[str, dict[str, float]]]()
+    for place in range(0, len(days), per):
+        some = days[place : place + per]
+        weighed = {name: sum(day.weighed.get(name, 0) for day in some) for name in BUCKETS}
+        total = sum(weighed.values())
+        found.append(
+            (shown(some[0].day_us)[5:10], {name: part / total if total else 0.0 for name, part in weighed.items()})
+        )
+    return found
+
+
+def _losses(report: Report) -> str:
+    figures = report.figures
+    rows = [
+        [name, gpu_hours(figures.weighed.get(name, 0)), money(figures.money(buckets=(name,)))]
+        for name in ("stranded", "broken", "starting", "idle")
+    ]
+    rows.append(["lost to evictions (a part of used)", gpu_hours(figures.lost), money(figures.lost_costs)])
+    return _table(["", "hours", "cost"], rows, numbers=(1, 2))
+
+
+def _holders(report: Report) -> str:
+    if not report.holders:
+        return "<p>None.</p>"
+    most = max(each.idle for each in report.holders)
+    names = [f"{each.namespace}/{each.gang or '(no gang)'}" for each in report.holders]
+    chart = charts.bars(
+        "Idle device time by gang",
+        [
+            Bar(name, [("idle", each.idle / most)], gpu_hours(each.idle))
+            for name, each in zip(names, report.holders, strict=True)
+        ],
+    )
+    rows = [
+        [name, each.queue or "-", gpu_hours(each.idle), percent(Fraction(each.idle, each.held)), money(each.cost)]
+        for name, each in zip(names, report.holders, strict=True)
+    ]
+    return chart + _table(["gang", "queue", "idle", "of its time", "cost"], rows, numbers=(2, 3, 4))
+
+
+def _sizing(report: Report) -> str:
+    if not report.sizing:
+        return "<p>Nothing that the samples show.</p>"
+    rows = [
+        [
+            f"{own.namespace}/{own.gang or own.claim}",
+            str(own.devices),
+            gibibytes(own.memory_bytes),
+            gibibytes(own.peak_bytes),
+            percent(own.utilisation),
+            own.size,
+            gpu_hours(own.saved),
+            money(each.saved),
+        ]
+        for each in report.sizing
+        for own in (each.advice,)
+    ]
+    head = ["gang or claim", "devices", "has", "peak", "load", "would do", "free", "saved"]
+    note = f"{report.sizing_total - len(rows)} more are not shown. " if report.sizing_total > len(rows) else ""
+    return _table(head, rows, numbers=(1, 2, 3, 4, 6, 7)) + (
+        f'<p class="soft">{note}A profile would do that has the peak and a quarter more, and at least the mean load. Load has bursts: ask the owner.</p>'
+    )
+
+
+def _waiting(report: Report) -> str:
+    if not report.waiting:
+        return "<p>No gang was admitted.</p>"
+    longest = max(max(each.p95_s, each.target_s or 0.0) for each in report.waiting) or 1.0
+    chart = charts.bars(
+        "Waits by queue: p50 and p95, and the target as a line",
+        [
+            Bar(
+                each.queue or "-",
+                [("used", each.p50_s / longest), ("starting", (each.p95_s - each.p50_s) / longest)],
+                f"p95 {lasting(each.p95_s)}",
+                None if each.target_s is None else each.target_s / longest,
+            )
+            for each in report.waiting
+        ],
+    )
+    rows = [
+        [
+            each.queue or "-",
+            str(each.gangs),
+            lasting(each.p50_s),
+            lasting(each.p95_s),
+            "-" if each.target_s is None else lasting(each.target_s),
+            "-" if each.met is None else verdict(each.met),
+        ]
+        for each in report.waiting
+    ]
+    return chart + _table(["queue", "gangs", "p50", "p95", "target of p95", ""], rows, numbers=(1, 2, 3, 4))
+
+
+def _section(title: str, body: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>{body}</section>"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
+    def cells(tag: str, row: Sequence[str]) -> str:
+        return "".join(
+            f"<{tag}{' class=n' if place in numbers else ''}>{escape(text)}</{tag}>" for place, text in enumerate(row)
+        )
+
+    lines = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{cells('th', head)}</tr></thead><tbody>{lines}</tbody></table>"
+
+
+def _class(met: bool | None) -> str:
+    return "soft" if met is None else "met" if met else "missed"

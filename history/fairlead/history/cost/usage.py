@@ -1,0 +1,121 @@
+"""Use with its price: the ledger's sums of a window, cut wherever a price changes, in device time and in money. Pure, exact.
+
+Device time is share × time, in ppm × µs: `GPU_HOUR` of it are one hour of a whole device. Money is an exact fraction by currency;
+time that no price covers is counted as unpriced and costs nothing.
+Two amounts for each interval: allocated, its time × amount × price; and utilised, the same with that part of the time alone in which
+the samples say the device was busy. Time without samples counts as busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from fairlead.history.cost.reading import Reader
+from fairlead.history.cost.window import Window, cut
+from fairlead.history.ledger.entries import HELD, WHOLE_PPM, Bucket, Sum
+from fairlead.history.prices import HOUR_US, PriceBook
+
+GPU_HOUR: Final = WHOLE_PPM * HOUR_US
+Money = Mapping[str, Fraction]
+"""By currency."""
+
+
+class Cost(NamedTuple):
+    allocated: Fraction = Fraction(0)
+    utilised: Fraction = Fraction(0)
+
+    def plus(self, other: Cost) -> Cost:
+        return Cost(self.allocated + other.allocated, self.utilised + other.utilised)
+
+
+@dataclass(slots=True)
+class Figures:
+    """Of intervals that are grouped. All but `costs` is device time, in ppm × µs."""
+
+    weighed: dict[Bucket, int] = field(default_factory=dict)
+    costs: dict[tuple[str, Bucket], Cost] = field(default_factory=dict)  # by currency and bucket
+    lost_costs: dict[str, Fraction] = field(default_factory=dict)  # allocated; a part of `costs`
+    lost: int = 0
+    sampled: int = 0
+    busy: int = 0
+    unpriced: int = 0
+
+    def add(self, other: Figures) -> None:
+        for bucket, weighed in other.weighed.items():
+            self.weighed[bucket] = self.weighed.get(bucket, 0) + weighed
+        for key, cost in other.costs.items():
+            self.costs[key] = self.costs.get(key, Cost()).plus(cost)
+        for currency, amount in other.lost_costs.items():
+            self.lost_costs[currency] = self.lost_costs.get(currency, Fraction(0)) + amount
+        self.lost += other.lost
+        self.sampled += other.sampled
+        self.busy += other.busy
+        self.unpriced += other.unpriced
+
+    @property
+    def held(self) -> int:
+        return sum(weighed for bucket, weighed in self.weighed.items() if bucket in HELD)
+
+    @property
+    def utilised(self) -> int:
+        """The busy part of the time held; time without samples counts as busy."""
+        return self.held - self.sampled + self.busy
+
+    def money(self, *, utilised: bool = False, buckets: Iterable[Bucket] = HELD) -> dict[str, Fraction]:
+        wanted, found = frozenset(buckets), dict[str, Fraction]()
+        for (currency, bucket), cost in self.costs.items():
+            if bucket in wanted:
+                found[currency] = found.get(currency, Fraction(0)) + (cost.utilised if utilised else cost.allocated)
+        return found
+
+
+class Priced(NamedTuple):
+    """One sum of a part of the window in which its price stays the same; "" and None: unpriced."""
+
+    part: Window
+    sum: Sum
+    per_hour: Fraction | None
+    currency: str
+
+    def figures(self) -> Figures:
+        of, ppm = self.sum, self.sum.measure.share_ppm
+        found = Figures(
+            weighed={of.bucket: of.time_us * ppm},
+            lost=of.time_us * ppm if of.lost else 0,
+            sampled=of.sampled_us * ppm,
+            busy=of.busy_us * ppm,
+        )
+        if self.per_hour is None:
+            found.unpriced = of.time_us * ppm
+            return found
+        of_a_us = self.per_hour * of.measure.amount / HOUR_US
+        cost = Cost(of.time_us * of_a_us, (of.time_us - of.sampled_us + of.busy_us) * of_a_us)
+        found.costs[self.currency, of.bucket] = cost
+        if of.lost:
+            found.lost_costs[self.currency] = cost.allocated
+        return found
+
+
+def priced(reader: Reader, book: PriceBook, parts: Iterable[Window], by: tuple[str, ...]) -> Iterator[Priced]:
+    """The ledger's sums by these groups, in each part cut where a price changes."""
+    for part in parts:
+        for piece in cut(part, book.changes(*part)):
+            for each in reader.sums(*piece, by):
+                price = book.price_at(each.measure.flavor, each.measure.capacity_type, piece.since_us)
+                if price is None:
+                    yield Priced(piece, each, None, book.currency(each.measure.flavor))
+                else:
+                    yield Priced(piece, each, Fraction(price.per_hour), price.currency)
+
+
+def hours(weighed: int | Fraction) -> Fraction:
+    """Hours of whole devices."""
+    return Fraction(weighed, GPU_HOUR)
+
+
+def add_money(total: dict[str, Fraction], more: Money) -> None:
+    for currency, amount in more.items():
+        total[currency] = total.get(currency, Fraction(0)) + amount

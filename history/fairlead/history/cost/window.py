@@ -1,0 +1,131 @@
+"""The span of time that a bill is of, from what users write, and the part of it that the ledger knows. Pure.
+
+`30d`, `12h`: that long until now. `2026-11-01..2026-12-01`: from the first day's beginning to the last one's, which is excluded;
+RFC 3339 times will do as well as dates. `month`: this one until now. `last-month`: the one before. All in UTC, and in whole seconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from fairlead.api.durations import duration_s
+from fairlead.history.cost.errors import CostError
+from fairlead.kube import timestamps
+
+SECOND_US = 1_000_000
+DAY_US = 86_400 * SECOND_US
+FORMS = "30d, 2026-11-01..2026-12-01, month or last-month"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+class Window(NamedTuple):
+    """Unix microseconds, the end excluded."""
+
+    since_us: int
+    until_us: int
+
+    def __str__(self) -> str:
+        return f"{shown(self.since_us)} to {shown(self.until_us)}"
+
+
+class Known(NamedTuple):
+    """The part of a window that the ledger knows. `missing` says what it does not know of it, "" where it knows all."""
+
+    window: Window
+    missing: str = ""
+
+
+def shown(time_us: int) -> str:
+    """`2026-11-01T00:00:00Z`; a fraction of a second is left out."""
+    return timestamps.seconds(time_us // SECOND_US)
+
+
+def parse(text: str, now_s: float) -> Window:
+    """`now_s`: unix seconds. Raises CostError where it is no window, empty, reversed, or begins in the future."""
+    now_us = int(now_s) * SECOND_US
+    window = _named(text, now_us) or _range(text) or _until_now(text, now_us)
+    if window.until_us < window.since_us:
+        raise CostError(f"--window {text}: it ends before it begins: write the earlier time first, as in {FORMS}")
+    if window.until_us == window.since_us:
+        raise CostError(f"--window {text}: it is empty, since its end is excluded: write an end after its beginning")
+    if window.since_us >= now_us:
+        raise CostError(f"--window {text}: it begins in the future (now is {shown(now_us)}): nothing is known of it")
+    return window
+
+
+def known_part(window: Window, known: tuple[int, int] | None) -> Known:
+    """Raises CostError where the ledger knows nothing of the window."""
+    if known is None:
+        raise CostError(
+            "the ledger holds nothing yet: the controller writes it as it runs (docs/cost.md); see that it was started with one"
+        )
+    whole = Window(-(-known[0] // SECOND_US) * SECOND_US, known[1] // SECOND_US * SECOND_US)
+    part = Window(max(window.since_us, whole.since_us), min(window.until_us, whole.until_us))
+    if part.until_us <= part.since_us:
+        raise CostError(
+            f"the ledger knows nothing of {window}: it knows {whole}; ask for a window within that, or name another ledger with --ledger"
+        )
+    if part == window:
+        return Known(part)
+    return Known(part, f"of {window} the ledger knows {part}; the figures are of that part alone")
+
+
+def days(window: Window) -> list[Window]:
+    """The window, cut where days (UTC) begin."""
+    cuts = range((window.since_us // DAY_US + 1) * DAY_US, window.until_us, DAY_US)
+    return cut(window, list(cuts))
+
+
+def cut(window: Window, moments: list[int]) -> list[Window]:
+    """At moments within the window, which are in order."""
+    edges = [window.since_us, *moments, window.until_us]
+    return [Window(begin, end) for begin, end in itertools.pairwise(edges)]
+
+
+def month_of(time_us: int) -> Window:
+    """The calendar month (UTC) that has the moment."""
+    first = (_EPOCH + timedelta(microseconds=time_us)).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    following = (first + timedelta(days=32)).replace(day=1)
+    return Window(_us(first), _us(following))
+
+
+def _named(text: str, now_us: int) -> Window | None:
+    this = month_of(now_us)
+    if text == "month":
+        return Window(this.since_us, now_us)
+    return month_of(this.since_us - 1) if text == "last-month" else None
+
+
+def _range(text: str) -> Window | None:
+    first, dots, last = text.partition("..")
+    return Window(_moment(text, first), _moment(text, last)) if dots else None
+
+
+def _until_now(text: str, now_us: int) -> Window:
+    try:
+        lasts_us = int(duration_s(text)) * SECOND_US
+    except ValueError:
+        raise CostError(f"--window {text[:80]}: it is no window: write {FORMS}") from None
+    return Window(now_us - lasts_us, now_us)
+
+
+def _moment(text: str, part: str) -> int:
+    try:
+        if _DATE.fullmatch(part):
+            return _us(datetime.fromisoformat(part).replace(tzinfo=UTC))
+        found = datetime.fromisoformat(part.upper())
+        if found.tzinfo is None:
+            raise ValueError("it has no zone: end it with Z")
+        return _us(found) // SECOND_US * SECOND_US
+    except (ValueError, OverflowError) as error:
+        raise CostError(
+            f"--window {text[:80]}: {part[:40]!r} is no date or time ({error}): write 2026-11-01 or 2026-11-01T08:00:00Z"
+        ) from None
+
+
+def _us(time: datetime) -> int:
+    return (time - _EPOCH) // timedelta(microseconds=1)
