@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from fairlead.api import names
+from fairlead.history.ledger import keeper
 from fairlead.history.ledger.entries import WHOLE_PPM, Held
 from fairlead.history.ledger.store.errors import UnavailableError
 from fairlead.history.ledger.store.reader import Reader, open_reader
@@ -35,7 +38,8 @@ QUEUE = {
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> str:
+def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(keeper, "COMMIT_S", 0.5)
     return str(tmp_path / "ledger")
 
 
@@ -158,3 +162,33 @@ async def test_a_store_that_refuses_stops_no_gang_and_is_told(bench: Bench):
             events = (await bench.client.list(resources.EVENTS, names.NAMESPACE)).items
             told = [each["message"] for each in events if each["reason"] == "LedgerProblem"]
     assert str(nowhere) in told[0]
+
+
+async def test_opencost_reads_allocations_and_who_holds_what(bench: Bench, ledger: str):
+    await bench.client.create(resources.FLAVORS, FLAVOR)
+    await bench.template("four", 4)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    async with (
+        bench.controller(ledger=ledger, opencost=True, metrics_bind=f"127.0.0.1:{port}"),
+        aiohttp.ClientSession() as session,
+    ):
+        runs = await bench.gang("runs", 1, template="four")
+        await bench.until(lambda: bench.running(runs), "the gang runs")
+        await known(ledger, lambda found: len(found) == 4 and all("used" in dict(each.times_us) for each in found))
+        async with session.get(f"{url}/metrics") as answer:
+            shown = await answer.text()
+        async with session.get(f"{url}/allocation", params={"window": "1d", "aggregate": "namespace"}) as answer:
+            assert answer.status == 200, await answer.text()
+            body = await answer.json()
+        async with session.get(f"{url}/allocation") as answer:
+            assert answer.status == 400
+            assert "window" in (await answer.json())["message"]
+    (line,) = (line for line in shown.splitlines() if line.startswith("container_gpu_allocation{"))
+    assert line.startswith('container_gpu_allocation{container="main",namespace="ml",node="h')
+    assert line.endswith('pod="runs-0"} 4.0')
+    (sets,) = body["data"]
+    assert sets["ml"]["gpuHours"] > 0
+    assert sets["ml"]["gpuCost"] == pytest.approx(2.5 * sets["ml"]["gpuHours"], rel=1e-3)

@@ -9,6 +9,7 @@ import socket
 from random import Random
 
 from fairlead.controller import standby
+from fairlead.controller.accounting.opencost import Allocations, HeldGpus
 from fairlead.controller.health import Health
 from fairlead.controller.options import ControllerOptions
 from fairlead.controller.rehearsal import Rehearsal
@@ -29,14 +30,24 @@ async def run(options: ControllerOptions, *, ready: asyncio.Event | None = None)
     """Runs until cancelled. `ready` is set when this replica leads and its caches are filled for the first time."""
     identity = options.identity or f"{socket.gethostname()}_{Random().getrandbits(32):08x}"  # noqa: S311
     health, metrics = Health(), Metrics()
+    gpus, more = HeldGpus(), dict[str, probes.Handler]()
+    allocations = Allocations(options.ledger) if options.ledger is not None else None
+    if allocations is not None:
+        more["/allocation"] = allocations.answer
+    if options.opencost:
+        metrics.registry.register(gpus)
     async with (
         Client.connect(options.kubeconfig, user_agent=COMPONENT, qps=options.qps, burst=200) as client,
         # Renewals have their own connection: they must not wait behind a thousand writes.
         Client.connect(options.kubeconfig, user_agent=f"{COMPONENT}-lease") as lease_client,
-        probes.serve(options.metrics_bind, health=health.healthy, ready=health.ready, registry=metrics.registry),
+        probes.serve(
+            options.metrics_bind, health=health.healthy, ready=health.ready, registry=metrics.registry, more=more
+        ),
     ):
         while True:
             async with standby.watching(client, options.managed_drivers, forecasts=options.forecast) as watched:
+                if allocations is not None:
+                    allocations.caches = watched.caches
                 while not watched.failed.is_set():
                     lease = LeaderLease(
                         lease_client,
@@ -52,10 +63,12 @@ async def run(options: ControllerOptions, *, ready: asyncio.Event | None = None)
                         with contextlib.closing(Rehearsal(options, client, watched.caches)) as rehearsal:
                             await standby.acquire(lease, watched, rehearsal)
                         if lease.held:
+                            gpus.caches = watched.caches
                             await lead(
                                 options, client, lease, watched=watched, health=health, metrics=metrics, ready=ready
                             )
                     finally:
+                        gpus.caches = None
                         await lease.release()
                     log.warning("the lease is lost; standing by")
             log.error("the caches failed; they are filled anew")

@@ -33,3 +33,4 @@ class ControllerOptions:
     ledger: str | None = None  # where devices' time is accounted: a directory, or a postgresql:// URL
     ledger_keep_s: float = 400 * 86_400.0
     ledger_labels: tuple[str, ...] = ()  # of pods or their namespaces, kept with each claim
+    opencost: bool = False  # the series by which OpenCost charges claims

@@ -5,7 +5,8 @@ A check returns None when it passes, else the reason why not; the answer is 200,
 
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from types import MappingProxyType
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, exposition
@@ -30,9 +31,17 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def serve(
-    bind: str | None, *, health: Check = _passing, ready: Check = _passing, registry: CollectorRegistry | None = None
+    bind: str | None,
+    *,
+    health: Check = _passing,
+    ready: Check = _passing,
+    registry: CollectorRegistry | None = None,
+    more: Mapping[str, Handler] = MappingProxyType({}),
 ) -> AsyncIterator[Served | None]:
-    """Serves inside the context. `bind` is "host:port" or ":port"; port 0 means any free one; None serves nothing."""
+    """Serves inside the context. `bind` is "host:port" or ":port"; port 0 means any free one; None serves nothing.
+
+    `more`: what is got at other paths.
+    """
     if bind is None:
         yield None
         return
@@ -42,6 +51,8 @@ async def serve(
     app.router.add_get("/livez", _answer(health))
     app.router.add_get("/readyz", _answer(ready))
     app.router.add_get("/metrics", _metrics(registry or CollectorRegistry()))
+    for path, handler in more.items():
+        app.router.add_get(path, handler)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:

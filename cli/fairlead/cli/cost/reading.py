@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -16,10 +15,9 @@ from fairlead.api.flavor import Flavor
 from fairlead.cli.views import reading
 from fairlead.history.cost.errors import CostError
 from fairlead.history.cost.reading import Reader
+from fairlead.history.ledger.store.errors import LedgerError
 from fairlead.kube import resources
 from fairlead.kube.resources import Raw
-
-STORE = "fairlead.history.ledger.store"
 
 
 def now_s() -> float:
@@ -39,18 +37,18 @@ def opened(where: str) -> Iterator[Reader]:
         raise CostError(
             "no ledger is named: write --ledger DIR|URL or set FAIRLEAD_LEDGER to where the controller keeps it (docs/cost.md)"
         )
-    # Imported when it is needed: a ledger in a database needs a driver that not everybody has.
-    store: Any = importlib.import_module(STORE)
+    from fairlead.history.ledger.store.reader import open_reader
+
     try:
-        reader = store.open_reader(where)
-    except Exception as error:
-        raise CostError(f"no ledger can be read at {where}: {error}") from error
+        reader = open_reader(where)
+    except LedgerError as error:
+        raise CostError(str(error)) from error
     try:
-        yield cast("Reader", reader)
+        yield reader
+    except LedgerError as error:
+        raise CostError(str(error)) from error
     finally:
-        close = getattr(reader, "close", None)
-        if close is not None:
-            close()
+        reader.close()
 
 
 def settings(file: Path | None, kubeconfig: Path | None, context: str | None) -> tuple[int, Settings | None]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
-from fairlead.cli.demo import cases, report, view
+from fairlead.cli.demo import accounted, cases, report, view
 from fairlead.cli.demo.observe import Observer
 from fairlead.sandbox import files
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
@@ -61,10 +61,8 @@ class Demo:
 
     async def run(self) -> int:
         self._say(f"starting a cluster of {len(NODES)} nodes in this process")
-        recording = f"--record={self.workdir / 'recording'}"
-        async with Cluster(
-            ClusterOptions(workdir=self.workdir, nodes=NODES, flags={"controller": (recording,)})
-        ) as cluster:
+        kept = (f"--record={self.workdir / 'recording'}", f"--ledger={self.workdir / 'ledger'}")
+        async with Cluster(ClusterOptions(workdir=self.workdir, nodes=NODES, flags={"controller": kept})) as cluster:
             self._say(f"cluster is up at {cluster.url}: apiserver, scheduler, kubelets, and Fairlead's three programs")
             async with cluster.client() as client, Observer(client).running() as observer:
                 failures = await self._play(cluster, observer)
@@ -72,6 +70,7 @@ class Demo:
                 self._verdict(failures, observer)
                 if self.keep:
                     await self._stay(cluster)
+        self.console.print(accounted.line(self.workdir / "ledger"))
         return 1 if failures else 0
 
     async def _play(self, cluster: Cluster, observer: Observer) -> list[str]:
@@ -176,6 +175,7 @@ class Demo:
             f"\nThe cluster stays until Ctrl-C. In another shell:\n\n  export KUBECONFIG={cluster.kubeconfig()}\n"
             f"\nTo break a GPU there, and see its pods evicted (--mend makes it well again):\n\n"
             f"  fairlead fault gpu-0 --lost --plugins-dir {cluster.nodes[NODES[0].name].plugins_dir}\n"
+            f"\nTo see where the GPUs' time went:\n\n  fairlead cost --window 1h --ledger {self.workdir / 'ledger'}\n"
         )
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()

@@ -215,6 +215,12 @@ def controller(
             help="Keep this label of pods, or of their namespace, with each claim, for `fairlead cost --by label=NAME`; may be repeated.",
         ),
     ] = None,
+    opencost: Annotated[
+        bool,
+        typer.Option(
+            help="Show in the metrics which container holds how many GPUs (container_gpu_allocation), by which OpenCost charges them."
+        ),
+    ] = False,
     managed_driver: ManagedDrivers = None,
     metrics_bind: MetricsBind = None,
     log_format: LogFormat = "json",

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import TypeVar
 
 from fairlead.history.cost.errors import ConservationError
 from fairlead.history.cost.reading import Reader
@@ -17,6 +18,7 @@ from fairlead.history.cost.window import DAY_US, Window, shown
 from fairlead.history.ledger.entries import BUCKETS, WHOLE_PPM, Bucket, Gap
 
 TENTHS = 1000
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,7 @@ def conserve(reader: Reader, window: Window) -> Conservation:
     )
 
 
-def percentages(parts: Mapping[Bucket, int]) -> dict[Bucket, Decimal]:
+def percentages(parts: Mapping[K, int]) -> dict[K, Decimal]:
     """Largest remainders, in tenths of a percent; all are 0 where there is nothing to divide."""
     total = sum(parts.values())
     if not total:

@@ -17,7 +17,7 @@ class Reader(Protocol):
 
     def held(self, since_us: int, until_us: int) -> Iterator[Held]: ...
 
-    def waits(self, since_us: int, until_us: int) -> Sequence[Wait]:
+    def waits(self, since_us: int, until_us: int) -> Iterable[Wait]:
         """Those that ended, by an admission, in the window."""
         ...
 

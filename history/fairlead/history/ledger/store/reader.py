@@ -117,8 +117,13 @@ class Reader:
 
 
 def _window(connection: Connection, since_us: int, until_us: int) -> Window:
-    as_of_us = connection.execute(select(LEDGER.c.as_of_us)).scalar_one()
-    return Window(since_us, until_us, since_us if as_of_us is None else int(as_of_us))
+    """Cut to what is known: a window of all time has days without end."""
+    known = _known(connection)
+    if known is None:
+        return Window(since_us, since_us, since_us)
+    first_us, as_of_us = known
+    since_us = max(since_us, first_us)
+    return Window(since_us, max(since_us, min(until_us, as_of_us)), as_of_us)
 
 
 def _known(connection: Connection) -> tuple[int, int] | None:
