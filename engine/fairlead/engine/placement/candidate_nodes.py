@@ -42,6 +42,7 @@ class NodeSnapshot:
         self.by_name: dict[str, CandidateNode] = {}
         self.log: ChangeLog[CandidateNode] = ChangeLog()
         self.membership = 0  # grows when nodes come, go, or change what they are or publish
+        self.roster = 0  # grows when nodes come or go
         self.memo: dict[type, Any] = {}  # what others keep of these nodes from one decision to the next
         self._network_attached: set[CandidateNode] = set()
 
@@ -62,6 +63,7 @@ class NodeSnapshot:
             node = self.by_name[info.name] = CandidateNode(info, devices)
             bisect.insort(self.all, node, key=_by_name)
             self.membership += 1
+            self.roster += 1
         elif node.info is not info or node.devices is not devices:
             node.info, node.devices = info, devices
             self.membership += 1
@@ -77,6 +79,7 @@ class NodeSnapshot:
             del self.all[bisect.bisect_left(self.all, name, key=_by_name)]
             self._network_attached.discard(node)
             self.membership += 1
+            self.roster += 1
             self.log.note(node)
 
     def candidates(self, node: CandidateNode, request: CompiledRequest) -> Candidates:

@@ -67,7 +67,7 @@ class SchedulerCache:
         self._others: dict[str, tuple[Placer, TopologyDomains]] = {}
         self._cursors = (-1, -1)
         self._structure = (-1, -1)
-        self._charged: tuple[tuple[FlavorSpec, ...], int] = ((), -1)  # flavors, structure of the inventory
+        self._charged: tuple[tuple[FlavorSpec, ...], object] = ((), None)  # flavors, and the devices that nodes reach
         self._totals: tuple[Charges, int, ClusterTotals] | None = None
         self._usable = Usable(inventory, nodes)
         self._workload: Workload | None = None
@@ -99,18 +99,24 @@ class SchedulerCache:
             self._structure = structure
             self.ever.clear()
             self._others.clear()
-        charged = (flavors, self.inventory.structure if flavors else -1)
-        if charged != self._charged:
-            self._charged = charged
-            self.charges = self.charges.renewed(flavors)
         for name in self._changed():
             node = self.nodes.get(name)
             if node is None:
                 self.node_snapshot.remove(name)
             else:
                 self.node_snapshot.put(node, self.inventory.on_node(name, node.labels))
+        self._charge(flavors)
         self._look(workload)
         self.placer.mark = self.node_snapshot.log.cursor
+
+    def _charge(self, flavors: tuple[FlavorSpec, ...]) -> None:
+        """What gangs cost at least depends on the devices that nodes reach: on nodes that come and go, too."""
+        nodes = self.node_snapshot
+        reach = (self.inventory.structure, nodes.roster, nodes.membership if nodes.has_network_attached else -1)
+        charged = (flavors, reach if flavors else None)
+        if charged != self._charged:
+            self._charged = charged
+            self.charges = self.charges.renewed(flavors)
 
     def _look(self, workload: Workload | None) -> None:
         """Take in a new mix, and what changed of the nodes that it is seen against."""
