@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-KEPT = (100, 102, 104, 106, 110, 111, 307, 313, 20036, 21038, 21122, 21182, 30118, 50074, 50280)
+KEPT = (100, 102, 104, 106, 110, 111, 307, 313, 20036, 21038, 21122, 21182, 30118, 50074, 50280, 51015, 51513, 51775)
 """Seeds of which a run failed before a defect was mended (docs/reliability.md). Other code makes other runs of them: what each found
 has a test of its own, too.
 """

@@ -208,3 +208,21 @@ async def test_a_restart_under_the_same_identity_takes_over_at_once(leases, time
 def test_times_that_could_let_two_lead_are_refused(leases):
     with pytest.raises(ValueError, match="two could lead"):
         LeaderLease(leases.as_seen_by("x"), namespace="n", name="l", identity="x", duration_s=5, renew_deadline_s=10)
+
+
+async def test_a_lease_that_was_not_held_for_a_moment_ends_its_term_and_is_given_back(leases, time, candidate):
+    """What was refused meanwhile is left half done: only a new term looks for that. The process was paused, say."""
+    first, second = candidate("one"), candidate("two", poll_s=0.5)
+    await first.acquire()
+    await settle()
+    time.now += 11.0  # nothing ran for so long
+    assert not first.held
+    await time.advance(0)
+    assert first.lost.is_set()
+    assert first.held, "writes under way may be finished"
+    waiting = asyncio.create_task(second.acquire())
+    await first.release()
+    await time.advance(1)
+    await waiting
+    assert (leases.holder, second.transitions) == ("two", 1)
+    await second.release()

@@ -127,8 +127,14 @@ class LeaderLease:
             try:
                 async with asyncio.timeout(self._renew_deadline_s):
                     await self._write({"renewTime": timestamps.micro(self._wall())})
+                late_s = self._clock() - self._renewed_at
                 self._renewed_at = began
-                continue
+                if late_s < self._renew_deadline_s:
+                    continue
+                # For a moment it was not held: what was refused then is left half done, and only a new term looks for that.
+                log.error("lease %s/%s: renewed after %.0f s, too late", self._namespace, self._name, late_s)
+                self.lost.set()
+                return
             except errors.Conflict:
                 if await self._still_ours():
                     continue
