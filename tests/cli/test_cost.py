@@ -83,6 +83,16 @@ def test_a_line_of_the_bill_is_traced_to_its_claims(cost) -> None:
     assert line["cost"] == {"EUR": {"allocated": "34", "utilised": "13", "idle": "8", "lost": "0", "charged": "34"}}
 
 
+def test_the_examples_of_the_documentation_are_what_is_printed(cost) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "cost.md").read_text()
+    examples = re.findall(
+        r"^\$ fairlead cost --window 2026-11-01..2026-11-02(.*)\n((?:.|\n)*?)^```$", text, re.MULTILINE
+    )
+    assert len(examples) == 2
+    for arguments, printed in examples:
+        assert cost(*arguments.split()).stdout == printed
+
+
 def test_csv_has_every_line_and_no_cell_that_a_spreadsheet_runs(cost) -> None:
     LEDGERS["day"] = Ledger([interval(0, "used", at(0), at(24), claim=allocation("a", user='=HYPERLINK("x")'))])
     rows = list(csv.DictReader(io.StringIO(cost("--by", "user", "-o", "csv").stdout)))
