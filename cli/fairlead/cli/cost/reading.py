@@ -19,7 +19,7 @@ from fairlead.history.cost.reading import Reader
 from fairlead.kube import resources
 from fairlead.kube.resources import Raw
 
-STORE = "fairlead.history.ledger.store"
+STORE = "fairlead.history.ledger.store"  # reader.open_reader, errors.LedgerError
 
 
 def now_s() -> float:
@@ -40,17 +40,14 @@ def opened(where: str) -> Iterator[Reader]:
             "no ledger is named: write --ledger DIR|URL or set FAIRLEAD_LEDGER to where the controller keeps it (docs/cost.md)"
         )
     # Imported when it is needed: a ledger in a database needs a driver that not everybody has.
-    store: Any = importlib.import_module(STORE)
+    store: Any = importlib.import_module(f"{STORE}.reader")
+    errors: Any = importlib.import_module(f"{STORE}.errors")
     try:
         reader = store.open_reader(where)
-    except Exception as error:
-        raise CostError(f"no ledger can be read at {where}: {error}") from error
-    try:
-        yield cast("Reader", reader)
-    finally:
-        close = getattr(reader, "close", None)
-        if close is not None:
-            close()
+        with contextlib.closing(reader):
+            yield cast("Reader", reader)
+    except errors.LedgerError as error:
+        raise CostError(f"the ledger cannot be read: {error}") from error
 
 
 def settings(file: Path | None, kubeconfig: Path | None, context: str | None) -> tuple[int, Settings | None]:
