@@ -16,7 +16,7 @@ from fairlead.cli.cost import reading
 from fairlead.cli.main import app
 from fairlead.history.ledger.entries import Wait
 from tests.support.costs import D1, DAY, at
-from tests.support.ledger import DAY_US, Ledger, allocation, interval
+from tests.support.ledger_in_memory import DAY_US, Ledger, allocation, interval
 
 FLAVORS = """
 apiVersion: v1
@@ -34,18 +34,22 @@ items:
 LEDGERS: dict[str, Ledger] = {}
 
 
+class LedgerError(Exception):
+    """As the store has it."""
+
+
 @pytest.fixture(autouse=True)
 def stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ledgers by name in place of a store, and a day after the ledger's as now."""
 
     def open_reader(where: str) -> Ledger:
         if where not in LEDGERS:
-            raise OSError("no such directory")
+            raise LedgerError(f"no ledger is at {where}")
         return LEDGERS[where]
 
     LEDGERS.clear()
     LEDGERS.update(day=Ledger(DAY), empty=Ledger())
-    store = types.SimpleNamespace(open_reader=open_reader)
+    store = types.SimpleNamespace(open_reader=open_reader, LedgerError=LedgerError)
     monkeypatch.setattr(reading, "importlib", types.SimpleNamespace(import_module=lambda name: store))
     monkeypatch.setattr(reading, "now_s", lambda: (D1 + 2 * DAY_US) / 1e6)
 
@@ -81,6 +85,16 @@ def test_a_line_of_the_bill_is_traced_to_its_claims(cost) -> None:
     (line,) = json.loads(found.stdout)["lines"]
     assert line["keys"] == {"namespace": "vision", "gang": "train", "claim": "a", "day": "2026-11-01"}
     assert line["cost"] == {"EUR": {"allocated": "34", "utilised": "13", "idle": "8", "lost": "0", "charged": "34"}}
+
+
+def test_the_examples_of_the_documentation_are_what_is_printed(cost) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "cost.md").read_text()
+    examples = re.findall(
+        r"^\$ fairlead cost --window 2026-11-01..2026-11-02(.*)\n((?:.|\n)*?)^```$", text, re.MULTILINE
+    )
+    assert len(examples) == 2
+    for arguments, printed in examples:
+        assert cost(*arguments.split()).stdout == printed
 
 
 def test_csv_has_every_line_and_no_cell_that_a_spreadsheet_runs(cost) -> None:
@@ -123,7 +137,7 @@ def test_a_ledger_that_knows_a_part_of_the_window_says_which(cost) -> None:
         ((), "2026-11-01T00:00:00..2026-11-02", "day", "has no zone"),
         ((), "2026-10-01..2026-10-02", "day", "knows nothing of 2026-10-01"),
         ((), "30d", "empty", "holds nothing yet"),
-        ((), "30d", "nowhere", "no ledger can be read at nowhere: no such directory"),
+        ((), "30d", "nowhere", "the ledger cannot be read: no ledger is at nowhere"),
         ((), "30d", "", "no ledger is named: write --ledger"),
         (("--by", "teem"), "30d", "day", "no such group"),
         (("--by", "label=team"), "30d", "day", "no claim of the window has that label; its claims have none"),
@@ -156,6 +170,20 @@ def test_bad_prices_have_one_clear_error_each(cost, tmp_path, text, message) -> 
     assert found.exit_code == 2
     assert message in found.stderr
     assert "Traceback" not in found.output
+
+
+def test_a_ledger_that_fails_while_it_is_read_is_one_clear_error(cost) -> None:
+    class Failing(Ledger):
+        def unit_days(self, since_us, until_us):
+            raise LedgerError("day: the disk is gone")
+
+    LEDGERS["day"] = Failing(DAY)
+    found = cost()
+    assert (found.exit_code, found.stdout, found.stderr) == (
+        2,
+        "",
+        "the ledger cannot be read: day: the disk is gone\n",
+    )
 
 
 def test_an_inconsistent_ledger_makes_no_bill(cost) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -18,7 +19,7 @@ from fairlead.history.cost.usage import add_money, hours
 from fairlead.history.cost.window import Known, Window
 from fairlead.history.ledger.entries import BUCKETS, Bucket, Interval
 from tests.support.costs import BOOK, D1, DAY, TRAIN, WHOLE, at, bill, lives
-from tests.support.ledger import DAY_US, Ledger, allocation, interval
+from tests.support.ledger_in_memory import DAY_US, Ledger, allocation, interval
 
 
 def charges(found: Bill) -> dict[tuple[str, ...], dict[str, Fraction]]:
@@ -92,6 +93,19 @@ def test_a_label_that_no_claim_has_is_an_error_that_lists_those_there_are() -> N
 def test_an_unknown_group_is_an_error_that_lists_those_there_are(text: str) -> None:
     with pytest.raises(CostError, match=r"did you mean queue|there are queue|is no label's name"):
         parse_by([text])
+
+
+def test_a_store_that_cannot_tell_claims_apart_makes_no_bill_of_claims() -> None:
+    class Coarse(Ledger):
+        def sums(self, since_us, until_us, by):
+            place = by.index("claim") if "claim" in by else len(by)
+            return [
+                replace(each, keys=(*each.keys[:place], "", *each.keys[place + 1 :])[: len(by)])
+                for each in super().sums(since_us, until_us, by)
+            ]
+
+    with pytest.raises(CostError, match="time without a claim"):
+        make(Coarse(DAY), BOOK, Asked(by=("namespace", "claim")), Known(Window(D1, D1 + DAY_US)))
 
 
 def test_filters_are_keys_and_values() -> None:

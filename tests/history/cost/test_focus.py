@@ -23,7 +23,7 @@ from fairlead.history.cost.focus import COLUMNS, lines, pricing_units, rows
 from fairlead.history.cost.window import Known, Window
 from fairlead.history.prices import rounded
 from tests.support.costs import BOOK, DAY, WHOLE, flavor, lives
-from tests.support.ledger import DAY_US, Ledger, allocation, day, interval
+from tests.support.ledger_in_memory import DAY_US, Ledger, allocation, day, interval
 
 MANDATORY = [
     "BilledCost",

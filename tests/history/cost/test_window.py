@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairlead.history.cost.errors import CostError
 from fairlead.history.cost.window import DAY_US, Window, days, known_part, month_of, parse
-from tests.support.ledger import day
+from tests.support.ledger_in_memory import day
 
 NOW_S = day("2026-03-05", 9.5) / 1e6
 

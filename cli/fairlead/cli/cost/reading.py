@@ -16,6 +16,7 @@ from fairlead.cli.views import reading
 from fairlead.history.cost.errors import CostError
 from fairlead.history.cost.reading import Reader
 from fairlead.history.ledger.store.errors import LedgerError
+from fairlead.history.ledger.store.reader import open_reader
 from fairlead.kube import resources
 from fairlead.kube.resources import Raw
 
@@ -37,18 +38,11 @@ def opened(where: str) -> Iterator[Reader]:
         raise CostError(
             "no ledger is named: write --ledger DIR|URL or set FAIRLEAD_LEDGER to where the controller keeps it (docs/cost.md)"
         )
-    from fairlead.history.ledger.store.reader import open_reader
-
     try:
-        reader = open_reader(where)
+        with contextlib.closing(open_reader(where)) as reader:
+            yield reader
     except LedgerError as error:
-        raise CostError(str(error)) from error
-    try:
-        yield reader
-    except LedgerError as error:
-        raise CostError(str(error)) from error
-    finally:
-        reader.close()
+        raise CostError(f"the ledger cannot be read: {error}") from error
 
 
 def settings(file: Path | None, kubeconfig: Path | None, context: str | None) -> tuple[int, Settings | None]:

@@ -47,7 +47,7 @@ class Advice:
     queue: str
     namespace: str
     gang: str
-    claim: str  # one of them
+    claim: str  # the first of them by name
     devices: int
     memory_bytes: int
     peak_bytes: int
@@ -77,6 +77,7 @@ class _Group:
     devices: set[tuple[str, str]] = field(default_factory=set)
 
     def add(self, held: Held) -> None:
+        self.claim = min(self.claim, held.allocation.claim)
         self.peak_bytes = max(self.peak_bytes, held.sampled.memory_peak_bytes or 0)
         self.load = max(self.load, Fraction(held.sampled.busy_us, held.sampled.sampled_us))
         self.weighed += _time(held) * held.measure.share_ppm

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, NamedTuple
 
+from fairlead.history.cost.errors import CostError
 from fairlead.history.cost.reading import Reader
 from fairlead.history.cost.window import Window, cut
 from fairlead.history.ledger.entries import HELD, WHOLE_PPM, Bucket, Sum
@@ -104,11 +105,21 @@ def priced(reader: Reader, book: PriceBook, parts: Iterable[Window], by: tuple[s
     for part in parts:
         for piece in cut(part, book.changes(*part)):
             for each in reader.sums(*piece, by):
+                _check_named(each, by)
                 price = book.price_at(each.measure.flavor, each.measure.capacity_type, piece.since_us)
                 if price is None:
                     yield Priced(piece, each, None, book.currency(each.measure.flavor))
                 else:
                     yield Priced(piece, each, Fraction(price.per_hour), price.currency)
+
+
+def _check_named(of: Sum, by: tuple[str, ...]) -> None:
+    """Raises CostError where time in a claim has no claim or device: a store that cannot sum by them must not merge them in silence."""
+    for name in ("claim", "device"):
+        if name in by and of.bucket in HELD and not of.keys[by.index(name)]:
+            raise CostError(
+                f"the ledger has {of.bucket} time without a {name}, so it cannot be summed by {name}: report this with the ledger"
+            )
 
 
 def hours(weighed: int | Fraction) -> Fraction:

@@ -113,6 +113,9 @@ class Ledger:
                         weighed=tuple((bucket, part) for bucket, part in weighed.items() if part),
                     )
 
+    def close(self) -> None:
+        """Nothing is open."""
+
     def known(self) -> tuple[int, int] | None:
         if self._known is not None or not self.intervals:
             return self._known

@@ -1,0 +1,77 @@
+"""Bills from the store on disk are those from the naive ledger in memory, whatever they are grouped by."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.history.cost import focus
+from fairlead.history.cost.bill import BASES, IDLES, Asked, Bill, make
+from fairlead.history.cost.errors import CostError
+from fairlead.history.cost.grouping import BY
+from fairlead.history.cost.window import DAY_US, Known
+from fairlead.history.ledger.entries import Allocation, Batch, Interval
+from tests.support.costs import BOOK, WHOLE, lives
+from tests.support.ledger_in_memory import Ledger
+
+reader: Any = pytest.importorskip("fairlead.history.ledger.store.reader", reason="the ledger's store is not there yet")
+writer: Any = pytest.importorskip("fairlead.history.ledger.store.writer", reason="the ledger's store is not there yet")
+
+ASKED = st.builds(
+    Asked,
+    by=st.lists(st.sampled_from([*BY, "label=team"]), min_size=1, max_size=4, unique=True).map(tuple),
+    basis=st.sampled_from(BASES),
+    idle=st.sampled_from(IDLES),
+)
+
+
+def outcome(source: Any, asked: Asked) -> Any:
+    try:
+        return lines(make(source, BOOK, asked, Known(WHOLE)))
+    except CostError as error:
+        return str(error)
+
+
+def lines(bill: Bill) -> Any:
+    made = {(line.kind, line.queue, line.keys): (dict(line.charged), line.figures) for line in bill.lines}
+    return made, bill.conservation.weighed, bill.conservation.days
+
+
+def distinct(life: list[Interval]) -> list[Interval]:
+    """Each allocation with a time of its own: a claim that is allocated at one time has one gang, one queue and one user."""
+    numbers: dict[Allocation, int] = {}
+    return [
+        each
+        if each.allocation is None
+        else replace(
+            each, allocation=replace(each.allocation, allocated_us=numbers.setdefault(each.allocation, len(numbers)))
+        )
+        for each in life
+    ]
+
+
+@settings(max_examples=20, deadline=None)
+@given(lives().map(distinct), st.lists(ASKED, min_size=1, max_size=4))
+def test_a_bill_from_the_store_is_the_naive_one(life: list[Interval], questions: list[Asked]) -> None:
+    with TemporaryDirectory() as directory:
+        where = str(Path(directory) / "ledger")
+        opened = writer.open_writer(where, writer="test")
+        opened.commit(Batch(as_of_us=WHOLE.until_us + DAY_US, intervals=tuple(enumerate(life, start=1))))
+        opened.close()
+        stored = reader.open_reader(where)
+        try:
+            for asked in questions:
+                assert outcome(stored, asked) == outcome(Ledger(life), asked)
+            found, expected = (
+                sorted(map(str, focus.rows(source, BOOK, Asked(), Known(WHOLE), "c", {})))
+                for source in (stored, Ledger(life))
+            )
+            assert found == expected
+        finally:
+            stored.close()
