@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, Integer, MetaData, Select, Table, delete, func, literal, select
+from sqlalchemy import Column, ColumnElement, FromClause, Integer, MetaData, Table, delete, func, select
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Result
 
 from fairlead.history.ledger.entries import BUCKETS, GROUPS, Bucket, Measure, Sum
 from fairlead.history.ledger.store.lookups import Lookups, Series, Spot
@@ -21,14 +21,6 @@ from fairlead.history.ledger.store.windows import Window, crossing, part, whole
 LABEL: Final = "label="
 Group = tuple[int, int, int]  # series, place, gang; 0: does not matter
 Totals = list[int]  # time_us, sampled_us, busy_us
-
-_TEMPORARY: Final = Table(
-    "added",
-    MetaData(),
-    *(Column(name, Integer, primary_key=True, autoincrement=False) for name in ("series", "place", "gang")),
-    *(Column(name, BigInteger, nullable=False) for name in ("time_us", "sampled_us", "busy_us")),
-    prefixes=["TEMPORARY"],
-)
 
 
 def sums(connection: Connection, window: Window, by: Sequence[str]) -> list[Sum]:
@@ -93,39 +85,63 @@ def _key(name: str, series: Series, spot: Spot | None, gang: str, day: str) -> s
 
 
 def _groups(connection: Connection, window: Window, *, by_place: bool, by_gang: bool) -> dict[Group, Totals]:
-    keys = [
-        INTERVALS.c.series.label("series"),
-        INTERVALS.c.place.label("place") if by_place else literal(0).label("place"),
-        func.coalesce(ALLOCATIONS.c.gang, 0).label("gang") if by_gang else literal(0).label("gang"),
-    ]
+    keys: dict[str, ColumnElement[int]] = {"series": INTERVALS.c.series}
+    if by_place:
+        keys["place"] = INTERVALS.c.place
+    if by_gang:
+        keys["gang"] = func.coalesce(ALLOCATIONS.c.gang, 0)
+    columns: list[ColumnElement[int]] = [column.label(name) for name, column in keys.items()]
     source = INTERVALS.outerjoin(ALLOCATIONS, ALLOCATIONS.c.id == INTERVALS.c.allocation) if by_gang else INTERVALS
-    found: dict[Group, Totals] = {}
-    for series, place, gang, *totals in _whole(connection, select(*keys).select_from(source), window):
-        found[int(series), int(place), int(gang)] = [int(total) for total in totals]
-    columns = [*keys, INTERVALS.c.start_us, INTERVALS.c.end_us, INTERVALS.c.sampled_us, INTERVALS.c.busy_us]
-    # One select with a FROM of its own for each part of the union.
+
+    def group(row: Any) -> Group:
+        return int(row.series), int(row.place) if by_place else 0, int(row.gang) if by_gang else 0
+
+    found = {
+        group(row): [int(row.time_us), int(row.sampled_us), int(row.busy_us)]
+        for row in _whole(connection, list(keys), columns, source, window)
+    }
+    columns += [INTERVALS.c.start_us, INTERVALS.c.end_us, INTERVALS.c.sampled_us, INTERVALS.c.busy_us]
     for row in connection.execute(crossing(window, columns, source=source)):
         cut = part(row, window)
         if cut is not None:
-            group = (int(row.series), int(row.place), int(row.gang))
-            _add(found.setdefault(group, [0, 0, 0]), [cut.end_us - cut.start_us, cut.sampled_us, cut.busy_us])
+            _add(found.setdefault(group(row), [0, 0, 0]), [cut.end_us - cut.start_us, cut.sampled_us, cut.busy_us])
     return found
 
 
-def _whole(connection: Connection, keys: Select[Any], window: Window) -> Iterator[Sequence[Any]]:
-    """The keys of each group and its totals."""
-    length_us = INTERVALS.c.end_us - INTERVALS.c.start_us
+def _whole(
+    connection: Connection, names: Sequence[str], keys: Sequence[ColumnElement[int]], source: FromClause, window: Window
+) -> Result[Any]:
+    """Of the intervals that lie in the window: keys, time_us, sampled_us and busy_us of each group."""
+    added = {
+        "time_us": INTERVALS.c.end_us - INTERVALS.c.start_us,
+        "sampled_us": INTERVALS.c.sampled_us,
+        "busy_us": INTERVALS.c.busy_us,
+    }
+    asked = select(*keys).select_from(source).where(whole(window))
     if connection.dialect.name != "sqlite":
-        totals = [func.sum(each) for each in (length_us, INTERVALS.c.sampled_us, INTERVALS.c.busy_us)]
-        asked = keys.add_columns(*totals).where(whole(window)).group_by("series", "place", "gang")
-        return iter(connection.execute(asked))
-    _TEMPORARY.create(connection, checkfirst=True)
-    connection.execute(delete(_TEMPORARY))
-    asked = keys.add_columns(length_us, INTERVALS.c.sampled_us, INTERVALS.c.busy_us).where(whole(window))
-    insert = sqlite.insert(_TEMPORARY).from_select([column.name for column in _TEMPORARY.c], asked)
-    summed = {name: _TEMPORARY.c[name] + insert.excluded[name] for name in ("time_us", "sampled_us", "busy_us")}
-    connection.execute(insert.on_conflict_do_update(index_elements=["series", "place", "gang"], set_=summed))
-    return iter(connection.execute(select(_TEMPORARY)))
+        totals = [func.sum(column).label(name) for name, column in added.items()]
+        return connection.execute(asked.add_columns(*totals).group_by(*names))
+    temporary = _temporary(names)
+    temporary.create(connection, checkfirst=True)
+    connection.execute(delete(temporary))
+    insert = sqlite.insert(temporary).from_select(
+        list(temporary.c), asked.add_columns(*(column.label(name) for name, column in added.items()))
+    )
+    summed = {name: temporary.c[name] + insert.excluded[name] for name in added}
+    connection.execute(insert.on_conflict_do_update(index_elements=list(temporary.primary_key), set_=summed))
+    return connection.execute(select(temporary))
+
+
+def _temporary(keys: Sequence[str]) -> Table:
+    """One B-tree: by the number of its rows where there is one key."""
+    return Table(
+        "_".join(("added_by", *keys)),
+        MetaData(),
+        *(Column(name, Integer, primary_key=True, autoincrement=False) for name in keys),
+        *(Column(name, Integer, nullable=False) for name in ("time_us", "sampled_us", "busy_us")),
+        prefixes=["TEMPORARY"],
+        sqlite_with_rowid=len(keys) == 1,
+    )
 
 
 def _add(to: Totals, totals: Sequence[int]) -> None:
