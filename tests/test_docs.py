@@ -92,6 +92,10 @@ def test_every_link_in_the_docs_leads_somewhere():
         "replay",
         "snapshot",
         "record",
+        "ledger backup",
+        "ledger check",
+        "ledger info",
+        "ledger prune",
     ],
 )
 def test_every_command_explains_itself(command):

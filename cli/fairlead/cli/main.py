@@ -15,6 +15,7 @@ import typer
 from fairlead.api.version import VERSION
 from fairlead.cli import local_commands
 from fairlead.cli.checks.commands import check_app
+from fairlead.cli.ledger.commands import ledger_app
 from fairlead.cli.node import commands as node_commands
 from fairlead.cli.programs import commands as program_commands
 from fairlead.cli.replay import commands as replay_commands
@@ -31,6 +32,7 @@ app = typer.Typer(
 for commands in (cluster_commands, what_if_commands, program_commands, replay_commands, node_commands, local_commands):
     commands.register(app)
 app.add_typer(check_app, name="check", rich_help_panel=local_commands.PANEL)
+app.add_typer(ledger_app, name="ledger", rich_help_panel=replay_commands.PANEL)
 
 
 def _version(value: bool) -> None:

@@ -61,7 +61,7 @@ def test_a_new_ledger_holds_nothing(where: str) -> None:
         assert writer.kept() == Kept(as_of_us=None, next_number=1, open={})
         assert reader.known() is None
         assert reader.sums(0, 2**62, ("queue",)) == []
-        assert list(reader.held(0, 2**62)) == list(reader.unit_days(0, 2**50)) == list(reader.waits(0, 2**62)) == []
+        assert not any([*reader.held(0, 2**62), *reader.unit_days(0, 2**50), *reader.waits(0, 2**62)])
 
 
 def test_a_term_begins_with_the_open_intervals_as_they_were_written(where: str) -> None:
