@@ -16,7 +16,7 @@ from fairlead.history.ledger.store import check, holdings, sums, unit_days
 from fairlead.history.ledger.store.database import PATIENCE_S, Database
 from fairlead.history.ledger.store.migrations import check_version
 from fairlead.history.ledger.store.place import place_of
-from fairlead.history.ledger.store.schema import GAPS, INTERVALS, LEDGER, WAITS
+from fairlead.history.ledger.store.schema import GAPS, INTERVALS, LEDGER, START_HOUR, WAITS
 from fairlead.history.ledger.store.windows import Window
 
 
@@ -117,12 +117,16 @@ class Reader:
 
 
 def _window(connection: Connection, since_us: int, until_us: int) -> Window:
-    as_of_us = connection.execute(select(LEDGER.c.as_of_us)).scalar_one()
-    return Window(since_us, until_us, since_us if as_of_us is None else int(as_of_us))
+    """Cut at the first moment that is known, for windows are gone through day by day."""
+    known = _known(connection)
+    return (
+        Window(since_us, since_us, since_us) if known is None else Window(max(since_us, known[0]), until_us, known[1])
+    )
 
 
 def _known(connection: Connection) -> tuple[int, int] | None:
-    first_us = connection.execute(select(func.min(INTERVALS.c.start_us))).scalar_one()
+    first_hour = select(START_HOUR).select_from(INTERVALS).order_by(START_HOUR).limit(1).scalar_subquery()
+    first_us = connection.execute(select(func.min(INTERVALS.c.start_us)).where(first_hour == START_HOUR)).scalar_one()
     as_of_us = connection.execute(select(LEDGER.c.as_of_us)).scalar_one()
     if as_of_us is None:
         return None
