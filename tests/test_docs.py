@@ -94,6 +94,10 @@ def test_every_link_in_the_docs_leads_somewhere():
         "record",
         "cost",
         "report",
+        "ledger backup",
+        "ledger check",
+        "ledger info",
+        "ledger prune",
     ],
 )
 def test_every_command_explains_itself(command):

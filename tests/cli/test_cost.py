@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-import types
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from typer.testing import CliRunner
 from fairlead.cli.cost import reading
 from fairlead.cli.main import app
 from fairlead.history.ledger.entries import Wait
+from fairlead.history.ledger.store.errors import LedgerError
 from tests.support.costs import D1, DAY, at
 from tests.support.ledger_in_memory import DAY_US, Ledger, allocation, interval
 
@@ -34,10 +34,6 @@ items:
 LEDGERS: dict[str, Ledger] = {}
 
 
-class LedgerError(Exception):
-    """As the store has it."""
-
-
 @pytest.fixture(autouse=True)
 def stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ledgers by name in place of a store, and a day after the ledger's as now."""
@@ -49,8 +45,7 @@ def stored(monkeypatch: pytest.MonkeyPatch) -> None:
 
     LEDGERS.clear()
     LEDGERS.update(day=Ledger(DAY), empty=Ledger())
-    store = types.SimpleNamespace(open_reader=open_reader, LedgerError=LedgerError)
-    monkeypatch.setattr(reading, "importlib", types.SimpleNamespace(import_module=lambda name: store))
+    monkeypatch.setattr(reading, "open_reader", open_reader)
     monkeypatch.setattr(reading, "now_s", lambda: (D1 + 2 * DAY_US) / 1e6)
 
 

@@ -34,7 +34,7 @@ from importlib.util import find_spec
 from fairlead.cli.main import app
 assert find_spec("fairlead.sandbox") is None
 top = [command.name or command.callback.__name__ for command in app.registered_commands]
-for words in ([], *([name] for name in top), ["check"], ["check", "manifests"], ["check", "cel"]):
+for words in ([], *([name] for name in top), ["check"], ["check", "manifests"], ["check", "cel"], ["ledger"], *(["ledger", name] for name in ("backup", "check", "info", "prune"))):
     app([*words, "--help"], prog_name="fairlead", standalone_mode=False)
 """
 
@@ -42,7 +42,7 @@ for words in ([], *([name] for name in top), ["check"], ["check", "manifests"], 
 def test_every_command_explains_itself() -> None:
     done = python("-c", EVERY_HELP)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Usage: fairlead") == 23
+    assert done.stdout.count("Usage: fairlead") == 28
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from fairlead.api.version import VERSION
 from fairlead.cli import local_commands
 from fairlead.cli.checks.commands import check_app
 from fairlead.cli.cost import commands as cost_commands
+from fairlead.cli.ledger.commands import ledger_app
 from fairlead.cli.node import commands as node_commands
 from fairlead.cli.programs import commands as program_commands
 from fairlead.cli.replay import commands as replay_commands
@@ -40,6 +41,7 @@ for commands in (
 ):
     commands.register(app)
 app.add_typer(check_app, name="check", rich_help_panel=local_commands.PANEL)
+app.add_typer(ledger_app, name="ledger", rich_help_panel=replay_commands.PANEL)
 
 
 def _version(value: bool) -> None:

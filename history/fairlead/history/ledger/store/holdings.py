@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from sqlalchemy.engine import Connection, Row
 
-from fairlead.history.ledger.entries import BUCKETS, Bucket, Held, Sampled
+from fairlead.history.ledger.entries import BUCKETS, Allocation, Bucket, Held, Sampled
 from fairlead.history.ledger.store.lookups import Lookups, Series, Spot
 from fairlead.history.ledger.store.schema import INTERVALS
-from fairlead.history.ledger.store.windows import Window, overlapping, part
+from fairlead.history.ledger.store.windows import Part, Window, overlapping, part
 
 _ROWS: Final = 2_000  # of the database at a time
 _DEVICES: Final = 500  # whose names are looked up together
@@ -24,36 +24,34 @@ def held(connection: Connection, window: Window) -> Iterator[Held]:
     lookups = Lookups(connection)
     ends = lookups.ends()
     grouped = itertools.groupby(connection.execute(ordered), key=lambda row: (row.allocation, row.place))
-    devices = ([row for row in rows if part(row, window) is not None] for _, rows in grouped)
+    devices = ([(row, cut) for row in rows if (cut := part(row, window)) is not None] for _, rows in grouped)
     while chunk := list(itertools.islice(devices, _DEVICES)):
-        rows_of_all = [row for device in chunk for row in device]
+        rows_of_all = [row for device in chunk for row, _ in device]
         allocations = lookups.allocations(row.allocation for row in rows_of_all)
         spots = lookups.spots(row.place for row in rows_of_all)
         series = lookups.series(row.series for row in rows_of_all)
         for device in chunk:
             if device:
-                yield _held(device, window, allocations[device[0].allocation], spots[device[0].place], series, ends)
+                first = device[0][0]
+                yield _held(device, window, allocations[first.allocation], spots[first.place], series, ends)
 
 
 def _held(
-    rows: Sequence[Row[Any]],
+    parts: Sequence[tuple[Row[Any], Part]],
     window: Window,
-    allocation: Any,
+    allocation: Allocation,
     spot: Spot,
     series: dict[int, Series],
     ends: dict[int, str],
 ) -> Held:
     times: dict[Bucket, int] = {}
     sampled_us = busy_us = 0
-    for row in rows:
-        cut = part(row, window)
-        if cut is None:
-            continue
+    for row, cut in parts:
         bucket = series[row.series].bucket
         times[bucket] = times.get(bucket, 0) + cut.end_us - cut.start_us
         sampled_us += cut.sampled_us
         busy_us += cut.busy_us
-    last = rows[-1]
+    last = parts[-1][0]
     return Held(
         allocation=allocation,
         unit=spot.unit,
@@ -64,12 +62,12 @@ def _held(
         sampled=Sampled(
             sampled_us=sampled_us,
             busy_us=busy_us,
-            memory_peak_bytes=_largest(row.memory_peak_bytes for row in rows),
-            memory_bytes=_largest(row.memory_bytes for row in rows),
+            memory_peak_bytes=_largest(row.memory_peak_bytes for row, _ in parts),
+            memory_bytes=_largest(row.memory_bytes for row, _ in parts),
         ),
         # Of an end that lies beyond the window nothing is said.
         ended_by=ends[last.ended_by] if last.end_us is not None and last.end_us <= window.until_us else "",
-        lost=any(series[row.series].lost for row in rows),
+        lost=any(series[row.series].lost for row, _ in parts),
     )
 
 

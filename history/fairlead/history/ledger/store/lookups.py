@@ -41,38 +41,57 @@ class Spot(NamedTuple):
 class Lookups:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._owners: dict[int, Owner] = {}
         self._measures: dict[int, Measure] = {}
+        self._series: dict[int, Series] = {}
+        self._spots: dict[int, Spot] = {}
 
     def series(self, numbers: Iterable[int]) -> dict[int, Series]:
+        """At least those; each is read once."""
         owner = (OWNERS.c.queue, OWNERS.c.namespace, OWNERS.c.username, OWNERS.c.labels)
         measure = (MEASURES.c.share_ppm, MEASURES.c.flavor, MEASURES.c.amount, MEASURES.c.capacity_type)
         rows = (
-            select(SERIES.c.id, SERIES.c.measure, SERIES.c.bucket, SERIES.c.lost, *measure, *owner)
+            select(SERIES.c.id, SERIES.c.owner, SERIES.c.measure, SERIES.c.bucket, SERIES.c.lost, *measure, *owner)
             .join(MEASURES, MEASURES.c.id == SERIES.c.measure)
             .outerjoin(OWNERS, OWNERS.c.id == SERIES.c.owner)
         )
-        found = {}
-        for row in self._by_id(rows, SERIES.c.id, numbers):
-            number, measured, bucket, lost, share_ppm, flavor, amount, capacity, queue, namespace, user, labels = row
-            # The same object for the same measure: sums compare them some thousand times.
-            known = self._measures.setdefault(
+        for row in self._by_id(rows, SERIES.c.id, set(numbers) - self._series.keys()):
+            (
+                number,
+                owned,
                 measured,
-                Measure(
+                bucket,
+                lost,
+                share_ppm,
+                flavor,
+                amount,
+                capacity,
+                queue,
+                namespace,
+                user,
+                labels,
+            ) = row
+            # One object for one row: sums compare them some thousand times.
+            if measured not in self._measures:
+                self._measures[measured] = Measure(
                     share_ppm=int(share_ppm), flavor=flavor, amount=Fraction(amount), capacity_type=capacity or None
-                ),
+                )
+            if owned not in self._owners:
+                self._owners[owned] = Owner() if queue is None else Owner(queue, namespace, user, labels_of(labels))
+            self._series[int(number)] = Series(
+                self._owners[owned], self._measures[measured], cast("Bucket", bucket), bool(lost)
             )
-            of = Owner() if queue is None else Owner(queue, namespace, user, labels_of(labels))
-            found[int(number)] = Series(of, known, cast("Bucket", bucket), bool(lost))
-        return found
+        return self._series
 
     def spots(self, numbers: Iterable[int]) -> dict[int, Spot]:
+        """At least those; each is read once."""
         rows = select(PLACES.c.id, UNITS.c.driver, UNITS.c.pool, UNITS.c.name, PLACES.c.node, PLACES.c.device).join(
             UNITS, UNITS.c.id == PLACES.c.unit
         )
-        return {
-            int(number): Spot(Unit(driver, pool, name), node, device)
-            for number, driver, pool, name, node, device in self._by_id(rows, PLACES.c.id, numbers)
-        }
+        for row in self._by_id(rows, PLACES.c.id, set(numbers) - self._spots.keys()):
+            number, driver, pool, name, node, device = row
+            self._spots[int(number)] = Spot(Unit(driver, pool, name), node, device)
+        return self._spots
 
     def gang_names(self, numbers: Iterable[int]) -> dict[int, str]:
         rows = select(GANGS.c.id, GANGS.c.name)

@@ -16,7 +16,7 @@ from fairlead.history.ledger.store import check, holdings, sums, unit_days
 from fairlead.history.ledger.store.database import PATIENCE_S, Database
 from fairlead.history.ledger.store.migrations import check_version
 from fairlead.history.ledger.store.place import place_of
-from fairlead.history.ledger.store.schema import GAPS, INTERVALS, LEDGER, WAITS
+from fairlead.history.ledger.store.schema import GAPS, INTERVALS, LEDGER, START_HOUR, WAITS
 from fairlead.history.ledger.store.windows import Window
 
 
@@ -127,7 +127,8 @@ def _window(connection: Connection, since_us: int, until_us: int) -> Window:
 
 
 def _known(connection: Connection) -> tuple[int, int] | None:
-    first_us = connection.execute(select(func.min(INTERVALS.c.start_us))).scalar_one()
+    first_hour = select(START_HOUR).select_from(INTERVALS).order_by(START_HOUR).limit(1).scalar_subquery()
+    first_us = connection.execute(select(func.min(INTERVALS.c.start_us)).where(first_hour == START_HOUR)).scalar_one()
     as_of_us = connection.execute(select(LEDGER.c.as_of_us)).scalar_one()
     if as_of_us is None:
         return None

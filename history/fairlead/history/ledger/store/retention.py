@@ -26,9 +26,11 @@ from fairlead.history.ledger.store.schema import (
     OWNERS,
     PLACES,
     SERIES,
+    START_HOUR,
     UNITS,
     WAITS,
 )
+from fairlead.history.ledger.store.windows import began_within
 
 ROWS_MAX: Final = 5_000  # of one transaction: some 50 ms
 _IDS: Final = 500  # of one statement
@@ -67,15 +69,16 @@ def remove_some(connection: Connection, before_us: int, rows_max: int = ROWS_MAX
 def _intervals(connection: Connection, before_us: int, rows_max: int) -> int:
     ended = (
         select(INTERVALS.c.number, INTERVALS.c.allocation)
-        .where(INTERVALS.c.start_us < before_us, INTERVALS.c.end_us <= before_us)
-        .order_by(INTERVALS.c.start_us)
+        .where(*began_within(None, before_us), INTERVALS.c.end_us <= before_us)
+        .order_by(START_HOUR)
         .limit(rows_max)
     )
     rows = connection.execute(ended).all()
     _delete(connection, INTERVALS, INTERVALS.c.number, (row.number for row in rows))
     gangs: set[int] = set()
     for chunk in _chunks({row.allocation for row in rows if row.allocation is not None}):
-        held = exists().where(INTERVALS.c.allocation == ALLOCATIONS.c.id)
+        numbers = INTERVALS.c.number.between(ALLOCATIONS.c.first_number, ALLOCATIONS.c.last_number)
+        held = exists().where(numbers, INTERVALS.c.allocation == ALLOCATIONS.c.id)
         gone = delete(ALLOCATIONS).where(ALLOCATIONS.c.id.in_(chunk), ~held).returning(ALLOCATIONS.c.gang)
         gangs.update(connection.execute(gone).scalars())
     for chunk in _chunks(gangs):

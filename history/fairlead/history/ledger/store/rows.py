@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import and_, bindparam, select, update
 from sqlalchemy.engine import Connection
 
 from fairlead.history.ledger.entries import Allocation, Interval
@@ -24,6 +25,7 @@ from fairlead.history.ledger.store.schema import (
 from fairlead.history.ledger.store.words import labels_text, measure_values, uid_bytes
 
 NONE = 0  # as a reference
+_NO_NUMBERS = {"first_number": 2**62, "last_number": 0}  # of an allocation whose intervals are about to be written
 
 
 def rows_of(
@@ -70,6 +72,7 @@ def rows_of(
         for row in rows:
             used[row[column]] = max(used.get(row[column], as_of_us), row["end_us"] or as_of_us)
         interning.touch(connection, table, used)
+    _note_numbers(connection, rows)
     return rows
 
 
@@ -77,10 +80,13 @@ def mark_lost(connection: Connection, interning: Interning, as_of_us: int, claim
     """All intervals of these allocations: each moves to the series that differs from its own in `lost` alone."""
     for uid, allocated_us in claims:
         is_claim = (ALLOCATIONS.c.claim_uid == uid_bytes(uid)) & (ALLOCATIONS.c.allocated_us == allocated_us)
-        number = connection.execute(select(ALLOCATIONS.c.id).where(is_claim)).scalar_one_or_none()
-        if number is None:
+        found = connection.execute(
+            select(ALLOCATIONS.c.id, ALLOCATIONS.c.first_number, ALLOCATIONS.c.last_number).where(is_claim)
+        ).one_or_none()
+        if found is None:
             continue  # its intervals are beyond retention
-        of_claim = INTERVALS.c.allocation == number
+        number, first, last = found
+        of_claim = and_(INTERVALS.c.number.between(first, last), INTERVALS.c.allocation == number)
         held = select(INTERVALS.c.series).where(of_claim)
         columns = (SERIES.c.id, SERIES.c.owner, SERIES.c.measure, SERIES.c.bucket)
         kept = connection.execute(select(*columns).where(SERIES.c.id.in_(held), ~SERIES.c.lost)).all()
@@ -89,6 +95,28 @@ def mark_lost(connection: Connection, interning: Interning, as_of_us: int, claim
             twin = interning.numbers(connection, SERIES, {values: {"seen_us": as_of_us}})[values]
             interning.touch(connection, SERIES, {twin: as_of_us})
             connection.execute(update(INTERVALS).where(of_claim, INTERVALS.c.series == series).values(series=twin))
+
+
+def _note_numbers(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+    """Of each allocation, where it has new ones."""
+    spans: dict[int, tuple[int, int]] = {}
+    for row in rows:
+        number, allocation = row["number"], row["allocation"]
+        if allocation is not None:
+            first, last = spans.get(allocation, (number, number))
+            spans[allocation] = min(first, number), max(last, number)
+    of_one = ALLOCATIONS.c.id == bindparam("allocation")
+    for column, place, beyond in (
+        (ALLOCATIONS.c.first_number, 0, operator.gt),
+        (ALLOCATIONS.c.last_number, 1, operator.lt),
+    ):
+        changed = (
+            update(ALLOCATIONS).where(of_one, beyond(column, bindparam("number"))).values({column: bindparam("number")})
+        )
+        if spans:
+            connection.execute(
+                changed, [{"allocation": allocation, "number": span[place]} for allocation, span in spans.items()]
+            )
 
 
 def _allocation_numbers(
@@ -102,7 +130,7 @@ def _allocation_numbers(
         connection,
         ALLOCATIONS,
         {
-            _claim_values(one): {"gang": gangs[owners[owner_values[one]], one.gang], "claim": one.claim}
+            _claim_values(one): {"gang": gangs[owners[owner_values[one]], one.gang], "claim": one.claim, **_NO_NUMBERS}
             for one in allocations
         },
     )

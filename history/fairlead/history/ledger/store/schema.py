@@ -21,6 +21,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    literal_column,
     text,
 )
 
@@ -77,9 +78,11 @@ SERIES: Final = _table(
     unique=("owner", "measure", "bucket", "lost"),
 )  # fmt: skip
 GANGS: Final = _table("gangs", _number("owner"), _text("name"), unique=("owner", "name"))
-# `claim_uid`: 16 bytes of a UUID; another text as UTF-8 behind a zero byte.
+# `claim_uid`: as of words.uid_bytes. `first_number`, `last_number`: between them are the numbers of all of its intervals; this takes a
+# tenth of what an index of intervals by allocation would.
 ALLOCATIONS: Final = _table(
     "allocations", Column("claim_uid", LargeBinary, nullable=False), _number("allocated_us"), _number("gang"), _text("claim"),
+    _number("first_number"), _number("last_number"),
     unique=("claim_uid", "allocated_us"),
 )  # fmt: skip
 ENDS: Final = _table("ends", _text("word"), unique=("word",))
@@ -112,8 +115,9 @@ WAITS: Final = Table(
 # An interval that overlaps a window began in it or less than a day before, or it is open, or among the few that are longer than a day.
 IS_OPEN: Final = text("end_us IS NULL")
 IS_LONG: Final = text(f"end_us - start_us > {DAY_US}")
-Index("intervals_start", INTERVALS.c.start_us)
-Index("intervals_allocation", INTERVALS.c.allocation, sqlite_where=text("allocation IS NOT NULL"), postgresql_where=text("allocation IS NOT NULL"))  # fmt: skip
+# In hours, which take 5 bytes less a row than microseconds.
+START_HOUR: Final = literal_column("(start_us / 3600000000)", BigInteger)
+Index("intervals_start", START_HOUR, _table=INTERVALS)
 Index("intervals_open", INTERVALS.c.place, sqlite_where=IS_OPEN, postgresql_where=IS_OPEN)
 Index("intervals_long", INTERVALS.c.end_us, sqlite_where=IS_LONG, postgresql_where=IS_LONG)
 Index("allocations_gang", ALLOCATIONS.c.gang)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import BigInteger, Column, Integer, MetaData, Select, Table, delete, func, literal, select
+from sqlalchemy import Column, ColumnElement, FromClause, Integer, MetaData, Table, delete, func, select
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Result
 
 from fairlead.history.ledger.entries import BUCKETS, GROUPS, Bucket, Measure, Sum
 from fairlead.history.ledger.store.lookups import Lookups, Series, Spot
@@ -19,16 +19,8 @@ from fairlead.history.ledger.store.schema import ALLOCATIONS, DAY_US, INTERVALS
 from fairlead.history.ledger.store.windows import Window, crossing, part, whole
 
 LABEL: Final = "label="
-Group = tuple[int, int, int]  # series, place, gang; 0: does not matter
+Group = tuple[int, int, int]  # series, place, holder; 0: does not matter
 Totals = list[int]  # time_us, sampled_us, busy_us
-
-_TEMPORARY: Final = Table(
-    "added",
-    MetaData(),
-    *(Column(name, Integer, primary_key=True, autoincrement=False) for name in ("series", "place", "gang")),
-    *(Column(name, BigInteger, nullable=False) for name in ("time_us", "sampled_us", "busy_us")),
-    prefixes=["TEMPORARY"],
-)
 
 
 def sums(connection: Connection, window: Window, by: Sequence[str]) -> list[Sum]:
@@ -39,13 +31,13 @@ def sums(connection: Connection, window: Window, by: Sequence[str]) -> list[Sum]
     lookups = Lookups(connection)
     found: dict[tuple[tuple[str, ...], Bucket, bool, Measure], Totals] = {}
     for piece, day in _pieces(window, by_day="day" in by):
-        groups = _groups(connection, piece, by_place=bool({"node", "unit"} & set(by)), by_gang="gang" in by)
+        groups = _groups(connection, piece, by_place=bool({"node", "unit", "device"} & set(by)), holder=_holder(by))
         series = lookups.series(group[0] for group in groups)
         spots = lookups.spots(group[1] for group in groups if group[1])
-        gangs = lookups.gang_names(group[2] for group in groups if group[2])
-        for (number, place, gang), totals in groups.items():
+        holders = _holders(lookups, {group[2] for group in groups if group[2]}, _holder(by))
+        for (number, place, holder), totals in groups.items():
             one = series[number]
-            keys = tuple(_key(name, one, spots.get(place), gangs.get(gang, ""), day) for name in by)
+            keys = tuple(_key(name, one, spots.get(place), holders.get(holder, NOBODY), day) for name in by)
             _add(found.setdefault((keys, one.bucket, one.lost, one.measure), [0, 0, 0]), totals)
     made = [
         Sum(keys=keys, bucket=bucket, lost=lost, measure=measure, time_us=time_us, sampled_us=sampled_us, busy_us=busy_us)
@@ -74,7 +66,31 @@ def _pieces(window: Window, *, by_day: bool) -> Iterator[tuple[Window, str]]:
         yield piece, datetime.fromtimestamp(day_us // 1_000_000, UTC).date().isoformat()
 
 
-def _key(name: str, series: Series, spot: Spot | None, gang: str, day: str) -> str:
+class Holder(NamedTuple):
+    """What of an allocation is no part of its series: names that few intervals share."""
+
+    gang: str
+    claim: str
+
+
+NOBODY: Final = Holder("", "")
+
+
+def _holder(by: Sequence[str]) -> ColumnElement[int] | None:
+    """What tells holders apart: the claim where it is asked for, else the gang."""
+    if "claim" in by:
+        return INTERVALS.c.allocation
+    return ALLOCATIONS.c.gang if "gang" in by else None
+
+
+def _holders(lookups: Lookups, numbers: set[int], holder: ColumnElement[int] | None) -> dict[int, Holder]:
+    if holder is INTERVALS.c.allocation:
+        found = lookups.allocations(numbers)
+        return {number: Holder(each.gang, each.claim) for number, each in found.items()}
+    return {number: Holder(gang, "") for number, gang in lookups.gang_names(numbers).items()}
+
+
+def _key(name: str, series: Series, spot: Spot | None, holder: Holder, day: str) -> str:
     if name.startswith(LABEL):
         return dict(series.owner.labels).get(name.removeprefix(LABEL), "")
     match name:
@@ -84,48 +100,76 @@ def _key(name: str, series: Series, spot: Spot | None, gang: str, day: str) -> s
             return series.measure.flavor
         case "bucket":
             return series.bucket
-        case "gang":
-            return gang
+        case "gang" | "claim":
+            return str(getattr(holder, name))
         case "day":
             return day
         case _:
             return "" if spot is None else str(getattr(spot, name))
 
 
-def _groups(connection: Connection, window: Window, *, by_place: bool, by_gang: bool) -> dict[Group, Totals]:
-    keys = [
-        INTERVALS.c.series.label("series"),
-        INTERVALS.c.place.label("place") if by_place else literal(0).label("place"),
-        func.coalesce(ALLOCATIONS.c.gang, 0).label("gang") if by_gang else literal(0).label("gang"),
-    ]
-    source = INTERVALS.outerjoin(ALLOCATIONS, ALLOCATIONS.c.id == INTERVALS.c.allocation) if by_gang else INTERVALS
-    found: dict[Group, Totals] = {}
-    for series, place, gang, *totals in _whole(connection, select(*keys).select_from(source), window):
-        found[int(series), int(place), int(gang)] = [int(total) for total in totals]
-    columns = [*keys, INTERVALS.c.start_us, INTERVALS.c.end_us, INTERVALS.c.sampled_us, INTERVALS.c.busy_us]
-    # One select with a FROM of its own for each part of the union.
+def _groups(
+    connection: Connection, window: Window, *, by_place: bool, holder: ColumnElement[int] | None
+) -> dict[Group, Totals]:
+    keys: dict[str, ColumnElement[int]] = {"series": INTERVALS.c.series}
+    if by_place:
+        keys["place"] = INTERVALS.c.place
+    if holder is not None:
+        keys["holder"] = func.coalesce(holder, 0)
+    columns: list[ColumnElement[int]] = [column.label(name) for name, column in keys.items()]
+    source: FromClause = INTERVALS
+    if holder is ALLOCATIONS.c.gang:
+        source = INTERVALS.outerjoin(ALLOCATIONS, ALLOCATIONS.c.id == INTERVALS.c.allocation)
+
+    def group(row: Any) -> Group:
+        return int(row.series), int(row.place) if by_place else 0, int(row.holder) if holder is not None else 0
+
+    found = {
+        group(row): [int(row.time_us), int(row.sampled_us), int(row.busy_us)]
+        for row in _whole(connection, list(keys), columns, source, window)
+    }
+    columns += [INTERVALS.c.start_us, INTERVALS.c.end_us, INTERVALS.c.sampled_us, INTERVALS.c.busy_us]
     for row in connection.execute(crossing(window, columns, source=source)):
         cut = part(row, window)
         if cut is not None:
-            group = (int(row.series), int(row.place), int(row.gang))
-            _add(found.setdefault(group, [0, 0, 0]), [cut.end_us - cut.start_us, cut.sampled_us, cut.busy_us])
+            _add(found.setdefault(group(row), [0, 0, 0]), [cut.end_us - cut.start_us, cut.sampled_us, cut.busy_us])
     return found
 
 
-def _whole(connection: Connection, keys: Select[Any], window: Window) -> Iterator[Sequence[Any]]:
-    """The keys of each group and its totals."""
-    length_us = INTERVALS.c.end_us - INTERVALS.c.start_us
+def _whole(
+    connection: Connection, names: Sequence[str], keys: Sequence[ColumnElement[int]], source: FromClause, window: Window
+) -> Result[Any]:
+    """Of the intervals that lie in the window: keys, time_us, sampled_us and busy_us of each group."""
+    added = {
+        "time_us": INTERVALS.c.end_us - INTERVALS.c.start_us,
+        "sampled_us": INTERVALS.c.sampled_us,
+        "busy_us": INTERVALS.c.busy_us,
+    }
+    asked = select(*keys).select_from(source).where(whole(window))
     if connection.dialect.name != "sqlite":
-        totals = [func.sum(each) for each in (length_us, INTERVALS.c.sampled_us, INTERVALS.c.busy_us)]
-        asked = keys.add_columns(*totals).where(whole(window)).group_by("series", "place", "gang")
-        return iter(connection.execute(asked))
-    _TEMPORARY.create(connection, checkfirst=True)
-    connection.execute(delete(_TEMPORARY))
-    asked = keys.add_columns(length_us, INTERVALS.c.sampled_us, INTERVALS.c.busy_us).where(whole(window))
-    insert = sqlite.insert(_TEMPORARY).from_select([column.name for column in _TEMPORARY.c], asked)
-    summed = {name: _TEMPORARY.c[name] + insert.excluded[name] for name in ("time_us", "sampled_us", "busy_us")}
-    connection.execute(insert.on_conflict_do_update(index_elements=["series", "place", "gang"], set_=summed))
-    return iter(connection.execute(select(_TEMPORARY)))
+        totals = [func.sum(column).label(name) for name, column in added.items()]
+        return connection.execute(asked.add_columns(*totals).group_by(*names))
+    temporary = _temporary(names)
+    temporary.create(connection, checkfirst=True)
+    connection.execute(delete(temporary))
+    insert = sqlite.insert(temporary).from_select(
+        list(temporary.c), asked.add_columns(*(column.label(name) for name, column in added.items()))
+    )
+    summed = {name: temporary.c[name] + insert.excluded[name] for name in added}
+    connection.execute(insert.on_conflict_do_update(index_elements=list(temporary.primary_key), set_=summed))
+    return connection.execute(select(temporary))
+
+
+def _temporary(keys: Sequence[str]) -> Table:
+    """One B-tree: by the number of its rows where there is one key."""
+    return Table(
+        "_".join(("added_by", *keys)),
+        MetaData(),
+        *(Column(name, Integer, primary_key=True, autoincrement=False) for name in keys),
+        *(Column(name, Integer, nullable=False) for name in ("time_us", "sampled_us", "busy_us")),
+        prefixes=["TEMPORARY"],
+        sqlite_with_rowid=len(keys) == 1,
+    )
 
 
 def _add(to: Totals, totals: Sequence[int]) -> None:

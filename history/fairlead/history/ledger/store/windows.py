@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, FromClause, and_, select, union_all
+from sqlalchemy import ColumnElement, FromClause, Select, and_, or_, select, union_all
 from sqlalchemy.engine import Row
 from sqlalchemy.sql import CompoundSelect
 
-from fairlead.history.ledger.store.schema import DAY_US, INTERVALS, IS_LONG, IS_OPEN
+from fairlead.history.ledger.store.schema import DAY_US, INTERVALS, IS_LONG, IS_OPEN, START_HOUR
 
+HOUR_US = 3_600_000_000
 START, END = INTERVALS.c.start_us, INTERVALS.c.end_us
 
 
@@ -36,45 +37,47 @@ class Part(NamedTuple):
     busy_us: int
 
 
+def began_within(since_us: int | None, until_us: int) -> tuple[ColumnElement[bool], ...]:
+    """It began at that time or later, and before `until_us`: with the hours that the index has."""
+    before = (until_us > START, until_us // HOUR_US >= START_HOUR)
+    return before if since_us is None else (*before, since_us <= START, since_us // HOUR_US <= START_HOUR)
+
+
 def whole(window: Window) -> ColumnElement[bool]:
     """Intervals that lie in the window and last at all."""
-    return and_(window.since_us <= START, window.until_us > START, window.until_us >= END, END > START)
+    return and_(*began_within(window.since_us, window.until_us), window.until_us >= END, END > START)
 
 
 def crossing(window: Window, columns: Sequence[Any], source: FromClause = INTERVALS) -> CompoundSelect[Any]:
-    """The others that overlap it: `columns` of them, from intervals or a join of them. Each part of the union has its index."""
+    """The others that overlap it, and open ones that may: `columns` of them, from intervals or a join of them."""
     since_us, until_us = window.since_us, window.until_us
+    over_since = and_(since_us - DAY_US > START, since_us < END)
+    over_until = and_(since_us <= START, until_us - DAY_US > START, until_us < END)
     return union_all(
-        *(
-            select(*columns).select_from(source).where(until_us > START, *conditions)
-            for conditions in (
-                (IS_OPEN,),
-                (since_us <= START, until_us < END),
-                (since_us > START, since_us - DAY_US < START, since_us < END),
-                (since_us - DAY_US >= START, since_us < END, IS_LONG),
-            )
-        )
+        _indexed(columns, source, "open", IS_OPEN),
+        _indexed(columns, source, "start", *began_within(max(since_us, until_us - DAY_US), until_us), until_us < END),
+        _indexed(columns, source, "start", *began_within(since_us - DAY_US, min(since_us, until_us)), since_us < END),
+        _indexed(columns, source, "long", IS_LONG, since_us < END, or_(over_since, over_until)),
     )
 
 
 def overlapping(window: Window, columns: Sequence[Any], *conditions: ColumnElement[bool]) -> CompoundSelect[Any]:
-    """Both, of intervals, under further conditions."""
+    """All of them, and open ones that may, under further conditions."""
     since_us, until_us = window.since_us, window.until_us
     return union_all(
-        *(
-            select(*columns).where(until_us > START, *some, *conditions)
-            for some in (
-                (IS_OPEN,),
-                (since_us - DAY_US < START, since_us < END),
-                (since_us - DAY_US >= START, since_us < END, IS_LONG),
-            )
-        )
+        _indexed(columns, INTERVALS, "open", IS_OPEN, *conditions),
+        _indexed(columns, INTERVALS, "start", *began_within(since_us - DAY_US, until_us), since_us < END, *conditions),
+        _indexed(
+            columns, INTERVALS, "long", IS_LONG, since_us < END, min(until_us, since_us - DAY_US) > START, *conditions
+        ),
     )
 
 
 def part(row: Row[Any], window: Window) -> Part | None:
     """None: nothing of it lies in the window. `row` has start_us, end_us, sampled_us, busy_us."""
     start_us, end_us = int(row.start_us), window.as_of_us if row.end_us is None else int(row.end_us)
+    if start_us >= window.since_us and end_us <= window.until_us:
+        return Part(start_us, end_us, int(row.sampled_us), int(row.busy_us)) if start_us < end_us else None
     begin_us, finish_us = max(start_us, window.since_us), min(end_us, window.until_us)
     if begin_us >= finish_us:
         return None
@@ -84,3 +87,9 @@ def part(row: Row[Any], window: Window) -> Part | None:
         for value in (int(row.sampled_us), int(row.busy_us))
     )
     return Part(begin_us, finish_us, sampled_us, busy_us)
+
+
+def _indexed(columns: Sequence[Any], source: FromClause, index: str, *conditions: Any) -> Select[Any]:
+    """SQLite, which has no statistics of the table, is told the index: it would read all of `start_us < …` rather than the open few."""
+    asked = select(*columns).select_from(source).where(*conditions)
+    return asked.with_hint(INTERVALS, f"INDEXED BY intervals_{index}", "sqlite")

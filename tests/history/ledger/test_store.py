@@ -1,0 +1,379 @@
+"""What is committed is read back, by window and by what is asked for; the same on both databases."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from fairlead.history.ledger.entries import (
+    BUCKETS,
+    ENDS,
+    GROUPS,
+    WHOLE_PPM,
+    Batch,
+    Gap,
+    Held,
+    Kept,
+    Measure,
+    Sampled,
+    UnitDay,
+    Wait,
+)
+from fairlead.history.ledger.store.copying import backup
+from fairlead.history.ledger.store.errors import LedgerError, LedgerTakenError
+from fairlead.history.ledger.store.reader import Reader, open_reader
+from fairlead.history.ledger.store.retention import prune
+from fairlead.history.ledger.store.writer import Writer, open_writer
+from tests.support.ledger import DAY_US, HOUR_US, MONDAY_US, WHOLE, a_day, allocation, interval, unit
+
+TUESDAY_US = MONDAY_US + DAY_US
+
+
+@contextmanager
+def writing(where: str, writer: str = "a leader") -> Iterator[Writer]:
+    made = open_writer(where, writer=writer)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@contextmanager
+def reading(where: str) -> Iterator[Reader]:
+    made = open_reader(where)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def hours(reader: Reader, since_us: int, until_us: int, *by: str) -> dict[tuple[object, ...], float]:
+    return {(*each.keys, each.bucket): each.time_us / HOUR_US for each in reader.sums(since_us, until_us, by)}
+
+
+def test_a_new_ledger_holds_nothing(where: str) -> None:
+    with writing(where) as writer, reading(where) as reader:
+        assert writer.kept() == Kept(as_of_us=None, next_number=1, open={})
+        assert reader.known() is None
+        assert reader.sums(0, 2**62, ("queue",)) == []
+        assert not any([*reader.held(0, 2**62), *reader.unit_days(0, 2**50), *reader.waits(0, 2**62)])
+
+
+def test_a_term_begins_with_the_open_intervals_as_they_were_written(where: str) -> None:
+    rest = allocation(7, claim_uid="not-a-uuid", labels=(), gang="", queue="", user="")
+    third = Measure(share_ppm=428_571, flavor="mig-3g", amount=Fraction(3, 7))
+    sampled = Sampled(sampled_us=3, busy_us=2, memory_peak_bytes=0, memory_bytes=None)
+    goes_on = interval("idle", MONDAY_US + 5, of=rest, number=9, measure=third, sampled=sampled, lost=True)
+    with writing(where) as writer:
+        writer.commit(a_day())
+        writer.commit(Batch(as_of_us=TUESDAY_US + 1, intervals=((12, goes_on),)))
+    with writing(where, "the next leader") as writer:
+        assert writer.kept() == Kept(
+            as_of_us=TUESDAY_US + 1, next_number=13, open={6: a_day().intervals[-1][1], 12: goes_on}
+        )
+
+
+def test_an_interval_is_replaced_by_its_number(where: str) -> None:
+    with writing(where) as writer, reading(where) as reader:
+        writer.commit(a_day())
+        last = a_day().intervals[-1][1]
+        writer.commit(Batch(as_of_us=TUESDAY_US + HOUR_US, intervals=((6, last.ended(TUESDAY_US)),)))
+        assert writer.kept() == Kept(as_of_us=TUESDAY_US + HOUR_US, next_number=7, open={})
+        assert hours(reader, 0, 2**62)["free",] == 6.0
+
+
+def test_a_commit_may_be_repeated(where: str) -> None:
+    gap = Gap(start_us=MONDAY_US, end_us=MONDAY_US + 5, reason="the leader was down")
+    wait = Wait(queue="research", namespace="ml", gang="train", queued_us=MONDAY_US - 60, admitted_us=MONDAY_US)
+    batch = dataclasses.replace(a_day(), gaps=(gap,), waits=(wait,))
+    with writing(where) as writer, reading(where) as reader:
+        writer.commit(batch)
+        once = reader.sums(0, 2**62, ("queue",))
+        writer.commit(batch)
+        assert reader.sums(0, 2**62, ("queue",)) == once
+        assert list(reader.gaps(MONDAY_US + 4, MONDAY_US + 9)) == [gap]
+        assert list(reader.gaps(MONDAY_US + 5, MONDAY_US + 9)) == []
+        assert list(reader.waits(MONDAY_US, MONDAY_US + 1)) == [wait]
+        assert list(reader.waits(MONDAY_US + 1, TUESDAY_US)) == []
+
+
+def test_time_is_added_by_what_is_asked_for(where: str) -> None:
+    with writing(where) as writer, reading(where) as reader:
+        writer.commit(a_day())
+        assert hours(reader, MONDAY_US, TUESDAY_US) == {("starting",): 1, ("used",): 16, ("idle",): 1, ("free",): 6}
+        keys = (
+            "queue",
+            "namespace",
+            "user",
+            "gang",
+            "claim",
+            "flavor",
+            "node",
+            "unit",
+            "device",
+            "bucket",
+            "day",
+            "label=project",
+            "label=none",
+        )
+        assert set(GROUPS) < set(keys)
+        used = next(each for each in reader.sums(MONDAY_US, TUESDAY_US, keys) if each.bucket == "used")
+        assert used.keys == (
+            "research", "ml", "ada@example.org", "train", "train-0", "h100", "node-0", "gpu.fairlead.dev/node-0/gpu-0", "gpu-0", "used", "2026-09-21", "p1", ""
+        )  # fmt: skip
+        assert (used.measure, used.time_us, used.sampled_us, used.busy_us) == (
+            WHOLE,
+            16 * HOUR_US,
+            5 * HOUR_US,
+            4 * HOUR_US,
+        )
+        free = next(each for each in reader.sums(MONDAY_US, TUESDAY_US, ("queue", "flavor")) if each.bucket == "free")
+        assert free.keys == ("", "")
+
+
+def test_intervals_are_cut_to_the_window_and_their_samples_with_them(where: str) -> None:
+    with writing(where) as writer, reading(where) as reader:
+        writer.commit(a_day())
+        (starting, used) = reader.sums(MONDAY_US + 2 * HOUR_US + 1, MONDAY_US + 4 * HOUR_US, ("queue",))[::-1]
+        assert (starting.bucket, starting.time_us) == ("starting", HOUR_US - 1)
+        assert (used.bucket, used.time_us) == ("used", HOUR_US)
+        assert (used.sampled_us, used.busy_us) == (5 * HOUR_US // 6, 4 * HOUR_US // 6)
+        assert hours(reader, MONDAY_US + 23 * HOUR_US, MONDAY_US + 30 * HOUR_US) == {("free",): 1}, "until it is known"
+        assert reader.sums(MONDAY_US + 5, MONDAY_US + 5, ()) == []
+
+
+def test_what_is_no_group_is_refused_by_name(where: str) -> None:
+    with (
+        writing(where),
+        reading(where) as reader,
+        pytest.raises(ValueError, match="by: 'colour' is nothing to sum by: give queue,"),
+    ):
+        reader.sums(0, 1, ("colour",))
+
+
+def test_a_claim_is_told_by_device(where: str) -> None:
+    with writing(where) as writer, reading(where) as reader:
+        writer.commit(a_day())
+        (held,) = reader.held(MONDAY_US, TUESDAY_US)
+        assert held == Held(
+            allocation=allocation(),
+            unit=unit(),
+            node="node-0",
+            device="gpu-0",
+            measure=WHOLE,
+            times_us=(("used", 16 * HOUR_US), ("idle", HOUR_US), ("starting", HOUR_US)),
+            sampled=Sampled(sampled_us=5 * HOUR_US, busy_us=4 * HOUR_US, memory_peak_bytes=7 * 2**30, memory_bytes=80 * 2**30),
+            ended_by="Completed",
+            lost=False,
+        )  # fmt: skip
+        (part,) = reader.held(MONDAY_US, MONDAY_US + 12 * HOUR_US)
+        assert (part.times_us[0], part.ended_by) == (("used", 8 * HOUR_US), ""), "its end lies beyond"
+        assert list(reader.held(MONDAY_US + 20 * HOUR_US, TUESDAY_US)) == []
+
+
+def test_what_is_lost_to_an_eviction_is_marked_back_to_its_beginning_and_no_other_claim(where: str) -> None:
+    other = allocation(0, allocated_us=MONDAY_US + 20 * HOUR_US)  # the same claim, allocated again
+    with writing(where) as writer, reading(where) as reader:
+        writer.commit(a_day())
+        again = interval("used", other.allocated_us, TUESDAY_US, of=other, number=1)
+        writer.commit(Batch(as_of_us=TUESDAY_US, intervals=((7, again),)))
+        unknown = ("never seen", 5)
+        writer.commit(Batch(as_of_us=TUESDAY_US, lost=((allocation().claim_uid, MONDAY_US), unknown)))
+        marked = {(each.bucket, each.lost): each.time_us // HOUR_US for each in reader.sums(0, 2**62, ())}
+        assert marked == {
+            ("used", True): 16,
+            ("idle", True): 1,
+            ("starting", True): 1,
+            ("used", False): 4,
+            ("free", False): 6,
+        }
+        assert [each.lost for each in reader.held(0, 2**62)] == [True, False]
+
+
+def test_a_units_day_adds_up_to_the_whole(where: str) -> None:
+    with writing(where) as writer, reading(where) as reader:
+        writer.commit(a_day())
+        days = list(reader.unit_days(MONDAY_US - DAY_US, TUESDAY_US + DAY_US))
+        weighed = {"used": 16, "idle": 1, "starting": 1, "free": 6}
+        assert days == [
+            UnitDay(unit=unit(), node="node-0", day_us=MONDAY_US, present_us=DAY_US, weighed=tuple((bucket, weighed[bucket] * HOUR_US * WHOLE_PPM) for bucket in BUCKETS if bucket in weighed))
+        ]  # fmt: skip
+        assert list(reader.broken_days(0, TUESDAY_US)) == []
+
+
+def test_a_hole_and_an_overlap_are_found_though_their_sum_is_whole(where: str) -> None:
+    hole = (interval("free", MONDAY_US, MONDAY_US + 10), interval("free", MONDAY_US + 20, MONDAY_US + 40))
+    overlap = interval("broken", MONDAY_US + 30, MONDAY_US + 40)
+    with writing(where) as writer, reading(where) as reader:
+        writer.commit(Batch(as_of_us=TUESDAY_US, intervals=tuple(enumerate((*hole, overlap), 1))))
+        (day,) = reader.unit_days(MONDAY_US, TUESDAY_US)
+        assert sum(weighed for _, weighed in day.weighed) == WHOLE_PPM * day.present_us, "the sum alone does not tell"
+        (broken,) = reader.broken_days(MONDAY_US, TUESDAY_US)
+        assert (broken.unit, broken.start_us, broken.end_us, broken.share_ppm) == (
+            unit(),
+            MONDAY_US + 10,
+            MONDAY_US + 20,
+            0,
+        )
+
+
+def test_an_interval_longer_than_a_day_counts_in_each_day_that_it_covers(where: str) -> None:
+    begin_us, end_us = MONDAY_US - 40 * DAY_US, MONDAY_US + 40 * DAY_US
+    with writing(where) as writer, reading(where) as reader:
+        writer.commit(Batch(as_of_us=end_us, intervals=((1, interval("free", begin_us, end_us)),)))
+        assert hours(reader, MONDAY_US, TUESDAY_US, "day") == {("2026-09-21", "free"): 24}
+        assert hours(reader, begin_us + 1, begin_us + HOUR_US + 1) == {("free",): 1}
+        assert hours(reader, end_us - HOUR_US, end_us + HOUR_US) == {("free",): 1}
+        assert len(list(reader.unit_days(begin_us, end_us))) == 80
+
+
+def test_a_later_writer_takes_the_ledger_and_the_one_before_writes_nothing_more(where: str) -> None:
+    with writing(where, "first") as first, writing(where, "second") as second, reading(where) as reader:
+        with pytest.raises(LedgerTakenError, match="second opened it after first"):
+            first.commit(a_day())
+        with pytest.raises(LedgerTakenError):
+            first.prune(2**62)
+        assert reader.known() is None
+        second.commit(a_day())
+        assert reader.known() == (MONDAY_US, TUESDAY_US)
+
+
+def test_an_interval_that_ends_before_it_starts_is_refused(where: str) -> None:
+    with (
+        writing(where) as writer,
+        pytest.raises(ValueError, match=f"interval 3 of {unit()}: end_us: 4 is before start_us 5"),
+    ):
+        writer.commit(Batch(as_of_us=9, intervals=((3, interval("free", 5, 4)),)))
+
+
+def test_what_the_ledger_knows_does_not_shrink(where: str) -> None:
+    with writing(where) as writer:
+        writer.commit(a_day())
+        writer.commit(Batch(as_of_us=MONDAY_US))
+        kept = writer.kept()
+        assert (kept.as_of_us, kept.next_number) == (TUESDAY_US, 7)
+
+
+def test_every_word_of_ends_is_kept(where: str) -> None:
+    with writing(where) as writer, reading(where) as reader:
+        rows = [
+            interval("used", MONDAY_US, MONDAY_US + 1, of=allocation(n), number=n, ended_by=word)
+            for n, word in enumerate(ENDS)
+        ]
+        writer.commit(Batch(as_of_us=TUESDAY_US, intervals=tuple(enumerate(rows, 1))))
+        assert [held.ended_by for held in reader.held(0, 2**62)] == list(ENDS)
+
+
+# -- retention and copies --------------------------------------------------------------------------------------------
+
+TABLES = ("intervals", "allocations", "gangs", "owners", "series", "measures", "places", "units", "gaps", "waits")
+
+
+def rows(writer: Writer) -> dict[str, int]:
+    with writer._database.transaction() as connection:
+        return {name: connection.exec_driver_sql(f"SELECT count(*) FROM {name}").scalar_one() for name in TABLES}
+
+
+def three_weeks(writer: Writer) -> None:
+    """A claim a day, each on a GPU and of a user of its own; one GPU is free all the time."""
+    for day in range(21):
+        begin_us = MONDAY_US + day * DAY_US
+        held = allocation(day, user=f"user-{day}", gang=f"gang-{day}", allocated_us=begin_us)
+        used = interval("used", begin_us, begin_us + DAY_US, of=held, number=day + 1)
+        made = [(day + 2, used)] if day else [(1, interval("free", begin_us)), (2, used)]
+        wait = Wait(queue="research", namespace="ml", gang=held.gang, queued_us=begin_us - 1, admitted_us=begin_us)
+        gap = Gap(start_us=begin_us - 1, end_us=begin_us, reason="no leader")
+        writer.commit(Batch(as_of_us=begin_us + DAY_US, intervals=tuple(made), waits=(wait,), gaps=(gap,)))
+
+
+def test_retention_removes_what_ended_before_with_everything_that_only_it_referred_to(where: str) -> None:
+    before_us = MONDAY_US + 14 * DAY_US
+    with writing(where) as writer, reading(where) as reader:
+        three_weeks(writer)
+        kept = reader.sums(before_us, 2**62, ("user", "unit"))
+        removed = 0
+        while step := writer.prune(before_us):
+            removed += step
+        assert removed == 14 + 14 + 14
+        assert reader.sums(before_us, 2**62, ("user", "unit")) == kept
+        # Of places and series it is known to the day when they were used: those of two days more stay.
+        left = rows(writer)
+        assert {name: left[name] for name in ("intervals", "allocations", "gangs", "gaps", "waits")} == {"intervals": 8, "allocations": 7, "gangs": 7, "gaps": 7, "waits": 7}  # fmt: skip
+        assert {name: left[name] for name in ("owners", "series", "places", "units")} == {"owners": 9, "series": 10, "places": 10, "units": 10}  # fmt: skip
+        while writer.prune(2**62):
+            pass
+        assert rows(writer) == dict.fromkeys(TABLES, 0) | dict.fromkeys(
+            ("intervals", "series", "measures", "places", "units"), 1
+        )
+        three_weeks(writer)
+        assert rows(writer)["allocations"] == 21, "numbers of what is gone are not used again"
+        assert len(list(reader.held(0, 2**62))) == 21
+
+
+def test_retention_beside_the_leader_leaves_it_its_term_and_makes_it_look_again(where: str) -> None:
+    with writing(where) as writer, reading(where) as reader:
+        three_weeks(writer)
+        assert list(prune(where, 2**62)) == [21 + 21 + 21, 0]
+        three_weeks(writer)
+        assert [held.allocation.user for held in reader.held(0, 2**62)] == [f"user-{day}" for day in range(21)]
+
+
+def test_a_step_of_retention_is_bounded(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.history.ledger.store.retention.remove_some.__defaults__", (4,))
+    with writing(where) as writer:
+        three_weeks(writer)
+        assert writer.prune(2**62) == 4 + 4 + 4
+        assert list(prune(where, 2**62)) == [12] * 4 + [3, 0]
+
+
+def everything(where: str) -> list[object]:
+    with reading(where) as reader:
+        return [
+            reader.known(), reader.sums(0, 2**62, ("gang", "user", "unit")), list(reader.held(0, 2**62)),
+            list(reader.waits(0, 2**62)), list(reader.gaps(0, 2**62)),
+        ]  # fmt: skip
+
+
+def test_a_backup_is_a_whole_ledger_and_is_made_while_the_writer_writes(where: str, tmp_path: Path) -> None:
+    target = str(tmp_path / "backups" / "monday.sqlite")
+    with writing(where) as writer:
+        three_weeks(writer)
+        before = everything(where)
+        backup(where, target)
+        writer.commit(Batch(as_of_us=2**50))
+        assert everything(target) == before
+        assert sorted(path.name for path in (tmp_path / "backups").iterdir()) == ["monday.sqlite"], (
+            "one file, no log beside it"
+        )
+        with pytest.raises(LedgerError, match="there is something already"):
+            backup(where, target)
+
+
+def test_a_copy_goes_to_an_empty_place_and_goes_on_there(
+    where: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with writing(where) as writer:
+        three_weeks(writer)
+    copy = str(tmp_path / "copy.sqlite")
+    backup(where, copy)
+    to = request.getfixturevalue("postgres").new_database()
+    backup(copy, to)
+    assert everything(to) == everything(where)
+    with writing(to) as writer:
+        three_weeks(writer)  # again: the same rows
+        writer.commit(
+            Batch(as_of_us=2**50, intervals=((99, interval("used", 2**49, of=allocation(99, user="new"), number=99)),))
+        )
+        assert len(list(reading_held(to))) == 22
+    with pytest.raises(LedgerError, match="it is in use: name an empty place"):
+        backup(copy, to)
+
+
+def reading_held(where: str) -> list[Held]:
+    with reading(where) as reader:
+        return list(reader.held(0, 2**62))
