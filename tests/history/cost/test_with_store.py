@@ -7,7 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,11 +16,9 @@ from fairlead.history.cost.errors import CostError
 from fairlead.history.cost.grouping import BY
 from fairlead.history.cost.window import DAY_US, Known
 from fairlead.history.ledger.entries import Allocation, Batch, Interval
+from fairlead.history.ledger.store import reader, writer
 from tests.support.costs import BOOK, WHOLE, lives
 from tests.support.ledger_in_memory import Ledger
-
-reader: Any = pytest.importorskip("fairlead.history.ledger.store.reader", reason="the ledger's store is not there yet")
-writer: Any = pytest.importorskip("fairlead.history.ledger.store.writer", reason="the ledger's store is not there yet")
 
 ASKED = st.builds(
     Asked,
