@@ -41,6 +41,8 @@ QUEUE: Json = {
                 "flavors": [{"flavor": "h100", "deserved": 6, "limit": 9, "borrowingLimit": 3, "lendingLimit": 2, "weight": 3.0}],
             }
         ],
+        "budget": {"gpuHours": "10", "per": "week", "timeZone": "Europe/Berlin", "onExhausted": "stop", "warnAt": [50]},
+        "waitTarget": "10m",
     },
     "status": {
         "observedGeneration": 1, "waiting": 1, "running": 2, "evictions": ["t"], "usageTime": "t", "conditions": [CONDITION],
@@ -49,6 +51,7 @@ QUEUE: Json = {
             "inForce": [{"name": "nights", "until": "t"}], "nextChange": "t",
             "quotas": [{"flavor": "h100", "deserved": 6, "limit": 9}],
         },
+        "budget": {"gpuHours": "10", "spent": "5", "percent": 50, "renewsAt": "t"},
     },
 }  # fmt: skip
 PRICE: Json = {"perHour": "2.50", "currency": "EUR", "from": "2026-01-01T00:00:00Z", "capacityType": "spot"}

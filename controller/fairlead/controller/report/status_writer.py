@@ -16,11 +16,12 @@ from fairlead.api.queue import QueueStatus
 from fairlead.controller.gangs import past_evictions
 from fairlead.controller.gangs.conditions import MESSAGE_MAX
 from fairlead.controller.gangs.gangs import Gang, GangId, gang_spec
-from fairlead.controller.report import gang_status, queue_status
+from fairlead.controller.report import gang_status, queue_budget, queue_status
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.forecasts import forecast_text
 from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.report.unknown_fields import known_fields, merge_patch
+from fairlead.controller.spending.budgets import BudgetNow
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.scheduled import QueueNow
 from fairlead.engine.queues.usage_history import UsageHistory
@@ -126,7 +127,12 @@ class StatusWriter:
         return None
 
     async def queue(
-        self, name: str, use: QueueUse, problems: Sequence[Problem], scheduled: QueueNow | None = None
+        self,
+        name: str,
+        use: QueueUse,
+        problems: Sequence[Problem],
+        scheduled: QueueNow | None = None,
+        budget: BudgetNow | None = None,
     ) -> None:
         raw = self._caches.queues.get(name)
         if raw is None:
@@ -140,6 +146,7 @@ class StatusWriter:
             remembered,
             problems,
             scheduled=scheduled,
+            budget=budget,
             open_to_all=self._open_to_all(name, raw),
             before=before,
             generation=generation,
@@ -149,6 +156,8 @@ class StatusWriter:
             patch = {"status": merge_patch(stored, status, QueueStatus, whole=False)}
             written = await self._client.patch(resources.QUEUES, name, patch, subresource="status")
             self._caches.queues.note(written)
+            for reason, message in queue_budget.crossed(name, budget, before.get("budget")):
+                self._events.queue(name, reason, message)
         if remembered is not None:
             self._usage.written(uid, remembered)
 

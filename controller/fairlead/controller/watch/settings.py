@@ -8,17 +8,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, Literal
 
 from fairlead.api.base import LabelSelector as ApiSelector
 from fairlead.api.base import ManifestError
 from fairlead.api.bounds import NO_BOUNDS, Bounds, read_bounds
+from fairlead.api.budget import Budget
 from fairlead.api.durations import duration_s
 from fairlead.api.flavor import Flavor
 from fairlead.api.queue import Queue, QueueFlavor
 from fairlead.api.queue import QueueSpec as ApiQueueSpec
 from fairlead.api.queues import unknown_flavors
 from fairlead.api.schedules import quotas as scheduled_quotas
+from fairlead.controller.spending.budgets import Said
 from fairlead.controller.watch.conflicts import selected_twice
 from fairlead.engine.queues.usage_history import RememberedUsage
 from fairlead.engine.types.amounts import amount
@@ -38,6 +41,10 @@ class Settings:
     """Of leaf queues, by queue: which namespaces' pods they take where the pods name no queue."""
     scheduled: Mapping[str, ApiQueueSpec] = field(default_factory=dict)
     """Of queues with a schedule, by name: `queues` has their quotas without it. See `scheduled.at`."""
+    budgets: Mapping[str, Budget] = field(default_factory=dict)
+    """Of queues with a budget, by name: what is spent of it is not known here. See `spending.budgets`."""
+    said: Mapping[str, Said] = field(default_factory=dict)
+    """What their statuses say of it."""
 
     def foreign_queue(self, name: str, namespace_labels: Mapping[str, str]) -> str | None:
         """The queue of a gang whose queue name comes from another system.
@@ -105,6 +112,8 @@ def read(
         remembered=remembered,
         problems=tuple(sorted(problems)),
         namespace_selectors=selectors,
+        budgets={name: queue.spec.budget for name, queue in sorted(objects.items()) if queue.spec.budget is not None},
+        said={name: said for name, queue in sorted(objects.items()) if (said := _said(queue)) is not None},
         scheduled={name: queue.spec for name, queue in sorted(objects.items()) if queue.spec.schedule},
     )
 
@@ -131,6 +140,16 @@ def _remembered(queue: Queue) -> RememberedUsage:
         return RememberedUsage(parts=parts, at=timestamps.parse(status.usage_time))
     except ValueError:
         return RememberedUsage(parts={}, at=0.0)
+
+
+def _said(queue: Queue) -> Said | None:
+    budget = None if queue.status is None else queue.status.budget
+    if budget is None or budget.spent is None:
+        return None
+    try:
+        return Said(Fraction(budget.spent), timestamps.parse(budget.renews_at))
+    except (ValueError, ZeroDivisionError):
+        return None
 
 
 def quotas(flavors: Iterable[QueueFlavor]) -> tuple[FlavorQuota, ...]:

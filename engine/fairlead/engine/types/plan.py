@@ -132,6 +132,7 @@ class QueueUse:
     flavors: tuple[FlavorUse, ...]  # sorted by flavor; those with quota here or with use
     waiting: int  # gangs of this queue itself
     admitted: int  # gangs of this queue itself, running and newly admitted
+    gpus: Amount = 0  # whole GPUs held, the queues below included; counted only where a queue has a budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

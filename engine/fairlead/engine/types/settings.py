@@ -27,6 +27,35 @@ class FlavorQuota:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetState:
+    """What a queue, with those below it, may spend in the period of now, and what it has spent. In GPU-hours.
+
+    `spent` is as of some moment before the decision; `exhausts_at` is when it reaches `limit` if the queue goes on holding what it
+    holds. None: not known, and then the budget is not exhausted. Times in unix seconds.
+    """
+
+    on_exhausted: Literal["warn", "noBorrow", "stop"]
+    limit: Amount
+    spent: Amount | None
+    renews_at: float
+    exhausts_at: float | None = None
+
+    def exhausted(self, now: float) -> bool:
+        """Of the period after this one nothing is known: it begins with nothing spent."""
+        if self.spent is None or now >= self.renews_at:
+            return False
+        return self.spent >= self.limit or (self.exhausts_at is not None and now >= self.exhausts_at)
+
+    def changes_at(self, now: float) -> float | None:
+        """When what it forbids changes by time alone; None where it forbids nothing, or only that is not known."""
+        if self.on_exhausted == "warn" or self.spent is None or now >= self.renews_at:
+            return None
+        if self.exhausted(now):
+            return self.renews_at
+        return self.exhausts_at if self.exhausts_at is not None and self.exhausts_at < self.renews_at else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSpec:
     """A Queue object. `namespace_selector` None takes only gangs that name the queue; an empty one takes any namespace.
 
@@ -49,6 +78,7 @@ class QueueSpec:
     respects_budgets: bool | None = None  # PodDisruptionBudgets prevent reclaim; None: as the queue above, at last not
     past_usage: Mapping[str, float] = field(default_factory=dict)
     quotas_change_at: float | None = None  # unix seconds: a schedule replaces `quotas` then, which are those of now
+    budget: BudgetState | None = None  # None: it may spend without bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

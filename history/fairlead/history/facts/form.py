@@ -162,6 +162,16 @@ class FlavorQuota(Item, frozen=True, kw_only=True):
     lending_limit: str | None = None
 
 
+class SpendingBudget(Item, frozen=True, kw_only=True):
+    """Of a queue: GPU-hours of the period of now."""
+
+    on_exhausted: Literal["warn", "noBorrow", "stop"]
+    limit: str
+    spent: str | None = None
+    renews_at: float
+    exhausts_at: float | None = None
+
+
 class Queue(Item, frozen=True, kw_only=True):
     uid: str = ""
     parent: str | None = None
@@ -177,6 +187,7 @@ class Queue(Item, frozen=True, kw_only=True):
     respects_budgets: bool | None = None
     past_usage: dict[str, float] = {}
     quotas_change_at: float | None = None
+    budget: SpendingBudget | None = None
 
 
 class Flavor(Item, frozen=True, kw_only=True):

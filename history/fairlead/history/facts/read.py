@@ -13,7 +13,14 @@ from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember, RunningGang, RunningMember
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.references import DeviceRef, PodRef
-from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, NamespaceQuota, QueueSpec
+from fairlead.engine.types.settings import (
+    BudgetState,
+    DisruptionBudget,
+    FlavorQuota,
+    FlavorSpec,
+    NamespaceQuota,
+    QueueSpec,
+)
 from fairlead.engine.types.workload import Demand, Workload
 
 if TYPE_CHECKING:
@@ -115,7 +122,19 @@ def queue(name: str, value: form.Queue) -> QueueSpec:
         )
         for each in value.quotas
     )
-    return QueueSpec(name=name, **{**_fields(value), "quotas": quotas, "bounds": bounds(value.bounds)})
+    return QueueSpec(
+        name=name,
+        **{
+            **_fields(value),
+            "quotas": quotas,
+            "bounds": bounds(value.bounds),
+            "budget": None if value.budget is None else _budget_state(value.budget),
+        },
+    )
+
+
+def _budget_state(value: form.SpendingBudget) -> BudgetState:
+    return BudgetState(**{**_fields(value), "limit": amount(value.limit), "spent": _optional(value.spent)})
 
 
 def flavor(name: str, value: form.Flavor) -> FlavorSpec:
