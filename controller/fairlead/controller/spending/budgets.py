@@ -56,13 +56,12 @@ class _Account:
     sum: Spent | None
     state: BudgetState
     shown: BudgetNow
-    stale: bool = False  # it holds more or less than when `state` was made
 
-    def spent(self, held: HeldGpus, now_us: int) -> Fraction | None:
-        if self.sum is None:
-            return None
-        since = max(self.sum.until_us, _us(self.period.start))
-        return self.sum.gpu_hours + held.between(since, now_us)
+    def count(self, held: HeldGpus, now: float) -> None:
+        """Anew, of what it has held since the sum."""
+        spent = _counted(self.sum, held, self.period, now)
+        self.state = _state(self.budget, self.period, spent, held.gpus, now)
+        self.shown = _shown(self.shown, BudgetNow(budget=self.budget, period=self.period, spent=spent))
 
 
 class SpendingBudgets:
@@ -78,8 +77,8 @@ class SpendingBudgets:
         """What the queues hold from now on, with those below them."""
         for use in uses:
             account = self._accounts.get(use.name)
-            if account is not None:
-                account.stale |= self._held.setdefault(use.name, HeldGpus()).note(use.gpus, _us(now))
+            if account is not None and self._held[use.name].note(use.gpus, _us(now)):
+                account.count(self._held[use.name], now)
 
     def update(
         self, queues: Sequence[QueueSpec], budgets: Mapping[str, Budget], said: Mapping[str, Said], now: float
@@ -108,11 +107,8 @@ class SpendingBudgets:
     def due(self) -> float | None:
         """Unix seconds: when to update though nothing else happens. None without budgets."""
         found = [account.period.end for account in self._accounts.values()]
-        found += [
-            account.asked + ASK_S
-            for name, account in self._accounts.items()
-            if name in self._held and self._held[name].gpus
-        ]
+        found += [at for each in self._accounts.values() if (at := each.state.exhausts_at) is not None]
+        found += [account.asked + ASK_S for name, account in self._accounts.items() if self._held[name].gpus]
         return min(found, default=None)
 
     def _update(self, name: str, budget: Budget, below: tuple[str, ...], said: Said | None, now: float) -> None:
@@ -122,22 +118,19 @@ class SpendingBudgets:
         if account is None or not account.asked <= now < account.asked + ASK_S:
             of = period(budget.per, budget.time_zone, now) if account is None else account.period
             found = _together([self._source.spent(each, _us(of.start)) for each in below])
+            if found is None and account is not None:
+                found = account.sum
             if found is None and said is not None and said.renews_at == of.end:
                 found = Spent(said.spent, _us(now))
-            spent = (
-                None if found is None else found.gpu_hours + held.between(max(found.until_us, _us(of.start)), _us(now))
-            )
+            spent = _counted(found, held, of, now)
             state = _state(budget, of, spent, held.gpus, now)
             before = None if account is None else account.shown
             shown = _shown(before, BudgetNow(budget=budget, period=of, spent=spent))
             self._accounts[name] = _Account(
                 budget=budget, period=of, below=below, asked=now, sum=found, state=state, shown=shown
             )
-        elif account.stale or _predicted(account.state, now):
-            spent = account.spent(held, _us(now))
-            account.state = _state(budget, account.period, spent, held.gpus, now)
-            account.shown = _shown(account.shown, BudgetNow(budget=budget, period=account.period, spent=spent))
-            account.stale = False
+        elif account.state.exhausts_at is not None and now >= account.state.exhausts_at:
+            account.count(held, now)  # what was predicted can be counted
 
     def _with_budget(self, queue: QueueSpec) -> QueueSpec:
         account = self._accounts.get(queue.name)
@@ -157,9 +150,9 @@ def _within(of: Period, now: float) -> bool:
     return of.start <= now < of.end
 
 
-def _predicted(state: BudgetState, now: float) -> bool:
-    """Whether it is exhausted by what was predicted, which can be counted by now."""
-    return state.exhausts_at is not None and now >= state.exhausts_at
+def _counted(known: Spent | None, held: HeldGpus, of: Period, now: float) -> Fraction | None:
+    """The sum, and what is held since, within the period."""
+    return None if known is None else known.gpu_hours + held.between(max(known.until_us, _us(of.start)), _us(now))
 
 
 def _together(sums: Sequence[Spent | None]) -> Spent | None:
