@@ -12,6 +12,7 @@ from fairlead.api.base import CONDITIONS, Condition, CustomResource, LabelSelect
 from fairlead.api.budget import Budget
 from fairlead.api.durations import duration_s
 from fairlead.api.gang import Duration
+from fairlead.api.idle import Idle
 from fairlead.api.recurrence import CRON_LENGTH_MAX, Recurrence, checked_cron
 from fairlead.api.time_zones import TimeZone
 
@@ -165,6 +166,8 @@ class QueueSpec(Part):
     """Most gangs of this queue that may be evicted for other gangs within a window; absent means no limit."""
     budget: Budget | None = None
     """GPU-hours that this queue and those below it may spend in a day, week or month; absent means no bound."""
+    idle: Idle | None = None
+    """What happens to gangs whose devices are all idle; absent means as in the parent, in a root nothing."""
     wait_target: Duration | None = None
     """The wait that the queue's owner promises: 95 of 100 gangs wait no longer, such as 10m. Reported, never enforced."""
 

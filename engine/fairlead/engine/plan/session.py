@@ -20,6 +20,7 @@ from fairlead.engine.queues.namespace_quotas import NamespaceQuotas
 from fairlead.engine.queues.statement import Statement
 from fairlead.engine.queues.tree_shares import divide_tree
 from fairlead.engine.reclaim.candidates import VictimCandidates
+from fairlead.engine.reclaim.idle import IdleGangs
 from fairlead.engine.reclaim.releasing import PipelinedCluster
 from fairlead.engine.reclaim.replace import BrokenDevices
 from fairlead.kube import timestamps
@@ -55,6 +56,11 @@ class Session:
         self.pending = PendingGangs(snapshot, self.cache, self.tree, self.totals.devices)
         self.broken = BrokenDevices(snapshot.inventory, now)
         self.replaced = [self.running.with_queue(each) for each in self.broken.evictions(snapshot.running)]
+        self.idle = IdleGangs(now)
+        if self.tree.any_idle:
+            broken = {pod.uid for eviction in self.replaced for pod in eviction.pods}
+            protection = self.running.protection
+            self.replaced += self.idle.evictions(self.running.gangs, snapshot.budgets, broken, protection)
         self.leaving = {pod.uid for eviction in self.replaced for pod in eviction.pods}
         self.turns: dict[str, int] = {}  # gang id: its place in the order in which gangs were considered first
         self._due: list[float] = [] if not self.tree.budgeted else self._budget_changes()
@@ -98,7 +104,9 @@ class Session:
 
     @cached_property
     def candidates(self) -> VictimCandidates:
-        candidates = VictimCandidates(self.snapshot.inventory, self.cache.charges, self.now)
+        candidates = VictimCandidates(
+            self.snapshot.inventory, self.cache.charges, self.now, suspended=self.idle.suspended
+        )
         for gang, queue in self.running.gangs:
             candidates.add_running(gang, queue, self.leaving)
         candidates.sort()
@@ -150,7 +158,8 @@ class Session:
     @property
     def due(self) -> float | None:
         """The first such time."""
-        return min([*self._due, *(() if self.broken.due is None else (self.broken.due,))], default=None)
+        broken = () if self.broken.due is None else (self.broken.due,)
+        return min((*self._due, *self.idle.due, *broken), default=None)
 
 
 class AdmittedGangs:

@@ -56,6 +56,15 @@ class BudgetState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IdlePolicy:
+    """What happens to a gang that has been idle for `for_s`, `grace_s` after it was told."""
+
+    for_s: float
+    grace_s: float
+    then: Literal["nothing", "warn", "suspendBorrowing", "evict"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSpec:
     """A Queue object. `namespace_selector` None takes only gangs that name the queue; an empty one takes any namespace.
 
@@ -78,6 +87,9 @@ class QueueSpec:
     respects_budgets: bool | None = None  # PodDisruptionBudgets prevent reclaim; None: as the queue above, at last not
     past_usage: Mapping[str, float] = field(default_factory=dict)
     quotas_change_at: float | None = None  # unix seconds: a schedule replaces `quotas` then, which are those of now
+    idle: IdlePolicy | None = (
+        None  # of its gangs and those of the queues below it; None: as the queue above, at last none
+    )
     budget: BudgetState | None = None  # None: it may spend without bound
 
 

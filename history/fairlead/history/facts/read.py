@@ -10,7 +10,7 @@ import msgspec
 from fairlead.api.bounds import NO_BOUNDS, Bound, Bounds
 from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
 from fairlead.engine.inventory.nodes import NodeInfo
-from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember, RunningGang, RunningMember
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, IdleSpan, PendingMember, RunningGang, RunningMember
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.references import DeviceRef, PodRef
 from fairlead.engine.types.settings import (
@@ -18,6 +18,7 @@ from fairlead.engine.types.settings import (
     DisruptionBudget,
     FlavorQuota,
     FlavorSpec,
+    IdlePolicy,
     NamespaceQuota,
     QueueSpec,
 )
@@ -94,7 +95,8 @@ def gang(value: form.Gang) -> GangRequest:
 
 def running_gang(value: form.RunningGang) -> RunningGang:
     members = tuple(RunningMember(**{**_fields(each), "pod": pod(each.pod)}) for each in value.members)
-    return RunningGang(**{**_fields(value), "members": members, "bounds": bounds(value.bounds)})
+    idle = None if value.idle is None else IdleSpan(**_fields(value.idle))
+    return RunningGang(**{**_fields(value), "members": members, "bounds": bounds(value.bounds), "idle": idle})
 
 
 def bounds(value: form.Bounds) -> Bounds:
@@ -128,6 +130,7 @@ def queue(name: str, value: form.Queue) -> QueueSpec:
             **_fields(value),
             "quotas": quotas,
             "bounds": bounds(value.bounds),
+            "idle": None if value.idle is None else IdlePolicy(**_fields(value.idle)),
             "budget": None if value.budget is None else _budget_state(value.budget),
         },
     )

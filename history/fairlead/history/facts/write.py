@@ -105,6 +105,7 @@ def queue(value: QueueSpec) -> form.Queue:
         respects_budgets=value.respects_budgets,
         past_usage=dict(value.past_usage),
         quotas_change_at=value.quotas_change_at,
+        idle=None if value.idle is None else msgspec.convert(value.idle, form.IdlePolicy, from_attributes=True),
         budget=None if value.budget is None else _spending_budget(value.budget),
     )
 
