@@ -117,7 +117,10 @@ class SnapshotBuilder:
             return
         labels = self._caches.namespace_labels(gang.namespace)
         before = self._running_since.pop(gang.id, None)
-        context = dataclasses.replace(self._evictor.context(gang.id, now), running_since=before)
+        idle = self._caches.idle(gang)
+        context = dataclasses.replace(
+            self._evictor.context(gang.id, now), running_since=before, idle=None if idle is None else idle[0]
+        )
         running = running_gang(gang, record, labels, context)
         if running is not None and gang.started and not gang.solo:
             self._running_since[gang.id] = running.started

@@ -42,7 +42,7 @@ Key = tuple[str, str, str]  # "gang", "queue" or "flavor"; namespace; name
 
 def speaks(summary: PhaseSummary, state: SchedulingState) -> bool:
     """Whether there is something to say of a gang of one beyond what its pod shows: it waits, is evicted, or is in trouble."""
-    if state.eviction is not None or state.untried or state.last_failure:
+    if state.eviction is not None or state.idle is not None or state.untried or state.last_failure:
         return True
     return summary.phase in {"Waiting", "Gathering", "Failed"} and summary.reason != Progress.QUEUED.value
 
@@ -76,7 +76,14 @@ class Reporter:
             self._admitting_since.setdefault(gang.id, self._clock())
         else:
             self._admitting_since.pop(gang.id, None)
-        urgent = (summary.phase, state.eviction, state.victims, state.reservation is not None, gang.size)
+        urgent = (
+            summary.phase,
+            state.eviction,
+            state.victims,
+            state.reservation is not None,
+            gang.size,
+            state.idle is None,
+        )
         noted = urgent, summary.reason
         before, self._noted[gang.id] = self._noted.get(gang.id), noted
         key: Key = ("gang", *gang.id)
