@@ -43,6 +43,7 @@ QUEUE: Json = {
         ],
         "budget": {"gpuHours": "10", "per": "week", "timeZone": "Europe/Berlin", "onExhausted": "stop", "warnAt": [50]},
         "waitTarget": "10m",
+        "idle": {"for": "30m", "grace": "5m", "then": "evict"},
     },
     "status": {
         "observedGeneration": 1, "waiting": 1, "running": 2, "evictions": ["t"], "usageTime": "t", "conditions": [CONDITION],
@@ -80,7 +81,7 @@ POLICY: Json = {
         "mode": "Warn", "deviceClasses": ["c"], "flavors": ["f"], "maxDevicesPerClaim": 2, "maxGangSize": 4,
         "maxMinRuntime": "1h", "maxCheckpointGrace": "5m", "maxTerminationGrace": "5m",
         "isolation": "Any", "wholeGpus": "Forbid", "adminAccess": "Reject", "sharingStrategies": ["MPS"],
-        "resourceRequests": "EqualLimits", "multiGpuJobs": "RequireGang", "podFailurePolicy": "Default",
+        "resourceRequests": "EqualLimits", "multiGpuJobs": "RequireGang", "podFailurePolicy": "Default", "keepIdle": "Reject",
         "deviceBypass": "Reject", "legacyRequests": "Reject",
         "hostAccess": {
             "hostPaths": [{"path": "/data", "readOnly": True}], "capabilities": ["IPC_LOCK"], "namespaces": ["Network"],

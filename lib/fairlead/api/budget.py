@@ -7,6 +7,7 @@ controller's to count, and what follows from it the engine's. Pure: the time is 
 import re
 from datetime import datetime, timedelta
 from fractions import Fraction
+from math import floor
 from typing import Annotated, Literal, NamedTuple, Self
 from zoneinfo import ZoneInfo
 
@@ -79,7 +80,7 @@ class Period(NamedTuple):
 def period(per: Per, time_zone: str, now: float) -> Period:
     """The one that `now` (unix seconds) is in."""
     zone = ZoneInfo(time_zone)
-    today = datetime.fromtimestamp(now, zone).date()
+    today = datetime.fromtimestamp(floor(now), zone).date()
     match per:
         case "day":
             first, after = today, today + timedelta(days=1)

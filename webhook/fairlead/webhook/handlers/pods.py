@@ -21,7 +21,7 @@ from fairlead.webhook.objects.pods import gated, recorded_sources
 from fairlead.webhook.policy import bounds, device_bypass, policies
 from fairlead.webhook.policy.cel_rules import rule_findings
 from fairlead.webhook.policy.claims import legacy_limit_findings, pod_claim_findings
-from fairlead.webhook.policy.pods import pod_findings, set_defaults
+from fairlead.webhook.policy.pods import keep_idle_findings, pod_findings, set_defaults
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.patch import PatchBuilder
@@ -157,7 +157,13 @@ def _validate_update(review: Review, facts: Facts) -> Verdict:
         faults += changes
     if faults:
         return deny(cause, *review.about(faults))
-    return allow("managed" if managed else "unmanaged")
+    verdict = allow("managed" if managed else "unmanaged")
+    kept = strings_at(metadata[0], "annotations", "metadata").get(names.KEEP_IDLE)
+    if not managed or not facts.policies or kept == "true":
+        return verdict
+    return policies.apply_findings(
+        verdict, review.subject, list(keep_idle_findings(facts.policies, metadata[1], "metadata"))
+    )
 
 
 def _may_remove_gate(review: Review, facts: Facts) -> bool:
@@ -222,6 +228,7 @@ def _managed_findings(pod: Json, claims: list[PodClaim], intent: Intent, facts: 
     for claim in claims:
         findings += pod_claim_findings(governing, claim, "", facts)
     findings += pod_findings(governing, map_at(pod, "spec"), "spec")
+    findings += keep_idle_findings(governing, map_at(pod, "metadata"), "metadata")
     findings += bounds.bound_findings(governing, intent, map_at(pod, "spec"))
     findings += device_bypass.bypass_findings(governing, pod)
     return findings

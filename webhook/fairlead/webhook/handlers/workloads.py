@@ -28,7 +28,7 @@ from fairlead.webhook.objects.pod_templates import PodTemplate, parallel_pods, p
 from fairlead.webhook.policy import bounds, device_bypass, jobs, policies
 from fairlead.webhook.policy.cel_rules import rule_findings
 from fairlead.webhook.policy.claims import devices_of, legacy_limit_findings, pod_claim_findings
-from fairlead.webhook.policy.pods import pod_findings
+from fairlead.webhook.policy.pods import keep_idle_findings, pod_findings
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.patch import PatchBuilder
@@ -210,6 +210,8 @@ def _managed_findings(
             findings += pod_claim_findings(governing, claim, f"{where}.", facts)
         spec = map_at(object_at(patch.patched, template.template.path), "spec", where)
         findings += pod_findings(governing, spec, f"{where}.spec", template=True)
+        metadata = map_at(object_at(patch.patched, template.template.path), "metadata", where)
+        findings += keep_idle_findings(governing, metadata, f"{where}.metadata")
         findings += bounds.bound_findings(governing, member.intent, spec, f"{where}.")
         job_spec = template.template.job_spec
         if gang is not None and job_spec is not None:
