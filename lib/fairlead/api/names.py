@@ -44,6 +44,9 @@ CLAIMS_CORRECTED: Final = "fairlead.dev/claims-corrected"
 # under way for them fails. Read by no program.
 TAKEN_OVER: Final = "fairlead.dev/taken-over"
 
+# Who created the pod, or the workload that it is a pod of: userInfo.username of that request. Written by the webhook only, when the
+# object is created; on pod templates too.
+USER: Final = "fairlead.dev/user"
 # Where each named claim of the pod comes from, as JSON (`claim_sources`). Written by the webhook only, when a pod is created.
 CLAIM_SOURCES: Final = "fairlead.dev/claim-sources"
 # On claims that stand for a legacy limit: the request, as `legacy` encodes it. They count for quotas on that extended resource.

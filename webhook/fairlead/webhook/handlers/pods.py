@@ -13,7 +13,7 @@ from fairlead.api import names
 from fairlead.api.intent import Intent
 from fairlead.webhook.claim_names import copies, provenance, way
 from fairlead.webhook.claim_names.rewriting import name_claims
-from fairlead.webhook.gangs import controller_keys, foreign_schedulers, pod_gang
+from fairlead.webhook.gangs import controller_keys, foreign_schedulers, pod_gang, users
 from fairlead.webhook.gangs.pod_gang import PodGang
 from fairlead.webhook.legacy.requests import LegacyLimits, legacy_limits, translate
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at, text_at
@@ -62,6 +62,8 @@ def mutate(review: Review, facts: Facts) -> Verdict:
     if denial is not None:
         return denial
     _write_gang(patch, gang.intent)
+    if facts.records_users:
+        users.stamp_pod(review, patch)
     name_claims(review, patch, claims, facts)
     if not gated(patch.patched):
         patch.append(("spec", "schedulingGates"), {"name": names.ADMISSION_GATE})
@@ -85,6 +87,9 @@ def validate(review: Review, facts: Facts) -> Verdict:
     spec, metadata = map_at(review.object, "spec"), map_at(review.object, "metadata")
     reserved = controller_keys.RESERVED if provenance.is_copy(review.object) else controller_keys.CONTROLLER_ANNOTATIONS
     forged = [*provenance.faults(review, facts), *controller_keys.forged(metadata, reserved)]
+    said = strings_at(metadata, "annotations", "metadata").get(names.USER)
+    if facts.records_users and said is not None and said != users.user_of_pod(review):
+        forged.append(f"metadata.annotations[{names.USER}]: only the webhook writes this; remove it")
     if forged:
         return deny("annotations", *review.about(forged), code=422)
     legacy = legacy_limits(spec)
