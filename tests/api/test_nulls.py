@@ -41,6 +41,9 @@ QUEUE: Json = {
                 "flavors": [{"flavor": "h100", "deserved": 6, "limit": 9, "borrowingLimit": 3, "lendingLimit": 2, "weight": 3.0}],
             }
         ],
+        "budget": {"gpuHours": "10", "per": "week", "timeZone": "Europe/Berlin", "onExhausted": "stop", "warnAt": [50]},
+        "waitTarget": "10m",
+        "idle": {"for": "30m", "grace": "5m", "then": "evict"},
     },
     "status": {
         "observedGeneration": 1, "waiting": 1, "running": 2, "evictions": ["t"], "usageTime": "t", "conditions": [CONDITION],
@@ -49,6 +52,7 @@ QUEUE: Json = {
             "inForce": [{"name": "nights", "until": "t"}], "nextChange": "t",
             "quotas": [{"flavor": "h100", "deserved": 6, "limit": 9}],
         },
+        "budget": {"gpuHours": "10", "spent": "5", "percent": 50, "renewsAt": "t"},
     },
 }  # fmt: skip
 PRICE: Json = {"perHour": "2.50", "currency": "EUR", "from": "2026-01-01T00:00:00Z", "capacityType": "spot"}
@@ -77,7 +81,7 @@ POLICY: Json = {
         "mode": "Warn", "deviceClasses": ["c"], "flavors": ["f"], "maxDevicesPerClaim": 2, "maxGangSize": 4,
         "maxMinRuntime": "1h", "maxCheckpointGrace": "5m", "maxTerminationGrace": "5m",
         "isolation": "Any", "wholeGpus": "Forbid", "adminAccess": "Reject", "sharingStrategies": ["MPS"],
-        "resourceRequests": "EqualLimits", "multiGpuJobs": "RequireGang", "podFailurePolicy": "Default",
+        "resourceRequests": "EqualLimits", "multiGpuJobs": "RequireGang", "podFailurePolicy": "Default", "keepIdle": "Reject",
         "deviceBypass": "Reject", "legacyRequests": "Reject",
         "hostAccess": {
             "hostPaths": [{"path": "/data", "readOnly": True}], "capabilities": ["IPC_LOCK"], "namespaces": ["Network"],

@@ -107,3 +107,16 @@ def test_a_gang_that_is_being_admitted_sees_the_newest_claim() -> None:
     caches.claims.note(claim(2, USAGE.to_json()))
     decision, woken, gangs = asked(caches)
     assert (decision, woken, gangs) == (False, True, 1)
+
+
+def test_where_a_queue_says_what_follows_for_idle_gangs_a_write_of_usage_is_looked_at() -> None:
+    caches = running()
+    caches.queues.note({"metadata": {"name": "red", "resourceVersion": "1"}, "spec": {"idle": {"then": "warn"}}})
+    asked(caches)
+    caches.triggers.decided()
+    caches.triggers.looked()
+    caches.claims.note(claim(2, USAGE.to_json()))
+    decision, _, gangs = asked(caches)
+    assert (decision, gangs) == (False, 1)
+    caches.queues.note({"metadata": {"name": "red", "resourceVersion": "2"}, "spec": {}})
+    assert asked(caches)[2] == 1, "that it is idle counts no more"

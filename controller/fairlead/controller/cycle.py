@@ -20,6 +20,7 @@ from fairlead.controller.report.flight import Flight, Unrecorded
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.snapshot import SnapshotBuilder
+from fairlead.controller.spending.budgets import SpendingBudgets
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.plan import decide as plan
 from fairlead.engine.queues.usage_history import UsageHistory
@@ -43,6 +44,7 @@ class Cycle:
         executor: Executor,
         budgets: QueueBudgets,
         usage: UsageHistory,
+        spending: SpendingBudgets,
         reporter: Reporter,
         metrics: Metrics,
         *,
@@ -61,6 +63,7 @@ class Cycle:
         self._executor = executor
         self._budgets = budgets
         self._usage = usage
+        self._spending = spending
         self._reporter = reporter
         self._metrics = metrics
         self._clock = clock
@@ -108,7 +111,8 @@ class Cycle:
     def _note_settings(self, decided: Plan, now: float) -> None:
         """What the decision states of Queues and Flavors, and when it may change by itself."""
         scheduled = self._snapshots.scheduled(now)
-        due = (self._budgets.next_refill(now), scheduled.due, decided.due)
+        self._spending.note(decided.queues, now)
+        due = (self._budgets.next_refill(now), scheduled.due, self._spending.due, decided.due)
         self.due_at = min((at for at in due if at is not None), default=None)
         settings = self._caches.settings()
         problems = {*settings.problems, *decided.problems}
@@ -116,8 +120,10 @@ class Cycle:
             log.warning("%s", problem)
         self._problems = problems
         self._usage.note(settings.queues, decided.queues, decided.flavors, now)
-        self._reporter.settings(decided, sorted(problems), scheduled.by_queue)
+        spent = self._spending.by_queue
+        self._reporter.settings(decided, sorted(problems), scheduled.by_queue, spent)
         self._metrics.note_queues(decided.queues)
+        self._metrics.note_budgets(spent)
 
     def _note_answers(self, decided: Plan) -> set[GangId]:
         """Keeps what was decided of waiting gangs; returns those whose answer differs from the last."""

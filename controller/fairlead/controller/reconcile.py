@@ -19,7 +19,7 @@ from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.recoverer import Recoverer
 from fairlead.controller.deadlines import Deadlines
-from fairlead.controller.gangs import eviction_marks, eviction_steps, leaving, members, recovery
+from fairlead.controller.gangs import eviction_marks, eviction_steps, idleness, leaving, members, recovery
 from fairlead.controller.gangs.allocations import pod_ref
 from fairlead.controller.gangs.bind_clock import BindClock
 from fairlead.controller.gangs.gangs import Gang, GangId
@@ -146,6 +146,7 @@ class GangReconciler:
             return
         record = self._snapshots.record(gang, now)
         self._snapshots.set_running(gang, record, now)
+        self._watch_idle(gang, now)
         if busy or self._recover(gang, now) or self._continue_eviction(gang, record, now):
             return
         if self._shorten_leaving(gang, now):
@@ -161,6 +162,17 @@ class GangReconciler:
             hold_end = eviction_marks.holds_until(gang)
             if request is not None and request.preemptor and hold_end > now:
                 self._deadlines.set(gang_id, hold_end)
+
+    def _watch_idle(self, gang: Gang, now: float) -> None:
+        """Looks at it again when it is to be told that it is idle, and decides when something follows from that."""
+        found = self._caches.idle(gang)
+        if found is None:
+            return
+        again = idleness.looked_at_again(*found, now)
+        if again is not None:
+            self._deadlines.set(gang.id, again)
+        if idleness.follows(*found, now):
+            self._caches.triggers.decide()
 
     def _recover(self, gang: Gang, now: float) -> bool:
         """Whether a recovery step is needed. Starts it unless the gang's backoff is active."""
@@ -181,7 +193,9 @@ class GangReconciler:
 
     def _continue_eviction(self, gang: Gang, record: GangRecord, now: float) -> bool:
         """Whether the whole gang is being evicted. Starts the eviction's next step, also of some members."""
-        step = self._evictor.next_step(gang, now=now, still_waits=self._still_waits)
+        step = self._evictor.next_step(
+            gang, now=now, still_waits=self._still_waits, idle=lambda: self._still_idle(gang, now)
+        )
         if step is None:
             return False
         if isinstance(step, eviction_steps.Wait):
@@ -227,6 +241,11 @@ class GangReconciler:
         self._evictor.assume(gang.id, eviction)
         self._tasks.start(gang.id, self._evictor.begin(gang, eviction, now))
         return True
+
+    def _still_idle(self, gang: Gang, now: float) -> bool:
+        """Whether a gang that is evicted for being idle still is."""
+        found = self._caches.idle(gang)
+        return found is not None and idleness.follows(*found, now)
 
     def _still_waits(self, beneficiary: GangId) -> bool:
         """Whether the gang still needs what others are evicted for."""

@@ -12,6 +12,7 @@ from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.cycle import Cycle
 from fairlead.controller.gangs import leaving, recovery
 from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.idleness import IdleNotice, notice
 from fairlead.controller.report.forecasts import ShownForecasts
 from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.report.metrics import Metrics
@@ -98,6 +99,10 @@ class Reporting:
         ]
         return leaving.description(found, bound_s)
 
+    def _idle(self, gang: Gang, now: float) -> IdleNotice | None:
+        found = self._caches.idle(gang) if gang.released else None
+        return None if found is None else notice(gang, *found, now)
+
     def _state(self, gang: Gang, now: float) -> SchedulingState:
         return SchedulingState(
             waiting=self._cycle.waiting.get(gang.id),
@@ -109,5 +114,6 @@ class Reporting:
             reservation=self._cycle.reservations.get(gang.id),
             leaving=self._leaving(gang, now),
             forecast=self._forecasts.get(gang.id),
+            idle=self._idle(gang, now),
             untried=recovery.untried(gang, now)[0],
         )

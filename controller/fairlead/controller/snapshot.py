@@ -20,6 +20,7 @@ from fairlead.controller.gangs.requests import GangRecord, gang_request, same_re
 from fairlead.controller.gangs.running import admitted_gang, running_gang
 from fairlead.controller.gangs.victims import may_evict
 from fairlead.controller.replacements import Replacements
+from fairlead.controller.spending.budgets import SpendingBudgets
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.scheduled import Scheduled, ScheduledQuotas
 from fairlead.engine.placement.workload import WorkloadCounter
@@ -41,6 +42,7 @@ class SnapshotBuilder:
         backoffs: GangBackoffs,
         budgets: QueueBudgets,
         usage: UsageHistory,
+        spending: SpendingBudgets,
         replacements: Replacements,
         *,
         usage_weight: float,
@@ -51,6 +53,7 @@ class SnapshotBuilder:
         self._backoffs = backoffs
         self._budgets = budgets
         self._usage = usage
+        self._spending = spending
         self._replacements = replacements
         self._usage_weight = usage_weight
         self._learner = WorkloadCounter()
@@ -115,7 +118,10 @@ class SnapshotBuilder:
             return
         labels = self._caches.namespace_labels(gang.namespace)
         before = self._running_since.pop(gang.id, None)
-        context = dataclasses.replace(self._evictor.context(gang.id, now), running_since=before)
+        idle = self._caches.idle(gang)
+        context = dataclasses.replace(
+            self._evictor.context(gang.id, now), running_since=before, idle=None if idle is None else idle[0]
+        )
         running = running_gang(gang, record, labels, context)
         if running is not None and gang.started and not gang.solo:
             self._running_since[gang.id] = running.started
@@ -159,6 +165,8 @@ class SnapshotBuilder:
         settings, tables = self._caches.settings(), self._caches.tables
         queues = self.scheduled(now).queues
         self._usage.restore(settings.remembered)
+        self._spending.update(settings.queues, settings.budgets, settings.said, now)
+        queues = self._spending.with_budgets(self._usage.with_past_usage(queues, now))
         self._note_written()
         pending = self._replacements.lift(self._pending(now))
         return Snapshot(
@@ -167,7 +175,7 @@ class SnapshotBuilder:
             classes=dict(tables.classes),  # of now: a decision may run beside the watches
             gangs=tuple(sorted(pending, key=lambda request: request.id)),
             running=self._holding.all(self._held_otherwise(now)),
-            queues=self._budgets.with_evictions_left(self._usage.with_past_usage(queues, now), now),
+            queues=self._budgets.with_evictions_left(queues, now),
             flavors=settings.flavors,
             budgets=tuple(budget.for_engine() for _, budget in sorted(tables.pod_budgets.items())),
             namespace_quotas=tables.namespace_quotas.now(self._writing_charges()),

@@ -47,6 +47,8 @@ from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.report.status_writer import StatusWriter
 from fairlead.controller.reporting import Reporting
 from fairlead.controller.snapshot import SnapshotBuilder
+from fairlead.controller.spending.budgets import SpendingBudgets
+from fairlead.controller.spending.source import NotKnown, Spending
 from fairlead.controller.standby import Watched, watching
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import UsageHistory
@@ -78,7 +80,7 @@ class Term:
     """The parts of the controller, but for the caches, which are there already.
 
     `client` is not guarded by the lease: status and events may be written a moment longer. `record`: decisions of this term are
-    recorded where the options say so.
+    recorded where the options say so. `spending`: where the sums of spent GPU-hours come from; None: nowhere, they are not known.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Term:
         caches: Caches,
         *,
         record: bool = False,
+        spending: Spending | None = None,
     ) -> None:
         def guard() -> None:
             if not lease.held:
@@ -117,6 +120,7 @@ class Term:
         settle_s = min(SETTLE_S, options.gang_timeout_s)
         gang_tasks = GangTasks(self.tasks, backoffs, caches.triggers, wall=wall, settle_s=settle_s)
         budgets = QueueBudgets(writer, caches)
+        spent = SpendingBudgets(spending or NotKnown())
         committer = Committer(writer, caches, wall=wall)
         admitter = Admitter(committer, caches, events, metrics, clock=clock)
         evictor = Evictor(writer, caches, budgets, events, metrics, wall=wall)
@@ -126,16 +130,18 @@ class Term:
 
         replacements = Replacements(caches.tables, timeout_s=options.replace_timeout_s)
         self.snapshots = snapshots = SnapshotBuilder(
-            caches, evictor, gang_tasks, backoffs, budgets, usage, replacements, usage_weight=options.usage_weight
-        )
+            caches, evictor, gang_tasks, backoffs, budgets, usage, spent, replacements,
+            usage_weight=options.usage_weight,
+        )  # fmt: skip
         reconciler = GangReconciler(
             caches, snapshots, claims, recoverer, evictor, gang_tasks, backoffs, replacements,
             gang_timeout_s=options.gang_timeout_s, now=wall(),
         )  # fmt: skip
         caches.triggers.put_off = reconciler.put_off
         cycle = Cycle(
-            caches, snapshots, executor, budgets, usage, self.reporter, metrics, clock=clock, flight=self.flight
-        )
+            caches, snapshots, executor, budgets, usage, spent, self.reporter, metrics,
+            clock=clock, flight=self.flight,
+        )  # fmt: skip
         forecasts = ShownForecasts()
         reporting = Reporting(
             caches, cycle, executor, evictor, gang_tasks, backoffs, usage, self.reporter, metrics, forecasts
@@ -184,17 +190,20 @@ async def lead(
     health: Health | None = None,
     metrics: Metrics | None = None,
     ready: asyncio.Event | None = None,
+    spending: Spending | None = None,
 ) -> None:
     """Returns when the lease is lost, or the caches are of no use.
 
-    `watched`: caches that are kept from term to term; without them this term has its own. `ready` is set once decisions are made.
+    `spending`: see `Term`. `watched`: caches that are kept from term to term; without them this term has its own. `ready` is set once decisions are made.
     """
     if watched is None:
         async with watching(client, options.managed_drivers, forecasts=options.forecast) as own:
-            await lead(options, client, lease, watched=own, health=health, metrics=metrics, ready=ready)
+            await lead(
+                options, client, lease, watched=own, health=health, metrics=metrics, ready=ready, spending=spending
+            )
             return
     health, metrics = health or Health(), metrics or Metrics()
-    term = Term(options, client, lease, metrics, watched.caches, record=True)
+    term = Term(options, client, lease, metrics, watched.caches, record=True, spending=spending)
     health.caches, health.controller = watched.caches, term.controller
     metrics.leader.set(1)
     try:

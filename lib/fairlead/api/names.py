@@ -34,6 +34,7 @@ TOPOLOGY: Final = "fairlead.dev/topology"
 MIN_RUNTIME: Final = "fairlead.dev/min-runtime"
 CHECKPOINT_GRACE: Final = "fairlead.dev/checkpoint-grace"
 EXPECTED_END: Final = "fairlead.dev/expected-end"  # when a running job expects to end, RFC 3339: for forecasts
+KEEP_IDLE: Final = "fairlead.dev/keep-idle"  # "true": its gang is never treated as idle (Queue.spec.idle)
 ADMITTED_CONDITION: Final = "fairlead.dev/Admitted"  # a pod's condition: False after its admission was rolled back
 # On a pod whose status named another claim than the allocated one when it came to its node: when that was seen corrected,
 # RFC 3339. Makes kubelet sync the pod; read by no program.
@@ -44,6 +45,9 @@ USER: Final = "fairlead.dev/user"  # who created the workload, as the apiserver 
 # under way for them fails. Read by no program.
 TAKEN_OVER: Final = "fairlead.dev/taken-over"
 
+# Who created the pod, or the workload that it is a pod of: userInfo.username of that request. Written by the webhook only, when the
+# object is created; on pod templates too.
+USER: Final = "fairlead.dev/user"
 # Where each named claim of the pod comes from, as JSON (`claim_sources`). Written by the webhook only, when a pod is created.
 CLAIM_SOURCES: Final = "fairlead.dev/claim-sources"
 # On claims that stand for a legacy limit: the request, as `legacy` encodes it. They count for quotas on that extended resource.

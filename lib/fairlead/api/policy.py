@@ -205,6 +205,8 @@ class TenancyPolicySpec(Part):
     """RequireGang: a job whose pods together hold several managed devices must be a gang."""
     pod_failure_policy: Literal["Any", "Default", "Require"] = "Any"
     """Whether evictions count against a gang Job's backoffLimit: Default adds a rule that ignores them, and back-off by index, to a Job without."""
+    keep_idle: Literal["Allow", "Reject"] = "Allow"
+    """Whether pods may say by the annotation keep-idle that what their Queue does to idle gangs is not for them."""
     device_bypass: Literal["Allow", "Reject"] = "Allow"
     """Reject: no pod may reach GPUs without a claim: by its node beyond the Pod Security baseline, NVIDIA_VISIBLE_DEVICES, runtime classes."""
     host_access: HostAccess = Field(default_factory=HostAccess)

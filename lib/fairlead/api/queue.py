@@ -9,9 +9,12 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from fairlead.api.base import CONDITIONS, Condition, CustomResource, LabelSelector, ObjectName, Part, Quantity
+from fairlead.api.budget import Budget
 from fairlead.api.durations import duration_s
 from fairlead.api.gang import Duration
-from fairlead.api.recurrence import CRON_LENGTH_MAX, ZONE_LENGTH_MAX, Recurrence, checked_cron, checked_zone
+from fairlead.api.idle import Idle
+from fairlead.api.recurrence import CRON_LENGTH_MAX, Recurrence, checked_cron
+from fairlead.api.time_zones import TimeZone
 
 FLAVORS_MAX = 16
 """Bounded by the apiserver's cost estimate for the rule on each entry: 10,000,000 / 314,572 (int-or-string) = 31."""
@@ -21,9 +24,6 @@ SCHEDULE_LEAST_S = 60.0
 
 Cron = Annotated[
     str, AfterValidator(checked_cron), Field(json_schema_extra={"minLength": 9, "maxLength": CRON_LENGTH_MAX})
-]
-TimeZone = Annotated[
-    str, AfterValidator(checked_zone), Field(json_schema_extra={"minLength": 1, "maxLength": ZONE_LENGTH_MAX})
 ]
 
 
@@ -164,6 +164,12 @@ class QueueSpec(Part):
     """Bounded: a PodDisruptionBudget delays the reclaim of what other queues deserve by maxCheckpointGrace at most, then its pods are deleted. Respected: it prevents that. Absent means as in the parent, in a root Bounded."""
     disruption_budget: DisruptionBudget | None = None
     """Most gangs of this queue that may be evicted for other gangs within a window; absent means no limit."""
+    budget: Budget | None = None
+    """GPU-hours that this queue and those below it may spend in a day, week or month; absent means no bound."""
+    idle: Idle | None = None
+    """What happens to gangs whose devices are all idle; absent means as in the parent, in a root nothing."""
+    wait_target: Duration | None = None
+    """The wait that the queue's owner promises: 95 of 100 gangs wait no longer, such as 10m. Reported, never enforced."""
 
     @model_validator(mode="after")
     def _flavors_once(self) -> Self:
@@ -195,6 +201,12 @@ class QueueSpec(Part):
             raise ValueError(
                 f"schedule: with the flavors of its entries the queue has {len(flavors)}, more than {FLAVORS_MAX}: use fewer"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _wait_target_can_be_met(self) -> Self:
+        if self.wait_target is not None and not duration_s(self.wait_target):
+            raise ValueError(f"waitTarget {self.wait_target} is no time at all: write one that can be met, such as 10m")
         return self
 
     @model_validator(mode="after")
@@ -266,6 +278,19 @@ class QueueSchedule(Part):
     """Quotas by which gangs are admitted now."""
 
 
+class QueueBudget(Part):
+    """What of spec.budget is spent in the period of now."""
+
+    gpu_hours: str = Field(max_length=40)
+    """GPU-hours of the period."""
+    spent: str | None = Field(default=None, max_length=40)
+    """GPU-hours that were spent; absent while that is not known, so that nothing is stopped."""
+    percent: int | None = Field(default=None, ge=0)
+    """What was spent, in percent of gpuHours."""
+    renews_at: str = Field(max_length=40)
+    """When the next period begins, RFC 3339."""
+
+
 class QueueStatus(Part):
     """Observed state. Written by the controller only."""
 
@@ -283,6 +308,8 @@ class QueueStatus(Part):
     """Per flavor."""
     schedule: QueueSchedule | None = None
     """What of spec.schedule is in force; absent without a schedule."""
+    budget: QueueBudget | None = None
+    """What of spec.budget is spent; absent without a budget."""
     evictions: list[str] = Field(default_factory=list, max_length=1000)
     """When gangs of this queue were evicted for other gangs within the disruption budget's window, RFC 3339."""
     usage_time: str | None = Field(default=None, max_length=40)

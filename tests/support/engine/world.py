@@ -115,7 +115,7 @@ class World:
         by_id = {entry.id: entry for entry in gangs}
         for eviction in plan.evictions:
             self._leave(eviction.id, set(eviction.pods))
-            if eviction.whole and eviction.kind != "Replace":
+            if eviction.whole and eviction.beneficiary:
                 self._disrupted(eviction.queue)
             if eviction.beneficiary in by_id:
                 by_id[eviction.beneficiary] = replace(by_id[eviction.beneficiary], preemptor=True)

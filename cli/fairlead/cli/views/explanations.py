@@ -152,6 +152,8 @@ def queue_explanation(raw: Raw, gangs: Sequence[Raw], *, now: float, unseen: str
     parts = [
         Part(title="Problem", lines=(seen.problem,)),
         Part(title="Schedule", lines=seen.schedule),
+        Part(title="Budget", lines=(with_time_left(seen.budget, now=now),)),
+        Part(title="Wait target", lines=(f"95 of 100 gangs within {seen.wait_target}" if seen.wait_target else "",)),
         Part(title="Shares", lines=tuple(shares) or ("no quota of any flavor, and no use",)),
         Part(title="Evictions", lines=evictions),
         Part(

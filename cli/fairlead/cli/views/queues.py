@@ -49,6 +49,9 @@ class Line:
     evictions: tuple[str, ...] = field(default=(), repr=False)
     schedule: tuple[str, ...] = ()
     """Which entries of its schedule are in force until when, and when that changes next; the quotas are those of now."""
+    budget: str = ""
+    """What it has spent of its budget, and when that renews."""
+    wait_target: str = ""
 
 
 def tree(queues: Iterable[Raw]) -> list[Line]:
@@ -86,7 +89,27 @@ def line(raw: Raw, *, depth: int = 0, leaf: bool = True) -> Line:
         open_to_all=leaf and spec.get("namespaceSelector") is None,
         evictions=tuple(status.get("evictions") or ()),
         schedule=tuple(_schedule(spec, status)),
+        budget=_budget(spec, status),
+        wait_target=str(spec.get("waitTarget") or ""),
     )
+
+
+_EXHAUSTED = {
+    "noBorrow": "; until then it gets no more than it deserves",
+    "stop": "; until then none of its gangs starts",
+}
+
+
+def _budget(spec: Raw, status: Raw) -> str:
+    budget, now = spec.get("budget"), status.get("budget") or {}
+    if not budget:
+        return ""
+    whole = f"{now.get('gpuHours') or budget.get('gpuHours')} GPU-hours a {budget.get('per')}"
+    renews = f"; renews at {now['renewsAt']}" if now.get("renewsAt") else ""
+    if now.get("spent") is None:
+        return f"{whole}; what is spent is not known, so nothing is stopped{renews}"
+    then = _EXHAUSTED.get(budget.get("onExhausted") or "warn", "") if now.get("percent", 0) >= 100 else ""
+    return f"{now['spent']} of {whole} spent ({now.get('percent')} %){renews}{then}"
 
 
 def _schedule(spec: Raw, status: Raw) -> Iterable[str]:
@@ -199,6 +222,9 @@ def show(*, kubeconfig: Path | None, context: str | None, output: str) -> int:
     for each in lines:
         if each.schedule:
             printing.paragraph(f"schedule of queue {each.name}: {'; '.join(each.schedule)}")
+    for each in lines:
+        if each.budget:
+            printing.paragraph(f"budget of queue {each.name}: {each.budget}")
     unlimited = [each.name for each in lines if each.open_to_all]
     if unlimited:
         shown = ", ".join(unlimited[:3]) + (f" and {len(unlimited) - 3} more" if len(unlimited) > 3 else "")

@@ -151,7 +151,9 @@ class Evictor:
 
     # -- an eviction under way -------------------------------------------------------------------------------------
 
-    def next_step(self, gang: Gang, *, now: float, still_waits: Callable[[GangId], bool]) -> Step | None:
+    def next_step(
+        self, gang: Gang, *, now: float, still_waits: Callable[[GangId], bool], idle: Callable[[], bool]
+    ) -> Step | None:
         retry_at = self._retry_at.get(gang.id, 0.0)
 
         def refusal(members: tuple[Member, ...]) -> str:
@@ -160,7 +162,9 @@ class Evictor:
             return why or (self._refused.get(gang.id, "") if retry_at > now else "")
 
         refused = self._refused.get(gang.id, "")
-        step = eviction_steps.next_step(gang, now=now, still_waits=still_waits, refusal=refusal, refused=refused)
+        step = eviction_steps.next_step(
+            gang, now=now, still_waits=still_waits, idle=idle, refusal=refusal, refused=refused
+        )
         if isinstance(step, Evict) and retry_at > now:  # the informers may not show the last attempt yet
             override_at = step.mark.override_at
             if override_at is None or self._attempted_at.get(gang.id, 0.0) >= override_at:
@@ -195,6 +199,8 @@ class Evictor:
         mark = step.mark
         if mark.whole:
             now = self._wall()
+            if mark.kind == "Idle":
+                queued_since = now  # its pods wait behind those that waited while it was idle
             past = past_evictions.eviction_of(gang, step.members, mark, at=now, queued_since=queued_since)
             await self._writer.note_past_eviction(gang.id, past, gang_spec(gang))
         freed = sum(len(results(claim)) for claim in held_claims(step.members).values())

@@ -23,7 +23,15 @@ HOLD_S = 300.0  # after the eviction's time: how long the devices stay reserved 
 REASON_MAX = 1000
 TEXT_MAX = 16_384  # characters of a mark that is read; ours are shorter
 
-Kind = Literal["Reclaim", "Preempt", "Replace"]
+Kind = Literal["Reclaim", "Preempt", "Replace", "Idle"]
+
+
+_WORDS: Mapping[Kind, str] = {
+    "Reclaim": "reclaimed",
+    "Preempt": "preempted",
+    "Replace": "replaced",
+    "Idle": "stopped as idle",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +66,7 @@ class EvictionMark:
         return f"{self}: {self.why}" if self.why else str(self)
 
     def __str__(self) -> str:
-        what = {"Reclaim": "reclaimed", "Preempt": "preempted", "Replace": "replaced"}[self.kind]
+        what = _WORDS[self.kind]
         return f"{what} for gang {self.beneficiary}" if self.beneficiary else what
 
 

@@ -2,8 +2,8 @@
 
 In this order:
 - A mark with `whole` spreads to members that have none: they came later, or the leader died while marking.
-- While the gang still runs with all its members, the eviction is cancelled when the beneficiary no longer waits. A gang
-  that has lost members already is evicted to the end.
+- While the gang still runs with all its members, the eviction is cancelled when the beneficiary no longer waits, or a gang
+  that goes for being idle is busy again. A gang that has lost members already is evicted to the end.
 - When its time has come and PodDisruptionBudgets allow all of it, it is evicted. Where they refuse for
   `REFUSAL_TIMEOUT_S`, it is cancelled, and the engine chooses other victims. Where another queue takes what it deserves
   (`EvictionMark.override_at`), budgets only delay: then the pods are deleted.
@@ -66,10 +66,12 @@ def next_step(
     *,
     now: float,
     still_waits: Callable[[GangId], bool],
+    idle: Callable[[], bool] = lambda: True,
     refusal: Callable[[tuple[Member, ...]], str],
     refused: str = "",
 ) -> Step | None:
-    """`still_waits`: whether a beneficiary still needs the devices. `refusal`: why budgets forbid it now, or "".
+    """`still_waits`: whether a beneficiary still needs the devices. `idle`: whether a gang that goes for being idle still is.
+    `refusal`: why budgets forbid it now, or "".
 
     `refused`: what the eviction API said last, or "".
     """
@@ -85,6 +87,8 @@ def next_step(
     cancellable = not mark.whole or gang.placed >= gang.size
     if cancellable and mark.beneficiary_id is not None and not still_waits(mark.beneficiary_id):
         return Cancel(members=members, mark=mark, why=f"gang {mark.beneficiary} no longer waits for it")
+    if cancellable and mark.kind == "Idle" and not idle():
+        return Cancel(members=members, mark=mark, why="it is idle no more, or is to stay all the same")
     due = max(mark.at for _, mark in pairs)
     if now < due:
         return Wait(until=due, mark=mark)

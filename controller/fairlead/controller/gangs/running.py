@@ -12,7 +12,7 @@ from fairlead.controller.gangs.gangs import Gang, created_s
 from fairlead.controller.gangs.leaving import leaving_since
 from fairlead.controller.gangs.members import Member
 from fairlead.controller.gangs.requests import GangRecord
-from fairlead.engine.types.gangs import RunningGang, RunningMember
+from fairlead.engine.types.gangs import IdleSpan, RunningGang, RunningMember
 from fairlead.engine.types.plan import Admission
 from fairlead.kube import timestamps
 
@@ -26,6 +26,7 @@ class RunningContext:
     budgets_of: Callable[[Member], tuple[str, ...]] | None = None  # names of its PodDisruptionBudgets
     job_deadline: Callable[[Member], float | None] | None = None  # unix seconds
     bounds: Bounds = NO_BOUNDS  # of its namespace
+    idle: IdleSpan | None = None  # where its queue asks for that
     running_since: float | None = None  # unix seconds: of an earlier member of this run, which was replaced since
 
 
@@ -57,6 +58,7 @@ def running_gang(
         checkpoint_grace_s=gang.checkpoint_grace_s,
         ends_by=None if None in ends else max((end for end in ends if end is not None), default=None),
         bounds=context.bounds,
+        idle=context.idle,
     )
 
 

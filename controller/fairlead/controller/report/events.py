@@ -1,4 +1,4 @@
-"""Events on Gang objects, on pods, on PodDisruptionBudgets, and on the leader's lease."""
+"""Events on Gang and Queue objects, on pods, on PodDisruptionBudgets, and on the leader's lease."""
 
 from __future__ import annotations
 
@@ -29,6 +29,13 @@ class Events:
         raw = self._caches.disruption_budgets.get(f"{namespace}/{name}")
         uid = raw["metadata"].get("uid", "") if raw else ""
         about = Regarding(api_version="policy/v1", kind="PodDisruptionBudget", namespace=namespace, name=name, uid=uid)
+        self._recorder.record(about, reason, message, type="Warning")
+
+    def queue(self, name: str, reason: str, message: str) -> None:
+        """A warning on a Queue."""
+        raw = self._caches.queues.get(name)
+        uid = raw["metadata"].get("uid", "") if raw else ""
+        about = Regarding(api_version=names.API_VERSION, kind="Queue", name=name, uid=uid)
         self._recorder.record(about, reason, message, type="Warning")
 
     def lease(self, reason: str, message: str) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from fairlead.controller.gangs import vacancies
 from fairlead.controller.gangs.eviction_marks import EvictionProgress, mark_of
 from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.idleness import IdleNotice
 from fairlead.controller.gangs.members import Member, Stage
 from fairlead.controller.gangs.requests import blocking_problem
 from fairlead.controller.report.forecasts import ShownForecast
@@ -51,6 +52,7 @@ class SchedulingState:
     reservation: Reservation | None = None
     leaving: str = ""  # which of its pods are leaving since when, and until when others wait for them
     forecast: ShownForecast | None = None  # of its start
+    idle: IdleNotice | None = None  # all its devices are idle
     untried: int = 0  # released members that kube-scheduler should have tried by now
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from fairlead.controller.gangs import idleness
 from fairlead.controller.gangs.allocations import allocated_at, node_of
 from fairlead.controller.gangs.conditions import MESSAGE_MAX, condition, with_transition_time
 from fairlead.controller.gangs.gangs import Gang
@@ -27,7 +28,7 @@ from fairlead.engine.types.reasons import Code
 from fairlead.kube import timestamps
 
 NODES_MAX = 1000
-EVICTION_CONDITIONS = ("Evicting", "Evicted", "Preempting", "Reserved")
+EVICTION_CONDITIONS = ("Evicting", "Evicted", "Preempting", "Reserved", idleness.CONDITION)
 OWN_CONDITIONS = frozenset({"Admitted", "Running", *EVICTION_CONDITIONS})
 
 
@@ -138,6 +139,8 @@ def _eviction_conditions(
     if kept is not None:
         free = f", expected to be free by {timestamps.seconds(kept.ready_by)}" if kept.ready_by is not None else ""
         holding["Reserved"] = (kept.kind, f"kept free for it: {listed(kept.nodes)}{free}")
+    if state.idle is not None:
+        holding[idleness.CONDITION] = ("DevicesIdle", str(state.idle))
     old = before.get("conditions", ())
     had = {each.get("type") for each in old}
     return [

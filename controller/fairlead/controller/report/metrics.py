@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from fairlead.controller.spending.budgets import BudgetNow
 from fairlead.engine.types.plan import QueueUse
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -69,6 +70,12 @@ class Metrics:
             "fairlead_queue_usage",
             "Use of a flavor by a queue, in the flavor's measure.",
             ["queue", "flavor", "what"],
+            registry=registry,
+        )
+        self.queue_budget = Gauge(
+            "fairlead_queue_budget_spent_ratio",
+            "What a queue has spent of its budget in the period of now, as a part of it; not there where that is not known.",
+            ["queue"],
             registry=registry,
         )
         self.forecast_seconds = Histogram(
@@ -139,6 +146,12 @@ class Metrics:
         """`counts`: gangs by phase."""
         for phase, gauge in self._phases.items():
             gauge.set(counts.get(phase, 0))
+
+    def note_budgets(self, budgets: Mapping[str, BudgetNow]) -> None:
+        self.queue_budget.clear()
+        for name, now in budgets.items():
+            if now.spent is not None:
+                self.queue_budget.labels(name).set(float(now.spent / now.budget.limit))
 
     def note_queues(self, uses: Iterable[QueueUse]) -> None:
         self.queue_gangs.clear()

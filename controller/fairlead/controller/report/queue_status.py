@@ -12,6 +12,8 @@ from typing import Any
 from fairlead.api.queue import FLAVORS_MAX
 from fairlead.api.queues import OPEN
 from fairlead.controller.gangs.conditions import condition, with_transition_time
+from fairlead.controller.report import queue_budget
+from fairlead.controller.spending.budgets import BudgetNow
 from fairlead.controller.watch.scheduled import QueueNow
 from fairlead.engine.queues.usage_history import RememberedUsage
 from fairlead.engine.types.amounts import Amount
@@ -29,6 +31,7 @@ def queue_status(
     problems: Sequence[Problem],
     *,
     scheduled: QueueNow | None = None,
+    budget: BudgetNow | None = None,
     open_to_all: bool = False,
     before: Mapping[str, Any],
     generation: int,
@@ -57,10 +60,18 @@ def queue_status(
         "waiting": use.waiting,
         "running": use.admitted,
         "usage": usage[:FLAVORS_MAX],
-        "conditions": _with_ready(
-            problems, _OPEN if open_to_all else _TAKES, before=before, generation=generation, now=now
+        "conditions": queue_budget.with_conditions(
+            _with_ready(problems, _OPEN if open_to_all else _TAKES, before=before, generation=generation, now=now),
+            budget,
+            before=before,
+            generation=generation,
+            now=now,
         ),
     }
+    if budget is not None:
+        status["budget"] = queue_budget.shown(budget)
+    elif "budget" in before:
+        status["budget"] = None
     if scheduled is not None:
         status["schedule"] = _schedule(scheduled)
     elif "schedule" in before:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.report.gang_phase import PhaseSummary, Progress, SchedulingState, summarize
 from fairlead.controller.report.status_writer import PROBLEM_REASONS, StatusWriter
+from fairlead.controller.spending.budgets import BudgetNow
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.scheduled import QueueNow
 from fairlead.engine.types.plan import FlavorTotal, Plan, QueueUse
@@ -41,7 +42,7 @@ Key = tuple[str, str, str]  # "gang", "queue" or "flavor"; namespace; name
 
 def speaks(summary: PhaseSummary, state: SchedulingState) -> bool:
     """Whether there is something to say of a gang of one beyond what its pod shows: it waits, is evicted, or is in trouble."""
-    if state.eviction is not None or state.untried or state.last_failure:
+    if state.eviction is not None or state.idle is not None or state.untried or state.last_failure:
         return True
     return summary.phase in {"Waiting", "Gathering", "Failed"} and summary.reason != Progress.QUEUED.value
 
@@ -57,7 +58,7 @@ class Reporter:
         self._gangs: dict[GangId, tuple[Gang, SchedulingState]] = {}
         self._admitting_since: dict[GangId, float] = {}
         self._noted: dict[GangId, tuple[object, str]] = {}  # what is written soon when it changes; the reason
-        self._queues: dict[str, tuple[QueueUse, tuple[Problem, ...], QueueNow | None]] = {}
+        self._queues: dict[str, tuple[QueueUse, tuple[Problem, ...], QueueNow | None, BudgetNow | None]] = {}
         self._flavors: dict[str, tuple[FlavorTotal | None, tuple[Problem, ...]]] = {}
         self._written_at: dict[Key, float] = {}
         self._written: dict[
@@ -75,7 +76,14 @@ class Reporter:
             self._admitting_since.setdefault(gang.id, self._clock())
         else:
             self._admitting_since.pop(gang.id, None)
-        urgent = (summary.phase, state.eviction, state.victims, state.reservation is not None, gang.size)
+        urgent = (
+            summary.phase,
+            state.eviction,
+            state.victims,
+            state.reservation is not None,
+            gang.size,
+            state.idle is None,
+        )
         noted = urgent, summary.reason
         before, self._noted[gang.id] = self._noted.get(gang.id), noted
         key: Key = ("gang", *gang.id)
@@ -111,8 +119,14 @@ class Reporter:
             self.phases[phase] += 1
             self._phase[gang] = phase
 
-    def settings(self, plan: Plan, problems: Iterable[Problem], scheduled: Mapping[str, QueueNow]) -> None:
-        """What the plan states of Queues and Flavors, their problems, and by queue what of its schedule is in force."""
+    def settings(
+        self,
+        plan: Plan,
+        problems: Iterable[Problem],
+        scheduled: Mapping[str, QueueNow],
+        budgets: Mapping[str, BudgetNow],
+    ) -> None:
+        """What the plan states of Queues and Flavors, their problems; by queue what of its schedule is in force, and its budget."""
         by_object: dict[tuple[str, str], tuple[Problem, ...]] = {}
         for problem in problems:
             key = (problem.kind, problem.name)
@@ -122,7 +136,7 @@ class Reporter:
         for raw in self._caches.queues.all():
             name = raw["metadata"]["name"]
             use = uses.get(name) or QueueUse(name=name, flavors=(), waiting=0, admitted=0)
-            queue = (use, by_object.get(("Queue", name), ()), scheduled.get(name))
+            queue = (use, by_object.get(("Queue", name), ()), scheduled.get(name), budgets.get(name))
             if self._queues.get(name) != queue:
                 self._queues[name] = queue
                 self._settings_changed(("queue", "", name))

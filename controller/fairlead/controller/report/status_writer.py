@@ -13,14 +13,15 @@ from fairlead.api import names
 from fairlead.api.flavor import FlavorStatus
 from fairlead.api.gang import GangStatus
 from fairlead.api.queue import QueueStatus
-from fairlead.controller.gangs import past_evictions
+from fairlead.controller.gangs import idleness, past_evictions
 from fairlead.controller.gangs.conditions import MESSAGE_MAX
 from fairlead.controller.gangs.gangs import Gang, GangId, gang_spec
-from fairlead.controller.report import gang_status, queue_status
+from fairlead.controller.report import gang_status, queue_budget, queue_status
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.forecasts import forecast_text
 from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.report.unknown_fields import known_fields, merge_patch
+from fairlead.controller.spending.budgets import BudgetNow
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.scheduled import QueueNow
 from fairlead.engine.queues.usage_history import UsageHistory
@@ -31,6 +32,8 @@ from fairlead.kube.client import Client
 from fairlead.kube.limits import Clock
 
 PROBLEM_REASONS = frozenset({"InvalidRequest", "NeverFits", "UnknownQueue", "QueueNotForNamespace", "RolledBack"})
+
+EVENTS_MAX = 16  # pods of a gang that get an event each
 
 
 class StatusWriter:
@@ -85,6 +88,7 @@ class StatusWriter:
     def _event(self, gang: Gang, before: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         """When phase or reason changed: on the Gang object, and while it waits on its first pod too."""
         self._forecast_event(gang, before, status)
+        self._idle_event(gang, before, status)
         if (before.get("phase"), before.get("reason")) == (status["phase"], status["reason"]):
             return
         reason, message = status["reason"], status["message"]
@@ -100,6 +104,15 @@ class StatusWriter:
             return
         if new.get("never") or new.get("p50"):
             self._events.gang(gang.id, "Forecast", forecast_text(new)[:MESSAGE_MAX])
+
+    def _idle_event(self, gang: Gang, before: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+        """When all its devices have become idle: on the Gang object and on its pods."""
+        told = idleness.told(status)
+        if told is None or idleness.told(before) is not None:
+            return
+        self._events.gang(gang.id, "DevicesIdle", told, warning=True)
+        for member in gang.running[:EVENTS_MAX]:
+            self._events.pod(member.pod, "DevicesIdle", told, warning=True)
 
     async def gang_without_pods(self, gang: GangId) -> float | None:
         """Deletes the Gang object, unless the gang was evicted and its pods may be recreated: then seconds until the next look."""
@@ -126,7 +139,12 @@ class StatusWriter:
         return None
 
     async def queue(
-        self, name: str, use: QueueUse, problems: Sequence[Problem], scheduled: QueueNow | None = None
+        self,
+        name: str,
+        use: QueueUse,
+        problems: Sequence[Problem],
+        scheduled: QueueNow | None = None,
+        budget: BudgetNow | None = None,
     ) -> None:
         raw = self._caches.queues.get(name)
         if raw is None:
@@ -140,6 +158,7 @@ class StatusWriter:
             remembered,
             problems,
             scheduled=scheduled,
+            budget=budget,
             open_to_all=self._open_to_all(name, raw),
             before=before,
             generation=generation,
@@ -149,6 +168,8 @@ class StatusWriter:
             patch = {"status": merge_patch(stored, status, QueueStatus, whole=False)}
             written = await self._client.patch(resources.QUEUES, name, patch, subresource="status")
             self._caches.queues.note(written)
+            for reason, message in queue_budget.crossed(name, budget, before.get("budget")):
+                self._events.queue(name, reason, message)
         if remembered is not None:
             self._usage.written(uid, remembered)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.namespaces import is_exempt
-from fairlead.controller.gangs import disruption, past_evictions
+from fairlead.controller.gangs import disruption, idleness, past_evictions
 from fairlead.controller.gangs.build import build_gang
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.gangs.jobs import JobPods, job_pods
@@ -24,6 +24,8 @@ from fairlead.controller.watch.informers import Informers
 from fairlead.controller.watch.policy_bounds import PolicyBounds, bounds_of, read_policies
 from fairlead.controller.watch.tables import Tables
 from fairlead.controller.watch.triggers import Triggers
+from fairlead.engine.types.gangs import IdleSpan
+from fairlead.engine.types.settings import IdlePolicy
 from fairlead.kube import batch, core, resource, timestamps
 from fairlead.kube.informer import Change, Source
 from fairlead.kube.resources import Raw
@@ -42,7 +44,7 @@ class Caches(Informers):
         self.tables = Tables(self.pods, self.claims)
         self._settings: settings.Settings | None = None
         self._policy_bounds: tuple[PolicyBounds, ...] | None = None
-        Handlers(self, self.tables, self.gangs, self.triggers)
+        Handlers(self, self.tables, self.gangs, self.triggers, reads_usage=lambda: self.settings().any_idle)
         for informer in (self.queues, self.flavors):
             informer.subscribe(self._setting)
         self.namespaces.subscribe(self._namespace)
@@ -95,7 +97,10 @@ class Caches(Informers):
 
     def _setting(self, change: Change[Raw]) -> None:
         if change.old is None or change.new is None or change.old.get("spec") != change.new.get("spec"):
+            looks = self._settings is not None and self._settings.any_idle
             self._settings = None
+            if looks or ((change.new or {}).get("spec") or {}).get("idle"):
+                self.triggers.gangs(self.gangs)  # what their claims say of idle devices counts from now on, or no more
             # Whether a foreign queue name is one of our Queues may have changed.
             self.triggers.gangs([gang_id for gang_id, gang in self.gangs.items() if gang.foreign_queue])
             self.triggers.decide(urgent=True)
@@ -131,6 +136,15 @@ class Caches(Informers):
         """The tightest of the gang's queue, those above it, and its namespace."""
         of_queue = self.settings().bounds_of(gang.queue, self.namespace_labels(gang.namespace))
         return of_queue.within(self.namespace_bounds(gang.namespace))
+
+    def idle(self, gang: Gang) -> tuple[IdleSpan, IdlePolicy] | None:
+        """Since when all its devices are idle, and what its queue says follows; None: it is not idle, or no queue says anything."""
+        settings_now = self.settings()
+        if not settings_now.any_idle:
+            return None
+        policy = settings_now.idle_of(gang.queue, self.namespace_labels(gang.namespace))
+        span = None if policy is None else idleness.idle_span(gang, idleness.noticed_at(self.gang_object(gang.id)))
+        return None if policy is None or span is None else (span, policy)
 
     # -- members.Lookup --------------------------------------------------------------------------------------------
 

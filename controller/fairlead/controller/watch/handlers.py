@@ -25,7 +25,17 @@ log = logging.getLogger(__name__)
 class Handlers:
     """Subscribes to the informers; `gangs` is read, never written."""
 
-    def __init__(self, informers: Informers, tables: Tables, gangs: Mapping[GangId, Gang], triggers: Triggers) -> None:
+    def __init__(
+        self,
+        informers: Informers,
+        tables: Tables,
+        gangs: Mapping[GangId, Gang],
+        triggers: Triggers,
+        *,
+        reads_usage: Callable[[], bool],
+    ) -> None:
+        """`reads_usage`: whether what drivers say of claims' devices matters to running gangs."""
+        self._reads_usage = reads_usage
         self._pods = informers.pods
         self._claims = informers.claims
         self._gang_objects = informers.gang_objects
@@ -102,7 +112,8 @@ class Handlers:
         owner = claim.metadata.controller
         if owner is not None:
             users += self._pods.by_index("uid", owner.uid)
-        if change.old and change.new and indexes.only_usage_changed(change.old, change.new):
+        old, new = change.old, change.new
+        if old and new and indexes.only_usage_changed(old, new) and not self._reads_usage():
             # A gang that is being admitted writes the claim with its resourceVersion.
             users = [pod for pod in users if pod.has_gate(names.ADMISSION_GATE)]
         self._triggers.gangs(map(gang_id, users), soon=change.old is None)

@@ -35,7 +35,7 @@ def reads_the_same(old: core.Pod, new: core.Pod) -> bool:
 
 
 def only_usage_changed(old: resource.ResourceClaim, new: resource.ResourceClaim) -> bool:
-    """Whether nothing changed of the claim but what drivers say of its devices: no gang and no decision depends on that."""
+    """Whether nothing changed of the claim but what drivers say of its devices: only idle gangs depend on that."""
     if old.status.allocation != new.status.allocation or old.status.reserved_for != new.status.reserved_for:
         return False
     if old.status.devices == new.status.devices:

@@ -8,21 +8,25 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, Literal
 
 from fairlead.api.base import LabelSelector as ApiSelector
 from fairlead.api.base import ManifestError
 from fairlead.api.bounds import NO_BOUNDS, Bounds, read_bounds
+from fairlead.api.budget import Budget
 from fairlead.api.durations import duration_s
 from fairlead.api.flavor import Flavor
+from fairlead.api.idle import Idle
 from fairlead.api.queue import Queue, QueueFlavor
 from fairlead.api.queue import QueueSpec as ApiQueueSpec
 from fairlead.api.queues import unknown_flavors
 from fairlead.api.schedules import quotas as scheduled_quotas
+from fairlead.controller.spending.budgets import Said
 from fairlead.controller.watch.conflicts import selected_twice
 from fairlead.engine.queues.usage_history import RememberedUsage
 from fairlead.engine.types.amounts import amount
-from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, Problem, QueueSpec
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, IdlePolicy, Problem, QueueSpec
 from fairlead.kube import labels, timestamps
 from fairlead.kube.objects import LabelSelector, LabelSelectorRequirement
 from fairlead.kube.quantity import QuantityError
@@ -38,6 +42,10 @@ class Settings:
     """Of leaf queues, by queue: which namespaces' pods they take where the pods name no queue."""
     scheduled: Mapping[str, ApiQueueSpec] = field(default_factory=dict)
     """Of queues with a schedule, by name: `queues` has their quotas without it. See `scheduled.at`."""
+    budgets: Mapping[str, Budget] = field(default_factory=dict)
+    """Of queues with a budget, by name: what is spent of it is not known here. See `spending.budgets`."""
+    said: Mapping[str, Said] = field(default_factory=dict)
+    """What their statuses say of it."""
 
     def foreign_queue(self, name: str, namespace_labels: Mapping[str, str]) -> str | None:
         """The queue of a gang whose queue name comes from another system.
@@ -52,14 +60,28 @@ class Settings:
 
     def bounds_of(self, queue: str | None, namespace_labels: Mapping[str, str]) -> Bounds:
         """Of the queue that a gang names, or else of the one that takes its namespace, and of those above."""
+        found = NO_BOUNDS
+        for each in self._path(queue, namespace_labels):
+            found = found.within(each.bounds)
+        return found
+
+    @property
+    def any_idle(self) -> bool:
+        """Whether a queue says what follows for idle gangs."""
+        return any(queue.idle is not None for queue in self.queues)
+
+    def idle_of(self, queue: str | None, namespace_labels: Mapping[str, str]) -> IdlePolicy | None:
+        """Of the queue that a gang names, or else of the one that takes its namespace, or of the first above that has one."""
+        return next((each.idle for each in self._path(queue, namespace_labels) if each.idle is not None), None)
+
+    def _path(self, queue: str | None, namespace_labels: Mapping[str, str]) -> Iterator[QueueSpec]:
         by_name = {each.name: each for each in self.queues}
         name = queue or min(self.selecting(namespace_labels), default=None)
-        found, seen = NO_BOUNDS, set[str]()
+        seen = set[str]()
         while name is not None and name in by_name and name not in seen:
             seen.add(name)
-            found = found.within(by_name[name].bounds)
+            yield by_name[name]
             name = by_name[name].parent
-        return found
 
     def selecting(self, namespace_labels: Mapping[str, str]) -> list[str]:
         """The leaf queues that select a namespace of these labels."""
@@ -105,6 +127,8 @@ def read(
         remembered=remembered,
         problems=tuple(sorted(problems)),
         namespace_selectors=selectors,
+        budgets={name: queue.spec.budget for name, queue in sorted(objects.items()) if queue.spec.budget is not None},
+        said={name: said for name, queue in sorted(objects.items()) if (said := _said(queue)) is not None},
         scheduled={name: queue.spec for name, queue in sorted(objects.items()) if queue.spec.schedule},
     )
 
@@ -131,6 +155,16 @@ def _remembered(queue: Queue) -> RememberedUsage:
         return RememberedUsage(parts=parts, at=timestamps.parse(status.usage_time))
     except ValueError:
         return RememberedUsage(parts={}, at=0.0)
+
+
+def _said(queue: Queue) -> Said | None:
+    budget = None if queue.status is None else queue.status.budget
+    if budget is None or budget.spent is None:
+        return None
+    try:
+        return Said(Fraction(budget.spent), timestamps.parse(budget.renews_at))
+    except (ValueError, ZeroDivisionError):
+        return None
 
 
 def quotas(flavors: Iterable[QueueFlavor]) -> tuple[FlavorQuota, ...]:
@@ -163,9 +197,14 @@ def _queue(queue: Queue) -> QueueSpec:
         preemption=spec.preemption,
         bounds=read_bounds(spec, f"Queue {queue.name}"),
         respects_budgets=None if spec.pod_disruption_budgets is None else spec.pod_disruption_budgets == "Respected",
+        idle=None if spec.idle is None else _idle(spec.idle),
         min_runtime_s=None if spec.min_runtime is None else duration_s(spec.min_runtime),
         namespace_selector=None if spec.namespace_selector is None else _selector(spec.namespace_selector),
     )
+
+
+def _idle(idle: Idle) -> IdlePolicy:
+    return IdlePolicy(for_s=duration_s(idle.for_), grace_s=duration_s(idle.grace), then=idle.then)
 
 
 def _selector(selector: ApiSelector) -> LabelSelector:

@@ -21,9 +21,8 @@ def explanation(reason: Reason) -> dict[str, Any]:
         {"gang": holder.gang[:512], "queue": holder.queue[:253], "devices": holder.devices}
         for holder in reason.holders[:PARTS_MAX]
     ]
-    rescheduled = (
-        reason.limit is not None and reason.limit.changes_at is not None
-    )  # the limit of now says nothing of later
+    # The limit of now says nothing of later.
+    rescheduled = reason.budget is not None or (reason.limit is not None and reason.limit.changes_at is not None)
     parts: dict[str, Any] = {
         "message": reason.message[:MESSAGE_MAX],
         "advice": reason.advice[:LINE_MAX],

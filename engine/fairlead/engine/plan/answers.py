@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.plan.gang import Unschedulable
     from fairlead.engine.queues.cache import ClusterTotals
-    from fairlead.engine.queues.tree import Tree
+    from fairlead.engine.queues.tree import Queue, Tree
     from fairlead.engine.types.amounts import Amount
     from fairlead.engine.types.gangs import ClaimRequest, GangRequest
     from fairlead.engine.types.references import PodRef
@@ -122,8 +122,8 @@ def waiting(
     )
 
 
-def queue_uses(tree: Tree) -> tuple[QueueUse, ...]:
-    """Use, demand and shares of every Queue object; () when there are none."""
+def queue_uses(tree: Tree, gpus: Mapping[Queue, Amount]) -> tuple[QueueUse, ...]:
+    """Use, demand and shares of every Queue object; () when there are none. `gpus`: whole GPUs held, where that is known."""
     if tree.implicit:
         return ()
     uses = []
@@ -146,6 +146,7 @@ def queue_uses(tree: Tree) -> tuple[QueueUse, ...]:
                 ),
                 waiting=queue.waiting,
                 admitted=queue.admitted,
+                gpus=gpus.get(queue, 0),
             )
         )
     return tuple(uses)

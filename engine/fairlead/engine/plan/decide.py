@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from fairlead.engine.allocator.result import ShareIds
     from fairlead.engine.plan.gang import Unschedulable
     from fairlead.engine.queues.gangs import PendingGang
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.amounts import Amount
     from fairlead.engine.types.gangs import GangRequest
     from fairlead.engine.types.reasons import Reason
 
@@ -130,11 +132,21 @@ class Decision:
             waiting=waiting(self.scheduling.left.values(), self._explain(), self.scheduling.position),
             evictions=(*session.replaced, *post_filter.preemption.evictions),
             reservations=tuple(post_filter.held.reservations),
-            queues=queue_uses(session.tree),
+            queues=queue_uses(session.tree, self._gpus() if session.tree.budgeted else {}),
             flavors=flavor_totals(charges.flavors, totals, allocated),
             problems=tuple(session.tree.problems + charges.problems + totals.problems),
             due=session.due,
         )
+
+    def _gpus(self) -> dict[Queue, Amount]:
+        """By queue the whole GPUs that gangs of it and of those below hold once the plan is carried out."""
+        found: dict[Queue, Amount] = {}
+        charges, admitted = self.session.cache.charges, self.session.admitted.gangs.values()
+        new = ((each.pending.queue, charges.gpus_of_placed(each.placed)) for each in admitted)
+        for queue, gpus in (*self.session.running.gpus(), *new):
+            for step in queue.path():
+                found[step] = found.get(step, 0) + gpus
+        return found
 
     def _explain(self) -> Callable[[GangRequest, Unschedulable], Reason]:
         session, held = self.session, self.scheduling.post_filter.held

@@ -130,7 +130,7 @@ def holds_for_equals(why: WhyPending) -> bool:
     """Whether it is so for the next gang of the same equivalence class, too: not where something is held for this one."""
     if isinstance(why, Unschedulable):
         return why.reserved is None
-    return why.code in {Code.OVER_LIMIT, Code.OVER_QUOTA}
+    return why.code in {Code.OVER_LIMIT, Code.OVER_QUOTA, Code.BUDGET_EXHAUSTED}
 
 
 def gathering(gang: GangRequest, present: int) -> Reason:

@@ -59,7 +59,7 @@ class PostFilter:
 
     def _consider(self, pending: PendingGang, why: Reason | PlacementResult, *, again: bool) -> WhyPending | None:
         limited = isinstance(why, Reason)
-        if isinstance(why, Reason) and (why.code is not Code.OVER_LIMIT or why.could_ever_fit is False):
+        if isinstance(why, Reason) and (why.limit is None or why.could_ever_fit is False):
             return why
         preemptor = self._preemptor(pending)
         if not self.preemption.possible:
@@ -101,7 +101,7 @@ class PostFilter:
         session = self._session
         if not session.running or self.reservations.due(pending) > session.now:
             return
-        if session.quotas.shortage(pending.gang) is not None:
+        if session.stopped(pending) is not None or session.quotas.shortage(pending.gang) is not None:
             return
         preemptor = self._preemptor(pending)
         mark = session.statement.checkpoint()

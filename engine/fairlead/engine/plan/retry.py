@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.plan.gang import Unschedulable, behind, holds_for_equals
-from fairlead.engine.types.reasons import Code
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -60,7 +59,7 @@ class Retry:
             return None
         if isinstance(left.why, Unschedulable):
             return left.why.outcome
-        return left.why if left.why.code is Code.OVER_LIMIT else None
+        return None if left.why.limit is None else left.why
 
     def _look_again(self, blocked: Container[object]) -> PendingGang | None:
         """Consider all gangs of these equivalence classes; the first for which others are to be withdrawn, if there is one."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.charges import Charges
     from fairlead.engine.queues.tree import Tree
     from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.amounts import Amount
     from fairlead.engine.types.gangs import RunningGang
     from fairlead.engine.types.plan import Eviction
 
@@ -39,6 +40,7 @@ class _Counted(NamedTuple):
     queue: Queue | None
     charge: Charge
     devices: int
+    gpus: Amount  # 0 where no queue has a budget
     leaving: bool  # some of its pods are
     protected_until: float | None  # None: all of its pods are leaving
     surplus: bool  # it has units besides its own that can be evicted
@@ -50,6 +52,7 @@ class _Held:
 
     charge: Charge = field(default_factory=dict)
     devices: int = 0
+    gpus: Amount = 0
     parts: Counter[tuple[str, int]] = field(default_factory=Counter)  # of charges by flavor that are parts of a device
     priorities: Counter[int] = field(default_factory=Counter)
 
@@ -137,6 +140,10 @@ class RunningGangs:
         """By queue the lowest priority that runs there, and how many gangs do."""
         return ((queue, min(held.priorities), held.priorities.total()) for queue, held in self._held.items())
 
+    def gpus(self) -> Iterator[tuple[Queue, Amount]]:
+        """By queue the whole GPUs that its own gangs hold; 0 where no queue has a budget."""
+        return ((queue, held.gpus) for queue, held in self._held.items())
+
     def next_end(self, now: float) -> float | None:
         """When the next gang's protection by min-runtime ends, unix seconds; inf where only that of unknown pods is left."""
         at = bisect_right(self._ends, now)
@@ -195,6 +202,7 @@ class RunningGangs:
         queue = found if isinstance(found, Queue) else None
         owner = (gang.id, queue.name if queue is not None else gang.queue or "")
         devices = 0
+        gpus: Amount = 0
         charge: Charge = {}
         for uid in gang.claims:
             if self._holder.setdefault(uid, id(gang)) != id(gang):
@@ -205,6 +213,8 @@ class RunningGangs:
             self.owners[uid] = owner
             self.owner_changes.note(uid)
             devices += claim.counted
+            if self._tree.budgeted:
+                gpus += self._charges.gpus_of_allocated(claim, self._inventory)
             if self._charges.flavors:
                 charge = _sum(charge, self._charges.of_allocated(claim, self._inventory))
         staying = sum(not member.leaving for member in gang.members)
@@ -215,7 +225,7 @@ class RunningGangs:
                 gang.started + self.protection.min_runtime_s(gang, queue) if queue is not None and protected else None
             )
         counted = _Counted(
-            gang, queue, charge, devices, staying < len(gang.members), until, surplus=staying > gang.size
+            gang, queue, charge, devices, gpus, staying < len(gang.members), until, surplus=staying > gang.size
         )
         self._counted[id(gang)] = counted
         self._add(counted, 1)
@@ -240,6 +250,7 @@ class RunningGangs:
         add(held.charge, counted.charge, times)
         _drop_zeros(held.charge, counted.charge)
         held.devices += times * counted.devices
+        held.gpus += times * counted.gpus
         for flavor, value in counted.charge.items():
             if value.denominator != 1:
                 held.parts[flavor, value.denominator] += times

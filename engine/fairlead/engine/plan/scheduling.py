@@ -12,7 +12,7 @@ from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.plan.gang import LeftPending, Unschedulable, behind, for_gang, holds_for_equals, invalid, shared
 from fairlead.engine.plan.postfilter import PostFilter
 from fairlead.engine.plan.turns import may_preempt_into_share
-from fairlead.engine.queues.limits import held, limit_reason, over_limit
+from fairlead.engine.queues.limits import held, limit_reason, over_limit, stopped
 from fairlead.engine.queues.order import Order
 from fairlead.engine.reclaim.shares import over_contested_share
 from fairlead.engine.types.reasons import Reason
@@ -112,6 +112,9 @@ class Scheduling:
         for claim in pending.gang.claims:
             if claim.key in given:
                 return shared(claim, given[claim.key])
+        stopping = self.session.stopped(pending)
+        if stopping is not None:
+            return stopped(stopping)
         over_quota = self.session.quotas.shortage(pending.gang)
         if over_quota is not None:
             return over_quota

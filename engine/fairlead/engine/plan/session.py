@@ -20,6 +20,7 @@ from fairlead.engine.queues.namespace_quotas import NamespaceQuotas
 from fairlead.engine.queues.statement import Statement
 from fairlead.engine.queues.tree_shares import divide_tree
 from fairlead.engine.reclaim.candidates import VictimCandidates
+from fairlead.engine.reclaim.idle import IdleGangs
 from fairlead.engine.reclaim.releasing import PipelinedCluster
 from fairlead.engine.reclaim.replace import BrokenDevices
 from fairlead.kube import timestamps
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.gangs import PendingGang
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.snapshot import Snapshot
     from fairlead.engine.types.plan import Admission
 
@@ -45,7 +47,7 @@ class Session:
         self.cache = SchedulerCache.of(snapshot)
         self.tree = self.cache.tree(snapshot.queues)
         self.totals = self.cache.totals()
-        self.tree.begin({} if self.tree.implicit else self.cache.usable())
+        self.tree.begin({} if self.tree.implicit else self.cache.usable(), now)
         self.statement = Statement(self.cache.placer, self.cache.domains, snapshot.inventory, snapshot.nodes)
         self.places = Places(self.cache, snapshot, self.statement)
         self.quotas = NamespaceQuotas(snapshot.namespace_quotas)
@@ -54,10 +56,19 @@ class Session:
         self.pending = PendingGangs(snapshot, self.cache, self.tree, self.totals.devices)
         self.broken = BrokenDevices(snapshot.inventory, now)
         self.replaced = [self.running.with_queue(each) for each in self.broken.evictions(snapshot.running)]
+        self.idle = IdleGangs(now)
+        if self.tree.any_idle:
+            broken = {pod.uid for eviction in self.replaced for pod in eviction.pods}
+            protection = self.running.protection
+            self.replaced += self.idle.evictions(self.running.gangs, snapshot.budgets, broken, protection)
         self.leaving = {pod.uid for eviction in self.replaced for pod in eviction.pods}
         self.turns: dict[str, int] = {}  # gang id: its place in the order in which gangs were considered first
-        self._due: list[float] = []
+        self._due: list[float] = [] if not self.tree.budgeted else self._budget_changes()
         self._pipelined: PipelinedCluster | None = None
+
+    def _budget_changes(self) -> list[float]:
+        budgets = (spec.budget for spec in self.snapshot.queues if spec.budget is not None)
+        return [at for budget in budgets if (at := budget.changes_at(self.now)) is not None]
 
     def start(self) -> None:
         """Before any gang is considered: what is leaving counts as gone for shares and order."""
@@ -93,7 +104,9 @@ class Session:
 
     @cached_property
     def candidates(self) -> VictimCandidates:
-        candidates = VictimCandidates(self.snapshot.inventory, self.cache.charges, self.now)
+        candidates = VictimCandidates(
+            self.snapshot.inventory, self.cache.charges, self.now, suspended=self.idle.suspended
+        )
         for gang, queue in self.running.gangs:
             candidates.add_running(gang, queue, self.leaving)
         candidates.sort()
@@ -115,10 +128,16 @@ class Session:
         divide_tree(self.tree, self.tree.totals, k=self.snapshot.usage_weight)
 
     def servable(self, pending: PendingGang) -> bool:
-        """Whether it counts as demand: what this cluster could never run, or a quota does not allow, would only make shares idle."""
+        """Whether it counts as demand: what this cluster could never run, or a quota or budget forbids, would only make shares idle."""
+        if self.stopped(pending) is not None:
+            return False
         if pending.gang.quota_charge and self.quotas.shortage(pending.gang) is not None:
             return False
         return not pending.charge or self.places.ever(pending.gang, pending.units) is not False
+
+    def stopped(self, pending: PendingGang) -> Queue | None:
+        """The queue whose exhausted budget keeps the gang from starting. A member that replaces another does not make more run."""
+        return pending.queue.stopped_by if self.tree.budgeted and not pending.gang.replaces else None
 
     def admit(self, pending: PendingGang, placed: list[UnitPlacement], charge: Charge) -> None:
         assumed = self.admitted.admit(pending, placed, charge)
@@ -139,7 +158,8 @@ class Session:
     @property
     def due(self) -> float | None:
         """The first such time."""
-        return min([*self._due, *(() if self.broken.due is None else (self.broken.due,))], default=None)
+        broken = () if self.broken.due is None else (self.broken.due,)
+        return min((*self._due, *self.idle.due, *broken), default=None)
 
 
 class AdmittedGangs:

@@ -153,10 +153,10 @@ class Prover:
                     )
 
     def _limits(self, pending: PendingGang, given: set[str]) -> Iterator[form.Limit]:
-        """Bounds on the way up that its least charge breaks."""
+        """Bounds by quota on the way up that its least charge breaks. What is spent of a budget no object of the snapshot shows."""
         for queue in pending.queue.path():
             for flavor, charge in sorted(pending.charge.items()):
-                bounds = queue.bounds(flavor)
+                bounds = queue.quota_bounds(flavor)
                 used = self._used(queue, flavor, given)
                 if not bounds or used + charge <= min(bounds) or (self._static_mig and flavor in self._shares):
                     continue

@@ -165,6 +165,19 @@ class Charges:
         self._allocated[claim.uid] = (claim, total)
         return total
 
+    def gpus_of_allocated(self, claim: AllocatedClaim, inventory: Inventory) -> Amount:
+        """Whole GPUs that a claim holds, a partition as its share: what a budget counts. See `_gpus`."""
+        held = ((inventory.device(each.ref), each.consumed) for each in claim.devices if not each.admin)
+        return sum(self._gpus(device, consumed) for device, consumed in held if device is not None)
+
+    def gpus_of_placed(self, placed: Iterable[UnitPlacement]) -> Amount:
+        """The same, of devices that were just allocated to a gang."""
+        return sum(self._gpus(pick.device, pick.consumption) for pick in chargeable(placed))
+
+    def _gpus(self, device: Device, consumption: Consumption) -> Amount:
+        """Its share; 0 of what no flavor takes, such as a network card, where there are flavors."""
+        return share(device, consumption) if not self.flavors or self.of_device(device, consumption) else 0
+
     def of_placed(self, placed: Iterable[UnitPlacement]) -> Charge:
         """Devices that were just allocated to a gang."""
         total: Charge = {}

@@ -1,5 +1,7 @@
 """What a queue may not hold: more than its limit, more than it may borrow, or what other queues keep unlent.
 
+A queue whose budget is exhausted may hold no more than it deserves (noBorrow), or start nothing at all (stop).
+
 Two points of view: `used` counts leaving pods as gone (the pipelined cluster), `held` counts what they hold still (now).
 Example, 8 devices, queues a and b deserve 4 each and b lends 1 (lendingLimit): b keeps 3 even while it is idle, so a may use
 5. With 5 in use by a, one more is refused: 5 + 3 kept + 1 > 8. When b itself uses 2, it still keeps 3 in all.
@@ -9,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from fractions import Fraction
 
+from fairlead.api.hours import hours_text
 from fairlead.engine.queues.tree import Queue
 from fairlead.engine.types.amounts import Amount, amount_text
-from fairlead.engine.types.reasons import Code, LimitBlock, Reason
+from fairlead.engine.types.reasons import BudgetBlock, Code, LimitBlock, Reason
 from fairlead.kube import timestamps
 
 View = Callable[[Queue, str], Amount]
@@ -71,6 +75,8 @@ def limit_reason(queue: Queue, flavor: str, asked: Amount) -> Reason:
     if not bounds or used(queue, flavor) + asked <= min(bounds):
         return _unlent_reason(queue, flavor, asked)
     bound = min(bounds)
+    if bound < min(queue.quota_bounds(flavor), default=bound + 1):
+        return _no_borrowing(queue, flavor, asked, bound)
     field = "limit" if bound == queue.quotas[flavor].limit else "borrowingLimit"
     fits = asked <= bound
     changes_at = queue.spec.quotas_change_at
@@ -90,6 +96,42 @@ def limit_reason(queue: Queue, flavor: str, asked: Amount) -> Reason:
             else f"it asks for more than the whole {field}: raise spec.flavors of Queue {queue.name}, or ask for less"
         )
         + later,
+    )
+
+
+def stopped(queue: Queue) -> Reason:
+    """Why no gang starts below this queue, whose budget is exhausted."""
+    block = _budget(queue)
+    return Reason(
+        code=Code.BUDGET_EXHAUSTED,
+        message=f"the budget of queue {queue.name} is exhausted, and no gang is admitted until it renews: {block}",
+        budget=block,
+        advice=f"wait until it renews, or raise spec.budget.gpuHours of Queue {queue.name}",
+    )
+
+
+def _no_borrowing(queue: Queue, flavor: str, asked: Amount, deserved: Amount) -> Reason:
+    """Why a gang waits that would hold more than its queue deserves, while the budget is exhausted."""
+    block = _budget(queue)
+    return Reason(
+        code=Code.BUDGET_EXHAUSTED,
+        message=f"the budget of queue {queue.name} is exhausted, and until it renews no more is admitted than the queue deserves of "
+        f"flavor {flavor}: {block}",
+        limit=_block(queue, flavor, asked, deserved),
+        budget=block,
+        advice="wait until gangs of this queue end or the budget renews, or raise deserved in spec.flavors or gpuHours in spec.budget "
+        f"of Queue {queue.name}",
+    )
+
+
+def _budget(queue: Queue) -> BudgetBlock:
+    budget = queue.spec.budget
+    assert budget is not None, "only a queue with a budget has one that is exhausted"
+    return BudgetBlock(
+        queue=queue.name,
+        spent=hours_text(Fraction(budget.limit if budget.spent is None else max(budget.spent, budget.limit))),
+        limit=hours_text(Fraction(budget.limit)),
+        renews_at=budget.renews_at,
     )
 
 

@@ -35,10 +35,11 @@ class Queue:
         self.quotas: dict[str, FlavorQuota] = {quota.flavor: quota for quota in spec.quotas}
         self._deserved: Charge = {}
         self._kept: Charge = {}
-        self.begin()
+        self.begin(0.0)
 
-    def begin(self) -> None:
-        """A new decision: nothing is charged yet."""
+    def begin(self, now: float) -> None:
+        """A new decision, at `now` (unix seconds): nothing is charged yet."""
+        self.exhausted = self.spec.budget is not None and self.spec.budget.exhausted(now)
         self.used: Charge = {}
         self.releasing: Charge = {}  # of pods that are leaving: held still, used no more
         self.demand: Charge = {}  # used, and what pending gangs ask for at least
@@ -84,7 +85,21 @@ class Queue:
             self._kept[flavor] = known
         return known
 
+    @property
+    def stopped_by(self) -> Queue | None:
+        """The first queue on the way up whose exhausted budget lets no gang start; None: no budget does."""
+        return next((step for step in self.path() if step.exhausted and step.on_exhausted == "stop"), None)
+
+    @property
+    def on_exhausted(self) -> str:
+        return "" if self.spec.budget is None else self.spec.budget.on_exhausted
+
     def bounds(self, flavor: str) -> tuple[Amount, ...]:
+        """The most that it may hold: by its quota, and what it deserves while its budget lets it borrow nothing; () without."""
+        bounds = self.quota_bounds(flavor)
+        return (*bounds, self.deserved(flavor)) if self.exhausted and self.on_exhausted == "noBorrow" else bounds
+
+    def quota_bounds(self, flavor: str) -> tuple[Amount, ...]:
         """Its limit, and what it may hold with all that it may borrow; () without either."""
         quota = self.quotas.get(flavor)
         if quota is None or (quota.limit is None and quota.borrowing_limit is None):
@@ -146,6 +161,8 @@ class Tree:
             if spec.name not in self.queues:
                 self.queues[spec.name] = Queue(spec, self)
         self._link()
+        self.any_idle = any(spec.idle is not None for spec in specs)
+        self.budgeted = any(spec.budget is not None for spec in specs)
         self.lending_limited = any(quota.lending_limit is not None for spec in specs for quota in spec.quotas)
         self.roots = [queue for queue in self.queues.values() if queue.parent is None]
         self._selectors: dict[str, labels.Selector] = {}
@@ -156,10 +173,14 @@ class Tree:
                 except labels.SelectorError as error:
                     self._report(queue, "InvalidSelector", f"spec.namespaceSelector: {error}; it selects no namespace")
 
-    def begin(self, totals: Mapping[str, Amount]) -> None:
-        """A new decision on a cluster that has this of each flavor."""
+    def begin(self, totals: Mapping[str, Amount], now: float = 0.0) -> None:
+        """A new decision, at `now` (unix seconds), on a cluster that has this of each flavor."""
         for queue in self.queues.values():
-            queue.begin()
+            before = queue.exhausted
+            queue.begin(now)
+            if queue.exhausted is not before:
+                self.divided.clear()  # bounds of queues are not part of what is remembered there
+                self.lendable.clear()
         if totals != self.totals:
             self.totals = totals
             self.lendable.clear()

@@ -2,7 +2,7 @@
 
 Reclaim, preemption and reservations all look at running gangs through these units: by node, by queue, in one total order.
 It has what a unit holds and until when min-runtime protects it; which queue must give one up is `policy`'s.
-Order: surplus before whole gangs, lower priority first, youngest first (started last, then created last), then UID.
+Order: idle gangs where their queue says so (`suspended`), surplus before whole gangs, lower priority first, youngest first (started last, then created last), then UID.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fairlead.engine.reclaim.protection import Protection
 from fairlead.engine.types.gangs import RunningGang, RunningMember
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from fairlead.engine.inventory.allocated import AllocatedClaim
     from fairlead.engine.inventory.inventory import Inventory
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.gangs import AssumedGang
     from fairlead.engine.queues.tree import Queue
 
-Rank = tuple[bool, int, float, float, str, str]
+Rank = tuple[bool, float, float, float, str, str]
 _rank = attrgetter("rank")
 
 
@@ -50,6 +50,7 @@ class EvictionUnit:
         devices: int,
         *,
         whole: bool,
+        suspended: bool = False,
     ) -> None:
         self.gang = gang
         self.id = gang.id
@@ -61,7 +62,15 @@ class EvictionUnit:
         self.whole = whole
         self.started = gang.started if whole else members[0].started or gang.started
         last = "" if whole else members[0].pod.uid
-        self.rank: Rank = (whole, gang.priority, -self.started, -gang.created, gang.uid, last)
+        # A suspended gang is compared as surplus of the lowest priority, though it goes whole.
+        self.rank: Rank = (
+            whole and not suspended,
+            -inf if suspended else gang.priority,
+            -self.started,
+            -gang.created,
+            gang.uid,
+            last,
+        )
 
     def __repr__(self) -> str:
         return f"EvictionUnit({self.gang.id}{'' if self.whole else ' ' + self.members[0].pod.name})"
@@ -121,10 +130,18 @@ class TentativeAdmission(EvictionUnit):
 class VictimCandidates:
     """The units of all running gangs. Per decision: `add_running` each gang, `sort` once, then `insert` and `remove`.
 
-    `now` (unix seconds) decides what min-runtime still protects.
+    `now` (unix seconds) decides what min-runtime still protects. `suspended`: whether a gang goes before all others, unprotected by it.
     """
 
-    def __init__(self, inventory: Inventory, charges: Charges, now: float) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        charges: Charges,
+        now: float,
+        *,
+        suspended: Callable[[RunningGang, Queue], bool],
+    ) -> None:
+        self._suspended = suspended
         self._inventory = inventory
         self._charges = charges
         self.now = now
@@ -152,7 +169,8 @@ class VictimCandidates:
         whole = self._of_one_pod(gang, queue, members[0]) if len(gang.members) == 1 else None
         if whole is None:
             whole = self._unit(gang, queue, members, _node_of_claims(members), whole=True)
-        min_runtime_s = self.protection.min_runtime_s(gang, queue)
+        suspended = gang.idle is not None and self._suspended(gang, queue)
+        min_runtime_s = -inf if suspended else self.protection.min_runtime_s(gang, queue)
         self.staying[whole.id] = len(members)
         self._whole[whole.id] = whole
         self._add(whole, whole.started + min_runtime_s)
@@ -165,7 +183,9 @@ class VictimCandidates:
         if claim is None:
             return None
         charge = self._charges.of_allocated(claim, self._inventory)
-        return EvictionUnit(gang, queue, gang.members, {member.node: [claim]}, charge, claim.counted, whole=True)
+        suspended = gang.idle is not None and self._suspended(gang, queue)
+        claims = {member.node: [claim]}
+        return EvictionUnit(gang, queue, gang.members, claims, charge, claim.counted, whole=True, suspended=suspended)
 
     def _add_surplus(
         self, gang: RunningGang, queue: Queue, members: Sequence[RunningMember], min_runtime_s: float
@@ -221,7 +241,8 @@ class VictimCandidates:
                     charge = more
                 else:
                     add(charge, more)
-        return EvictionUnit(gang, queue, members, claims, charge, devices, whole=whole)
+        suspended = gang.idle is not None and self._suspended(gang, queue)
+        return EvictionUnit(gang, queue, members, claims, charge, devices, whole=whole, suspended=suspended)
 
     def sort(self) -> None:
         """Once, after the last `add_running`."""

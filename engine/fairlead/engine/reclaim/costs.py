@@ -3,7 +3,7 @@
 Victims are chosen where their devices make a place, not by count; and two thousand alike gangs do not each look at every
 node. Nothing is evicted: every trial is rolled back. A node is looked at again when it has changed, and before it is offered.
 While one decision is made fewer and fewer units may be evicted, so that a cost on a heap is never too high.
-Cheap means, in this order: no queue is left below what it deserves; no whole gang goes (surplus only); low priority; few gangs;
+Cheap means, in this order (idle gangs that are `suspended` count as surplus of the lowest priority): no queue is left below what it deserves; no whole gang goes (surplus only); low priority; few gangs;
 few pods; other queues before the gang's own; few devices; the queue with most surplus; started last; created last; node name.
 """
 
@@ -135,13 +135,13 @@ class EvictionCosts:
         """Of alike units of several queues each time one of the queue that then has most surplus; the own queue's last."""
         if len({each.queue for each in candidates}) == 1:
             return candidates
-        lines: dict[tuple[bool, int, Queue], list[EvictionUnit]] = {}
+        lines: dict[tuple[bool, float, Queue], list[EvictionUnit]] = {}
         for each in reversed(candidates):
             lines.setdefault((*each.rank[:2], each.queue), []).append(each)
         gone: dict[Queue, Charge] = {}  # by branch: of the units ordered so far
         ordered: list[EvictionUnit] = []
 
-        def turn(key: tuple[bool, int, Queue]) -> tuple[bool, int, bool, float, Rank]:
+        def turn(key: tuple[bool, float, Queue]) -> tuple[bool, float, bool, float, Rank]:
             queue = key[2]
             return (*key[:2], queue is preemptor.queue, -_surplus(preemptor, queue, gone), lines[key][-1].rank)
 
@@ -213,8 +213,8 @@ class EvictionCosts:
 
     def _cost(self, preemptor: Preemptor, node: CandidateNode, victims: Sequence[EvictionUnit]) -> Cost:
         """As things stand with all of them gone; the surplus of their queues comes between the two parts."""
-        whole = [float(each.gang.priority) for each in victims if each.whole]
-        surplus = [float(each.gang.priority) for each in victims if not each.whole]
+        whole = [float(each.rank[1]) for each in victims if each.rank[0]]
+        surplus = [float(each.rank[1]) for each in victims if not each.rank[0]]
         first = (
             any(_leaves_below_deserved(preemptor, each) for each in victims),
             max(whole, default=float("-inf")),

@@ -95,6 +95,15 @@ class RunningMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IdleSpan:
+    """All devices of a gang are idle. Unix seconds."""
+
+    since: float  # of the one that was busy last
+    known_until: float  # samples are too old then, and it counts as idle no more
+    noticed: float | None = None  # when the gang was told; None: not yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunningGang(Named):
     """A gang that holds devices and is charged to its queue. `claims` are UIDs in the inventory.
 
@@ -116,6 +125,7 @@ class RunningGang(Named):
     checkpoint_grace_s: float | None = None  # notice before it is evicted, to write a checkpoint
     ends_by: float | None = None  # unix seconds, where activeDeadlineSeconds sets an end
     bounds: Bounds = NO_BOUNDS  # of its namespace; those of its queue are the queue's
+    idle: IdleSpan | None = None  # None: busy, not known, or exempt
 
 
 class RunningSequence(tuple[RunningGang, ...]):  # noqa: SLOT001 - a tuple has no slots for more

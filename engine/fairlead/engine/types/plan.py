@@ -65,14 +65,14 @@ class Waiting(Named):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction(Named):
-    """Members to evict so that another gang can run, or because their devices are broken.
+    """Members to evict so that another gang can run, or because their devices are broken, or all idle.
 
     `whole` says that the gang stops; else only these members of its surplus go (or are replaced). Pods in order. The
     controller gives notice for a checkpoint first where the gang asks for that, evicts by the eviction API, and keeps the gang's age for
     its new pods.
     """
 
-    kind: Literal["Reclaim", "Preempt", "Replace"]
+    kind: Literal["Reclaim", "Preempt", "Replace", "Idle"]
     namespace: str
     name: str
     uid: str
@@ -80,7 +80,7 @@ class Eviction(Named):
     pods: tuple[PodRef, ...]
     whole: bool
     reason: Reason
-    beneficiary: str = ""  # id of the gang for which it is evicted; "" with Replace
+    beneficiary: str = ""  # id of the gang for which it is evicted; "" with Replace and Idle
     checkpoint_grace_s: float = 0.0
     refusable_s: float | None = (
         None  # how long PodDisruptionBudgets may refuse it when its time has come; None: for good
@@ -132,6 +132,7 @@ class QueueUse:
     flavors: tuple[FlavorUse, ...]  # sorted by flavor; those with quota here or with use
     waiting: int  # gangs of this queue itself
     admitted: int  # gangs of this queue itself, running and newly admitted
+    gpus: Amount = 0  # whole GPUs held, the queues below included; counted only where a queue has a budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

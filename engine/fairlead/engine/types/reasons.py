@@ -24,6 +24,7 @@ class Code(StrEnum):
     QUEUE_NOT_LEAF = "QueueNotLeaf"
     CLAIM_BEING_ALLOCATED = "ClaimBeingAllocated"  # another gang of this plan allocates a claim that it shares
     OVER_LIMIT = "OverQueueLimit"
+    BUDGET_EXHAUSTED = "BudgetExhausted"  # of its queue, or of one above: nothing starts, or nothing beyond deserved
     OVER_QUOTA = "ExceedsResourceQuota"  # the apiserver would refuse some of its claims: a quota of its namespace
     BEHIND_HEAD = "BehindQueueHead"  # StrictFIFO: an earlier gang of the queue waits
     NEVER_FITS = "NeverFits"  # not even on this cluster with nothing running
@@ -40,6 +41,7 @@ class Code(StrEnum):
     RECLAIMED = "Reclaimed"  # evicted: its devices are reclaimed for another queue
     PREEMPTED = "Preempted"  # evicted: a gang of higher priority in its queue needs the devices
     NOT_REPLACED = "NotReplaced"  # evicted: it was short of members for too long
+    IDLE = "DevicesIdle"  # evicted: all its devices were idle for longer than its queue allows
     BROKEN = "DeviceBroken"  # evicted: a device has a NoExecute taint that it does not tolerate
 
 
@@ -119,6 +121,19 @@ class LimitBlock:
 
     def __str__(self) -> str:
         return f"queue {self.queue}: flavor {self.flavor}: {self.used} used + {self.asked} asked > limit {self.limit}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetBlock:
+    """The budget that is exhausted, in GPU-hours. `renews_at`: unix seconds."""
+
+    queue: str
+    spent: str
+    limit: str
+    renews_at: float
+
+    def __str__(self) -> str:
+        return f"{self.spent} of {self.limit} GPU-hours are spent; it renews at {timestamps.seconds(self.renews_at)}"
 
 
 class PreemptionBlock(StrEnum):
@@ -213,6 +228,7 @@ class Reason:
     near_miss: NearMiss | None = None
     holders: tuple[Holder, ...] = ()
     limit: LimitBlock | None = None
+    budget: BudgetBlock | None = None
     blockers: tuple[PreemptionBlocker, ...] = ()  # shares that stand in the way, and what protects running gangs
 
     def __str__(self) -> str:

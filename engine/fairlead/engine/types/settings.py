@@ -27,6 +27,44 @@ class FlavorQuota:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetState:
+    """What a queue, with those below it, may spend in the period of now, and what it has spent. In GPU-hours.
+
+    `spent` is as of some moment before the decision; `exhausts_at` is when it reaches `limit` if the queue goes on holding what it
+    holds. None: not known, and then the budget is not exhausted. Times in unix seconds.
+    """
+
+    on_exhausted: Literal["warn", "noBorrow", "stop"]
+    limit: Amount
+    spent: Amount | None
+    renews_at: float
+    exhausts_at: float | None = None
+
+    def exhausted(self, now: float) -> bool:
+        """Of the period after this one nothing is known: it begins with nothing spent."""
+        if self.spent is None or now >= self.renews_at:
+            return False
+        return self.spent >= self.limit or (self.exhausts_at is not None and now >= self.exhausts_at)
+
+    def changes_at(self, now: float) -> float | None:
+        """When what it forbids changes by time alone; None where it forbids nothing, or only that is not known."""
+        if self.on_exhausted == "warn" or self.spent is None or now >= self.renews_at:
+            return None
+        if self.exhausted(now):
+            return self.renews_at
+        return self.exhausts_at if self.exhausts_at is not None and self.exhausts_at < self.renews_at else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdlePolicy:
+    """What happens to a gang that has been idle for `for_s`, `grace_s` after it was told."""
+
+    for_s: float
+    grace_s: float
+    then: Literal["nothing", "warn", "suspendBorrowing", "evict"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSpec:
     """A Queue object. `namespace_selector` None takes only gangs that name the queue; an empty one takes any namespace.
 
@@ -49,6 +87,10 @@ class QueueSpec:
     respects_budgets: bool | None = None  # PodDisruptionBudgets prevent reclaim; None: as the queue above, at last not
     past_usage: Mapping[str, float] = field(default_factory=dict)
     quotas_change_at: float | None = None  # unix seconds: a schedule replaces `quotas` then, which are those of now
+    idle: IdlePolicy | None = (
+        None  # of its gangs and those of the queues below it; None: as the queue above, at last none
+    )
+    budget: BudgetState | None = None  # None: it may spend without bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

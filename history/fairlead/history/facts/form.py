@@ -132,6 +132,12 @@ class Bounds(Item, frozen=True, kw_only=True):
     termination_grace: Bound | None = None
 
 
+class IdleSpan(Item, frozen=True, kw_only=True):
+    since: float
+    known_until: float
+    noticed: float | None = None
+
+
 class RunningGang(Item, frozen=True, kw_only=True):
     namespace: str
     name: str
@@ -148,6 +154,7 @@ class RunningGang(Item, frozen=True, kw_only=True):
     checkpoint_grace_s: float | None = None
     ends_by: float | None = None
     bounds: Bounds = Bounds()
+    idle: IdleSpan | None = None
 
 
 # -- what the cluster's owners set -----------------------------------------------------------------------------------
@@ -160,6 +167,22 @@ class FlavorQuota(Item, frozen=True, kw_only=True):
     weight: float = 1.0
     borrowing_limit: str | None = None
     lending_limit: str | None = None
+
+
+class IdlePolicy(Item, frozen=True, kw_only=True):
+    for_s: float
+    grace_s: float
+    then: Literal["nothing", "warn", "suspendBorrowing", "evict"]
+
+
+class SpendingBudget(Item, frozen=True, kw_only=True):
+    """Of a queue: GPU-hours of the period of now."""
+
+    on_exhausted: Literal["warn", "noBorrow", "stop"]
+    limit: str
+    spent: str | None = None
+    renews_at: float
+    exhausts_at: float | None = None
 
 
 class Queue(Item, frozen=True, kw_only=True):
@@ -177,6 +200,8 @@ class Queue(Item, frozen=True, kw_only=True):
     respects_budgets: bool | None = None
     past_usage: dict[str, float] = {}
     quotas_change_at: float | None = None
+    budget: SpendingBudget | None = None
+    idle: IdlePolicy | None = None
 
 
 class Flavor(Item, frozen=True, kw_only=True):

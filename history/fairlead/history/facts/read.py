@@ -10,10 +10,18 @@ import msgspec
 from fairlead.api.bounds import NO_BOUNDS, Bound, Bounds
 from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
 from fairlead.engine.inventory.nodes import NodeInfo
-from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember, RunningGang, RunningMember
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, IdleSpan, PendingMember, RunningGang, RunningMember
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.references import DeviceRef, PodRef
-from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, NamespaceQuota, QueueSpec
+from fairlead.engine.types.settings import (
+    BudgetState,
+    DisruptionBudget,
+    FlavorQuota,
+    FlavorSpec,
+    IdlePolicy,
+    NamespaceQuota,
+    QueueSpec,
+)
 from fairlead.engine.types.workload import Demand, Workload
 
 if TYPE_CHECKING:
@@ -87,7 +95,8 @@ def gang(value: form.Gang) -> GangRequest:
 
 def running_gang(value: form.RunningGang) -> RunningGang:
     members = tuple(RunningMember(**{**_fields(each), "pod": pod(each.pod)}) for each in value.members)
-    return RunningGang(**{**_fields(value), "members": members, "bounds": bounds(value.bounds)})
+    idle = None if value.idle is None else IdleSpan(**_fields(value.idle))
+    return RunningGang(**{**_fields(value), "members": members, "bounds": bounds(value.bounds), "idle": idle})
 
 
 def bounds(value: form.Bounds) -> Bounds:
@@ -115,7 +124,20 @@ def queue(name: str, value: form.Queue) -> QueueSpec:
         )
         for each in value.quotas
     )
-    return QueueSpec(name=name, **{**_fields(value), "quotas": quotas, "bounds": bounds(value.bounds)})
+    return QueueSpec(
+        name=name,
+        **{
+            **_fields(value),
+            "quotas": quotas,
+            "bounds": bounds(value.bounds),
+            "idle": None if value.idle is None else IdlePolicy(**_fields(value.idle)),
+            "budget": None if value.budget is None else _budget_state(value.budget),
+        },
+    )
+
+
+def _budget_state(value: form.SpendingBudget) -> BudgetState:
+    return BudgetState(**{**_fields(value), "limit": amount(value.limit), "spent": _optional(value.spent)})
 
 
 def flavor(name: str, value: form.Flavor) -> FlavorSpec:

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from fairlead.engine.types.amounts import Amount
     from fairlead.engine.types.gangs import GangRequest, RunningGang
     from fairlead.engine.types.pod_needs import PodNeeds
-    from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, NamespaceQuota, QueueSpec
+    from fairlead.engine.types.settings import (
+        BudgetState,
+        DisruptionBudget,
+        FlavorQuota,
+        FlavorSpec,
+        NamespaceQuota,
+        QueueSpec,
+    )
     from fairlead.engine.types.workload import Workload
     from fairlead.kube import resource
 
@@ -98,6 +105,18 @@ def queue(value: QueueSpec) -> form.Queue:
         respects_budgets=value.respects_budgets,
         past_usage=dict(value.past_usage),
         quotas_change_at=value.quotas_change_at,
+        idle=None if value.idle is None else msgspec.convert(value.idle, form.IdlePolicy, from_attributes=True),
+        budget=None if value.budget is None else _spending_budget(value.budget),
+    )
+
+
+def _spending_budget(value: BudgetState) -> form.SpendingBudget:
+    return form.SpendingBudget(
+        on_exhausted=value.on_exhausted,
+        limit=str(value.limit),
+        spent=None if value.spent is None else str(value.spent),
+        renews_at=value.renews_at,
+        exhausts_at=value.exhausts_at,
     )
 
 

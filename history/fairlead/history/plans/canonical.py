@@ -185,6 +185,7 @@ def _queue(entry: QueueUse) -> Json:
         "waiting": entry.waiting,
         "admitted": entry.admitted,
         "flavors": [_use(use) for use in entry.flavors],
+        **({"gpus": _amount(entry.gpus)} if entry.gpus else {}),
     }
 
 
@@ -226,6 +227,9 @@ def reason(given: Reason) -> Json:
             *(limit.queue, limit.flavor, limit.used, limit.asked, limit.limit),
             *(() if limit.changes_at is None else (limit.changes_at,)),
         ],
+        "budget": None
+        if given.budget is None
+        else [given.budget.queue, given.budget.spent, given.budget.limit, given.budget.renews_at],
         "barriers": [_blocker(entry) for entry in given.blockers],
     }
     return {"code": str(given.code), **{key: fact for key, fact in facts.items() if fact not in (None, [])}}

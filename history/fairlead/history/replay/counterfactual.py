@@ -307,7 +307,7 @@ class _Life:
         going = set(eviction.pods)
         members = tuple(replace(m, leaving=True) if m.pod in going else m for m in run.running.members)
         run.running = replace(run.running, members=members)
-        if eviction.whole and eviction.kind != "Replace":
+        if eviction.whole and eviction.beneficiary:
             self.spent[eviction.queue] = self.spent.get(eviction.queue, 0) + 1
         self.outcome.evictions += 1
         grace_s = max(eviction.checkpoint_grace_s, 0.001)

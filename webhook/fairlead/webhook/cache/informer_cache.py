@@ -148,6 +148,7 @@ class InformerCache:
         return Facts(
             drivers=self._drivers,
             controllers=self._controllers,
+            records_users=True,
             may_remove_gate=may_remove_gate,
             classes=_with_lookups(
                 class_names, self._device_classes, resources.DEVICE_CLASSES, lambda found: found, lookup

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairlead.api import names
+from fairlead.webhook.gangs import users
 from fairlead.webhook.objects.fields import Json, map_at, strings_at
 from fairlead.webhook.review.patch import PatchBuilder
 
@@ -42,6 +43,8 @@ def changed(before: Json, after: Json, *, by_controller: bool) -> Iterator[str]:
     if old.get(names.CLAIM_SOURCES) != new.get(names.CLAIM_SOURCES):
         cure = "leave it as it is, or delete the pod and create it anew"
         yield f"metadata.annotations[{names.CLAIM_SOURCES}]: is written once, when the webhook admits the pod; {cure}"
+    if not by_controller:
+        yield from users.changed(before, after)
     for key in () if by_controller else CONTROLLER_ANNOTATIONS:
         if old.get(key) != new.get(key):
             yield f"metadata.annotations[{key}]: only the controller writes this; leave it as it is"

@@ -13,7 +13,7 @@ from fairlead.api import names
 from fairlead.api.intent import Intent
 from fairlead.webhook.claim_names import copies, provenance, way
 from fairlead.webhook.claim_names.rewriting import name_claims
-from fairlead.webhook.gangs import controller_keys, foreign_schedulers, pod_gang
+from fairlead.webhook.gangs import controller_keys, foreign_schedulers, pod_gang, users
 from fairlead.webhook.gangs.pod_gang import PodGang
 from fairlead.webhook.legacy.requests import LegacyLimits, legacy_limits, translate
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at, text_at
@@ -21,7 +21,7 @@ from fairlead.webhook.objects.pods import gated, recorded_sources
 from fairlead.webhook.policy import bounds, device_bypass, policies
 from fairlead.webhook.policy.cel_rules import rule_findings
 from fairlead.webhook.policy.claims import legacy_limit_findings, pod_claim_findings
-from fairlead.webhook.policy.pods import pod_findings, set_defaults
+from fairlead.webhook.policy.pods import keep_idle_findings, pod_findings, set_defaults
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.patch import PatchBuilder
@@ -62,6 +62,8 @@ def mutate(review: Review, facts: Facts) -> Verdict:
     if denial is not None:
         return denial
     _write_gang(patch, gang.intent)
+    if facts.records_users:
+        users.stamp_pod(review, patch)
     name_claims(review, patch, claims, facts)
     if not gated(patch.patched):
         patch.append(("spec", "schedulingGates"), {"name": names.ADMISSION_GATE})
@@ -85,6 +87,9 @@ def validate(review: Review, facts: Facts) -> Verdict:
     spec, metadata = map_at(review.object, "spec"), map_at(review.object, "metadata")
     reserved = controller_keys.RESERVED if provenance.is_copy(review.object) else controller_keys.CONTROLLER_ANNOTATIONS
     forged = [*provenance.faults(review, facts), *controller_keys.forged(metadata, reserved)]
+    said = strings_at(metadata, "annotations", "metadata").get(names.USER)
+    if facts.records_users and said is not None and said != users.user_of_pod(review):
+        forged.append(f"metadata.annotations[{names.USER}]: only the webhook writes this; remove it")
     if forged:
         return deny("annotations", *review.about(forged), code=422)
     legacy = legacy_limits(spec)
@@ -157,7 +162,13 @@ def _validate_update(review: Review, facts: Facts) -> Verdict:
         faults += changes
     if faults:
         return deny(cause, *review.about(faults))
-    return allow("managed" if managed else "unmanaged")
+    verdict = allow("managed" if managed else "unmanaged")
+    kept = strings_at(metadata[0], "annotations", "metadata").get(names.KEEP_IDLE)
+    if not managed or not facts.policies or kept == "true":
+        return verdict
+    return policies.apply_findings(
+        verdict, review.subject, list(keep_idle_findings(facts.policies, metadata[1], "metadata"))
+    )
 
 
 def _may_remove_gate(review: Review, facts: Facts) -> bool:
@@ -222,6 +233,7 @@ def _managed_findings(pod: Json, claims: list[PodClaim], intent: Intent, facts: 
     for claim in claims:
         findings += pod_claim_findings(governing, claim, "", facts)
     findings += pod_findings(governing, map_at(pod, "spec"), "spec")
+    findings += keep_idle_findings(governing, map_at(pod, "metadata"), "metadata")
     findings += bounds.bound_findings(governing, intent, map_at(pod, "spec"))
     findings += device_bypass.bypass_findings(governing, pod)
     return findings

@@ -19,6 +19,7 @@ from fairlead.webhook.gangs import (
     job_evictions,
     pod_gang,
     propagation,
+    users,
     workload_gangs,
 )
 from fairlead.webhook.gangs.workload_gangs import MemberTemplate, WorkloadGangs
@@ -28,7 +29,7 @@ from fairlead.webhook.objects.pod_templates import PodTemplate, parallel_pods, p
 from fairlead.webhook.policy import bounds, device_bypass, jobs, policies
 from fairlead.webhook.policy.cel_rules import rule_findings
 from fairlead.webhook.policy.claims import devices_of, legacy_limit_findings, pod_claim_findings
-from fairlead.webhook.policy.pods import pod_findings
+from fairlead.webhook.policy.pods import keep_idle_findings, pod_findings
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.patch import PatchBuilder
@@ -81,11 +82,11 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
     """stored: as it would be stored, after every mutating webhook."""
     assert review.object is not None
     if review.operation == "UPDATE" and review.group_resource in IMMUTABLE:
-        return UNTOUCHED
+        return _changed_user(review, facts)
     patch = PatchBuilder(review.object)
     if review.group_resource == TRAIN_JOB:
         rules = rule_findings(facts.policies, review, facts) if stored else ()
-        return policies.apply_findings(_train_job(review, patch), review.subject, rules)
+        return policies.apply_findings(_train_job(review, patch, facts), review.subject, rules)
     forged = list(_forged_keys(review))
     if forged:
         return deny("annotations", *review.about(forged), code=422)
@@ -115,6 +116,8 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
         members.append(MemberTemplate(template=template.template, intent=intent, in_kueue_queue=queued))
     if faults:
         return deny(cause, *review.about(faults), code=422)
+    if facts.records_users:
+        users.stamp_templates(review, patch, [template.template for template in templates])
     assigned = workload_gangs.assign(review, members, patch)
     if assigned.faults:
         return deny("gang", *review.about(assigned.faults), code=422)
@@ -133,6 +136,20 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
     ]
     verdict = allow("job", patch=patch.operations, warnings=list(dict.fromkeys(warnings)))
     return policies.apply_findings(verdict, review.subject, findings)
+
+
+def _changed_user(review: Review, facts: Facts) -> Verdict:
+    """Of a Job: while it is suspended the annotations of its template may change, but not this one."""
+    if review.username in facts.controllers or users.is_maker(review.username):
+        return UNTOUCHED
+    faults: list[str] = []
+    for template in pod_templates(review.group_resource, review.object or {}):
+        before, after = (
+            map_at(object_at(version or {}, template.path), "metadata", template.where)
+            for version in (review.old, review.object)
+        )
+        faults += users.changed(before, after, f"{template.where}.metadata")
+    return deny("annotations", *review.about(faults)) if faults else UNTOUCHED
 
 
 def _forged_keys(review: Review) -> Iterator[str]:
@@ -210,6 +227,8 @@ def _managed_findings(
             findings += pod_claim_findings(governing, claim, f"{where}.", facts)
         spec = map_at(object_at(patch.patched, template.template.path), "spec", where)
         findings += pod_findings(governing, spec, f"{where}.spec", template=True)
+        metadata = map_at(object_at(patch.patched, template.template.path), "metadata", where)
+        findings += keep_idle_findings(governing, metadata, f"{where}.metadata")
         findings += bounds.bound_findings(governing, member.intent, spec, f"{where}.")
         job_spec = template.template.job_spec
         if gang is not None and job_spec is not None:
@@ -226,7 +245,7 @@ def _managed_findings(
     return findings
 
 
-def _train_job(review: Review, patch: PatchBuilder) -> Verdict:
+def _train_job(review: Review, patch: PatchBuilder, facts: Facts) -> Verdict:
     """A TrainJob's templates are its runtime's: its annotations reach the JobSet by spec.annotations."""
     metadata, spec = map_at(patch.patched, "metadata"), map_at(patch.patched, "spec")
     own = propagation.fairlead_annotations(metadata, "metadata")
@@ -245,6 +264,9 @@ def _train_job(review: Review, patch: PatchBuilder) -> Verdict:
         return deny("gang", *review.about(error.faults), code=422)
     for key, value in annotations.items():
         patch.set(("spec", "annotations", key), value)
+    user = users.user_of_train_job(review) if facts.records_users else None
+    if user is not None:
+        patch.set(("spec", "annotations", names.USER), user)
     own_queue, spec_queue = (strings_at(found, "labels").get(names.KUEUE_QUEUE) for found in (metadata, spec))
     if own_queue and not spec_queue:
         patch.set(("spec", "labels", names.KUEUE_QUEUE), own_queue)

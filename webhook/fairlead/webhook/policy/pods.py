@@ -1,4 +1,4 @@
-"""Policy rules about pods with managed devices: requests, tolerations, node affinity, and the defaults of the last two.
+"""Policy rules about pods with managed devices: requests, tolerations, node affinity, idle devices, and the defaults of the last two.
 
 A pod and the template of a workload are judged by the same functions. Keeps: `set_defaults` adds what `pod_findings` would
 report, and a second pass adds nothing.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from fairlead.api import names
 from fairlead.api.base import SelectorRequirement
 from fairlead.api.policy import NodeAffinity, Toleration
 from fairlead.kube.quantity import Quantity, QuantityError
@@ -39,6 +40,16 @@ def pod_findings(policies: Policies, spec: Json, path: str, *, template: bool = 
                     "nodeAffinity",
                     f"{where}: {_requirement_text(wanted)} is missing; require it, or set nodeSelector",
                 )
+
+
+def keep_idle_findings(policies: Policies, metadata: Json, where: str) -> Iterator[Finding]:
+    """Of the metadata of a pod, or of a template, at `where`. Raises MalformedError."""
+    if strings_at(metadata, "annotations", where).get(names.KEEP_IDLE) != "true":
+        return
+    for policy in policies:
+        if policy.spec.keep_idle == "Reject":
+            cure = "remove it; a Queue of such pods may say idle: {then: nothing}"
+            yield finding(policy, "keepIdle", f"{where}.annotations[{names.KEEP_IDLE}]: is not allowed here; {cure}")
 
 
 def set_defaults(policies: Policies, patch: PatchBuilder) -> None:

@@ -23,6 +23,7 @@ from fairlead.api import legacy, names
 from fairlead.api.policy import TenancyPolicy
 from fairlead.webhook.objects.pod_templates import WORKLOADS
 from fairlead.webhook.registration.match_conditions import (
+    JOB_USER_CHANGED,
     MARKED_JOB,
     MARKED_POD,
     NOT_BY_CLAIM_MAKERS,
@@ -99,6 +100,9 @@ def validating(target: Target) -> Json:
             _webhook("claims.pods", target, "/validate", create, "Ignore", UNMARKED_POD_WITH_CLAIMS),
             _webhook("changed.pods", target, "/validate", update, "Fail", pod_changed()),
             _webhook("jobs", target, "/validate", _JOBS, "Fail", [MARKED_JOB]),
+            _webhook(
+                "changed.jobs", target, "/validate", [_rule("batch", ["jobs"], ["UPDATE"])], "Fail", [JOB_USER_CHANGED]
+            ),
             _webhook("claims.jobs", target, "/validate", _JOBS, "Ignore", UNMARKED_JOB_WITH_CLAIMS),
             _webhook("workloads", target, "/validate", _workload_rules(), "Ignore", []),
             _webhook("claims", target, "/validate", claims, "Fail", [by_others, marked]),

@@ -67,6 +67,11 @@ MARKED_JOB = (
 UNMARKED_JOB_WITH_CLAIMS = (f"{_JOB_POD}.spec.?resourceClaims.orValue([]).size() > 0", f"!({MARKED_JOB})")
 
 
+_JOB_USER = f".spec.template.?metadata.?annotations[?'{names.USER}'].orValue('')"
+JOB_USER_CHANGED = f"object{_JOB_USER} != oldObject{_JOB_USER}"
+"""An update of a Job that says another user; of a suspended one the template's annotations may change."""
+
+
 def pod_changed() -> tuple[str, str]:
     """An update of a pod that removes our gate, or changes an annotation of ours, the queue label or, while it is gated, what
     names its gang and queue for another system.

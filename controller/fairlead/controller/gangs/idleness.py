@@ -1,0 +1,131 @@
+"""Whether all devices of a gang are idle, from what the driver wrote into its claims, and what its queue says follows. Pure.
+
+Never idle is a gang of which one device is busy, not reported (MIG), or was reported too long ago; one that holds no device of our
+driver; and one of which a pod says so (`fairlead.dev/keep-idle`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fairlead.api import names
+from fairlead.controller.gangs.allocations import held_claims, results
+from fairlead.controller.gangs.gangs import Gang
+from fairlead.engine.types.gangs import IdleSpan
+from fairlead.engine.types.settings import IdlePolicy
+from fairlead.evidence.device_usage import FRESH_S, usage_of
+from fairlead.kube import resource, timestamps
+
+CONDITION: Final = "Idle"
+UNTOLD_S: Final = 5.0  # between two looks at whether the Gang object says by now that the gang is idle
+_THEN: Final = {
+    "warn": "",
+    "suspendBorrowing": "; from {at} on it is the first to go where another queue reclaims or a gang preempts",
+    "evict": "; it is evicted at {at} unless one is busy before",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleNotice:
+    """What a gang is told. `at`: unix seconds, when what the policy says follows."""
+
+    devices: int
+    since: float
+    policy: IdlePolicy
+    at: float
+
+    def __str__(self) -> str:
+        what = "its device has" if self.devices == 1 else f"all its {self.devices} devices have"
+        follows = _THEN[self.policy.then].format(at=timestamps.seconds(self.at))
+        return (
+            f'{what} been idle since {timestamps.seconds(self.since)}{follows}; the annotation {names.KEEP_IDLE}: "true" on its '
+            "pods says that they need them all the same"
+        )
+
+
+def exempt(gang: Gang) -> bool:
+    return any(member.pod.metadata.annotations.get(names.KEEP_IDLE) == "true" for member in gang.members)
+
+
+def idle_span(gang: Gang, noticed: float | None) -> IdleSpan | None:
+    """`noticed`: when it was told, unix seconds. None: it is not idle."""
+    if exempt(gang):
+        return None
+    known = [usage for claim in held_claims(gang.members).values() for usage in _usages(claim)]
+    if not known or any(usage is None or usage[0] != "Idle" for usage in known):
+        return None
+    spans = [usage[1:] for usage in known if usage is not None]
+    return IdleSpan(
+        since=max(since for since, _ in spans),
+        known_until=min(sampled_at for _, sampled_at in spans) + FRESH_S,
+        noticed=noticed,
+    )
+
+
+def devices_of(gang: Gang) -> int:
+    return sum(1 for claim in held_claims(gang.members).values() for _ in _own(claim))
+
+
+def _own(claim: resource.ResourceClaim) -> Iterable[resource.DeviceRequestAllocationResult]:
+    return (each for each in results(claim) if each.driver == names.DRIVER and not each.admin_access)
+
+
+def _usages(claim: resource.ResourceClaim) -> Iterable[tuple[str, float, float] | None]:
+    """Of each of our devices: state, since when, and when it was sampled; None where the driver wrote nothing."""
+    said = {tuple(device): usage for device, usage in usage_of(claim).items()}
+    for each in _own(claim):
+        usage = said.get((each.driver, each.pool, each.device, each.share_id))
+        yield None if usage is None else (usage.state, usage.since_s, usage.sampled_at_s)
+
+
+def told(status: Mapping[str, Any]) -> str | None:
+    """What a Gang's status says of its idle devices; None: nothing."""
+    found = _condition(status)
+    return None if found is None else str(found.get("message", ""))
+
+
+def noticed_at(gang_object: Mapping[str, Any] | None) -> float | None:
+    """When the Gang object began to say that the gang is idle."""
+    found = _condition((gang_object or {}).get("status") or {})
+    try:
+        return None if found is None else timestamps.parse(found["lastTransitionTime"])
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def _condition(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The one that says so, while it holds."""
+    conditions: Iterable[Mapping[str, Any]] = status.get("conditions") or ()
+    return next((each for each in conditions if each.get("type") == CONDITION and each.get("status") == "True"), None)
+
+
+def notice(gang: Gang, span: IdleSpan, policy: IdlePolicy, now: float) -> IdleNotice | None:
+    """What the gang is told now; None: nothing, as it is not idle for long enough, or nothing is known any more."""
+    if policy.then == "nothing" or now >= span.known_until:
+        return None
+    if span.since + policy.for_s > now:
+        return None
+    at = max(span.since + policy.for_s, (now if span.noticed is None else span.noticed) + policy.grace_s)
+    return IdleNotice(devices=devices_of(gang), since=span.since, policy=policy, at=at)
+
+
+def looked_at_again(span: IdleSpan, policy: IdlePolicy, now: float) -> float | None:
+    """When the gang's answer may change though its claims do not; None: it does not."""
+    if policy.then == "nothing":
+        return None
+    told = span.since + policy.for_s
+    times = [told, span.known_until]
+    if span.noticed is not None:
+        times.append(max(told, span.noticed + policy.grace_s))
+    elif told <= now:
+        times.append(now + UNTOLD_S)
+    return min((at for at in times if at > now), default=None)
+
+
+def follows(span: IdleSpan, policy: IdlePolicy, now: float) -> bool:
+    """Whether what the policy says of more than a notice follows now."""
+    if policy.then not in {"suspendBorrowing", "evict"} or span.noticed is None or now >= span.known_until:
+        return False
+    return now >= max(span.since + policy.for_s, span.noticed + policy.grace_s)

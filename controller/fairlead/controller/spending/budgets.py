@@ -1,0 +1,196 @@
+"""The budgets of queues as they are now: what is spent of each in its period, for the engine's facts and for Queue status.
+
+What a queue spent is the sum of the ledger, for it and the queues below it, and what they have held since that sum was counted.
+Where the ledger does not know, what Queue status says of this period counts, which is never too much. The sum is asked for every
+`ASK_S`; in between the moment of exhaustion is predicted from what the queue holds, so a budget
+is enforced when it is exhausted and not at the next sum. Facts are the same objects until something of that changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil
+from typing import NamedTuple
+
+from fairlead.api.budget import Budget, Period, period
+from fairlead.controller.spending.held import HOUR_US, HeldGpus
+from fairlead.controller.spending.source import Spending, Spent
+from fairlead.engine.types.amounts import Amount
+from fairlead.engine.types.plan import QueueUse
+from fairlead.engine.types.settings import BudgetState, QueueSpec
+
+ASK_S = 60.0
+SHOWN_PARTS = 1000  # of a budget: the status is written when one more of them is spent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetNow:
+    """For Queue status. `spent`: GPU-hours, None where that is not known; a moment old, as statuses are not written for each second."""
+
+    budget: Budget
+    period: Period
+    spent: Fraction | None
+
+    @property
+    def percent(self) -> int | None:
+        return None if self.spent is None else int(100 * self.spent / self.budget.limit)
+
+
+class Said(NamedTuple):
+    """What a Queue's status says: GPU-hours that were spent of the period that ends then (unix seconds)."""
+
+    spent: Fraction
+    renews_at: float
+
+
+@dataclass(slots=True)
+class _Account:
+    """Of one queue with a budget."""
+
+    budget: Budget
+    period: Period
+    below: tuple[str, ...]  # the queue itself, and those below it
+    asked: float
+    sum: Spent | None
+    state: BudgetState
+    shown: BudgetNow
+
+    def count(self, held: HeldGpus, now: float) -> None:
+        """Anew, of what it has held since the sum."""
+        spent = _counted(self.sum, held, self.period, now)
+        self.state = _state(self.budget, self.period, spent, held.gpus, now)
+        self.shown = _shown(self.shown, BudgetNow(budget=self.budget, period=self.period, spent=spent))
+
+
+class SpendingBudgets:
+    """Of one term of leadership."""
+
+    def __init__(self, source: Spending) -> None:
+        self._source = source
+        self._accounts: dict[str, _Account] = {}
+        self._held: dict[str, HeldGpus] = {}
+        self._given: dict[str, tuple[QueueSpec, BudgetState, QueueSpec]] = {}
+
+    def note(self, uses: Iterable[QueueUse], now: float) -> None:
+        """What the queues hold from now on, with those below them."""
+        for use in uses:
+            account = self._accounts.get(use.name)
+            if account is not None and self._held[use.name].note(use.gpus, _us(now)):
+                account.count(self._held[use.name], now)
+
+    def update(
+        self, queues: Sequence[QueueSpec], budgets: Mapping[str, Budget], said: Mapping[str, Said], now: float
+    ) -> None:
+        """`budgets`: by queue, of those that have one; `said`: what their statuses say of them.
+
+        Before `with_budgets`, `by_queue` and `due`, which are of that moment.
+        """
+        for name in [name for name in self._accounts if name not in budgets]:
+            del self._accounts[name]
+            self._held.pop(name, None)
+        if budgets:
+            below = _below(queues)
+            for name, budget in budgets.items():
+                self._update(name, budget, below.get(name, (name,)), said.get(name), now)
+
+    def with_budgets(self, queues: tuple[QueueSpec, ...]) -> tuple[QueueSpec, ...]:
+        """The queues, each with what is spent of its budget; the same object for the same queue and state."""
+        return tuple(self._with_budget(queue) for queue in queues) if self._accounts else queues
+
+    @property
+    def by_queue(self) -> dict[str, BudgetNow]:
+        return {name: account.shown for name, account in self._accounts.items()}
+
+    @property
+    def due(self) -> float | None:
+        """Unix seconds: when to update though nothing else happens. None without budgets."""
+        found = [account.period.end for account in self._accounts.values()]
+        found += [at for each in self._accounts.values() if (at := each.state.exhausts_at) is not None]
+        found += [account.asked + ASK_S for name, account in self._accounts.items() if self._held[name].gpus]
+        return min(found, default=None)
+
+    def _update(self, name: str, budget: Budget, below: tuple[str, ...], said: Said | None, now: float) -> None:
+        account, held = self._accounts.get(name), self._held.setdefault(name, HeldGpus())
+        if account is None or (account.budget, account.below) != (budget, below) or not _within(account.period, now):
+            account = None
+        if account is None or not account.asked <= now < account.asked + ASK_S:
+            of = period(budget.per, budget.time_zone, now) if account is None else account.period
+            found = _together([self._source.spent(each, _us(of.start)) for each in below])
+            if found is None and account is not None:
+                found = account.sum
+            if found is None and said is not None and said.renews_at == of.end:
+                found = Spent(said.spent, _us(now))
+            spent = _counted(found, held, of, now)
+            state = _state(budget, of, spent, held.gpus, now)
+            before = None if account is None else account.shown
+            shown = _shown(before, BudgetNow(budget=budget, period=of, spent=spent))
+            self._accounts[name] = _Account(
+                budget=budget, period=of, below=below, asked=now, sum=found, state=state, shown=shown
+            )
+        elif account.state.exhausts_at is not None and now >= account.state.exhausts_at:
+            account.count(held, now)  # what was predicted can be counted
+
+    def _with_budget(self, queue: QueueSpec) -> QueueSpec:
+        account = self._accounts.get(queue.name)
+        if account is None:
+            return queue
+        known = self._given.get(queue.name)
+        if known is None or known[0] is not queue or known[1] is not account.state:
+            known = self._given[queue.name] = (queue, account.state, replace(queue, budget=account.state))
+        return known[2]
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * 1_000_000)
+
+
+def _within(of: Period, now: float) -> bool:
+    return of.start <= now < of.end
+
+
+def _counted(known: Spent | None, held: HeldGpus, of: Period, now: float) -> Fraction | None:
+    """The sum, and what is held since, within the period."""
+    return None if known is None else known.gpu_hours + held.between(max(known.until_us, _us(of.start)), _us(now))
+
+
+def _together(sums: Sequence[Spent | None]) -> Spent | None:
+    """All of them, as of the first; None where one is not known."""
+    known = [each for each in sums if each is not None]
+    if len(known) < len(sums):
+        return None
+    return Spent(sum((each.gpu_hours for each in known), Fraction(0)), min(each.until_us for each in known))
+
+
+def _state(budget: Budget, of: Period, spent: Fraction | None, gpus: Amount, now: float) -> BudgetState:
+    exhausts_at = None
+    if spent is not None and spent < budget.limit and gpus and budget.on_exhausted != "warn":
+        left_us = (budget.limit - spent) * HOUR_US / Fraction(gpus)
+        exhausts_at = ceil(now * 1000 + left_us / 1000) / 1000
+    return BudgetState(
+        on_exhausted=budget.on_exhausted, limit=budget.limit, spent=spent, renews_at=of.end, exhausts_at=exhausts_at
+    )
+
+
+def _shown(before: BudgetNow | None, now: BudgetNow) -> BudgetNow:
+    """`before`, where hardly more is spent."""
+    if before is None or (before.budget, before.period) != (now.budget, now.period):
+        return now
+    if before.spent is None or now.spent is None:
+        return now if before.spent is not now.spent else before
+    parts = [int(SHOWN_PARTS * spent / now.budget.limit) for spent in (before.spent, now.spent)]
+    return before if parts[0] == parts[1] else now
+
+
+def _below(queues: Sequence[QueueSpec]) -> dict[str, tuple[str, ...]]:
+    """By name, the queue and all below it, sorted. A loop of parents ends where it began."""
+    parents = {queue.name: queue.parent for queue in queues}
+    found: dict[str, set[str]] = {name: {name} for name in parents}
+    for name, parent in parents.items():
+        above, seen = parent, {name}
+        while above in found and above not in seen:
+            found[above].add(name)
+            seen.add(above)
+            above = parents[above]
+    return {name: tuple(sorted(below)) for name, below in found.items()}

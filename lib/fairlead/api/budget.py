@@ -1,0 +1,94 @@
+"""What a queue may spend in a calendar day, week or month, in GPU-hours; and which period a moment is in.
+
+A GPU-hour is one whole GPU held for an hour, busy or not; a partition counts as its share of the GPU. What was spent is the
+controller's to count, and what follows from it the engine's. Pure: the time is an argument.
+"""
+
+import re
+from datetime import datetime, timedelta
+from fractions import Fraction
+from math import floor
+from typing import Annotated, Literal, NamedTuple, Self
+from zoneinfo import ZoneInfo
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from fairlead.api.base import Part
+from fairlead.api.time_zones import TimeZone
+
+WARNINGS_MAX = 8
+GPU_HOURS = r"[0-9]{1,12}(\.[0-9]{1,6})?"
+_GPU_HOURS = re.compile(GPU_HOURS)
+
+OnExhausted = Literal["warn", "noBorrow", "stop"]
+Per = Literal["day", "week", "month"]
+
+
+def _gpu_hours(value: object) -> object:
+    text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
+    if not _GPU_HOURS.fullmatch(text):
+        raise ValueError(
+            f"{value!r} is no number of GPU-hours: write digits, in quotes where there is a point, such as '1000' or '2.5'"
+        )
+    if not Fraction(text):
+        raise ValueError(f"{value!r} GPU-hours are spent before they begin: write more, or set limit 0 in spec.flavors")
+    return value
+
+
+GpuHours = Annotated[
+    int | str,
+    BeforeValidator(_gpu_hours),
+    Field(json_schema_extra={"x-kubernetes-int-or-string": True, "pattern": f"^{GPU_HOURS}$", "maxLength": 19}),
+]
+Percentage = Annotated[int, Field(ge=1, le=100)]
+
+
+class Budget(Part):
+    """GPU-hours that the gangs of a queue, and of the queues below it, may spend in a period."""
+
+    gpu_hours: GpuHours
+    """Most of a period, such as "1000": whole GPUs times the hours for which they are held; a partition counts as its share."""
+    per: Per
+    """Calendar period: from midnight; a week begins on Monday, a month on its first day."""
+    time_zone: TimeZone = "UTC"
+    """IANA name of the time zone of the period, such as Europe/Berlin."""
+    on_exhausted: OnExhausted = "warn"
+    """What follows until the period ends. warn: a condition and an event. noBorrow: gangs are admitted within deserved only. stop: no gang is admitted; those that run go on."""
+    warn_at: list[Percentage] = Field(default_factory=lambda: [80], max_length=WARNINGS_MAX)
+    """Percentages of gpuHours at which there is an event, once in a period each; absent means 80."""
+
+    @model_validator(mode="after")
+    def _warns_once_each(self) -> Self:
+        for index, percent in enumerate(self.warn_at):
+            if percent in self.warn_at[:index]:
+                raise ValueError(f"warnAt[{index}]: {percent} is listed twice: remove one")
+        return self
+
+    @property
+    def limit(self) -> Fraction:
+        """GPU-hours."""
+        return Fraction(str(self.gpu_hours))
+
+
+class Period(NamedTuple):
+    """Unix seconds. Its start belongs to it, its end does not."""
+
+    start: float
+    end: float
+
+
+def period(per: Per, time_zone: str, now: float) -> Period:
+    """The one that `now` (unix seconds) is in."""
+    zone = ZoneInfo(time_zone)
+    today = datetime.fromtimestamp(floor(now), zone).date()
+    match per:
+        case "day":
+            first, after = today, today + timedelta(days=1)
+        case "week":
+            first = today - timedelta(days=today.weekday())
+            after = first + timedelta(days=7)
+        case "month":
+            first = today.replace(day=1)
+            after = (first + timedelta(days=31)).replace(day=1)
+    start, end = (datetime(day.year, day.month, day.day, tzinfo=zone).timestamp() for day in (first, after))
+    return Period(start, end)

@@ -1,0 +1,163 @@
+"""Who created a workload: written on its pods and templates when it is created, forged by nobody, changed by nobody."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from fairlead.api import names
+from fairlead.webhook.handlers import dispatch
+from fairlead.webhook.review.facts import Facts
+from fairlead.webhook.review.patch import apply_patch
+from tests.support.webhook import facts, review
+
+from .test_pods import pod
+
+Json = dict[str, Any]
+JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
+REPLICA_SETS = "system:serviceaccount:kube-system:replicaset-controller"
+TENANT = "system:serviceaccount:ml:pipeline"
+FORGED = {names.USER: "mallory"}
+
+
+def known() -> Facts:
+    return facts(records_users=True)
+
+
+def template(annotations: Json | None = None) -> Json:
+    body = pod()
+    return {"metadata": {"annotations": annotations or {}}, "spec": {**body["spec"], "restartPolicy": "Never"}}
+
+
+def job(annotations: Json | None = None, *, owner: str = "", **metadata: Any) -> Json:
+    owners = [{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": owner, "name": "o", "uid": "o", "controller": True}]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": "ml", **({"ownerReferences": owners} if owner else {}), **metadata},
+        "spec": {"template": template(annotations)},
+    }
+
+
+def made(by: str, *, annotations: Json | None = None, owner: str | None = "Job", version: str = "batch/v1") -> Json:
+    body = pod(annotations=annotations)
+    if owner is not None:
+        body["metadata"]["ownerReferences"] = [
+            {"apiVersion": version, "kind": owner, "name": "train", "uid": "u", "controller": True}
+        ]
+    given = review(body, username=by)
+    verdict = dispatch.mutate(given, known())
+    assert verdict.allowed, verdict.message
+    stored: Json = apply_patch(body, verdict.patch)
+    assert dispatch.validate(review(stored, username=by), known()).allowed
+    assert dispatch.mutate(review(stored, username=by), known()).patch == (), "a second pass changes nothing"
+    return stored
+
+
+def user(stored: Json) -> str | None:
+    found: str | None = (stored["metadata"].get("annotations") or {}).get(names.USER)
+    return found
+
+
+@pytest.mark.parametrize("annotations", [None, FORGED])
+@pytest.mark.parametrize("owner", [None, "Job", "ReplicaSet"])
+@pytest.mark.parametrize("by", ["alice", TENANT])
+def test_a_pod_has_the_user_who_creates_it_whatever_it_says(
+    by: str, owner: str | None, annotations: Json | None
+) -> None:
+    assert user(made(by, annotations=annotations, owner=owner)) == by
+
+
+def test_a_pod_that_the_job_controller_makes_has_the_user_of_its_template() -> None:
+    assert user(made(JOB_CONTROLLER, annotations={names.USER: "alice"})) == "alice"
+    assert user(made("system:kube-controller-manager", annotations={names.USER: "alice"})) == "alice"
+    assert user(made(JOB_CONTROLLER)) is None, "of a Job that is older than this"
+
+
+@pytest.mark.parametrize(
+    ("owner", "version"), [("ReplicaSet", "apps/v1"), ("StatefulSet", "apps/v1"), ("Job", "x.com/v1"), (None, "")]
+)
+def test_templates_that_the_webhook_never_saw_say_nothing(owner: str | None, version: str) -> None:
+    assert user(made(REPLICA_SETS, annotations=FORGED, owner=owner, version=version)) is None
+
+
+def of_template(body: Json, by: str, *, old: Json | None = None) -> str | None:
+    given = review(body, username=by, old=old, operation="CREATE" if old is None else "UPDATE")
+    verdict = dispatch.mutate(given, known())
+    assert verdict.allowed, verdict.message
+    stored = apply_patch(body, verdict.patch)
+    spec = stored["spec"]["jobTemplate"]["spec"] if body["kind"] == "CronJob" else stored["spec"]
+    found: str | None = spec["template"]["metadata"].get("annotations", {}).get(names.USER)
+    return found
+
+
+@pytest.mark.parametrize("annotations", [None, FORGED])
+def test_a_job_has_the_user_who_creates_it_in_its_template(annotations: Json | None) -> None:
+    assert of_template(job(annotations), "alice") == "alice"
+    assert of_template(job(annotations, owner="JobSet"), TENANT) == TENANT, "an owner can be written by anybody"
+
+
+def test_a_job_that_is_made_of_another_workload_keeps_its_user() -> None:
+    jobset = "system:serviceaccount:jobset-system:jobset-controller-manager"
+    assert of_template(job({names.USER: "alice"}, owner="JobSet"), jobset) == "alice"
+    around = job(owner="JobSet", annotations=None) | {}
+    around["metadata"]["annotations"] = {names.USER: "bob"}
+    assert of_template(around, jobset) == "bob", "the object around the template says it"
+    assert of_template(job(), jobset) == jobset, "one that it makes of nothing is its own"
+
+
+def cron(annotations: Json | None = None) -> Json:
+    spec = {"schedule": "0 * * * *", "jobTemplate": {"spec": {"template": template(annotations)}}}
+    return {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c", "namespace": "ml"}, "spec": spec}
+
+
+def test_an_update_of_a_cronjob_keeps_who_created_it() -> None:
+    assert of_template(cron(), "alice") == "alice"
+    assert of_template(cron(FORGED), "bob", old=cron({names.USER: "alice"})) == "alice"
+    assert of_template(cron(), "bob", old=cron({names.USER: "alice"})) == "alice"
+    assert of_template(cron(FORGED), "bob", old=cron()) is None
+
+
+def test_a_suspended_jobs_template_cannot_be_given_to_another() -> None:
+    old, new = job({names.USER: "alice"}), job(FORGED)
+    verdict = dispatch.validate(review(new, operation="UPDATE", old=old, username="alice"), known())
+    assert not verdict.allowed
+    assert "Job ml/train: spec.template.metadata.annotations[fairlead.dev/user]: is written once" in verdict.message
+    assert dispatch.validate(review(old, operation="UPDATE", old=old, username="alice"), known()).allowed
+    assert dispatch.validate(review(new, operation="UPDATE", old=old, username=names.CONTROLLER_USER), known()).allowed
+
+
+@pytest.mark.parametrize(("after", "by", "allowed"), [("mallory", "alice", False), (None, "alice", False), ("mallory", names.CONTROLLER_USER, True), ("alice", "bob", True)])  # fmt: skip
+def test_on_a_stored_pod_only_our_own_accounts_change_it(after: str | None, by: str, allowed: bool) -> None:
+    old = made("alice", owner=None)
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"].pop(names.USER)
+    if after is not None:
+        new["metadata"]["annotations"][names.USER] = after
+    verdict = dispatch.validate(review(new, operation="UPDATE", old=old, username=by), known())
+    assert verdict.allowed == allowed, verdict.message
+
+
+def test_a_pod_that_the_mutating_webhook_did_not_see_cannot_be_forged() -> None:
+    body = pod(annotations=FORGED, schedulingGates=[{"name": names.ADMISSION_GATE}])
+    verdict = dispatch.validate(review(body, username="alice"), known())
+    assert not verdict.allowed
+    assert "metadata.annotations[fairlead.dev/user]: only the webhook writes this; remove it" in verdict.message
+
+
+def test_a_trainjob_passes_it_on_to_its_jobset() -> None:
+    body = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "t", "namespace": "ml"},
+        "spec": {"annotations": dict(FORGED)},
+    }
+    verdict = dispatch.mutate(review(body, username="alice"), known())
+    assert apply_patch(body, verdict.patch)["spec"]["annotations"][names.USER] == "alice"
+
+
+def test_manifests_that_nobody_creates_have_no_user() -> None:
+    verdict = dispatch.mutate(review(pod()), facts())
+    assert names.USER not in str(verdict.patch)
