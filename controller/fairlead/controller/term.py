@@ -16,6 +16,7 @@ from typing import Protocol
 
 from fairlead.controller.accounting.feed import Known
 from fairlead.controller.accounting.ledger import LedgerTerm
+from fairlead.controller.accounting.spending import LedgerSpending
 from fairlead.controller.background import background, first
 from fairlead.controller.commit.admitter import Admitter
 from fairlead.controller.commit.backoff import GangBackoffs
@@ -120,6 +121,11 @@ class Term:
         settle_s = min(SETTLE_S, options.gang_timeout_s)
         gang_tasks = GangTasks(self.tasks, backoffs, caches.triggers, wall=wall, settle_s=settle_s)
         budgets = QueueBudgets(writer, caches)
+        self.spending: LedgerSpending | None = None
+        if spending is None and record and options.ledger is not None:
+            spending = self.spending = LedgerSpending(
+                options.ledger, lambda: bool(caches.settings().flavors), sleep=asyncio.sleep
+            )
         spent = SpendingBudgets(spending or NotKnown())
         committer = Committer(writer, caches, wall=wall)
         admitter = Admitter(committer, caches, events, metrics, clock=clock)
@@ -212,6 +218,8 @@ async def lead(
             work.append(term.forecaster.run())
         if term.ledger is not None:
             work.append(term.ledger.run())
+        if term.spending is not None:
+            work.append(term.spending.run())
         async with background(*work, ignore=LeaseLostError) as failed:
             ends = (lease.lost.wait, failed.wait, watched.failed.wait)
             takeover = asyncio.create_task(term.takeover.run())

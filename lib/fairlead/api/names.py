@@ -39,7 +39,6 @@ ADMITTED_CONDITION: Final = "fairlead.dev/Admitted"  # a pod's condition: False 
 # On a pod whose status named another claim than the allocated one when it came to its node: when that was seen corrected,
 # RFC 3339. Makes kubelet sync the pod; read by no program.
 CLAIMS_CORRECTED: Final = "fairlead.dev/claims-corrected"
-USER: Final = "fairlead.dev/user"  # who created the workload, as the apiserver knows them. Written by the webhook only.
 
 # On claims, and on one gated pod: when a new leader wrote to them (RFC 3339), so that what the leader before it may still have
 # under way for them fails. Read by no program.
