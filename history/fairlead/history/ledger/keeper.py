@@ -34,7 +34,10 @@ class Store(Protocol):
 
     def kept(self) -> Kept: ...
     def commit(self, batch: Batch) -> None: ...
-    def prune(self, before_us: int) -> object: ...
+    def prune(self, before_us: int) -> int:
+        """How many rows it removed; to be called until it is 0."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -239,8 +242,8 @@ class Keeper:
 
     def _prune(self, now: float) -> None:
         if self._keep_us is not None and self._store is not None and now >= self._prune_at:
-            self._prune_at = now + PRUNE_S
-            self._store.prune(self._shared.counts.as_of_us - self._keep_us)
+            more = self._store.prune(self._shared.counts.as_of_us - self._keep_us)
+            self._prune_at = now + (COMMIT_S if more else PRUNE_S)
 
     def _bound(self) -> None:
         """More waits than is kept: from the store's last moment on it is a gap."""

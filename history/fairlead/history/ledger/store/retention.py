@@ -77,13 +77,17 @@ def _intervals(connection: Connection, before_us: int, rows_max: int) -> int:
     _delete(connection, INTERVALS, INTERVALS.c.number, (row.number for row in rows))
     gangs: set[int] = set()
     for chunk in _chunks({row.allocation for row in rows if row.allocation is not None}):
-        numbers = INTERVALS.c.number.between(ALLOCATIONS.c.first_number, ALLOCATIONS.c.last_number)
-        held = exists().where(numbers, INTERVALS.c.allocation == ALLOCATIONS.c.id)
-        gone = delete(ALLOCATIONS).where(ALLOCATIONS.c.id.in_(chunk), ~held).returning(ALLOCATIONS.c.gang)
+        # Not EXISTS, which PostgreSQL turns into a join that reads the whole table.
+        left = select(INTERVALS.c.number).where(
+            INTERVALS.c.number.between(ALLOCATIONS.c.first_number, ALLOCATIONS.c.last_number),
+            INTERVALS.c.allocation == ALLOCATIONS.c.id,
+        )
+        held = left.order_by(INTERVALS.c.number).limit(1).correlate(ALLOCATIONS).scalar_subquery()
+        gone = delete(ALLOCATIONS).where(ALLOCATIONS.c.id.in_(chunk), held.is_(None)).returning(ALLOCATIONS.c.gang)
         gangs.update(connection.execute(gone).scalars())
     for chunk in _chunks(gangs):
-        held = exists().where(ALLOCATIONS.c.gang == GANGS.c.id)
-        connection.execute(delete(GANGS).where(GANGS.c.id.in_(chunk), ~held))
+        used = exists().where(ALLOCATIONS.c.gang == GANGS.c.id)
+        connection.execute(delete(GANGS).where(GANGS.c.id.in_(chunk), ~used))
     return len(rows)
 
 
