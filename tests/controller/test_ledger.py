@@ -192,3 +192,35 @@ async def test_opencost_reads_allocations_and_who_holds_what(bench: Bench, ledge
     (sets,) = body["data"]
     assert sets["ml"]["gpuHours"] > 0
     assert sets["ml"]["gpuCost"] == pytest.approx(2.5 * sets["ml"]["gpuHours"], abs=1e-4)
+
+
+async def test_a_budget_is_spent_by_what_the_ledger_has_and_outlives_the_leader(bench: Bench, ledger: str):
+    budget = {"gpuHours": "0.002", "per": "month", "onExhausted": "stop"}  # seven seconds of one GPU
+    await bench.client.create(resources.FLAVORS, FLAVOR)
+    await bench.client.create(resources.QUEUES, QUEUE | {"spec": {"namespaceSelector": {}, "budget": budget}})
+    await bench.template("four", 4)
+    async with bench.controller(ledger=ledger):
+        first = await bench.gang("first", 1, template="four")
+        await bench.until(lambda: bench.running(first), "the first gang runs")
+        await asyncio.sleep(3)
+        await bench.delete(first)
+        await bench.until(lambda: bench.watchdog.held == 0, "it is gone")
+        await known(ledger, lambda found: len(found) == 4 and all(each.ended_by for each in found))
+    raw = await bench.client.get(resources.QUEUES, "vision")
+    await bench.client.patch(resources.QUEUES, "vision", {"status": None}, subresource="status")
+    assert raw["status"]
+    async with bench.controller(ledger=ledger):
+        for number in range(20):  # the ledger is summed a second or two after it is first asked for
+            waits = await bench.gang(f"later{number}", 1, template="four")
+            await bench.until(
+                lambda name=f"later{number}", pods=waits: (
+                    bench.status(name).get("reason") == "BudgetExhausted"  # type: ignore[misc]
+                    or bench.running(pods)
+                ),
+                "it waits for the budget, or runs",
+            )
+            if not bench.running(waits):
+                break
+            await bench.delete(waits)
+            await asyncio.sleep(2)
+        assert bench.status(f"later{number}")["reason"] == "BudgetExhausted"

@@ -2,7 +2,7 @@
 
 What a queue spent is the sum of the ledger, for it and the queues below it, and what they have held since that sum was counted.
 Where the ledger does not know, what Queue status says of this period counts, which is never too much. The sum is asked for every
-`ASK_S`; in between the moment of exhaustion is predicted from what the queue holds, so a budget
+`ASK_S`, sooner where it was not answered; in between the moment of exhaustion is predicted from what the queue holds, so a budget
 is enforced when it is exhausted and not at the next sum. Facts are the same objects until something of that changes.
 """
 
@@ -22,6 +22,7 @@ from fairlead.engine.types.plan import QueueUse
 from fairlead.engine.types.settings import BudgetState, QueueSpec
 
 ASK_S = 60.0
+UNANSWERED_S = 2.0  # a ledger sums a period that it has not been asked for; then twice as long, up to ASK_S
 SHOWN_PARTS = 1000  # of a budget: the status is written when one more of them is spent
 
 
@@ -56,6 +57,12 @@ class _Account:
     sum: Spent | None
     state: BudgetState
     shown: BudgetNow
+    unanswered: int = 0  # times in a row
+
+    @property
+    def ask_at(self) -> float:
+        wait_s = min(ASK_S, UNANSWERED_S * 2 ** (self.unanswered - 1)) if self.unanswered else ASK_S
+        return self.asked + wait_s
 
     def count(self, held: HeldGpus, now: float) -> None:
         """Anew, of what it has held since the sum."""
@@ -108,18 +115,24 @@ class SpendingBudgets:
         """Unix seconds: when to update though nothing else happens. None without budgets."""
         found = [account.period.end for account in self._accounts.values()]
         found += [at for each in self._accounts.values() if (at := each.state.exhausts_at) is not None]
-        found += [account.asked + ASK_S for name, account in self._accounts.items() if self._held[name].gpus]
+        found += [
+            account.ask_at
+            for name, account in self._accounts.items()
+            if self._held[name].gpus or account.ask_at - account.asked < ASK_S
+        ]
         return min(found, default=None)
 
     def _update(self, name: str, budget: Budget, below: tuple[str, ...], said: Said | None, now: float) -> None:
         account, held = self._accounts.get(name), self._held.setdefault(name, HeldGpus())
         if account is None or (account.budget, account.below) != (budget, below) or not _within(account.period, now):
             account = None
-        if account is None or not account.asked <= now < account.asked + ASK_S:
+        if account is None or not account.asked <= now < account.ask_at:
             of = period(budget.per, budget.time_zone, now) if account is None else account.period
             found = _together([self._source.spent(each, _us(of.start)) for each in below])
-            if found is None and account is not None:
-                found = account.sum
+            unanswered = 0
+            if found is None:
+                unanswered = min(16, 1 if account is None else account.unanswered + 1)
+                found = None if account is None else account.sum
             if found is None and said is not None and said.renews_at == of.end:
                 found = Spent(said.spent, _us(now))
             spent = _counted(found, held, of, now)
@@ -127,7 +140,14 @@ class SpendingBudgets:
             before = None if account is None else account.shown
             shown = _shown(before, BudgetNow(budget=budget, period=of, spent=spent))
             self._accounts[name] = _Account(
-                budget=budget, period=of, below=below, asked=now, sum=found, state=state, shown=shown
+                budget=budget,
+                period=of,
+                below=below,
+                asked=now,
+                sum=found,
+                state=state,
+                shown=shown,
+                unanswered=unanswered,
             )
         elif account.state.exhausts_at is not None and now >= account.state.exhausts_at:
             account.count(held, now)  # what was predicted can be counted

@@ -16,14 +16,15 @@ class HeldGpus:
 
     def __init__(self) -> None:
         self.gpus: Amount = 0  # from the last point on
+        self._latest = 0  # unix microseconds, of all notes
         self._times: list[int] = []  # unix microseconds
         self._sums: list[Fraction] = []
 
     def note(self, gpus: Amount, now_us: int) -> bool:
         """It holds this from now on; whether that is new. A clock that goes back changes nothing but that."""
+        at = self._latest = max(now_us, self._latest) if self._times else now_us
         if self._times and gpus == self.gpus:
             return False
-        at = max(now_us, self._times[-1]) if self._times else now_us
         self._sums.append(self._until(at))
         self._times.append(at)
         self.gpus = gpus
