@@ -1,0 +1,296 @@
+"""What the ledger is told: what free devices are good for, units that go, and why a claim came free."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.api import names
+from fairlead.controller.accounting.claims import Attribution, Held, claim_ended, claim_seen
+from fairlead.controller.accounting.nodes import UNPUBLISHED_S, NodeUnits
+from fairlead.controller.accounting.notes import ClaimNotes
+from fairlead.controller.accounting.units import Measures
+from fairlead.controller.accounting.vacancies import UsualRequests
+from fairlead.engine.placement.workload import WorkloadCounter
+from fairlead.engine.types.settings import FlavorSpec
+from fairlead.evidence.device_usage import DeviceUsage
+from fairlead.history.ledger.entries import WHOLE_PPM
+from fairlead.history.ledger.observed import UsageSeen
+from fairlead.kube import core, resource
+from fairlead.kube.store import Change
+from fairlead.kube.watching import ADDED, DELETED, MODIFIED
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu, mig_gpu
+from tests.support.engine.world import World
+
+FLAVORS = (
+    FlavorSpec(name="a-count", device_selector="true"),
+    FlavorSpec(name="h100", device_selector="true", measure="Share"),
+)
+
+
+class Told:
+    """Nodes of a world, as the ledger is told of them."""
+
+    def __init__(self, world: World, *requests: tuple[int, str]) -> None:
+        """`requests`: GPUs and CPU of the usual pods; without any nothing is known of what is usual."""
+        self.world = world
+        self.units = NodeUnits(world.inventory, world.nodes)
+        self.measures = Measures(FLAVORS, ("h100",))
+        counter = WorkloadCounter()
+        for number in range(64 if requests else 0):
+            count, cpu = requests[number % len(requests)]
+            counter.note(gang(f"g{number}", 1, claim_spec(device_request(count=count)), cpu=cpu))
+        self.usual = UsualRequests(counter.workload(), world.classes)
+
+    def look(self, node: str = "n1", *, reserved: tuple[str, ...] = (), now: float = 0.0) -> dict[str, str]:
+        seen, gone = self.units.look(node, self.measures, self.usual, reserved, now)
+        return {each.unit.name: each.vacancy for each in seen} | dict.fromkeys((each.name for each in gone), "gone")
+
+
+def two_gpus(**allocatable: str) -> World:
+    world = World()
+    world.add_node("n1", [gpu(0), gpu(1)], allocatable=allocatable)
+    return world
+
+
+def hold(world: World, device: str, uid: str = "c1", **more: Any) -> resource.ResourceClaim:
+    claim = claim_of(uid, device, **more)
+    world.inventory.set_claim(claim)
+    return claim
+
+
+def claim_of(
+    uid: str, device: str, *, name: str = "c", at: str = "2026-11-01T00:00:04Z", **status: Any
+) -> resource.ResourceClaim:
+    result = {"request": "gpu", "driver": names.DRIVER, "pool": "n1", "device": device}
+    body = {
+        "metadata": {"uid": uid, "namespace": "ml", "name": name},
+        "status": {"allocation": {"devices": {"results": [result]}, "allocationTimestamp": at}, **status},
+    }
+    return msgspec.convert(body, resource.ResourceClaim)
+
+
+def pod_of(
+    uid: str = "p1", *, phase: str = "Running", node: str = "n1", annotations: Any = None, **status: Any
+) -> core.Pod:
+    body = {
+        "metadata": {
+            "uid": uid,
+            "namespace": "ml",
+            "name": f"pod-{uid}",
+            "annotations": annotations or {},
+            "labels": {"team": "blue"},
+        },
+        "spec": {"nodeName": node, "resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]},
+        "status": {"phase": phase, **status},
+    }
+    return msgspec.convert(body, core.Pod)
+
+
+def test_a_free_gpu_is_free_until_no_usual_request_could_be_given_it():
+    told = Told(two_gpus(cpu="8"), (1, "4"), (2, "8"))
+    assert told.look() == {"gpu-0": "free", "gpu-1": "free"}
+    assert told.look() == {}, "nothing changed"
+    hold(told.world, "gpu-0")
+    assert told.look() == {"gpu-0": "stranded"}, "what is held is of no use to others when it comes free, as things are"
+    told.world.nodes.set_needs("other", "n1", replace(told.usual.all[0][0], requests=(("cpu", 5000),)))
+    assert told.look() == {"gpu-1": "stranded"}, "three cores are left, and the smallest usual pod wants four"
+    told.world.nodes.drop_pod("other")
+    assert told.look() == {"gpu-1": "free"}
+
+
+def test_while_nothing_is_known_of_what_is_usual_nothing_is_stranded():
+    told = Told(two_gpus(cpu="0"))
+    assert told.look() == {"gpu-0": "free", "gpu-1": "free"}
+
+
+def test_of_eight_a_request_for_all_strands_what_is_left():
+    world = World()
+    world.add_node("n1", [gpu(minor) for minor in range(8)])
+    told = Told(world, (8, "1"))
+    assert set(told.look().values()) == {"free"}
+    hold(world, "gpu-3")
+    assert set(told.look().values()) == {"stranded"}
+
+
+def test_free_devices_of_a_node_that_is_held_for_a_gang_are_nominated():
+    told = Told(two_gpus())
+    assert told.look(reserved=("n1", "n2")) == {"gpu-0": "nominated", "gpu-1": "nominated"}
+    assert told.look(reserved=()) == {"gpu-0": "free", "gpu-1": "free"}
+
+
+def test_a_cordoned_node_and_a_tainted_device_are_broken():
+    world = World()
+    taint = {"key": "gpu.fairlead.dev/xid", "effect": "NoSchedule"}
+    world.add_node("n1", [gpu(0), gpu(1) | {"taints": [taint]}])
+    told = Told(world)
+    assert told.look() == {"gpu-0": "free", "gpu-1": "broken"}
+    world.cordon("n1", closed=True)
+    assert told.look(reserved=("n1",)) == {"gpu-0": "broken"}
+
+
+def test_a_device_that_is_not_published_any_more_is_broken_for_a_day_and_then_gone():
+    world = two_gpus()
+    told = Told(world)
+    told.look()
+    for name in list(world.slice_json):
+        world.inventory.drop_slice(name)
+    assert told.look(now=100.0) == {"gpu-0": "broken", "gpu-1": "broken"}
+    assert told.look(now=100.0 + UNPUBLISHED_S - 1) == {}
+    assert told.look(now=100.0 + UNPUBLISHED_S) == {"gpu-0": "gone", "gpu-1": "gone"}
+
+
+def test_with_their_node_its_devices_are_gone():
+    world = two_gpus()
+    told = Told(world)
+    told.look()
+    world.nodes.drop_node("n1")
+    for name in list(world.slice_json):
+        world.inventory.drop_slice(name)
+    assert told.look() == {"gpu-0": "gone", "gpu-1": "gone"}
+
+
+def test_a_gpu_and_its_mig_devices_are_one_unit_and_a_part_counts_as_its_share():
+    world = World()
+    devices, counters = mig_gpu(0)
+    world.add_node("n1", devices, counters=[counters])
+    told = Told(world)
+    (unit,), _ = told.units.look("n1", told.measures, told.usual, (), 0.0)
+    assert (unit.whole.share_ppm, unit.whole.flavor, unit.whole.amount) == (WHOLE_PPM, "h100", Fraction(1))
+    part = next(each["name"] for each in devices if "3g" in each["name"])
+    seen = claim_seen(
+        Held(hold(world, part)), Attribution(queue_of=lambda _: ""), world.inventory, told.measures, lambda _: "spot"
+    )
+    (found,) = seen.parts
+    assert (found.unit, found.device) == (unit.unit, part)
+    assert found.measure.share_ppm == round(found.measure.amount * WHOLE_PPM)
+    assert Fraction(3, 8) <= found.measure.amount <= Fraction(4, 7)
+    assert found.measure.capacity_type == "spot"
+
+
+def test_a_claim_is_told_with_its_pod_its_times_and_what_the_driver_says_of_it():
+    world = two_gpus()
+    usage = DeviceUsage(state="Idle", since_s=30.0, sampled_at_s=60.0, utilization_percent=2, memory_used_peak_bytes=7)
+    entry = {"driver": names.DRIVER, "pool": "n1", "device": "gpu-0", "data": usage.to_json()}
+    claim = hold(world, "gpu-0", devices=[entry])
+    running = [{"name": "main", "state": {"running": {"startedAt": "2026-11-01T00:00:10Z"}}}]
+    pods = {"p1": pod_of(annotations={names.USER: "ada"}, containerStatuses=running)}
+    attribution = Attribution(
+        queue_of=lambda pod: f"queue of {pod.metadata.name}",
+        labels=("project", "team"),
+        namespace_labels=lambda _: {"project": "x"},
+    )
+    seen = claim_seen(Held(claim, pods), attribution, world.inventory, Measures((), ()), lambda _: None)
+    own = seen.allocation
+    assert (own.queue, own.gang, own.user, own.labels) == (
+        "queue of pod-p1",
+        "pod-p1",
+        "ada",
+        (("project", "x"), ("team", "blue")),
+    )
+    assert seen.started_us is not None
+    assert (seen.started_us - own.allocated_us, seen.finished_us) == (6_000_000, None)
+    assert seen.parts[0].usage == UsageSeen(
+        idle=True, since_us=30_000_000, sampled_us=60_000_000, busy_percent=2, memory_peak_bytes=7, memory_bytes=None
+    )
+    ended = [
+        {
+            "name": "main",
+            "state": {"terminated": {"startedAt": "2026-11-01T00:00:10Z", "finishedAt": "2026-11-01T00:00:50Z"}},
+        }
+    ]
+    done = Held(claim, {"p1": pod_of(phase="Succeeded", containerStatuses=ended)})
+    later = claim_seen(done, attribution, world.inventory, Measures((), ()), lambda _: None)
+    assert later.finished_us == own.allocated_us + 46_000_000
+
+
+MARK = {
+    names.EVICT_AT: "2026-11-01T00:00:00Z",
+    names.EVICTION: '{"kind": "Reclaim", "for": "ml/x", "whole": true, "why": "y"}',
+}
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ([pod_of(phase="Succeeded")], ("Completed", False)),
+        ([pod_of(phase="Succeeded", annotations=MARK)], ("Completed", False)),
+        ([pod_of(annotations=MARK)], ("Evicted", True)),
+        ([pod_of(phase="Failed", annotations=MARK)], ("Evicted", True)),
+        ([pod_of(annotations=MARK | {names.CHECKPOINT_GRACE: "60s"})], ("Evicted", False)),
+        (
+            [pod_of(annotations=MARK | {names.EVICTION: MARK[names.EVICTION].replace("true", "false")})],
+            ("Evicted", False),
+        ),
+        ([pod_of(phase="Failed")], ("Failed", False)),
+        ([pod_of(phase="Failed", node="n2")], ("NodeGone", False)),
+        ([pod_of(), pod_of("p2", phase="Succeeded")], ("Deleted", False)),
+        ([], ("Deleted", False)),
+    ],
+)
+def test_why_a_claim_came_free(pods: list[core.Pod], expected: tuple[str, bool]):
+    held = Held(claim_of("c1", "gpu-0"), {pod.metadata.uid: pod for pod in pods})
+    end = claim_ended(held, 12.5, lambda name: name == "n1")
+    assert (end.claim_uid, end.at_us, end.ended_by, end.lost) == ("c1", 12_500_000, *expected)
+
+
+class Informers:
+    """Claims and pods, whose changes a test makes."""
+
+    class Some:
+        def __init__(self) -> None:
+            self.handlers: list[Any] = []
+
+        def subscribe(self, handler: Any) -> Any:
+            self.handlers.append(handler)
+            return lambda: self.handlers.remove(handler)
+
+        def by_index(self, index: str, key: str) -> list[Any]:
+            return []
+
+        def change(self, kind: str, old: Any, new: Any) -> None:
+            for handler in self.handlers:
+                handler(Change(kind, (new or old).metadata.key, old, new))
+
+    def __init__(self) -> None:
+        self.claims, self.pods = self.Some(), self.Some()
+
+
+def test_claims_are_noted_as_they_come_change_and_go():
+    informers, clock = Informers(), [100.0]
+    notes = ClaimNotes(informers, wall=lambda: clock[0])  # type: ignore[arg-type]
+    notes.begin()
+    waiting = msgspec.convert({"metadata": {"uid": "c1", "namespace": "ml", "name": "c"}}, resource.ResourceClaim)
+    first, again = claim_of("c1", "gpu-0"), claim_of("c1", "gpu-1", at="2026-11-01T00:09:00Z")
+    informers.claims.change(ADDED, None, waiting)
+    assert notes.take() == ([], [])
+    informers.claims.change(MODIFIED, waiting, first)
+    informers.pods.change(ADDED, None, pod_of())
+    changed, ended = notes.take()
+    assert ([held.uid for held in changed], ended) == (["c1"], [])
+    assert list(changed[0].pods) == ["p1"]
+    informers.pods.change(MODIFIED, pod_of(), pod_of("p2"))
+    informers.pods.change(DELETED, pod_of(), None)
+    (held,), _ = notes.take()
+    assert list(held.pods) == ["p2"]
+    informers.pods.change(DELETED, pod_of("p2"), None)
+    assert list(held.pods) == ["p2"], "the last one is kept"
+    clock[0] = 110.0
+    informers.claims.change(MODIFIED, first, again)
+    changed, ended = notes.take()
+    assert [(each.claim, at) for each, at in ended] == [(first, 110.0)]
+    assert [each.claim for each in changed] == [first, again], "the old one had changed, too"
+    clock[0] = 120.0
+    other = claim_of("c2", "gpu-0")
+    informers.claims.change(MODIFIED, again, other)  # deleted and created again under its name
+    changed, ended = notes.take()
+    assert [(each.uid, at) for each, at in ended] == [("c1", 120.0)]
+    assert [each.uid for each in changed] == ["c2"]
+    informers.claims.change(DELETED, other, None)
+    assert [each.uid for each, _ in notes.take()[1]] == ["c2"]
+    notes.end()
+    assert informers.claims.handlers == informers.pods.handlers == []
