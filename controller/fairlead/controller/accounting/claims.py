@@ -18,6 +18,9 @@ from fairlead.history.ledger.observed import ClaimEnded, ClaimSeen, PartSeen, Us
 from fairlead.kube import core, resource, timestamps
 
 
+USER_MAX = 256  # characters; a tenant may write the annotation while the webhook is down
+
+
 @dataclass(slots=True)
 class Held:
     """An allocated claim, and the pods that use it as they were last seen, by UID; also those that are gone."""
@@ -55,7 +58,7 @@ class Attribution:
             allocated_us=_us(allocated_at(held.claim)),
             gang="" if pod is None else gang_id(pod)[1],
             queue="" if pod is None else self.queue_of(pod),
-            user="" if pod is None else pod.metadata.annotations.get(names.USER, ""),
+            user="" if pod is None else pod.metadata.annotations.get(names.USER, "")[:USER_MAX],
             labels=tuple(sorted((name, value) for name, value in chosen if value is not None)),
         )
 

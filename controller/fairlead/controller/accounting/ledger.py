@@ -56,6 +56,8 @@ class LedgerTerm:
     def close(self) -> None:
         self._keeper.close()
         self._report()
+        self._metrics.ledger_pending.set(0)
+        self._metrics.ledger_as_of.set(0)  # the next leader's counts
 
     def _report(self) -> None:
         counts, metrics = self._keeper.counts, self._metrics
