@@ -29,7 +29,7 @@ def busy() -> Day:
 
 
 def queue_hours(outcome: Outcome, queue: str) -> float:
-    return outcome.ledger.queues[queue, "gpu"].used / HOUR
+    return outcome.totals.queues[queue, "gpu"].used / HOUR
 
 
 def test_a_day_without_contention_goes_as_it_was_recorded(tmp_path: Path):
@@ -48,19 +48,19 @@ def test_a_day_without_contention_goes_as_it_was_recorded(tmp_path: Path):
 def test_two_lives_under_one_policy_are_the_same(busy: Day):
     first, second = live(busy, Policy()), live(busy, Policy())
     assert first.lives == second.lives
-    assert first.ledger.curve == second.ledger.curve
+    assert first.totals.curve == second.totals.curve
 
 
 def test_the_sums_add_up(busy: Day):
-    ledger = live(busy, Policy()).ledger
-    assert ledger.seconds == pytest.approx(busy.ended - busy.began)
-    assert ledger.capacity == 32
-    assert ledger.capacity_s == pytest.approx(32 * ledger.seconds - 8 * 2 * HOUR), (
+    totals = live(busy, Policy()).totals
+    assert totals.seconds == pytest.approx(busy.ended - busy.began)
+    assert totals.capacity == 32
+    assert totals.capacity_s == pytest.approx(32 * totals.seconds - 8 * 2 * HOUR), (
         "a node of eight was away for two hours"
     )
-    assert 0 < ledger.used_s <= ledger.capacity_s
-    by_queue = sum(sums.used for sums in ledger.queues.values())
-    assert by_queue == pytest.approx(ledger.used_s, rel=0.05), "queues are not charged for what is leaving"
+    assert 0 < totals.used_s <= totals.capacity_s
+    by_queue = sum(sums.used for sums in totals.queues.values())
+    assert by_queue == pytest.approx(totals.used_s, rel=0.05), "queues are not charged for what is leaving"
 
 
 def test_a_queue_that_deserves_more_gets_more(busy: Day):

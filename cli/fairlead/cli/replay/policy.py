@@ -54,7 +54,7 @@ def live(
     outcomes = [live_again(day, policy) for policy in (Policy(half_life_s=half_life_s), other)]
     found = _summary(day, outcomes, reader.torn)
     if svg_file is not None:
-        svg_file.write_text(draw([(name, each.ledger.curve) for name, each in zip(WAITS, outcomes, strict=True)]))
+        svg_file.write_text(draw([(name, each.totals.curve) for name, each in zip(WAITS, outcomes, strict=True)]))
     if output == "json":
         printing.structured(found, "json")
     else:
@@ -151,7 +151,7 @@ def _summary(day: Day, outcomes: Sequence[Outcome], torn: str) -> Json:
 
 
 def _outcome(day: Day, outcome: Outcome) -> Json:
-    ledger = outcome.ledger
+    totals = outcome.totals
     waits = [
         life.started - day.jobs[key].arrived
         for key, life in outcome.lives.items()
@@ -163,11 +163,11 @@ def _outcome(day: Day, outcome: Outcome) -> Json:
         "started": sum(life.started is not None for life in outcome.lives.values()),
         "evictions": outcome.evictions,
         **_waits(waits),
-        "gpuHours": round(ledger.used_s / HOUR, 3),
-        "gpuHoursIdle": round((ledger.capacity_s - ledger.used_s) / HOUR, 3),
-        "gpuHoursIdleWhileGangsWait": round(ledger.idle_while_waiting_s / HOUR, 3),
+        "gpuHours": round(totals.used_s / HOUR, 3),
+        "gpuHoursIdle": round((totals.capacity_s - totals.used_s) / HOUR, 3),
+        "gpuHoursIdleWhileGangsWait": round(totals.idle_while_waiting_s / HOUR, 3),
         "gpuHoursLostToEvictions": round(outcome.lost_s / HOUR, 3),
-        "utilisation": round(ledger.used_s / ledger.capacity_s, 4) if ledger.capacity_s else None,
+        "utilisation": round(totals.used_s / totals.capacity_s, 4) if totals.capacity_s else None,
         "runTimesAssumed": outcome.assumed,
         "evictedAndNotKnownHowToStart": outcome.lost_gangs,
         "queues": [
@@ -179,7 +179,7 @@ def _outcome(day: Day, outcome: Outcome) -> Json:
                 "demandHours": round(sums.demand / HOUR, 3),
                 "shortHours": round(sums.short / HOUR, 3),
             }
-            for (queue, flavor), sums in sorted(ledger.queues.items())
+            for (queue, flavor), sums in sorted(totals.queues.items())
         ],
     }
 

@@ -17,7 +17,6 @@ from fairlead.history.ledger.entries import WHOLE_PPM, Allocation, End, Measure
 from fairlead.history.ledger.observed import ClaimEnded, ClaimSeen, PartSeen, UsageSeen
 from fairlead.kube import core, resource, timestamps
 
-
 USER_MAX = 256  # characters; a tenant may write the annotation while the webhook is down
 
 

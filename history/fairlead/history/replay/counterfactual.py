@@ -22,7 +22,7 @@ from fairlead.engine.types.amounts import amount, qualified
 from fairlead.engine.types.gangs import RunningGang, RunningMember
 from fairlead.history.facts import form, read
 from fairlead.history.facts.state import State
-from fairlead.history.replay.ledger import Ledger, size_of
+from fairlead.history.replay.totals import Totals, size_of
 
 if TYPE_CHECKING:
     from fairlead.engine.snapshot import Snapshot
@@ -63,7 +63,7 @@ class Life:
 @dataclass(slots=True)
 class Outcome:
     lives: dict[Key, Life] = field(default_factory=dict)
-    ledger: Ledger = field(default_factory=Ledger)
+    totals: Totals = field(default_factory=Totals)
     decisions: int = 0
     evictions: int = 0
     lost_s: float = 0.0  # device-seconds of runs that an eviction ended
@@ -146,14 +146,14 @@ class _Life:
         self._at(day.began, lambda: None)
 
     def _pass(self, at: float) -> None:
-        self.outcome.ledger.pass_time(at - self.now, len(self.waiting))
+        self.outcome.totals.pass_time(at - self.now, len(self.waiting))
         self.now = at
         self.usage.tick(at)
 
     def _cluster(self, facts: form.Facts) -> None:
         self.state.apply(facts)
         self._set_queues()
-        self.outcome.ledger.set_capacity(self.state.inventory)
+        self.outcome.totals.set_capacity(self.state.inventory)
 
     def _set_ours(self, queues: tuple[QueueSpec, ...]) -> None:
         self.ours = queues
@@ -196,7 +196,7 @@ class _Life:
         life = self.outcome.lives[job.id, job.created]
         life.started = run.started if life.started is None else life.started
         life.queue, life.devices, life.ended = run.running.queue or "", run.devices, None
-        self.outcome.ledger.take(run.devices)
+        self.outcome.totals.take(run.devices)
         if not job.open or not job.initial:
             self._at(ends, lambda: self._end(job.id, run.token))
 
@@ -210,7 +210,7 @@ class _Life:
             self.state.inventory.drop_claim(uid)
         for uid in run.pods:
             self.state.nodes.drop_pod(uid)
-        self.outcome.ledger.take(-run.devices)
+        self.outcome.totals.take(-run.devices)
         self.outcome.lives[run.job.id, run.job.created].ended = self.now
 
     # -- decisions -------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class _Life:
         for admission in plan.admissions:
             self._admit(admission)
         self.usage.note(self.queues, plan.queues, plan.flavors, self.now)
-        self.outcome.ledger.note(plan)
+        self.outcome.totals.note(plan)
         if plan.due is not None and (self.due is None or not self.now < self.due <= plan.due):
             self.due = max(plan.due, self.now + DUE_LEAST_S)
             self._at(self.due, lambda: None)
@@ -346,7 +346,7 @@ class _Life:
             if member.leaving:
                 self.state.nodes.drop_pod(member.pod.uid)
         run.devices -= less
-        self.outcome.ledger.take(-less)
+        self.outcome.totals.take(-less)
         run.claims = tuple(uid for uid in run.claims if uid in kept)
         run.running = replace(
             run.running, members=tuple(stay), claims=tuple(uid for uid in run.running.claims if uid in kept)

@@ -44,7 +44,7 @@ class QueueSums:
 
 
 @dataclass(slots=True)
-class Ledger:
+class Totals:
     capacity: float = 0.0
     used: float = 0.0
     seconds: float = 0.0
