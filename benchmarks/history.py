@@ -12,6 +12,8 @@ A day's 22,000 decisions on a full cluster take hours of CPU, so `--hours` are r
 24 / hours. What comes before, until as many gangs run and wait as later, is not
 recorded. So the recording begins with the whole state of a full cluster, as each segment does: every so many hours here, every six in a
 controller, so bytes are rather too many.
+
+And the figures of `python -m benchmarks ledger`, on SQLite.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from benchmarks import ledger
 from fairlead.api import names
 from fairlead.controller.gc_tuning import frozen_heap
 from fairlead.engine.plan.decide import decide
@@ -142,6 +145,7 @@ def figures(*words: str) -> list[dict[str, Any]]:
     parser.add_argument(
         "--without-replay", action="store_true", help="record only: deciding again takes as long once more"
     )
+    parser.add_argument("--without-ledger", action="store_true", help="of the recorder only")
     options = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as name, frozen_heap():
         day = Day(options.pods, options.nodes, options.hours, Path(name))
@@ -166,4 +170,5 @@ def figures(*words: str) -> list[dict[str, Any]]:
         {"figure": f"{label}/replay", "value": round(counts.decisions / replayed_s, 1), "unit": "decisions/s", "bar": None},
         {"figure": f"{label}/different", "value": different, "unit": "decisions", "bar": 0, "scaled": False},
     ]  # fmt: skip
-    return found if options.without_replay else found + replayed
+    found += [] if options.without_replay else replayed
+    return found if options.without_ledger else found + ledger.figures("--without-postgres")
