@@ -13,7 +13,7 @@ from fairlead.api import names
 from fairlead.controller.accounting.claims import Attribution, Held, claim_ended, claim_seen
 from fairlead.controller.accounting.nodes import UNPUBLISHED_S, NodeUnits
 from fairlead.controller.accounting.notes import ClaimNotes
-from fairlead.controller.accounting.units import Measures
+from fairlead.controller.accounting.units import Measures, Units
 from fairlead.controller.accounting.vacancies import UsualRequests
 from fairlead.engine.placement.workload import WorkloadCounter
 from fairlead.engine.types.settings import FlavorSpec
@@ -163,13 +163,32 @@ def test_a_gpu_and_its_mig_devices_are_one_unit_and_a_part_counts_as_its_share()
     assert (unit.whole.share_ppm, unit.whole.flavor, unit.whole.amount) == (WHOLE_PPM, "h100", Fraction(1))
     part = next(each["name"] for each in devices if "3g" in each["name"])
     seen = claim_seen(
-        Held(hold(world, part)), Attribution(queue_of=lambda _: ""), world.inventory, told.measures, lambda _: "spot"
+        Held(hold(world, part)),
+        Attribution(queue_of=lambda _: ""),
+        world.inventory,
+        told.units.units,
+        told.measures,
+        lambda _: "spot",
     )
     (found,) = seen.parts
+    assert unit.unit.name == "gpu-0"
     assert (found.unit, found.device) == (unit.unit, part)
     assert found.measure.share_ppm == round(found.measure.amount * WHOLE_PPM)
     assert Fraction(3, 8) <= found.measure.amount <= Fraction(4, 7)
     assert found.measure.capacity_type == "spot"
+
+
+def test_a_gpu_that_becomes_mig_capable_stays_the_same_unit():
+    world = two_gpus()
+    told = Told(world)
+    assert told.look() == {"gpu-0": "free", "gpu-1": "free"}
+    for name in list(world.slice_json):
+        world.inventory.drop_slice(name)
+    both = [mig_gpu(minor) for minor in range(2)]
+    world.add_node(
+        "n1", [device for devices, _ in both for device in devices], counters=[counters for _, counters in both]
+    )
+    assert told.look() == {}
 
 
 def test_a_claim_is_told_with_its_pod_its_times_and_what_the_driver_says_of_it():
@@ -184,7 +203,9 @@ def test_a_claim_is_told_with_its_pod_its_times_and_what_the_driver_says_of_it()
         labels=("project", "team"),
         namespace_labels=lambda _: {"project": "x"},
     )
-    seen = claim_seen(Held(claim, pods), attribution, world.inventory, Measures((), ()), lambda _: None)
+    seen = claim_seen(
+        Held(claim, pods), attribution, world.inventory, Units(world.inventory), Measures((), ()), lambda _: None
+    )
     own = seen.allocation
     assert (own.queue, own.gang, own.user, own.labels) == (
         "queue of pod-p1",
@@ -204,7 +225,7 @@ def test_a_claim_is_told_with_its_pod_its_times_and_what_the_driver_says_of_it()
         }
     ]
     done = Held(claim, {"p1": pod_of(phase="Succeeded", containerStatuses=ended)})
-    later = claim_seen(done, attribution, world.inventory, Measures((), ()), lambda _: None)
+    later = claim_seen(done, attribution, world.inventory, Units(world.inventory), Measures((), ()), lambda _: None)
     assert later.finished_us == own.allocated_us + 46_000_000
 
 

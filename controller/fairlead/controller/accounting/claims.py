@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fairlead.api import names
-from fairlead.controller.accounting.units import Measures, unit_of, unpublished
+from fairlead.controller.accounting.units import Measures, Units, unpublished
 from fairlead.controller.gangs import eviction_marks
 from fairlead.controller.gangs.allocations import allocated_at
 from fairlead.controller.gangs.gangs import ended_s, gang_id
@@ -66,6 +66,7 @@ def claim_seen(
     held: Held,
     attribution: Attribution,
     inventory: Inventory,
+    units: Units,
     measures: Measures,
     capacity_type: Callable[[str | None], str | None],
 ) -> ClaimSeen:
@@ -78,7 +79,7 @@ def claim_seen(
     return ClaimSeen(
         allocation=attribution.allocation(held),
         parts=tuple(
-            _part(device, inventory, measures, capacity_type, usage)
+            _part(device, inventory, units, measures, capacity_type, usage)
             for device in (allocated.devices if allocated is not None else ())
             if not device.admin
         ),
@@ -90,6 +91,7 @@ def claim_seen(
 def _part(
     held: AllocatedDevice,
     inventory: Inventory,
+    units: Units,
     measures: Measures,
     capacity_type: Callable[[str | None], str | None],
     usage: Mapping[DeviceId, DeviceUsage],
@@ -100,7 +102,7 @@ def _part(
     if device is None:
         return PartSeen(unit=unpublished(ref), device=ref.device, measure=Measure(share_ppm=WHOLE_PPM), usage=sample)
     measure = measures.of(device, held.consumed, capacity_type(device.node))
-    return PartSeen(unit=unit_of(device), device=ref.device, measure=measure, usage=sample)
+    return PartSeen(unit=units.of(device), device=ref.device, measure=measure, usage=sample)
 
 
 def _usage(usage: DeviceUsage) -> UsageSeen:

@@ -165,7 +165,9 @@ class LedgerFeed:
 
     def _seen(self, held: Held) -> ClaimSeen:
         inventory = self._caches.tables.inventory
-        return claim_seen(held, self._attribution, inventory, self._measures, self._nodes.capacity_type)
+        return claim_seen(
+            held, self._attribution, inventory, self._nodes.units, self._measures, self._nodes.capacity_type
+        )
 
     def _wait(self, held: Held, seen: ClaimSeen) -> Wait | None:
         """Of a gang that held nothing before."""

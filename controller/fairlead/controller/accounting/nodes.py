@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from fairlead.api.capacity_types import capacity_type
-from fairlead.controller.accounting.units import Measures, unit_of
+from fairlead.controller.accounting.units import Measures, Units
 from fairlead.controller.accounting.vacancies import UsualRequests, broken, of_use, vacancy
 from fairlead.engine.inventory.device import Device
 from fairlead.engine.inventory.inventory import Inventory
@@ -23,6 +23,7 @@ class NodeUnits:
     """`look` at a node that changed; `known` is what was told last."""
 
     def __init__(self, inventory: Inventory, nodes: NodeTable) -> None:
+        self.units = Units(inventory)
         self._inventory = inventory
         self._nodes = nodes
         self._known: dict[str, dict[Unit, UnitSeen]] = {}
@@ -68,7 +69,7 @@ class NodeUnits:
     ) -> Iterator[UnitSeen]:
         node = self._nodes.get(name)
         devices = self._inventory.on_node(name, node.labels) if node is not None else None
-        useful = of_use(node, devices, usual) if node is not None and devices is not None else None
+        useful = of_use(node, devices, usual, self.units) if node is not None and devices is not None else None
         kind = self.capacity_type(name)
         for unit, own, usable in self._grouped(name, devices):
             is_broken = not usable or broken(node, own, self._inventory.rules, anywhere=name == ANYWHERE)
@@ -81,15 +82,14 @@ class NodeUnits:
         unusable: dict[Unit, list[Device]] = {}
         if name == ANYWHERE:
             for pool in self._inventory.pools_unordered():
-                _group(pool.network_attached, found if pool.problem is None else unusable)
+                self._group(pool.network_attached, found if pool.problem is None else unusable)
         elif devices is not None:
-            _group((device for device in devices.devices if device.node is not None), found)
+            self._group((device for device in devices.devices if device.node is not None), found)
             for pool in devices.problems:
-                _group(pool.local.get(name, ()), unusable)
+                self._group(pool.local.get(name, ()), unusable)
         yield from ((unit, own, True) for unit, own in sorted(found.items()))
         yield from ((unit, own, False) for unit, own in sorted(unusable.items()) if unit not in found)
 
-
-def _group(devices: Iterable[Device], into: dict[Unit, list[Device]]) -> None:
-    for device in devices:
-        into.setdefault(unit_of(device), []).append(device)
+    def _group(self, devices: Iterable[Device], into: dict[Unit, list[Device]]) -> None:
+        for device in devices:
+            into.setdefault(self.units.of(device), []).append(device)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.ledger import Consumption
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.queues.charges import Charges, share
@@ -14,14 +15,44 @@ from fairlead.engine.types.settings import FlavorSpec
 from fairlead.history.ledger.entries import WHOLE_PPM, Measure, Unit
 
 DEVICES_MAX = 100_000  # measures remembered
+POOLS_MAX = 100_000
 
 
-def unit_of(device: Device) -> Unit:
-    """The physical device: that of its counters, or itself."""
-    name = device.name
-    if device.counter_consumption:
-        name = device.pool.layout.counter_set_of(device.counter_consumption)
-    return Unit(device.pool.driver, device.pool.name, name)
+class Units:
+    """Which physical device each device is part of."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._names: dict[
+            tuple[str, str], tuple[int, dict[str, str]]
+        ] = {}  # by pool: as of which build, by counter set
+
+    def of(self, device: Device) -> Unit:
+        """The device that is all of its counter set, so that a GPU stays one unit when it becomes MIG-capable; the set where there is none.
+
+        A device without counters is a unit by itself.
+        """
+        pool = device.pool
+        name = device.name
+        if device.counter_consumption:
+            counter_set = pool.layout.counter_set_of(device.counter_consumption)
+            name = self._whole(pool.driver, pool.name).get(counter_set, counter_set)
+        return Unit(pool.driver, pool.name, name)
+
+    def _whole(self, driver: str, name: str) -> dict[str, str]:
+        pool = self._inventory.pool(driver, name)
+        if pool is None:
+            return {}
+        known = self._names.get((driver, name))
+        if known is None or known[0] != pool.built:
+            if len(self._names) >= POOLS_MAX:
+                self._names.clear()
+            wholes: dict[str, str] = {}
+            for device in pool.devices.values():
+                if device.counter_consumption and pool.layout.share(device.counter_consumption) == 1:
+                    wholes.setdefault(pool.layout.counter_set_of(device.counter_consumption), device.name)
+            known = self._names[driver, name] = (pool.built, wholes)
+        return known[1]
 
 
 def unpublished(ref: DeviceRef) -> Unit:

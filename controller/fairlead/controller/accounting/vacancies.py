@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from fairlead.controller.accounting.units import unit_of
+from fairlead.controller.accounting.units import Units
 from fairlead.engine.allocator.candidates import candidates, taints
 from fairlead.engine.allocator.requests import CompiledRequest, Compiler, InvalidClaimError
 from fairlead.engine.inventory.device import Device
@@ -65,7 +65,7 @@ def broken(
     return all(any(taints(device, rules)) for device in devices)
 
 
-def of_use(node: NodeInfo, devices: NodeDevices, usual: UsualRequests) -> set[Unit] | None:
+def of_use(node: NodeInfo, devices: NodeDevices, usual: UsualRequests, units: Units) -> set[Unit] | None:
     """The units of which a usual request could be given a device now. None: nothing is known of what is usual."""
     if not usual.all:
         return None
@@ -77,7 +77,7 @@ def of_use(node: NodeInfo, devices: NodeDevices, usual: UsualRequests) -> set[Un
         free = [device for device in passed.devices if _available(device, passed.consumption.get(device, ()))]
         enough = len(free) == len(passed.devices) if request.all else len(free) >= request.count
         if free and enough:
-            found.update(map(unit_of, free))
+            found.update(map(units.of, free))
     return found
 
 

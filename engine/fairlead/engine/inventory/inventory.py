@@ -149,6 +149,9 @@ class Inventory:
         """Every pool, in no order: for sums."""
         return self._pools.values()
 
+    def pool(self, driver: str, name: str) -> Pool | None:
+        return self._pools.get((driver, name))
+
     def device(self, ref: DeviceRef) -> Device | None:
         pool = self._pools.get((ref.driver, ref.pool))
         return pool.devices.get(ref.device) if pool is not None else None

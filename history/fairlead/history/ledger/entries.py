@@ -20,7 +20,7 @@ WHOLE_PPM: Final = 1_000_000
 
 
 class Unit(NamedTuple):
-    """A physical device. `name`: of its counter set, or of the device where it has no counters."""
+    """A physical device. `name`: of the device that is all of it; of its counter set, where none such is published."""
 
     driver: str
     pool: str
