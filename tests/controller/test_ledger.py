@@ -109,7 +109,7 @@ async def test_claims_are_accounted_from_their_allocation_to_their_end(bench: Be
 
 async def test_a_restart_goes_on_and_what_ended_meanwhile_is_unknown(bench: Bench, ledger: str):
     await bench.template("four", 4)
-    async with bench.controller(ledger=ledger):
+    async with bench.controller(ledger=ledger, record=None):
         stays = await bench.gang("stays", 1, template="four")
         goes = await bench.gang("goes", 1, template="four")
         await bench.until(lambda: bench.running([*stays, *goes]), "both run")
@@ -117,7 +117,7 @@ async def test_a_restart_goes_on_and_what_ended_meanwhile_is_unknown(bench: Benc
     await bench.delete(goes)
     await bench.until(lambda: bench.watchdog.held == 4, "its devices are given back while no controller runs")
     await asyncio.sleep(1.5)
-    async with bench.controller(ledger=ledger):
+    async with bench.controller(ledger=ledger, record=None):
         await known(ledger, lambda found: sum(each.ended_by == "Unknown" for each in found) == 4)
     found = held(ledger)
     assert {(each.allocation.gang, each.ended_by) for each in found} == {("stays", ""), ("goes", "Unknown")}

@@ -12,6 +12,7 @@ import pytest
 
 from fairlead.engine.plan.decide import decide
 from fairlead.history.recording import writer as writer_module
+from fairlead.history.recording.claim_ends import claim_ends
 from fairlead.history.recording.reader import Reader
 from fairlead.history.recording.recorder import FlightRecorder
 from fairlead.history.recording.records import Decision, Gap
@@ -243,3 +244,26 @@ def test_decisions_are_counted_once_whichever_write_fails(tmp_path: Path, monkey
     assert different == 0
     assert counts.decisions + counts.missed == 30
     assert recorder.shared.counts.failures >= 1
+
+
+def test_when_claims_came_free_is_read_back_from_decisions_that_saw_it_happen(tmp_path: Path):
+    world, recorder = h100_world(2), recorder_of(tmp_path)
+    decide_some(world, recorder, 12)
+    recorder.close()
+    records = [read.record for read in Reader([tmp_path]) if isinstance(read.record, Decision)]
+    held = {uid for record in records for uid, claim in record.facts.claims.items() if claim is not None}
+    ends = claim_ends(tmp_path, 1_000_000, held)
+    assert sorted(ends.values()) == [5_000_000, 10_000_000]
+    assert set(claim_ends(tmp_path, 7_000_000, held).values()) == {10_000_000}
+    first = min(ends, key=lambda uid: ends[uid])
+    assert claim_ends(tmp_path, 1_000_000, {first}) == {first: 5_000_000}
+    # Another leader begins with a whole state: what it lacks may have ended long before.
+    world.end(next(iter(world.running)))
+    again = recorder_of(tmp_path)
+    decide_some(world, again, 2, first=20)
+    again.close()
+    assert claim_ends(tmp_path, 1_000_000, held) == ends
+    for path in tmp_path.glob("segment-*"):
+        path.write_bytes(b"no segment")
+    assert claim_ends(tmp_path, 1_000_000, held) == {}
+    assert claim_ends(tmp_path / "nowhere", 1_000_000, held) == {}

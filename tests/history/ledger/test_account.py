@@ -6,6 +6,7 @@ import dataclasses
 import random
 from collections import defaultdict
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -58,12 +59,13 @@ class Ledger:
         self.gaps: list[tuple[int, int]] = []
         self.account = Account(NEW)
 
-    def begin(self, now_s: float, *, sole: bool = True, **what: object) -> None:
+    def begin(self, now_s: float, *, sole: bool = True, ends: Any = None, **what: object) -> None:
         """Another leader, which sees everything that is there."""
         still_open = {number: row for number, row in self.rows.items() if row.end_us is None}
         kept = Kept(as_of_us=self.as_of_us, next_number=max(self.rows, default=0) + 1, open=still_open)
         self.account = Account(kept)
-        self.account.resume(Observation(now_us=at(now_s), **what), sole=sole)  # type: ignore[arg-type]
+        more = {} if ends is None else {"ends": ends}
+        self.account.resume(Observation(now_us=at(now_s), **what), sole=sole, **more)  # type: ignore[arg-type]
         self._write()
 
     def observe(self, now_s: float, **what: object) -> None:
@@ -200,6 +202,24 @@ def test_what_happened_while_nobody_looked_is_unknown_until_the_next_thing_that_
         "Unknown"
     ]
     assert ledger.gaps == [(10, 310)]
+    ledger.check()
+
+
+def test_a_claim_that_a_recorded_decision_saw_gone_was_held_until_then():
+    ledger = Ledger()
+    ledger.begin(0, units=(seen(), seen("gpu-1")), claims=(claim("a", 0, "gpu-0", started_s=0), claim("b", 0, "gpu-1")))
+    ledger.observe(10)
+    asked: list[frozenset[str]] = []
+
+    def ends(claims: frozenset[str]) -> dict[str, int]:
+        asked.append(claims)
+        return {"a": at(40), "b": at(5), "c": at(50)}  # of b it knows nothing: the ledger saw it later
+
+    ledger.begin(100, units=(seen(), seen("gpu-1")), ends=ends)
+    assert asked == [frozenset({"a", "b"})]
+    assert ledger.story() == [("used", "a", 0, 40), ("unknown", "", 40, 100), ("free", "", 100, None)]
+    assert ledger.story("gpu-1") == [("starting", "b", 0, 10), ("unknown", "", 10, 100), ("free", "", 100, None)]
+    assert ledger.gaps == [(10, 100)]
     ledger.check()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ class Stored(Ledger):
         self.where = where
         self.writer: Writer | None = None
 
-    def begin(self, now_s: float, *, sole: bool = True, **what: object) -> None:
+    def begin(self, now_s: float, *, sole: bool = True, ends: Any = None, **what: object) -> None:
         if self.writer is not None:
             self.writer.close()
         self.writer = open_writer(self.where, writer="leader")

@@ -14,6 +14,7 @@ from fairlead.controller.watch.caches import Caches
 from fairlead.history.ledger.keeper import Keeper, Store
 from fairlead.history.ledger.store.errors import LedgerError, LedgerTakenError
 from fairlead.history.ledger.store.writer import open_writer
+from fairlead.history.recording.claim_ends import claim_ends
 from fairlead.kube.limits import Clock, Sleep
 
 
@@ -45,6 +46,7 @@ class LedgerTerm:
             clock=time.monotonic,
             lease_transitions=lease_transitions,
             keep_us=round(options.ledger_keep_s * 1e6),
+            ends=None if options.record is None else partial(claim_ends, options.record),
         )
         self._feed = LedgerFeed(
             caches, known, self._keeper, self._report, labels=options.ledger_labels, wall=wall, sleep=sleep

@@ -1,7 +1,7 @@
 """The account: intervals made of what the leader sees. Pure: all times are given.
 
 A claim's time is exact, from its `allocationTimestamp` to when its deallocation was seen. What happened while no leader looked is
-known where it can be: a claim that is still allocated was held all the while; where nobody else can have led, what was free stayed
+known where it can be: a claim that is still allocated was held all the while; one that is not was held until a recorded decision saw it gone; where nobody else can have led, what was free stayed
 free. All else is `unknown`, until the next thing that is known.
 Example: as of 10:00 GPU a is held by c1 and b is free; the next leader looks at 10:05 and sees a free, b held by c2, allocated at 10:02.
 a: unknown 10:00–10:05. b, where no other leader can have been: free 10:00–10:02, held by c2 from then on.
@@ -10,7 +10,7 @@ a: unknown 10:00–10:05. b, where no other leader can have been: free 10:00–1
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from fairlead.history.ledger.entries import WHOLE_PPM, Batch, Bucket, Gap, Interval, Kept, Measure, Sampled, Unit, Wait
@@ -22,6 +22,10 @@ DAY_US = 86_400_000_000
 _MIDNIGHT, _ENDED, _HELD, _SAMPLED, _SEEN = range(5)
 _Phase = tuple[int, Bucket]  # when a held device came into it
 _Change = tuple[int, int, int, Callable[[], None]]  # when, order, sequence
+
+
+def _none_known(claims: frozenset[str]) -> Mapping[str, int]:
+    return {}
 
 
 class Account:
@@ -61,13 +65,25 @@ class Account:
 
     # -- a term begins ---------------------------------------------------------------------------------------------
 
-    def resume(self, seen: Observation, *, sole: bool, reason: str = "no leader wrote the ledger") -> None:
-        """`seen` has every unit and every allocated claim. `sole`: nobody else can have led since the ledger was written last."""
+    def resume(
+        self,
+        seen: Observation,
+        *,
+        sole: bool,
+        reason: str = "no leader wrote the ledger",
+        ends: Callable[[frozenset[str]], Mapping[str, int]] = _none_known,
+    ) -> None:
+        """`seen` has every unit and every allocated claim. `sole`: nobody else can have led since the ledger was written last.
+
+        `ends`: of claims (UIDs) that are gone, when they ended, as far as that is known otherwise; asked where there are any.
+        """
         before_us = self.as_of_us
         if before_us is None:
             before_us = self.as_of_us = seen.now_us
         held = {(each.allocation.claim_uid, each.allocation.allocated_us) for each in seen.claims}
         present = {each.unit for each in seen.units}
+        vanished = frozenset(uid for uid, at_us in self._claims.items() if (uid, at_us) not in held)
+        ended = {uid: at_us for uid, at_us in (ends(vanished) if vanished else {}).items() if at_us > before_us}
         unknown = False
         for name, unit in list(self._units.items()):
             unit.since_us = max(unit.since_us, before_us)
@@ -76,14 +92,19 @@ class Account:
                 continue
             gone = [part for part in unit.parts.values() if part.key[:2] not in held]
             for part in gone:
-                self._remove(unit, part)
+                if part.allocation.claim_uid not in ended:
+                    self._remove(unit, part)
             if gone or not sole:
                 unit.vacancy = "unknown"
                 unit.settle(self._book, before_us, "Unknown")
                 unknown = True
         if unknown and seen.now_us > before_us:
             self._gaps.append(Gap(start_us=before_us, end_us=seen.now_us, reason=reason))
-        self.observe(seen)
+        told = (
+            ClaimEnded(claim_uid=uid, at_us=min(at_us, seen.now_us), ended_by="Unknown")
+            for uid, at_us in sorted(ended.items())
+        )
+        self.observe(dataclasses.replace(seen, ended=(*seen.ended, *told)))
 
     # -- what happens ----------------------------------------------------------------------------------------------
 

@@ -11,8 +11,9 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from fairlead.history.ledger.account import Account
@@ -84,13 +85,16 @@ class Keeper:
         clock: Callable[[], float],
         lease_transitions: int | None = None,
         keep_us: int | None = None,
+        ends: Callable[[int, frozenset[str]], Mapping[str, int]] | None = None,
     ) -> None:
+        """`ends`: when claims ended since a time, as far as that is known otherwise; called in the thread."""
         self._open_store = open_store
         self._errors = errors
         self._taken = taken
         self._clock = clock
         self._lease_transitions = lease_transitions
         self._keep_us = keep_us
+        self._ends = ends
         self._shared = _Shared()
         self._shared.whole.set()
         self._jobs: queue.Queue[_Job | None] = queue.Queue(QUEUE_MAX)
@@ -198,7 +202,9 @@ class Keeper:
             return
         sole = job.sole and self._follows(kept)
         account = Account(kept)
-        account.resume(job.seen, sole=sole, reason=job.reason or "no leader wrote the ledger")
+        ends, since_us = self._ends, kept.as_of_us
+        more = {} if ends is None or since_us is None else {"ends": partial(ends, since_us)}
+        account.resume(job.seen, sole=sole, reason=job.reason or "no leader wrote the ledger", **more)
         self._account = account
 
     def _follows(self, kept: Kept) -> bool:
