@@ -136,6 +136,8 @@ SAID_OTHERWISE = {
     "usage_half_life",  # usage_half_life_s
     "record_max_size",  # record_bytes_max
     "record_max_age",  # record_age_max_s
+    "ledger_keep",  # ledger_keep_s
+    "ledger_label",  # ledger_labels
 }
 
 
