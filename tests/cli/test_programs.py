@@ -106,6 +106,8 @@ async def test_the_programs_serve_a_cluster_from_the_command_line_and_stop_on_si
     [
         (["driver", "--node-name", "n", "--backend", "simulated:hgx-h10"], "did you mean"),
         (["controller", "--kubeconfig", "/nowhere.yaml"], "/nowhere.yaml"),
+        (["controller", "--ledger", "mysql://host/x"], "mysql://…: not a kind of ledger"),
+        (["controller", "--ledger", "/l", "--ledger-keep", "soon"], "soon"),
         (["webhook", "--url", "http://127.0.0.1:1"], "https"),
     ],
 )
@@ -165,6 +167,11 @@ def test_every_parameter_of_a_program_is_a_field_of_its_options(program):
         (["controller", "--record=/r"], "record", Path("/r")),
         (["controller", "--record-max-size=1Gi"], "record_bytes_max", 2**30),
         (["controller", "--record-max-age=2d"], "record_age_max_s", 172800.0),
+        (["controller"], "ledger", None),
+        (["controller", "--ledger=/l"], "ledger", "/l"),
+        (["controller", "--ledger-keep=2d"], "ledger_keep_s", 172800.0),
+        (["controller", "--ledger-label=b", "--ledger-label=a"], "ledger_labels", ("b", "a")),
+        (["controller", "--opencost"], "opencost", True),
     ],
 )
 def test_a_flag_sets_the_option_of_its_name(arguments, field, value):

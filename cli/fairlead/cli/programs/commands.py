@@ -232,6 +232,8 @@ def controller(
     from fairlead.api.durations import duration_s
     from fairlead.cli.programs.serve import options_of, serve
     from fairlead.controller.app import ControllerOptions, run
+    from fairlead.history.ledger.store.errors import LedgerError
+    from fairlead.history.ledger.store.place import place_of
     from fairlead.kube.quantity import Quantity
 
     managed_drivers, record_bytes_max = drivers(managed_driver), int(Quantity.of(record_max_size))
@@ -248,6 +250,11 @@ def controller(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--ledger-keep") from None
     ledger_labels = tuple(dict.fromkeys(ledger_label or ()))
+    if ledger is not None:
+        try:
+            place_of(ledger)
+        except LedgerError as error:
+            raise typer.BadParameter(str(error), param_hint="--ledger") from None
     options = options_of(ControllerOptions, locals())
     serve(run, options, log_format=log_format, log_level=log_level, loop=uvloop.new_event_loop)
 
