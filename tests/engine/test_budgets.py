@@ -236,6 +236,11 @@ def test_random_clusters_with_budgets_decide_as_afresh_and_keep_to_them_and_cert
     assert sum(live_with_budgets(seed) for seed in range(12 * examples(1))) > 20
 
 
+def test_of_a_gang_that_is_tried_twice_in_a_decision_the_same_claim_is_named() -> None:
+    """Seed 34: how often it was tried depended on what was remembered, and its first claim was named the second time."""
+    assert live_with_budgets(34) > 0
+
+
 def live_with_budgets(seed: int) -> int:
     """How many gangs waited for a budget."""
     random = Random(f"budgets {seed}")

@@ -56,7 +56,7 @@ class Places:
         self.cache = cache
         self.snapshot = snapshot
         self.statement = statement
-        self.failed: dict[object, PlacementResult] = {}  # by signature
+        self.failed: dict[object, tuple[str, PlacementResult]] = {}  # by signature: whose, and why
 
     def within_limits(self, pending: PendingGang) -> Reason | PlacementResult | tuple[list[UnitPlacement], Charge]:
         """A place, allocated in the statement, and its charge, or why there is none. Raises InvalidClaimError.
@@ -93,10 +93,11 @@ class Places:
         if self.failed:
             known = self.failed.get(signature(gang, units, spread=spread))
             if known is not None:
-                return for_gang(known, units)
+                # Its own failure as it was: how often a gang is tried depends on what is remembered, and what is said of it must not.
+                return known[1] if known[0] == gang.id else for_gang(known[1], units)
         outcome = self.statement.place(gang, units, self.snapshot.search_steps, spread=spread)
         if outcome.status is not SearchStatus.FOUND:
-            self.failed[signature(gang, units, spread=spread)] = outcome
+            self.failed[signature(gang, units, spread=spread)] = (gang.id, outcome)
         return outcome
 
     def ever(self, gang: GangRequest, units: list[PlacementUnit]) -> bool | None:
