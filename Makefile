@@ -67,8 +67,8 @@ fuzz: $(VENV)/.dev  ## fuzz every parser of others' bytes for MINUTES (5) on WOR
 chaos: $(VENV)/.dev  ## faults of every kind against all of Fairlead, in virtual time: SEED=n (fresh), STEPS=300, RUNS=1, WORKERS=2
 	@$(BIN)/python -m tests.chaos --workers $(WORKERS) --steps $(or $(STEPS),300) --runs $(or $(RUNS),1) --shrink $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
-properties: $(VENV)/.dev  ## try the allocator's invariants on many more examples (EXAMPLES=20 times the usual)
-	@EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header --timeout 3600 tests/engine
+properties: $(VENV)/.dev  ## try the allocator's invariants on many more examples (EXAMPLES=20 times the usual; SEED=n repeats a run)
+	@EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header --timeout 3600 $(if $(SEED),--hypothesis-seed=$(SEED)) tests/engine
 
 proofs: $(VENV)/.dev  ## prove that gangs cannot start, of random clusters, and try false proofs (CERTIFICATES=10000; minutes)
 	@CERTIFICATES=$(or $(CERTIFICATES),10000) $(BIN)/python -m pytest -m slow --no-header tests/proof
