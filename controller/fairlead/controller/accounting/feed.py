@@ -185,12 +185,9 @@ class LedgerFeed:
         return Wait(queue=own.queue, namespace=gang[0], gang=gang[1], queued_us=queued_us, admitted_us=own.allocated_us)
 
     def _queue_of(self, pod: core.Pod) -> str:
-        """That its gang names, or else the one that takes its namespace."""
         gang = self._caches.gangs.get(gang_id(pod))
-        if gang is not None and gang.queue:
-            return gang.queue
-        selecting = self._caches.settings().selecting(self._caches.namespace_labels(pod.metadata.namespace))
-        return min(selecting, default="")
+        labels = self._caches.namespace_labels(pod.metadata.namespace)
+        return self._caches.settings().leaf(None if gang is None else gang.queue, labels) or ""
 
     # -- devices ---------------------------------------------------------------------------------------------------
 

@@ -10,14 +10,14 @@ a: unknown 10:00–10:05. b, where no other leader can have been: free 10:00–1
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from fairlead.history.ledger.entries import WHOLE_PPM, Batch, Bucket, Gap, Interval, Kept, Measure, Sampled, Unit, Wait
 from fairlead.history.ledger.observed import ClaimEnded, ClaimSeen, Observation, PartSeen, UnitSeen, UsageSeen
 from fairlead.history.ledger.timeline import NOBODY, Book, Part, Timeline
+from fairlead.kube.timestamps import DAY_US
 
-DAY_US = 86_400_000_000
 # In which order changes of one instant are made: what ends makes room for what begins.
 _MIDNIGHT, _ENDED, _HELD, _SAMPLED, _SEEN = range(5)
 _Phase = tuple[int, Bucket]  # when a held device came into it
@@ -163,11 +163,6 @@ class Account:
         )
         self._lost, self._gaps, self._waits = [], [], []
         return batch
-
-    @property
-    def open(self) -> Iterable[Interval]:
-        """Of now, in no order."""
-        return self._book.open.values()
 
     # -- claims ----------------------------------------------------------------------------------------------------
 

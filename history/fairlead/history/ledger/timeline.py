@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from fairlead.history.ledger.entries import WHOLE_PPM, Allocation, Bucket, Interval, Measure, Unit
+from fairlead.history.ledger.entries import WHOLE_PPM, Allocation, Bucket, Interval, Measure, Sampled, Unit
 
 # Claim UID, when it was allocated, device; NOBODY for what no claim holds.
 Key = tuple[str, int, str]
@@ -108,7 +108,7 @@ class Timeline:
             if key != NOBODY:
                 now = book.open[number]
                 book.end(number, at_us)
-                self.rows[key] = book.begin(_anew(now, at_us))
+                self.rows[key] = book.begin(dataclasses.replace(now, start_us=at_us, sampled=Sampled()))
 
     def close(self, book: Book, at_us: int, ended_by: str = "") -> None:
         """The unit is gone."""
@@ -165,15 +165,3 @@ class _Row:
 
 def _shared(measure: Measure, share_ppm: int) -> Measure:
     return dataclasses.replace(measure, share_ppm=share_ppm)
-
-
-def _anew(interval: Interval, start_us: int) -> Interval:
-    return Interval(
-        unit=interval.unit,
-        node=interval.node,
-        bucket=interval.bucket,
-        measure=interval.measure,
-        start_us=start_us,
-        device=interval.device,
-        allocation=interval.allocation,
-    )

@@ -15,8 +15,9 @@ from sqlalchemy.engine import Connection, Result
 
 from fairlead.history.ledger.entries import BUCKETS, GROUPS, Bucket, Measure, Sum
 from fairlead.history.ledger.store.lookups import Lookups, Series, Spot
-from fairlead.history.ledger.store.schema import ALLOCATIONS, DAY_US, INTERVALS
+from fairlead.history.ledger.store.schema import ALLOCATIONS, INTERVALS
 from fairlead.history.ledger.store.windows import Window, crossing, part, whole
+from fairlead.kube.timestamps import DAY_US
 
 LABEL: Final = "label="
 Group = tuple[int, int, int]  # series, place, holder; 0: does not matter
