@@ -39,7 +39,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
-    """Whom a claim is accounted to, beside what its pods say. `labels`: names of those that are kept with it."""
+    """The queue, gang and user that a claim is accounted to, beside what its pods say. `labels`: names of those that are kept with it."""
 
     queue_of: Callable[[core.Pod], str]
     labels: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from fairlead.kube.limits import Clock
 
 
 class ClaimNotes:
-    """`begin`, then `take` from time to time; `end` when nobody takes any more."""
+    """`begin`, then `take` from time to time; `end` when no more are taken."""
 
     def __init__(self, informers: Informers, *, wall: Clock) -> None:
         self._informers = informers

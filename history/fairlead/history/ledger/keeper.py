@@ -207,7 +207,7 @@ class Keeper:
         self._account = account
 
     def _follows(self, kept: Kept) -> bool:
-        """Whether nobody led between the one that wrote last and this one."""
+        """Whether no replica led between the one that wrote last and this one."""
         now, before = self._lease_transitions, kept.lease_transitions
         return now is not None and before is not None and 0 <= now - before <= 1
 
