@@ -143,8 +143,10 @@ class Caches(Informers):
         if not settings_now.any_idle:
             return None
         policy = settings_now.idle_of(gang.queue, self.namespace_labels(gang.namespace))
-        span = None if policy is None else idleness.idle_span(gang, idleness.noticed_at(self.gang_object(gang.id)))
-        return None if policy is None or span is None else (span, policy)
+        if policy is None:
+            return None
+        span = idleness.idle_span(gang, policy, idleness.noticed_at(self.gang_object(gang.id)))
+        return None if span is None else (span, policy)
 
     # -- members.Lookup --------------------------------------------------------------------------------------------
 

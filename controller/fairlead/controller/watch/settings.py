@@ -208,7 +208,12 @@ def _queue(queue: Queue) -> QueueSpec:
 
 
 def _idle(idle: Idle) -> IdlePolicy:
-    return IdlePolicy(for_s=duration_s(idle.for_), grace_s=duration_s(idle.grace), then=idle.then)
+    return IdlePolicy(
+        for_s=duration_s(idle.for_),
+        grace_s=duration_s(idle.grace),
+        then=idle.then,
+        below_percent=None if idle.below is None else int(idle.below.removesuffix("%")),
+    )
 
 
 def _selector(selector: ApiSelector) -> LabelSelector:
