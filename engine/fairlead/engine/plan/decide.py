@@ -129,7 +129,9 @@ class Decision:
         charges, totals = session.cache.charges, session.totals
         return Plan(
             admissions=session.admitted.admissions(session.snapshot, self.share_ids),
-            waiting=waiting(self.scheduling.left.values(), self._explain(), self.scheduling.position),
+            waiting=waiting(
+                self.scheduling.left.values(), self._explain(), session.pending.by_id, self.scheduling.position
+            ),
             evictions=(*session.replaced, *post_filter.preemption.evictions),
             reservations=tuple(post_filter.held.reservations),
             queues=queue_uses(session.tree, self._gpus() if session.tree.budgeted else {}),
