@@ -11,7 +11,7 @@ import threading
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from fairlead.driver.backend.interface import BackendError
+from fairlead.driver.backend.interface import BackendError, DeviceGone
 from fairlead.driver.backend.nvml import tables
 from fairlead.driver.backend.nvml.calls import Calls
 from fairlead.driver.backend.nvml.gpm import Gpm
@@ -176,10 +176,15 @@ class Measurements:
 
     def _active_links(self, device: Any) -> int | None:
         """Of a GPU that has NVLinks; not taken from the inventory, where one without an active link has none."""
-        states = []
+        active = 0
         for link in range(self._calls.nv.NVML_NVLINK_MAX_LINKS):
-            state = self._calls.reading("DeviceGetNvLinkState", device, link)
-            if state is None and link == 0:
-                return None
-            states.append(state)
-        return sum(bool(state) for state in states)
+            try:
+                state = self._calls.query("DeviceGetNvLinkState", device, link)
+            except DeviceGone:
+                raise
+            except BackendError:
+                return None  # of one link it is not known
+            if state is None:
+                return active if link else None  # it has no more links
+            active += bool(state)
+        return active

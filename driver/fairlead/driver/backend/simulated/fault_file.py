@@ -6,7 +6,7 @@ Driver and command are two processes. The command writes all that is wanted; Sim
 # No `from __future__ import annotations`: msgspec reads the annotations.
 
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 import msgspec
 
@@ -18,6 +18,7 @@ NAME: Final = "simulated-faults.json"
 XIDS_MAX: Final = 100
 
 EccKind = Literal["corrected", "uncorrected"]
+ECC_KINDS: Final[tuple[EccKind, ...]] = get_args(EccKind)
 
 
 class XidEvent(msgspec.Struct, frozen=True, kw_only=True):
