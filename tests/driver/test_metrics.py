@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fairlead.driver.backend import profiles
+from fairlead.driver.backend.simulated import fault_file
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.simulated.fault_file import Load, MemoryErrors
-from fairlead.driver.backend.types import GpuCondition, Inventory, Telemetry, Xid
+from fairlead.driver.backend.types import GpuCondition, Inventory, RemappedRows, Telemetry, Xid
 from fairlead.driver.metrics.collector import GpuCollector, SlicesCollector
 from fairlead.driver.metrics.dcgm import LABELS
 from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord, MigRecord
@@ -297,6 +299,33 @@ class TestHeld:
         h100.hold("u1", gpu.uuid)
         h100.poll()
         assert h100.of(gpu.uuid)["utilization_percent", ""] == 0
+
+
+class TestFaultFile:
+    def test_what_the_command_writes_shows_and_ends_with_the_reset(self, tmp_path: Path) -> None:
+        path = tmp_path / fault_file.NAME
+        backend = SimulatedBackend(profiles.load("hgx-h100"), node="n1", fault_file=path)
+        uuid = backend.inventory().gpus[2].uuid
+
+        def now() -> tuple[Telemetry, GpuCondition]:
+            return (
+                next(each for each in backend.telemetry() if each.uuid == uuid),
+                next(each for each in backend.conditions() if each.uuid == uuid),
+            )
+
+        fault_file.inject(path, 2, throttle="power_brake")
+        fault_file.inject(path, 2, throttle="hw_slowdown")
+        fault_file.inject(path, 2, ecc="corrected")
+        fault_file.inject(path, 2, ecc="uncorrected")
+        telemetry, condition = now()
+        assert {reason for reason, holds in telemetry.throttled.items() if holds} == {"power_brake", "hw_slowdown"}
+        assert (condition.ecc_corrected, condition.ecc_uncorrected) == (1, 1)
+        assert condition.remapped_rows == RemappedRows(corrected=0, uncorrected=1, pending=True, failed=False)
+        fault_file.clear(path, 2)
+        telemetry, condition = now()
+        assert not any(telemetry.throttled.values())
+        assert condition.ecc_uncorrected == 1
+        assert condition.remapped_rows == RemappedRows(corrected=0, uncorrected=1, pending=False, failed=False)
 
 
 class TestDcgm:
