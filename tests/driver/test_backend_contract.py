@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from fairlead.driver.backend import device_names, profiles
@@ -13,8 +14,8 @@ from fairlead.driver.backend.interface import Backend, BackendError, DeviceGone,
 from fairlead.driver.backend.nvml.backend import NvmlBackend
 from fairlead.driver.backend.nvml.sysfs import Kernel
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
-from fairlead.driver.backend.simulated.fault_file import Load
-from fairlead.driver.backend.types import Telemetry, Xid
+from fairlead.driver.backend.simulated.fault_file import Load, MemoryErrors
+from fairlead.driver.backend.types import THROTTLE_REASONS, RemappedRows, Telemetry, Xid
 from tests.support.driver.claims import claim
 from tests.support.driver.fake_nvml import FakeNvml
 from tests.support.driver.node import Node
@@ -31,6 +32,10 @@ class Case:
     ask_for_reset: Callable[[int], None]
     load: Callable[[str, str, int, int], None]
     """Device's name, its UUID, utilisation in percent, memory used in bytes."""
+    throttle: Callable[[int], None]
+    """Heat holds the clocks of that GPU down."""
+    break_memory: Callable[[int], None]
+    """One uncorrected error."""
 
 
 def nvml(name: str, path: Path) -> Case:
@@ -39,6 +44,10 @@ def nvml(name: str, path: Path) -> Case:
 
     def load(device: str, uuid: str, utilization: int, memory: int) -> None:
         fake.utilization[uuid], fake.memory_used[uuid] = utilization, memory
+        fake.activity[uuid] = (utilization * 0.9, utilization * 0.5, utilization * 0.4)
+
+    def break_memory(minor: int) -> None:
+        fake.ecc[minor], fake.remapped[minor] = (0, 1), (0, 1, 1, 0)
 
     return Case(
         NvmlBackend(fake, kernel=kernel, smi_runner=lambda arguments: None),
@@ -47,6 +56,8 @@ def nvml(name: str, path: Path) -> Case:
         report=lambda minor, code: fake.xids.append((minor, code)),
         ask_for_reset=lambda minor: fake.recovery.update({minor: 1}),
         load=load,
+        throttle=lambda minor: fake.clock_events.update({minor: pynvml.nvmlClocksEventReasonHwThermalSlowdown}),
+        break_memory=break_memory,
     )
 
 
@@ -64,6 +75,10 @@ def simulated(name: str, path: Path) -> Case:
         ask_for_reset=lambda minor: backend.faults.recovery.update({minor: "reset"}),
         load=lambda device, uuid, utilization, memory: backend.faults.loads.update(
             {device: Load(utilization_percent=utilization, memory_used_bytes=memory)}
+        ),
+        throttle=lambda minor: backend.faults.throttled.update({minor: frozenset({"thermal_hw"})}),
+        break_memory=lambda minor: backend.faults.memory_errors.update(
+            {minor: MemoryErrors(uncorrected=1, pending=True)}
         ),
     )
 
@@ -187,6 +202,60 @@ class TestHealth:
         uuid = case.backend.inventory().gpus[2].uuid
         case.ask_for_reset(2)
         assert {status.uuid: status.recovery_action for status in case.backend.statuses()}[uuid] == "reset"
+
+    def test_activity_follows_the_load_of_gpus_and_mig_devices_from_the_second_poll_on(
+        self, make: Callable[[str], Case]
+    ) -> None:
+        case = make("hgx-h100")
+        whole, cut = case.backend.inventory().gpus[:2]
+        profile = next(each for each in cut.mig_profiles if each.name == "1g.10gb")
+        migs = [case.backend.create_mig(cut.uuid, profile.id, start) for start in profile.starts[:2]]
+        case.backend.inventory()
+        case.load("gpu-0", whole.uuid, 80, 7)
+        case.load(device_names.mig_name(cut.minor, profile, migs[1].start), migs[1].uuid, 100, 5)
+        case.backend.telemetry()
+        readings = {reading.uuid: reading for reading in case.backend.telemetry()}
+        idle, busy = readings[migs[0].uuid], readings[migs[1].uuid]
+        assert (idle.sm_active_ratio, idle.tensor_active_ratio, idle.dram_active_ratio) == (0, 0, 0)
+        for reading in (busy, readings[whole.uuid]):
+            assert reading.sm_active_ratio is not None
+            assert reading.tensor_active_ratio is not None
+            assert 0 < reading.tensor_active_ratio < reading.sm_active_ratio <= 1
+        assert busy.utilization_percent is None
+        assert (busy.power_w, busy.sm_clock_hz, dict(busy.throttled)) == (None, None, {})
+
+    def test_hardware_before_hopper_tells_no_activity(self, make: Callable[[str], Case]) -> None:
+        backend = make("dgx-a100").backend
+        backend.inventory()
+        backend.telemetry()
+        assert {(r.sm_active_ratio, r.tensor_active_ratio, r.dram_active_ratio) for r in backend.telemetry()} == {
+            (None, None, None)
+        }
+
+    def test_throttling_is_told_by_reason(self, make: Callable[[str], Case]) -> None:
+        case = make("hgx-h100")
+        gpus = case.backend.inventory().gpus
+        case.throttle(2)
+        readings = {reading.uuid: reading for reading in case.backend.telemetry()}
+        assert readings[gpus[2].uuid].throttled == {reason: reason == "thermal_hw" for reason in THROTTLE_REASONS}
+        assert readings[gpus[3].uuid].throttled == dict.fromkeys(THROTTLE_REASONS, False)
+
+    def test_the_condition_of_memory_links_and_limit_is_each_gpus_own(self, make: Callable[[str], Case]) -> None:
+        case = make("hgx-h100")
+        gpus = case.backend.inventory().gpus
+        case.lose(3)
+        case.break_memory(2)
+        found = {condition.uuid: condition for condition in case.backend.conditions()}
+        assert list(found) == sorted(gpu.uuid for gpu in gpus if gpu.minor != 3)
+        broken, well = found[gpus[2].uuid], found[gpus[1].uuid]
+        assert (broken.ecc_corrected, broken.ecc_uncorrected) == (0, 1)
+        assert broken.remapped_rows == RemappedRows(corrected=0, uncorrected=1, pending=True, failed=False)
+        assert (well.ecc_uncorrected, well.nvlink_active_links, well.power_limit_w) == (0, 18, 700)
+
+    def test_hardware_that_retires_pages_remaps_no_rows(self, make: Callable[[str], Case]) -> None:
+        backend = make("t4").backend
+        backend.inventory()
+        assert {(each.remapped_rows, each.nvlink_active_links) for each in backend.conditions()} == {(None, None)}
 
 
 class TestDeviceNodes:

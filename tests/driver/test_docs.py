@@ -8,8 +8,9 @@ from pathlib import Path
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.common.metrics import Metrics
-from fairlead.driver.gpu_metrics import GpuCollector
+from fairlead.driver.metrics.collector import GpuCollector, SlicesCollector
 from fairlead.driver.publish import slices
+from fairlead.driver.publish.xid_counts import XidCounts
 
 TEXT = (Path(__file__).parents[2] / "docs" / "driver.md").read_text(encoding="utf-8")
 
@@ -47,12 +48,15 @@ def test_every_metric_is_documented_and_every_documented_metric_exists() -> None
         GpuCollector(
             inventory=backend.inventory,
             telemetry=backend.telemetry,
+            conditions=backend.conditions,
+            xids=XidCounts(),
             records=list,
             pods=lambda _uid: (),
             node="n1",
-            dcgm=True,
+            with_dcgm=True,
         )
     )
+    metrics.registry.register(SlicesCollector(lambda: 1.0))
     families = [family.name + ("_total" if family.type == "counter" else "") for family in metrics.registry.collect()]
     assert set(re.findall(r"`((?:fairlead_driver|DCGM)_\w+)`", TEXT)) == set(families)
 

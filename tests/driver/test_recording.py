@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,6 +13,7 @@ from fairlead.cli.node import devices as cli
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.profiles import recording
 from fairlead.driver.backend.profiles.loading import ProfileError
+from fairlead.driver.backend.simulated import fault_file
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.types import Gpu, Inventory, NvLink
 
@@ -116,7 +118,35 @@ class TestCommands:
         (tmp_path / "gpu.fairlead.dev").mkdir()
         assert cli.fault("gpu-3", plugins_dir=tmp_path, xid=79) == 0
         assert "gpu-3 reports Xid 79 (ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS): fatal" in capsys.readouterr().out
+        assert cli.fault("gpu-3", plugins_dir=tmp_path, throttle="thermal_hw") == 0
+        assert cli.fault("gpu-3", plugins_dir=tmp_path, ecc="uncorrected") == 0
+        wanted = fault_file.read(tmp_path / "gpu.fairlead.dev" / fault_file.NAME)
+        assert wanted is not None
+        assert wanted.throttled == {3: frozenset({"thermal_hw"})}
+        assert wanted.memory_errors == {3: fault_file.MemoryErrors(uncorrected=1, pending=True)}
         assert cli.fault("all", plugins_dir=tmp_path, mend=True) == 0
+        wanted = fault_file.read(tmp_path / "gpu.fairlead.dev" / fault_file.NAME)
+        assert wanted is not None
+        assert (wanted.throttled, wanted.recovery) == ({}, {})
+        assert wanted.memory_errors == {3: fault_file.MemoryErrors(uncorrected=1)}
+
+    def test_a_load_is_written_where_the_driver_reads_it(self, tmp_path: Path) -> None:
+        (tmp_path / "gpu.fairlead.dev").mkdir()
+        assert cli.load("gpu-1", plugins_dir=tmp_path, utilization=100, nvlink="0") == 0
+        assert cli.load("held", plugins_dir=tmp_path, utilization=80, memory="20Gi") == 0
+        wanted = fault_file.read(tmp_path / "gpu.fairlead.dev" / fault_file.NAME)
+        assert wanted is not None
+        assert wanted.loads == {"gpu-1": fault_file.Load(utilization_percent=100, nvlink_bytes_per_second=0)}
+        assert wanted.held == fault_file.Load(utilization_percent=80, memory_used_bytes=20 * 2**30)
+
+    @pytest.mark.parametrize(
+        "options", [{"nvlink": "fast"}, {"nvlink": "-1"}, {"memory": "much"}, {"utilization": 101}]
+    )
+    def test_what_is_no_load_is_refused(
+        self, tmp_path: Path, options: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert cli.load("held", plugins_dir=tmp_path, **options) == 2
+        assert capsys.readouterr().err
 
     @pytest.mark.parametrize(
         ("device", "options", "code"),
@@ -125,10 +155,13 @@ class TestCommands:
             ("gpu-3", {"lost": True, "mend": True}, 2),
             ("gpu-3-mig-1g10gb-19-0", {"lost": True}, 2),
             ("gpu-3", {"lost": True}, 1),
+            ("gpu-3", {"throttle": "too warm"}, 2),
+            ("gpu-3", {"ecc": "some"}, 2),
+            ("gpu-3", {"ecc": "corrected", "throttle": "thermal_hw"}, 2),
         ],
     )
     def test_nonsense_is_refused(
-        self, tmp_path: Path, device: str, options: dict[str, bool], code: int, capsys: pytest.CaptureFixture[str]
+        self, tmp_path: Path, device: str, options: dict[str, Any], code: int, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert cli.fault(device, plugins_dir=tmp_path / "nowhere", **options) == code
         assert capsys.readouterr().err

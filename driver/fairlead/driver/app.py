@@ -18,12 +18,12 @@ from fairlead.driver.backend.interface import Backend
 from fairlead.driver.common.metrics import Metrics
 from fairlead.driver.common.process_lock import ProcessLock
 from fairlead.driver.common.threads import Threads
-from fairlead.driver.gpu_metrics import GpuCollector
 from fairlead.driver.kubelet import server, sockets
 from fairlead.driver.kubelet.plugin import Plugin
 from fairlead.driver.kubelet.self_check import SelfCheck
 from fairlead.driver.kubelet.services import RegistrationService
 from fairlead.driver.kubelet.sockets import PluginPaths
+from fairlead.driver.metrics.collector import GpuCollector, SlicesCollector
 from fairlead.driver.options import DriverOptions
 from fairlead.driver.prepare import libraries
 from fairlead.driver.prepare.cdi_files import CdiFiles
@@ -77,16 +77,18 @@ async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> 
         sockets.hold_lifetime_lock(paths.lifetime_lock, shared=options.pod_uid is not None),
         contextlib.closing(Threads()) as threads,
     ):
+        records = RecordCache()
         backend = await threads.run(
             factory.open_backend,
             options.backend,
             node=options.node_name,
             data=paths.data,
             driver_root=options.driver_root,
+            held=records.held,
         )
         try:
             async with Client.connect(options.kubeconfig, user_agent="fairlead-driver") as client:
-                driver = await Driver.start(options, paths, backend, client, threads)
+                driver = await Driver.start(options, paths, backend, client, threads, records)
                 await driver.serve(ready)
         finally:
             await threads.run(backend.close)
@@ -170,10 +172,15 @@ class Driver:
 
     @classmethod
     async def start(
-        cls, options: DriverOptions, paths: PluginPaths, backend: Backend, client: Client, threads: Threads
+        cls,
+        options: DriverOptions,
+        paths: PluginPaths,
+        backend: Backend,
+        client: Client,
+        threads: Threads,
+        records: RecordCache,
     ) -> Driver:
         boot_id = (await threads.run(BOOT_ID.read_text)).strip()
-        records = RecordCache()
         fault_store = FaultStore(paths.faults, boot_id=boot_id)
         sampler = Sampler(Settings(idle_below_percent=options.idle_below, window_s=options.idle_window_s))
         monitor = HardwareMonitor(
@@ -258,7 +265,7 @@ class Driver:
         ):
             group.create_task(self._events.run())
             group.create_task(self._publisher.run())
-            group.create_task(self._monitor.run(self._publish))
+            group.create_task(self._monitor.run(self._publish, self._publisher.confirm))
             group.create_task(self._orphan_gc.run())
             group.create_task(self._self_check.run())
             group.create_task(self._mps_supervisor.run())
@@ -283,12 +290,15 @@ class Driver:
             GpuCollector(
                 inventory=lambda: self._monitor.inventory,
                 telemetry=lambda: self._monitor.telemetry,
+                conditions=lambda: self._monitor.conditions,
+                xids=self._monitor.xids,
                 records=self._preparer.records,
                 pods=self._consumers.pods,
                 node=self._options.node_name,
-                dcgm=self._options.dcgm_metrics,
+                with_dcgm=self._options.dcgm_metrics,
             )
         )
+        self._metrics.registry.register(SlicesCollector(lambda: self._publisher.synced_at_s))
 
     def _publish(self, built: PoolSlices) -> None:
         types = Counter(device.attributes["type"].string or "" for device in built.devices)

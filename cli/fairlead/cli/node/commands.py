@@ -74,21 +74,30 @@ def fault(
     plugins_dir: Annotated[Path, typer.Option(help="The --plugins-dir of the driver on simulated hardware.")],
     xid: Annotated[int | None, typer.Option(help="Report this Xid.")] = None,
     lost: Annotated[bool, typer.Option("--lost", help="Let it fall off the bus.")] = False,
+    throttle: Annotated[
+        str | None, typer.Option(metavar="REASON", help="Hold its clocks down, for thermal_hw, say.")
+    ] = None,
+    ecc: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Count an ECC error more: corrected or uncorrected.")
+    ] = None,
     mend: Annotated[bool, typer.Option("--mend", help="Make it well again.")] = False,
 ) -> None:
     """Break a simulated GPU, or make it well again."""
     from fairlead.cli.node.devices import fault as inject
 
-    raise typer.Exit(inject(device, plugins_dir=plugins_dir, xid=xid, lost=lost, mend=mend))
+    raise typer.Exit(inject(device, plugins_dir=plugins_dir, xid=xid, lost=lost, throttle=throttle, ecc=ecc, mend=mend))
 
 
 def load(
-    device: Annotated[str, typer.Argument(help="A GPU such as gpu-3, or a MIG device by its full name.")],
+    device: Annotated[str, typer.Argument(help="A GPU such as gpu-3, a MIG device by its full name, or `held`.")],
     plugins_dir: Annotated[Path, typer.Option(help="The --plugins-dir of the driver on simulated hardware.")],
     utilization: Annotated[float, typer.Option(min=0, max=100, metavar="PERCENT", help="How busy it is.")] = 0.0,
     memory: Annotated[str, typer.Option(metavar="QUANTITY", help="How much memory is in use, as 20Gi.")] = "0",
+    nvlink: Annotated[
+        str | None, typer.Option(metavar="QUANTITY", help="Bytes a second over NVLink; by default as it is busy.")
+    ] = None,
 ) -> None:
-    """Put a load on a simulated GPU; without options it becomes idle."""
+    """Put a load on a simulated GPU, or with `held` on all that claims hold; without options it becomes idle."""
     from fairlead.cli.node.devices import load as put
 
-    raise typer.Exit(put(device, plugins_dir=plugins_dir, utilization=utilization, memory=memory))
+    raise typer.Exit(put(device, plugins_dir=plugins_dir, utilization=utilization, memory=memory, nvlink=nvlink))

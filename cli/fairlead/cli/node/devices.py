@@ -22,11 +22,13 @@ from fairlead.driver.backend.interface import Backend, BackendError
 from fairlead.driver.backend.profiles import recording
 from fairlead.driver.backend.profiles.loading import ProfileError
 from fairlead.driver.backend.simulated import fault_file
-from fairlead.driver.backend.types import Inventory
+from fairlead.driver.backend.types import THROTTLE_REASONS, Inventory
 from fairlead.driver.publish import slices
 from fairlead.driver.publish.slices import PoolSlices
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.kube.resource import Device
+
+HELD = "held"
 
 
 def devices(backend: str, *, node_name: str | None = None, dynamic_mig: bool = False, output: str = "table") -> int:
@@ -63,14 +65,31 @@ def record(backend: str = "nvml", *, output: Path | None = None, uuids: bool = F
     return 0
 
 
-def fault(device: str, *, plugins_dir: Path, xid: int | None = None, lost: bool = False, mend: bool = False) -> int:
+def fault(
+    device: str,
+    *,
+    plugins_dir: Path,
+    xid: int | None = None,
+    lost: bool = False,
+    throttle: str | None = None,
+    ecc: str | None = None,
+    mend: bool = False,
+) -> int:
     """Break a simulated GPU, or mend it. `device` is gpu-<minor>, or `all` with mend."""
     match = re.fullmatch(r"gpu-(\d+)", device)
     if match is None and not (mend and device == "all"):
         print(f"device {device!r}: name a whole GPU, such as gpu-3 (or all, with --mend)", file=sys.stderr)
         return 2
-    if [xid is not None, lost, mend].count(True) != 1:
-        print("say what shall happen: one of --xid CODE, --lost, --mend", file=sys.stderr)
+    if [xid is not None, lost, throttle is not None, ecc is not None, mend].count(True) != 1:
+        print(
+            "say what shall happen: one of --xid CODE, --lost, --throttle REASON, --ecc KIND, --mend", file=sys.stderr
+        )
+        return 2
+    if throttle is not None and throttle not in THROTTLE_REASONS:
+        print(f"--throttle {throttle!r}: unknown; write one of {', '.join(THROTTLE_REASONS)}", file=sys.stderr)
+        return 2
+    if ecc is not None and ecc not in fault_file.ECC_KINDS:
+        print(f"--ecc {ecc!r}: unknown; write one of {', '.join(fault_file.ECC_KINDS)}", file=sys.stderr)
         return 2
     data = plugins_dir / names.DRIVER
     if not data.is_dir():
@@ -82,25 +101,52 @@ def fault(device: str, *, plugins_dir: Path, xid: int | None = None, lost: bool 
         fault_file.clear(path, minor)
         print(f"{device} is well again")
     elif minor is not None:
-        fault_file.inject(path, minor, xid=xid, lost=lost)
-        what = f"reports {xids.describe(xid)}: {xids.classify(xid)}" if xid is not None else "has fallen off the bus"
-        print(f"{device} {what}")
+        fault_file.inject(
+            path,
+            minor,
+            xid=xid,
+            lost=lost,
+            throttle=throttle,
+            ecc=ecc,
+        )
+        print(f"{device} {_happened(xid, throttle, ecc)}")
     return 0
 
 
-def load(device: str, *, plugins_dir: Path, utilization: float = 0.0, memory: str = "0") -> int:
-    """Put a load on a simulated GPU or MIG device, until another is put there. `memory` is a quantity of bytes."""
-    if device_names.parse(device) is None:
-        print(f"device {device!r}: name a GPU, such as gpu-3, or a MIG device as it is published", file=sys.stderr)
-        return 2
-    try:
-        memory_bytes = int(Quantity.of(memory))
-    except QuantityError as error:
-        print(f"--memory: {error}; write a size such as 20Gi", file=sys.stderr)
-        return 2
-    if not 0 <= memory_bytes < 2**63 or not 0 <= utilization <= 100:
+def _happened(xid: int | None, throttle: str | None, ecc: str | None) -> str:
+    if xid is not None:
+        return f"reports {xids.describe(xid)}: {xids.classify(xid)}"
+    if throttle is not None:
+        return f"has its clocks held down: {throttle}"
+    return "has fallen off the bus" if ecc is None else f"counts one more ECC error: {ecc}"
+
+
+def load(
+    device: str, *, plugins_dir: Path, utilization: float = 0.0, memory: str = "0", nvlink: str | None = None
+) -> int:
+    """Put a load on a simulated GPU or MIG device, until another is put there; on `held`, on every other one that a claim holds.
+
+    `memory` is a quantity of bytes, `nvlink` one of bytes a second; without it NVLink follows the utilization.
+    """
+    if device != HELD and device_names.parse(device) is None:
         print(
-            f"{device}: {utilization:g} % and {memory} of memory are no load; write 0 to 100, and a size such as 20Gi",
+            f"device {device!r}: name a GPU, such as gpu-3, a MIG device as it is published, or {HELD}: every device that "
+            "a claim holds",
+            file=sys.stderr,
+        )
+        return 2
+    sizes = {}
+    for option, text in {"--memory": memory, "--nvlink": nvlink}.items():
+        try:
+            sizes[option] = None if text is None else int(Quantity.of(text))
+        except QuantityError as error:
+            print(f"{option}: {error}; write a size such as 20Gi", file=sys.stderr)
+            return 2
+    memory_bytes, nvlink_bytes = sizes["--memory"] or 0, sizes["--nvlink"]
+    if not 0 <= memory_bytes < 2**63 or not 0 <= utilization <= 100 or not 0 <= (nvlink_bytes or 0) <= 10**15:
+        print(
+            f"{device}: {utilization:g} %, {memory} of memory and {nvlink or 0} over NVLink are no load; write 0 to 100, and "
+            "sizes such as 20Gi",
             file=sys.stderr,
         )
         return 2
@@ -108,9 +154,15 @@ def load(device: str, *, plugins_dir: Path, utilization: float = 0.0, memory: st
     if not data.is_dir():
         print(f"{data}: not there; --plugins-dir is not that of a driver on simulated hardware", file=sys.stderr)
         return 1
-    wanted = fault_file.Load(utilization_percent=utilization, memory_used_bytes=memory_bytes)
-    fault_file.load(data / fault_file.NAME, device, wanted)
-    print(f"{device} is {utilization:g} % busy, with {memory} of its memory in use")
+    wanted = fault_file.Load(
+        utilization_percent=utilization, memory_used_bytes=memory_bytes, nvlink_bytes_per_second=nvlink_bytes
+    )
+    if device == HELD:
+        fault_file.load_held(data / fault_file.NAME, wanted)
+        print(f"every device is {utilization:g} % busy while a claim holds it, with {memory} of its memory in use")
+    else:
+        fault_file.load(data / fault_file.NAME, device, wanted)
+        print(f"{device} is {utilization:g} % busy, with {memory} of its memory in use")
     return 0
 
 

@@ -5,6 +5,7 @@ A value that names none is refused with the valid ones. NVML is imported only wh
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from fairlead.driver.backend import profiles
@@ -20,11 +21,18 @@ class BackendSpecError(ValueError):
     """`--backend` names no backend."""
 
 
-def open_backend(spec: str, *, node: str, data: Path | None, driver_root: Path = Path("/")) -> Backend:
+def open_backend(
+    spec: str,
+    *,
+    node: str,
+    data: Path | None,
+    driver_root: Path = Path("/"),
+    held: Callable[[], Collection[str]] = frozenset,
+) -> Backend:
     """`nvml`, or `simulated:` with a profile's name or the path of a profile file.
 
     `node` seeds the UUIDs of simulated GPUs. `data` is the directory in which simulated hardware keeps its state and
-    reads its faults; with None it does neither. Raises BackendSpecError, ProfileError, or BackendError when NVML cannot
+    reads its faults; with None it does neither. `held` gives the UUIDs of the devices that claims hold. Raises BackendSpecError, ProfileError, or BackendError when NVML cannot
     be reached.
     """
     kind, _, argument = spec.partition(":")
@@ -34,6 +42,7 @@ def open_backend(spec: str, *, node: str, data: Path | None, driver_root: Path =
             node=node,
             state_file=data / STATE_FILE if data else None,
             fault_file=data / fault_file.NAME if data else None,
+            held=held,
         )
     if spec == "nvml":
         from fairlead.driver.backend.nvml.backend import NvmlBackend

@@ -12,6 +12,7 @@ from typing import Protocol
 from fairlead.driver.backend.types import (
     ComputeMode,
     DeviceNode,
+    GpuCondition,
     GpuStatus,
     Inventory,
     MigDevice,
@@ -110,7 +111,14 @@ class Backend(Protocol):
     def telemetry(self) -> tuple[Telemetry, ...]:
         """The load of each GPU that was ever in the inventory and responds, and of its MIG devices in the last inventory.
 
-        Sorted by UUID. Of a MIG device only the memory is known.
+        Sorted by UUID. Of a MIG device only the memory is known, and on some hardware its activity. What cannot be read
+        is left out and costs no other reading. Activity is known from the second call on.
+        """
+
+    def conditions(self) -> tuple[GpuCondition, ...]:
+        """What seldom changes on each GPU that was ever in the inventory and responds, sorted by UUID.
+
+        Costs more than `telemetry`. What cannot be read is left out and costs no other reading.
         """
 
     def xids(self) -> tuple[Xid, ...]:

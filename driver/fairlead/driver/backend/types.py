@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 from fairlead.driver.common.driver_root import DriverRoot
 
@@ -150,11 +150,18 @@ class Xid:
     code: int
 
 
+# Why clocks are held below what the load asks for. hw_slowdown is also set with thermal_hw and power_brake.
+ThrottleReason = Literal["thermal_hw", "thermal_sw", "power_cap", "power_brake", "hw_slowdown", "sync_boost"]
+THROTTLE_REASONS: tuple[ThrottleReason, ...] = get_args(ThrottleReason)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Telemetry:
     """The load of a GPU or a MIG device now; None where the hardware does not report it, such as utilization in MIG mode.
 
-    The NVLink bytes are the sum over all links since NVIDIA's driver was loaded.
+    The NVLink bytes are the sum over all links since NVIDIA's driver was loaded. The active ratios, 0 to 1, are means
+    over the time since the reading before: of the multiprocessors that had work, of the time that tensor cores
+    worked, of the memory's bandwidth. `throttled` has each reason that the hardware can tell, and whether it holds now.
     """
 
     uuid: str
@@ -164,6 +171,40 @@ class Telemetry:
     temperature_c: float | None = None
     nvlink_sent_bytes: int | None = None
     nvlink_received_bytes: int | None = None
+    sm_clock_hz: float | None = None
+    memory_clock_hz: float | None = None
+    sm_active_ratio: float | None = None
+    tensor_active_ratio: float | None = None
+    dram_active_ratio: float | None = None
+    throttled: Mapping[ThrottleReason, bool] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RemappedRows:
+    """Rows of memory that were replaced by spare ones, by the kind of error.
+
+    `pending`: more are replaced at the next reset. `failed`: one could not be, and the GPU should be exchanged.
+    """
+
+    corrected: int
+    uncorrected: int
+    pending: bool
+    failed: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GpuCondition:
+    """What seldom changes on a GPU: its limits, its links, the errors of its memory. None where it is not reported.
+
+    ECC errors are counted over the GPU's life; resets and reboots keep the counts.
+    """
+
+    uuid: str
+    power_limit_w: float | None = None
+    nvlink_active_links: int | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    remapped_rows: RemappedRows | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

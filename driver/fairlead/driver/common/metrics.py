@@ -1,7 +1,7 @@
-"""The driver's metrics: all names and labels in one place.
+"""What the driver counts of its own work: all names and labels in one place.
 
 Labels are bounded: operations, results, states and device types, never claims or pods by name. What is read from the
-hardware and names claims is gpu_metrics.py's.
+hardware and names claims is the package metrics'.
 """
 
 from __future__ import annotations

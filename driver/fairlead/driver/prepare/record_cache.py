@@ -57,6 +57,16 @@ class RecordCache:
                 self._records[record.uid] = record
             return found
 
+    def held(self) -> frozenset[str]:
+        """UUIDs of the GPUs and MIG devices that prepared claims hold. Admin access holds nothing."""
+        return frozenset(
+            device.uuid
+            for record in self.all()
+            if record.state == "prepared"
+            for device in record.devices
+            if not device.admin
+        )
+
     def own_mig(self) -> frozenset[MigPlacement]:
         """The MIG devices that claims created, or may have created."""
         return frozenset(

@@ -1,4 +1,4 @@
-"""Polls the node's hardware, and holds what was read last: inventory, load, faults, health, and the slices to publish.
+"""Polls the node's hardware, and holds what was read last: inventory, load, faults, Xids, health, and the slices to publish.
 
 Prepare reads the inventory from here: NVML is not queried for what seldom changes. Discovery, health and slices are of
 one poll. Never blocks the event loop: each poll runs in a thread, with a deadline on the waiting; while one hangs, the
@@ -16,13 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fairlead.driver.backend import xids
 from fairlead.driver.backend.interface import Backend, BackendError
-from fairlead.driver.backend.types import GpuStatus, Inventory, MigPlacement, Telemetry, Xid
+from fairlead.driver.backend.types import GpuCondition, GpuStatus, Inventory, MigPlacement, Telemetry, Xid
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.publish import faults, health, slices
 from fairlead.driver.publish.faults import Faults
 from fairlead.driver.publish.health_feed import HealthFeed
 from fairlead.driver.publish.known_gpus import KnownGpus
 from fairlead.driver.publish.slices import Layout, PoolSlices
+from fairlead.driver.publish.xid_counts import XidCounts
 from fairlead.kube.limits import Clock, Sleep
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class _Poll:
     statuses: tuple[GpuStatus, ...]
     xids: tuple[Xid, ...]
     telemetry: tuple[Telemetry, ...]
+    conditions: tuple[GpuCondition, ...] | None
     own_mig: frozenset[MigPlacement]
 
 
@@ -70,6 +72,8 @@ class HardwareMonitor:
     ) -> None:
         self.inventory = Inventory()
         self.telemetry: tuple[Telemetry, ...] = ()
+        self.conditions: tuple[GpuCondition, ...] = ()
+        self.xids = XidCounts()
         self.built = PoolSlices(slices=())
         self.health = HealthFeed()
         self.problem: str | None = "not polled yet"
@@ -117,14 +121,17 @@ class HardwareMonitor:
         return f"the hardware has failed every poll for {self._wall() - since_s:.0f} s: {self.problem}"
 
     async def poll(self, *, full: bool = True) -> bool:
-        """Read everything, or without `full` only health and load, which is much cheaper.
+        """Read everything, or without `full` only health, Xids and load, which is much cheaper.
 
         True when what should be published changed. Raises BackendError or TimeoutError.
         """
         read = await self._read_within_deadline(full)
         self._update_faults(read.statuses, read.xids)
         self.telemetry = read.telemetry
+        self.xids.add(read.xids)
         lost = frozenset(status.uuid for status in read.statuses if status.responds is False)
+        conditions = self.conditions if read.conditions is None else read.conditions
+        self.conditions = tuple(each for each in conditions if each.uuid not in lost)
         if read.inventory is not None:
             self.inventory = self._known.update(read.inventory, lost=lost, own=read.own_mig)
         if self._sampled is not None:
@@ -145,14 +152,19 @@ class HardwareMonitor:
         self.problem = self._failing_since_s = None
         return changed
 
-    async def run(self, changed: Callable[[PoolSlices], None]) -> None:
-        """Poll every `interval_s`, forever; in full each `INVENTORY_EVERY` polls, and when a GPU is lost or found."""
+    async def run(self, changed: Callable[[PoolSlices], None], polled: Callable[[float], None] | None = None) -> None:
+        """Poll every `interval_s`, forever; in full each `INVENTORY_EVERY` polls, and when a GPU is lost or found.
+
+        `polled` is called with the time of each poll that succeeded, after `changed`.
+        """
         for number in itertools.count(1):
             await self._sleep(self._interval_s)
             try:
                 if await self.poll(full=number % INVENTORY_EVERY == 0 or self._lost_changed):
                     log.info("the node's devices changed", extra={"devices": len(self.built.devices)})
                     changed(self.built)
+                if polled is not None:
+                    polled(self._wall())
             except (BackendError, TimeoutError) as error:
                 problem = str(error)
                 if problem != self.problem:
@@ -181,6 +193,7 @@ class HardwareMonitor:
             statuses=self._backend.statuses(),
             xids=self._backend.xids(),
             telemetry=self._backend.telemetry(),
+            conditions=self._backend.conditions() if full else None,
             # Before and after: a MIG device that a claim created or destroyed meanwhile is ours, too.
             own_mig=own | self._own_mig(),
         )

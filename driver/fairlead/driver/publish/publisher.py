@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
@@ -20,7 +21,7 @@ from fairlead.driver.publish.sync import Pool, Raw, Write
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer
-from fairlead.kube.limits import Backoff, Sleep
+from fairlead.kube.limits import Backoff, Clock, Sleep
 from fairlead.kube.resources import NODES, RESOURCE_SLICES, raw
 
 log = logging.getLogger(__name__)
@@ -44,8 +45,13 @@ class Publisher:
         sleep: Sleep = asyncio.sleep,
         random: Random | None = None,
         on_write: Callable[[str, str], None] | None = None,
+        wall: Clock = time.time,
     ) -> None:
         self.published = asyncio.Event()
+        self.synced_at_s: float | None = None
+        """When the stored slices last were known to be as desired, in epoch seconds."""
+        self._wall = wall
+        self._outdated = True
         self.problem: str | None = "not published yet"
         self.dropped: tuple[str, ...] = ()
         self._client = client
@@ -67,8 +73,15 @@ class Publisher:
 
     def publish(self, slices: Sequence[SliceBody]) -> None:
         """Make these the node's slices soon. Idempotent: the same slices again write nothing."""
-        self._desired = tuple(slices)
+        wanted = tuple(slices)
+        self._outdated = self._outdated or wanted != self._desired
+        self._desired = wanted
         self._wake.set()
+
+    def confirm(self, at_s: float) -> None:
+        """What is desired was right at this time; says so in `synced_at_s` if the stored slices are known to be that."""
+        if not self._outdated and self.problem is None and self._stored.failures == 0:
+            self.synced_at_s = at_s
 
     async def run(self) -> None:
         stop = self._stored.subscribe(self._changed)
@@ -89,6 +102,7 @@ class Publisher:
             try:
                 await self._sync()
             except errors.ApiError as error:
+                self._outdated = True
                 delay = self._backoff.delay(self._failures, self._random)
                 self._failures += 1
                 self.problem = f"ResourceSlices of node {self._node_name}: {error}"
@@ -101,6 +115,7 @@ class Publisher:
     async def _sync(self) -> None:
         if self._desired is None:
             return
+        self._outdated = False
         existing = self._stored.all()
         pool = Pool(driver=self._driver, name=self._node_name, node_name=self._node_name, node_uid="")
         writes = sync.plan(pool, self._desired, existing, self._accepted)
@@ -118,6 +133,7 @@ class Publisher:
             log.info("published %d devices in %d slices", devices, len(self._desired), extra={"writes": len(writes)})
         self.problem = None
         self.published.set()
+        self.confirm(self._wall())
 
     async def _write(self, write: Write) -> None:
         metadata: dict[str, Any] = write.object["metadata"]
@@ -173,6 +189,7 @@ class Publisher:
 
     def _changed(self, change: Change[Raw]) -> None:
         """One of the slices was written, often by this publisher: then the sync finds nothing to do."""
+        self._outdated = True
         if self._delayed_wake is None or self._delayed_wake.done():
             self._wake_in(self._sync_delay_s)
 

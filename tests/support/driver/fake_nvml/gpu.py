@@ -91,6 +91,33 @@ class GpuCalls(FakeNode):
         self._check(device)
         return 30
 
+    def nvmlDeviceGetClockInfo(self, device: Device, kind: int) -> int:
+        self._check(device)
+        return {pynvml.NVML_CLOCK_SM: 345, pynvml.NVML_CLOCK_MEM: 2619}[kind]
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, device: Device) -> int:
+        self._check(device)
+        return 700_000
+
+    def nvmlDeviceGetSupportedClocksEventReasons(self, device: Device) -> int:
+        self._check(device)
+        return int(pynvml.nvmlClocksEventReasonAll)
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, device: Device) -> int:
+        return self.clock_events.get(self._check(device).minor, int(pynvml.nvmlClocksEventReasonGpuIdle))
+
+    def nvmlDeviceGetTotalEccErrors(self, device: Device, kind: int, counter: int) -> int:
+        gpu = self._check(device)
+        if counter != pynvml.NVML_AGGREGATE_ECC and device.mode:
+            self._fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return self.ecc.get(gpu.minor, (0, 0))[kind]
+
+    def nvmlDeviceGetRemappedRows(self, device: Device) -> tuple[int, int, int, int]:
+        gpu = self._check(device)
+        if gpu.architecture in {"Volta", "Turing"}:  # they retire pages
+            self._fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return self.remapped.get(gpu.minor, (0, 0, 0, 0))
+
 
 def pci_info(bus_id: str) -> Any:
     domain, bus, rest = bus_id.split(":")

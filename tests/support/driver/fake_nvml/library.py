@@ -10,6 +10,7 @@ import pynvml
 
 from fairlead.driver.backend.profiles.schema import NodeProfile
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from tests.support.driver.fake_nvml.gpm import GpmCalls
 from tests.support.driver.fake_nvml.gpu import GpuCalls
 from tests.support.driver.fake_nvml.kernel import FakeKernel
 from tests.support.driver.fake_nvml.mig import MigCalls
@@ -17,7 +18,7 @@ from tests.support.driver.fake_nvml.node import Device, MigHandle
 from tests.support.driver.fake_nvml.nvlink import NvLinkCalls
 
 
-class FakeNvml(GpuCalls, NvLinkCalls, MigCalls):
+class FakeNvml(GpuCalls, NvLinkCalls, GpmCalls, MigCalls):
     """`nv` for NvmlBackend. With `root`, the node's /sys, /proc and /dev are files under it."""
 
     def __init__(self, node_profile: NodeProfile, *, node: str, root: Path | None = None) -> None:
@@ -39,6 +40,7 @@ class FakeNvml(GpuCalls, NvLinkCalls, MigCalls):
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("nvml"):
+            object.__getattribute__(self, "calls")[name] += 1
             code = object.__getattribute__(self, "errors").get(name)
             if code is not None:
                 return lambda *_: self._fail(code)

@@ -169,6 +169,8 @@ class MigCalls(FakeNode):
 
     def nvmlDeviceGetGpuInstanceId(self, mig: MigHandle) -> int:
         self._check(mig)
+        if all(ci.mig is not mig for ci in mig.gpu_instance.compute_instances):
+            self._fail(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         return mig.gpu_instance.id
 
     def nvmlDeviceGetComputeInstanceId(self, mig: MigHandle) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from typing import Any, NoReturn
 
 import pynvml
@@ -53,7 +54,8 @@ class FakeNode:
     `errors` makes a call fail with an NVML error code, by function's name; `lost` holds minors of GPUs off the bus;
     `busy` says that MIG devices have clients. `recovery` is NVML's recovery action by minor; `xids` are (minor, code)
     to be reported; `guests` holds minors of GPUs that a hypervisor lends, as vGPUs. `utilization` (percent) and
-    `memory_used` (bytes) are by UUID.
+    `memory_used` (bytes) are by UUID. `clock_events` are NVML's bits by minor, `ecc` (corrected, uncorrected) errors,
+    `remapped` (corrected, uncorrected, pending, failed) rows. `calls` counts the calls, by function's name.
     """
 
     def __init__(self, kernel: FakeKernel) -> None:
@@ -67,6 +69,10 @@ class FakeNode:
         self.guests: set[int] = set()
         self.utilization: dict[str, int] = {}
         self.memory_used: dict[str, int] = {}
+        self.clock_events: dict[int, int] = {}
+        self.ecc: dict[int, tuple[int, int]] = {}
+        self.remapped: dict[int, tuple[int, int, int, int]] = {}
+        self.calls: Counter[str] = Counter()
         self.open = 0
         self._kernel = kernel
         self._devices: list[Device] = []

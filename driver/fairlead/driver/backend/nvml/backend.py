@@ -1,6 +1,6 @@
 """The Backend of a real node: operations, device nodes, health and load of its GPUs through NVML.
 
-Discovery reads the inventory, NvmlMig changes MIG devices; this holds the session, lets one operation at a time change
+Discovery reads the inventory, Measurements the load, NvmlMig changes MIG devices; this holds the session, lets one operation at a time change
 a GPU's MIG devices, and records which GPUs responded before. Device nodes come from the kernel's list of
 capabilities, so nothing but this library is needed at run time.
 """
@@ -19,11 +19,13 @@ from fairlead.driver.backend.nvml import mps_programs, smi, tables
 from fairlead.driver.backend.nvml.calls import Calls
 from fairlead.driver.backend.nvml.discovery import Discovery
 from fairlead.driver.backend.nvml.events import Events
+from fairlead.driver.backend.nvml.measurements import Measurements
 from fairlead.driver.backend.nvml.mig import NvmlMig
 from fairlead.driver.backend.nvml.sysfs import Kernel
 from fairlead.driver.backend.types import (
     ComputeMode,
     DeviceNode,
+    GpuCondition,
     GpuStatus,
     Inventory,
     MigDevice,
@@ -54,14 +56,15 @@ class NvmlBackend:
         self._mig = NvmlMig(self._calls)
         self._kernel = kernel or Kernel()
         self._discovery = Discovery(self._calls, self._mig, self._kernel)
+        self._measurements = Measurements(self._calls)
         self._smi = smi_runner or smi.runner(DriverRoot(Path("/")))
         self._mps = mps or (lambda: mps_programs.locate(DriverRoot(Path("/"))))
         self._locks = KeyedLocks()
         self._mutex = threading.Lock()
         # Minor and bus ID by UUID, of every GPU that responded once and was not bound to another kernel driver since.
         self._seen: dict[str, tuple[int, str | None]] = {}
-        # By MIG UUID, of the last inventory; NVML's handle once it was asked for.
-        self._mig_handles: dict[str, Any] = {}
+        # Of the last inventory.
+        self._migs: tuple[MigDevice, ...] = ()
         self._events: Events | None = None
         try:
             # Without the flag this fails on a node whose GPUs are all lost or bound to another kernel driver.
@@ -92,14 +95,14 @@ class NvmlBackend:
         with self._mutex:
             if self._open:
                 self._open = False
+                self._measurements.close()
                 self._calls.query("Shutdown")
 
     def inventory(self) -> Inventory:
         found = self._discovery.inventory()
         with self._mutex:
             self._seen |= {gpu.uuid: (gpu.minor, gpu.pci_bus_id) for gpu in found.gpus}
-            migs = [mig.uuid for gpu in found.gpus for mig in gpu.mig_devices]
-            self._mig_handles = {uuid: self._mig_handles.get(uuid) for uuid in migs}
+            self._migs = tuple(mig for gpu in found.gpus for mig in gpu.mig_devices)
         return found
 
     # -- MIG ---------------------------------------------------------------------------------------------------------
@@ -193,42 +196,13 @@ class NvmlBackend:
 
     def telemetry(self) -> tuple[Telemetry, ...]:
         with self._mutex:
-            seen, migs = list(self._seen), list(self._mig_handles.items())
-        found = [*map(self._telemetry, seen), *(self._mig_telemetry(uuid, handle) for uuid, handle in migs)]
-        return tuple(sorted((each for each in found if each is not None), key=lambda each: each.uuid))
+            seen, migs = list(self._seen), self._migs
+        return self._measurements.telemetry(seen, migs)
 
-    def _telemetry(self, uuid: str) -> Telemetry | None:
-        try:
-            device = self._calls.call("DeviceGetHandleByUUID", uuid)
-            utilization = self._calls.query("DeviceGetUtilizationRates", device)
-            memory = self._calls.query("DeviceGetMemoryInfo", device)
-            power = self._calls.query("DeviceGetPowerUsage", device)
-            temperature = self._calls.query("DeviceGetTemperature", device, self._calls.nv.NVML_TEMPERATURE_GPU)
-            sent, received = self._calls.nvlink_bytes(device)
-        except BackendError:
-            return None  # statuses() reports why
-        return Telemetry(
-            uuid=uuid,
-            utilization_percent=None if utilization is None else float(utilization.gpu),
-            memory_used_bytes=None if memory is None else int(memory.used),
-            power_w=None if power is None else power / 1000,
-            temperature_c=None if temperature is None else float(temperature),
-            nvlink_sent_bytes=sent,
-            nvlink_received_bytes=received,
-        )
-
-    def _mig_telemetry(self, uuid: str, handle: Any) -> Telemetry | None:
-        """The memory in use. The handle is kept: looking a MIG device up can take long, and it may be destroyed meanwhile."""
-        try:
-            if handle is None:
-                handle = self._calls.call("DeviceGetHandleByUUID", uuid)
-            memory = self._calls.query("DeviceGetMemoryInfo", handle)
-        except BackendError:
-            handle = memory = None
+    def conditions(self) -> tuple[GpuCondition, ...]:
         with self._mutex:
-            if uuid in self._mig_handles:
-                self._mig_handles[uuid] = handle
-        return None if memory is None else Telemetry(uuid=uuid, memory_used_bytes=int(memory.used))
+            seen = list(self._seen)
+        return self._measurements.conditions(seen)
 
     def xids(self) -> tuple[Xid, ...]:
         """Drains the events without waiting: the caller polls, and a wait would block a thread forever."""

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from fairlead.driver.backend.interface import BackendError, DeviceGone, InUse, PlacementTaken
+
+log = logging.getLogger(__name__)
 
 _ALL_LINKS = 0xFFFFFFFF  # the scope of a field value: the sum over all links
 
@@ -60,6 +63,19 @@ class Calls:
             if error.value in self._unsupported:
                 return None
             raise self.translate(error, name) from error
+
+    def reading(self, name: str, *arguments: Any) -> Any:
+        """The result of nvml<name>, or None where it fails, whatever the reason. Raises DeviceGone for a lost GPU.
+
+        For measurements: each is of use without the others.
+        """
+        try:
+            return self.query(name, *arguments)
+        except DeviceGone:
+            raise
+        except BackendError as error:
+            log.debug("%s", error)
+            return None
 
     def call(self, name: str, *arguments: Any) -> Any:
         """The result of nvml<name>; raises BackendError for every refusal."""
@@ -189,7 +205,7 @@ class Calls:
         fields = [getattr(self.nv, name, None) for name in names]
         if None in fields:
             return None, None
-        values = self.query("DeviceGetFieldValues", device, [(field, _ALL_LINKS) for field in fields])
+        values = self.reading("DeviceGetFieldValues", device, [(field, _ALL_LINKS) for field in fields])
         if values is None:
             return None, None
         sent, received = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.driver.backend.types import ComputeMode, RecoveryAction
+from fairlead.driver.backend.types import ComputeMode, RecoveryAction, ThrottleReason
 
 ARCHITECTURES = {
     2: "Kepler",
@@ -47,5 +47,14 @@ RECOVERY_ACTIONS: dict[int, RecoveryAction] = {
 }
 # NVML_COMPUTEMODE_*; 1, exclusive to a thread, is gone since CUDA 8.
 COMPUTE_MODES: dict[int, ComputeMode] = {0: "Default", 2: "Prohibited", 3: "ExclusiveProcess"}
+# nvmlClocksEventReason*. The other bits (idle, clocks that an administrator set) hold nothing down.
+THROTTLE_BITS: dict[ThrottleReason, int] = {
+    "power_cap": 0x04,
+    "hw_slowdown": 0x08,
+    "sync_boost": 0x10,
+    "thermal_sw": 0x20,
+    "thermal_hw": 0x40,
+    "power_brake": 0x80,
+}
 # CUDA cores in a multiprocessor, by compute capability; NVML counts only cores.
 CORES = {(7, 0): 64, (7, 5): 64, (8, 0): 64, (8, 6): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (10, 3): 128}

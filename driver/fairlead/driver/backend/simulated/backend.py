@@ -10,19 +10,22 @@ from __future__ import annotations
 import dataclasses
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from fairlead.driver.backend import device_names, geometry, profiles
 from fairlead.driver.backend.interface import BackendError, DeviceGone, InUse, PlacementTaken
 from fairlead.driver.backend.profiles.schema import NodeProfile
-from fairlead.driver.backend.simulated import fault_file, mps_standin
-from fairlead.driver.backend.simulated.fault_file import Load, WantedFaults
+from fairlead.driver.backend.simulated import fault_file, mps_standin, readings
+from fairlead.driver.backend.simulated.fault_file import Load, MemoryErrors, WantedFaults
 from fairlead.driver.backend.simulated.state import HardwareState, Instance
 from fairlead.driver.backend.types import (
     ComputeMode,
     DeviceNode,
     Gpu,
+    GpuCondition,
     GpuStatus,
     Inventory,
     MigDevice,
@@ -30,12 +33,12 @@ from fairlead.driver.backend.types import (
     MpsProgram,
     RecoveryAction,
     Telemetry,
+    ThrottleReason,
     TimeSlice,
     Xid,
 )
 
 _NULL_MAJOR, _NULL_MINOR = 1, 3
-_IDLE_W, _IDLE_C = 60.0, 30.0
 _CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 
 
@@ -44,8 +47,9 @@ class InjectedFaults:
     """The faults and the load of the hardware now, set by tests, by `fairlead fault` and `fairlead load`.
 
     `lost` holds minors, `recovery` recovery actions by minor, `xids` (minor, code) not yet reported, `busy` (minor,
-    start) of instances with clients, `loads` the load by device's name. `before` is called with operation and minor before each operation: it may sleep or
-    raise.
+    start) of instances with clients, `loads` the load by device's name, `held` that of the other devices which claims
+    hold, `throttled` and `memory_errors` are by minor. `before` is called with operation and minor before each
+    operation: it may sleep or raise.
     """
 
     lost: set[int] = dataclasses.field(default_factory=set)
@@ -53,13 +57,17 @@ class InjectedFaults:
     xids: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     busy: set[tuple[int, int]] = dataclasses.field(default_factory=set)
     loads: dict[str, Load] = dataclasses.field(default_factory=dict)
+    held: Load | None = None
+    throttled: dict[int, frozenset[ThrottleReason]] = dataclasses.field(default_factory=dict)
+    memory_errors: dict[int, MemoryErrors] = dataclasses.field(default_factory=dict)
     before: Callable[[str, int], None] | None = None
 
 
 class SimulatedBackend:
     """Backend over a NodeProfile. `node` seeds the UUIDs; without `state_file` the hardware forgets at exit.
 
-    `fault_file` is the path to which `fairlead fault` and `fairlead load` write.
+    `fault_file` is the path to which `fairlead fault` and `fairlead load` write. `held` gives the UUIDs of the devices
+    that claims hold now; NVLink's bytes grow with `clock`, in seconds.
     """
 
     def __init__(
@@ -69,12 +77,18 @@ class SimulatedBackend:
         node: str,
         state_file: Path | None = None,
         fault_file: Path | None = None,
+        held: Callable[[], Collection[str]] = frozenset,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.faults = InjectedFaults()
         self._profile = node_profile
         self._fault_file = fault_file
         self._wanted = WantedFaults()
         self._lock = threading.Lock()
+        self._held = held
+        self._clock = clock
+        self._last_s = clock()
+        self._nvlink_bytes: defaultdict[int, float] = defaultdict(float)
         described = profiles.gpus(node_profile, node=node)
         self._gpus = {gpu.uuid: gpu for gpu, _ in described}
         mig_profiles = {gpu.uuid: frozenset(each.id for each in gpu.mig_profiles) for gpu, _ in described}
@@ -179,29 +193,59 @@ class SimulatedBackend:
     def telemetry(self) -> tuple[Telemetry, ...]:
         """Idle unless a load is wanted: no program runs on simulated hardware."""
         self._read_faults()
+        held = self._held()
+        passed_s = self._since_last_telemetry()
         found = []
         for gpu in self._gpus.values():
             if gpu.minor in self.faults.lost:
                 continue
-            load = self.faults.loads.get(f"gpu-{gpu.minor}", Load())
             with self._lock:
                 current = self._current(gpu)
+            load = self._load(f"gpu-{gpu.minor}", gpu.uuid, gpu.memory_bytes, held)
+            on_migs = [
+                (
+                    mig,
+                    self._load(
+                        device_names.mig_name(gpu.minor, mig.profile, mig.start),
+                        mig.uuid,
+                        mig.profile.memory_bytes,
+                        held,
+                    ),
+                )
+                for mig in current.mig_devices
+            ]
+            self._nvlink_bytes[gpu.minor] += readings.nvlink_bytes_per_s(current, load) * passed_s
             found.append(
-                Telemetry(
-                    uuid=gpu.uuid,
-                    utilization_percent=None if current.mig_enabled else load.utilization_percent,
-                    memory_used_bytes=load.memory_used_bytes,
-                    power_w=_IDLE_W,
-                    temperature_c=_IDLE_C,
-                    nvlink_sent_bytes=0 if gpu.nvlink else None,
-                    nvlink_received_bytes=0 if gpu.nvlink else None,
+                readings.of_gpu(
+                    current,
+                    load,
+                    on_migs,
+                    self.faults.throttled.get(gpu.minor, frozenset()),
+                    int(self._nvlink_bytes[gpu.minor]),
                 )
             )
-            for mig in current.mig_devices:
-                name = device_names.mig_name(gpu.minor, mig.profile, mig.start)
-                used = self.faults.loads.get(name, Load()).memory_used_bytes
-                found.append(Telemetry(uuid=mig.uuid, memory_used_bytes=used))
+            found += [readings.of_mig(current, mig, each) for mig, each in on_migs]
         return tuple(sorted(found, key=lambda reading: reading.uuid))
+
+    def conditions(self) -> tuple[GpuCondition, ...]:
+        self._read_faults()
+        return tuple(
+            readings.condition(gpu, self.faults.memory_errors.get(gpu.minor, MemoryErrors()))
+            for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.uuid)
+            if gpu.minor not in self.faults.lost
+        )
+
+    def _load(self, name: str, uuid: str, memory_bytes: int | None, held: Collection[str]) -> Load:
+        """What was wanted of this device, else of all that claims hold if one holds it."""
+        wanted = self.faults.loads.get(name)
+        if wanted is None and self.faults.held is not None and uuid in held:
+            wanted = readings.within(self.faults.held, memory_bytes)
+        return wanted or Load()
+
+    def _since_last_telemetry(self) -> float:
+        with self._lock:
+            before_s, self._last_s = self._last_s, self._clock()
+            return max(0.0, self._last_s - before_s)
 
     def xids(self) -> tuple[Xid, ...]:
         self._read_faults()
@@ -251,6 +295,9 @@ class SimulatedBackend:
         self.faults.recovery = dict(wanted.recovery)
         self.faults.xids += new
         self.faults.loads = dict(wanted.loads)
+        self.faults.held = wanted.held
+        self.faults.throttled = dict(wanted.throttled)
+        self.faults.memory_errors = dict(wanted.memory_errors)
 
 
 def _node(path: str) -> DeviceNode:

@@ -1,0 +1,117 @@
+"""Our names for what is measured on each device: one row per metric. Pure.
+
+Labels are `device` and `uuid`, of a GPU or a MIG device, and at most one more with a closed set of values. What the
+hardware does not tell has no series.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from fairlead.driver.metrics.devices import Measured
+
+Family = GaugeMetricFamily | CounterMetricFamily
+_Values = Mapping[str, float | None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Reading:
+    """One series per device; with `label`, one for each of its values. `name` of a counter is without `_total`."""
+
+    name: str
+    text: str
+    values: Callable[[Measured], float | None] | Callable[[Measured], _Values]
+    label: str | None = None
+    counter: bool = False
+
+
+def _throttled(device: Measured) -> _Values:
+    return {reason: float(holds) for reason, holds in device.telemetry.throttled.items()}
+
+
+def _ecc(device: Measured) -> _Values:
+    return {"corrected": device.condition.ecc_corrected, "uncorrected": device.condition.ecc_uncorrected}
+
+
+def _rows(device: Measured) -> _Values:
+    rows = device.condition.remapped_rows
+    if rows is None:
+        return {}
+    return {
+        "corrected": rows.corrected,
+        "uncorrected": rows.uncorrected,
+        "pending": float(rows.pending),
+        "failed": float(rows.failed),
+    }
+
+
+_P = "fairlead_driver_gpu_"
+READINGS = (
+    _Reading(_P + "memory_bytes", "Memory there is.", lambda d: d.memory_bytes),
+    _Reading(
+        _P + "utilization_percent", "Part of the time that a kernel ran.", lambda d: d.telemetry.utilization_percent
+    ),
+    _Reading(_P + "memory_used_bytes", "Memory in use.", lambda d: d.telemetry.memory_used_bytes),
+    _Reading(_P + "power_watts", "Power drawn.", lambda d: d.telemetry.power_w),
+    _Reading(_P + "power_limit_watts", "Power that it may draw.", lambda d: d.condition.power_limit_w),
+    _Reading(_P + "temperature_celsius", "Temperature.", lambda d: d.telemetry.temperature_c),
+    _Reading(_P + "sm_clock_hertz", "Clock of the multiprocessors.", lambda d: d.telemetry.sm_clock_hz),
+    _Reading(_P + "memory_clock_hertz", "Clock of the memory.", lambda d: d.telemetry.memory_clock_hz),
+    _Reading(
+        _P + "sm_active_ratio",
+        "Part of the multiprocessors that had work, mean since the poll before.",
+        lambda d: d.telemetry.sm_active_ratio,
+    ),
+    _Reading(
+        _P + "tensor_active_ratio",
+        "Part of the time that tensor cores worked, mean since the poll before.",
+        lambda d: d.telemetry.tensor_active_ratio,
+    ),
+    _Reading(
+        _P + "dram_active_ratio",
+        "Part of the memory's bandwidth that was used, mean since the poll before.",
+        lambda d: d.telemetry.dram_active_ratio,
+    ),
+    _Reading(_P + "throttled", "1 while clocks are held down for this reason, else 0.", _throttled, label="reason"),
+    _Reading(_P + "ecc_errors", "ECC errors of its memories over the GPU's life.", _ecc, label="kind", counter=True),
+    _Reading(
+        _P + "remapped_rows",
+        "Rows of memory that were replaced, by kind of error; 1 while one is pending, or failed.",
+        _rows,
+        label="kind",
+    ),
+    _Reading(_P + "xids", "Xids since the driver started.", lambda d: d.xids, label="xid", counter=True),
+    _Reading(_P + "nvlink_active_links", "NVLinks that are up.", lambda d: d.condition.nvlink_active_links),
+    _Reading(
+        _P + "nvlink_sent_bytes",
+        "Sent over NVLink since NVIDIA's driver was loaded.",
+        lambda d: d.telemetry.nvlink_sent_bytes,
+        counter=True,
+    ),
+    _Reading(
+        _P + "nvlink_received_bytes",
+        "Received over NVLink since then.",
+        lambda d: d.telemetry.nvlink_received_bytes,
+        counter=True,
+    ),
+)
+
+
+def families(devices: Iterable[Measured]) -> Iterator[Family]:
+    """A family for each metric, empty where no device tells."""
+    devices = tuple(devices)
+    for reading in READINGS:
+        kind = CounterMetricFamily if reading.counter else GaugeMetricFamily
+        labels = ("device", "uuid") if reading.label is None else ("device", "uuid", reading.label)
+        family = kind(reading.name, reading.text, labels=labels)
+        for device in devices:
+            value = reading.values(device)
+            by_label = value.items() if isinstance(value, Mapping) else (("", value),)
+            for label, each in by_label:
+                if each is not None:
+                    own = (device.name, device.uuid)
+                    family.add_metric(own if reading.label is None else (*own, label), each)
+        yield family
