@@ -26,12 +26,11 @@ from fairlead.history.ledger.entries import Allocation, Batch, Bucket, Interval,
 from fairlead.history.ledger.store.copying import backup
 from fairlead.history.ledger.store.reader import open_reader
 from fairlead.history.ledger.store.writer import Writer, open_writer
+from fairlead.kube.timestamps import DAY_US, SECOND_US
 from tests.support.postgres import NoServerError, server
 
 Clock = Callable[[], float]
-BEGIN_US = 1_790_000_000_000_000 // 86_400_000_000 * 86_400_000_000
-DAY_US = 86_400_000_000
-SECOND_US = 1_000_000
+BEGIN_US = 1_790_000_000_000_000 // DAY_US * DAY_US
 GPUS = 4_000
 CLAIMS_A_DAY = 20_000
 OF_A_CLAIM = 5  # intervals, with the free one behind it

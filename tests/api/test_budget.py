@@ -99,6 +99,16 @@ def test_what_cannot_be_is_refused_with_what_to_write(spec: dict[str, Any], faul
     assert f"Queue red: {fault}" in str(error.value)
 
 
+@pytest.mark.parametrize("below", ["0%", "100%", "5", "5.5%", 5, "low"])
+def test_below_which_utilisation_devices_are_idle_is_whole_percent(below: object) -> None:
+    with pytest.raises(ManifestError, match=r"Queue red: spec\.idle\.below: "):
+        Queue.read(queue(idle={"below": below}))
+    for stored in ("1%", "99%"):
+        found = Queue.read(queue(idle={"below": stored})).spec.idle
+        assert found is not None
+        assert found.below == stored
+
+
 def test_a_wait_target_of_no_time_is_refused() -> None:
     with pytest.raises(ManifestError, match="spec: waitTarget 0s is no time at all: write one that can be met"):
         Queue.read(queue(waitTarget="0s"))

@@ -66,7 +66,7 @@ def test_all_faults_come_at_once() -> None:
 def test_a_misspelt_annotation_is_pointed_out() -> None:
     assert misspelt(
         {"fairlead.dev/gangsize": "8", names.GANG: "x", "fairlead.dev/assigned": "y", "other/gang": "z"}
-    ) == ("metadata.annotations[fairlead.dev/gangsize]: nobody reads this; did you mean fairlead.dev/gang-size?",)
+    ) == ("metadata.annotations[fairlead.dev/gangsize]: no program reads this; did you mean fairlead.dev/gang-size?",)
 
 
 @settings(deadline=None)

@@ -15,8 +15,9 @@ from fairlead.cli.cost import reading
 from fairlead.cli.main import app
 from fairlead.history.ledger.entries import Wait
 from fairlead.history.ledger.store.errors import LedgerError
+from fairlead.kube.timestamps import DAY_US
 from tests.support.costs import D1, DAY, at
-from tests.support.ledger_in_memory import DAY_US, Ledger, allocation, interval
+from tests.support.ledger_in_memory import Ledger, allocation, interval
 
 FLAVORS = """
 apiVersion: v1

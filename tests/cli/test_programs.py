@@ -105,6 +105,8 @@ async def test_the_programs_serve_a_cluster_from_the_command_line_and_stop_on_si
     ("arguments", "complaint"),
     [
         (["driver", "--node-name", "n", "--backend", "simulated:hgx-h10"], "did you mean"),
+        (["driver", "--node-name", "n", "--idle-levels", "1,200"], "--idle-levels: '1,200' is no list of utilisations"),
+        (["driver", "--node-name", "n", "--idle-levels", "5%"], "is no list of utilisations"),
         (["controller", "--kubeconfig", "/nowhere.yaml"], "/nowhere.yaml"),
         (["controller", "--ledger", "mysql://host/x"], "mysql://…: not a kind of ledger"),
         (["controller", "--ledger", "/l", "--ledger-keep", "soon"], "soon"),
@@ -140,6 +142,7 @@ SAID_OTHERWISE = {
     "record_max_age",  # record_age_max_s
     "ledger_keep",  # ledger_keep_s
     "ledger_label",  # ledger_labels
+    "levels",  # idle_levels
 }
 
 
@@ -155,6 +158,9 @@ def test_every_parameter_of_a_program_is_a_field_of_its_options(program):
     [
         (["driver", "--node-name=n", "--no-device-metadata"], "device_metadata", False),
         (["driver", "--node-name=n"], "plugins_dir", Path("/var/lib/kubelet/plugins")),
+        (["driver", "--node-name=n"], "idle_levels", DriverOptions.idle_levels),
+        (["driver", "--node-name=n", "--idle-levels=2.5,50"], "idle_levels", (2.5, 50.0)),
+        (["driver", "--node-name=n", "--idle-levels="], "idle_levels", ()),
         (["webhook"], "managed_drivers", ("gpu.fairlead.dev",)),
         (["webhook"], "own_process", True),
         (["controller", "--managed-driver=a", "--managed-driver=b"], "managed_drivers", ("a", "b")),

@@ -270,15 +270,15 @@ class Informers:
             self.handlers.append(handler)
             return lambda: self.handlers.remove(handler)
 
-        def by_index(self, index: str, key: str) -> list[Any]:
-            return []
-
         def change(self, kind: str, old: Any, new: Any) -> None:
             for handler in self.handlers:
                 handler(Change(kind, (new or old).metadata.key, old, new))
 
     def __init__(self) -> None:
         self.claims, self.pods = self.Some(), self.Some()
+
+    def pods_of(self, claim: Any) -> dict[str, Any]:
+        return {}
 
 
 def test_claims_are_noted_as_they_come_change_and_go():

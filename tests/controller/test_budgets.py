@@ -22,12 +22,13 @@ from fairlead.controller.report.queue_status import queue_status
 from fairlead.controller.report.unknown_fields import known_fields, merge_patch
 from fairlead.controller.spending import held as held_module
 from fairlead.controller.spending.budgets import ASK_S, BudgetNow, Said, SpendingBudgets
-from fairlead.controller.spending.held import HOUR_US, HeldGpus
+from fairlead.controller.spending.held import HeldGpus
 from fairlead.controller.spending.source import Spending, Spent
 from fairlead.controller.watch import settings
 from fairlead.engine.types.plan import QueueUse
 from fairlead.engine.types.settings import BudgetState, QueueSpec
 from fairlead.kube.resources import EVENTS, QUEUES
+from fairlead.kube.timestamps import HOUR_US
 
 from .conftest import NAMESPACE, Bench
 from .test_queues_and_probes import flavor, seen

@@ -33,7 +33,9 @@ def usage(state: State = "Idle", *, since_s: float = 100.0, sampled_at_s: float 
     return DeviceUsage(state=state, since_s=since_s, sampled_at_s=sampled_at_s)
 
 
-def span(said: DeviceUsage | None, *, annotations: dict[str, str] | None = None, **changes: Any) -> IdleSpan | None:
+def span(
+    said: DeviceUsage | None, *, policy: IdlePolicy = EVICT, annotations: dict[str, str] | None = None, **changes: Any
+) -> IdleSpan | None:
     """Of a gang of one pod with one device."""
     caches = running()
     caches.claims.note(claim(2, None if said is None else said.to_json(), **changes))
@@ -42,7 +44,7 @@ def span(said: DeviceUsage | None, *, annotations: dict[str, str] | None = None,
     (gang,) = caches.gangs.values()
     for member in gang.members:
         member.pod.metadata.annotations.update(annotations or {})
-    return idleness.idle_span(gang, 50.0)
+    return idleness.idle_span(gang, policy, 50.0)
 
 
 def test_a_gang_is_idle_while_samples_of_all_its_devices_say_so() -> None:
@@ -52,6 +54,19 @@ def test_a_gang_is_idle_while_samples_of_all_its_devices_say_so() -> None:
 @pytest.mark.parametrize("said", [usage("Busy"), usage("Unknown"), None])
 def test_what_is_busy_or_not_known_is_not_idle(said: DeviceUsage | None) -> None:
     assert span(said) is None
+
+
+@pytest.mark.parametrize(("percent", "since"), [(10, 100.0), (50, 100.0), (5, 700.0), (1, None), (None, None)])
+def test_a_queue_may_say_below_which_utilisation_a_device_is_idle(percent: int | None, since: float | None) -> None:
+    said = DeviceUsage(state="Busy", since_s=800.0, sampled_at_s=NOW, below=((2.0, 700.0), (10.0, 100.0)))
+    found = span(said, policy=replace(EVICT, below_percent=percent))
+    assert (None if found is None else found.since) == since
+
+
+def test_the_notice_says_below_what() -> None:
+    (gang,) = running().gangs.values()
+    found = idleness.notice(gang, IdleSpan(since=0.0, known_until=NOW), replace(EVICT, below_percent=10), 3600.0)
+    assert "its device has been below 10 % since 1970-01-01T00:00:00Z; it is evicted at" in str(found)
 
 
 def test_one_device_of_which_nothing_is_known_is_enough() -> None:
@@ -115,7 +130,7 @@ def test_what_does_not_say_when_it_was_told_says_nothing(conditions: list[dict[s
 
 
 def test_a_queue_below_has_the_policy_of_the_one_above() -> None:
-    idle = {"for": "30m", "then": "evict"}
+    idle = {"below": "10%", "for": "30m", "then": "evict"}
     known = settings.read(
         [
             {"kind": "Queue", "metadata": {"name": name}, "spec": spec}
@@ -124,7 +139,7 @@ def test_a_queue_below_has_the_policy_of_the_one_above() -> None:
         [],
     )  # fmt: skip
     assert known.any_idle
-    assert known.idle_of("a", {}) == IdlePolicy(for_s=1800.0, grace_s=600.0, then="evict")
+    assert known.idle_of("a", {}) == IdlePolicy(for_s=1800.0, grace_s=600.0, then="evict", below_percent=10)
     assert (known.idle_of("b", {}) or EVICT).then == "nothing"
     assert (known.idle_of("c", {}), known.idle_of(None, {}), known.idle_of("gone", {})) == (None, None, None)
 

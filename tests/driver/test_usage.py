@@ -45,6 +45,8 @@ async def test_busy_and_idle_follow_the_load_and_outlast_a_restart(cluster: Driv
         assert (busy.memory_used_peak_bytes, busy.shared) == (20 * GIB, False)
         assert busy.memory_bytes is not None
         assert busy.since_s >= began_s - 1
+        assert busy.below == ()
+        assert [level for level, _ in (await usages(cluster))["gpu-1"].below] == [1.0, 5.0, 10.0, 20.0]
         assert load("gpu-0", plugins_dir=plugins) == 0
         await cluster.until(lambda: states({"gpu-0": "Idle", "gpu-1": "Idle"}))
         idle = await usages(cluster)

@@ -15,7 +15,7 @@ from fairlead.driver.usage.sampler import Sampler, Settings
 from fairlead.evidence.device_usage import DeviceId, DeviceUsage
 
 GIB = 2**30
-SETTINGS = Settings(idle_below_percent=5.0, window_s=300.0)
+SETTINGS = Settings(idle_below_percent=5.0, window_s=300.0, levels=(1.0, 20.0))
 PROFILE = MigProfile(name="1g.10gb", id=19, compute_slices=1, memory_slices=1, starts=(0, 1), memory_bytes=10 * GIB)
 INVENTORY = Inventory(
     gpus=tuple(
@@ -164,6 +164,40 @@ def test_the_state_is_what_the_definition_says_of_all_samples(
     assert samples[0][0] <= found.since_s <= samples[-1][0]
     assert found.memory_used_peak_bytes == max((m for _, _, m in samples if m is not None), default=None)
     assert (found.utilization_percent is None) == (samples[-1][1] is None)
+
+
+def runs_below(samples: Sequence[Sample], level: float) -> float | None:
+    """By the definition: when the last run of samples below the level began, if it has lasted for a window."""
+    begin: float | None = None
+    before: float | None = None
+    for at_s, value, _ in samples:
+        if value is None or value >= level:
+            begin = None
+        elif begin is None or (before is not None and at_s - before > SETTINGS.window_s):
+            begin = at_s
+        before = at_s
+    return begin if begin is not None and samples[-1][0] - begin >= SETTINGS.window_s else None
+
+
+@given(series)
+def test_since_when_it_is_below_each_level_is_what_the_definition_says(
+    drawn: list[tuple[float, float | None, int | None]],
+) -> None:
+    samples = timed(drawn)
+    known = {level: runs_below(samples, level) for level in (1.0, 5.0, 20.0)}
+    assert dict(after(samples).below) == {level: since_s for level, since_s in known.items() if since_s is not None}
+
+
+def test_a_restart_keeps_the_levels_that_no_sample_was_above() -> None:
+    written = {
+        key(): DeviceUsage(state="Idle", since_s=0, sampled_at_s=900, below=((1.0, 300.0), (5.0, 0.0), (20.0, 0.0)))
+    }
+    sampler = fed([(1000.0, 3.0, 0), (1005.0, 0.0, 0)])
+    sampler.resume("u", written, 1005.0)
+    assert sampler.usages("u", 1005.0)[key()].below == ((5.0, 0.0), (20.0, 0.0)), "3 % was not below 1 %"
+    fresh = Sampler(SETTINGS)
+    fresh.resume("u", written, 1000.0)
+    assert fed([(1000.0, 0.5, 0)], sampler=fresh).usages("u", 1000.0)[key()].below == written[key()].below
 
 
 @given(series, st.data())

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.api.flavor import Flavor
-from fairlead.history.prices import HOUR_US, Charge, PriceBook, rounded
+from fairlead.history.prices import Charge, PriceBook, rounded
 from fairlead.kube import timestamps
+from fairlead.kube.timestamps import HOUR_US
 
 T0 = 1767225600  # 2026-01-01T00:00:00Z
 

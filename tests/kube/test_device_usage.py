@@ -21,6 +21,7 @@ USAGE = DeviceUsage(
     memory_used_peak_bytes=7 * 2**30,
     memory_bytes=80 * 2**30,
     shared=True,
+    below=((1.0, 1_800_000_100.0), (5.0, 1_800_000_000.0)),
 )
 VALID = USAGE.to_json()
 DEVICE = DeviceId(names.DRIVER, "n1", "gpu-0")
@@ -35,6 +36,9 @@ usages = st.builds(
     memory_used_peak_bytes=wholes,
     memory_bytes=wholes,
     shared=st.booleans(),
+    below=st.dictionaries(st.sampled_from([0.5, 1.0, 5.0, 10.0, 99.0]), st.integers(0, 2**33).map(float)).map(
+        lambda found: tuple(sorted(found.items()))
+    ),
 )
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.sampled_from([*VALID.values()]),
@@ -64,6 +68,7 @@ def test_the_json_is_this() -> None:
         "memoryUsedPeakBytes": 7 * 2**30,
         "memoryBytes": 80 * 2**30,
         "shared": True,
+        "belowSince": {"1": "2027-01-15T08:01:40Z", "5": "2027-01-15T08:00:00Z"},
     }
     unknown = DeviceUsage(state="Unknown", since_s=0, sampled_at_s=0).to_json()
     assert "utilizationPercent" not in unknown, "what is not known is not written as 0"
@@ -73,7 +78,20 @@ def test_the_json_is_this() -> None:
 def test_what_is_written_is_read_again(usage: DeviceUsage) -> None:
     written = msgspec.json.decode(msgspec.json.encode(usage.to_json()))
     assert read(written) == usage
-    assert len(msgspec.json.encode(written)) < 400, "of the 10 KiB that Kubernetes allows"
+    assert len(msgspec.json.encode(written)) < 600, "of the 10 KiB that Kubernetes allows"
+
+
+@pytest.mark.parametrize(("percent", "since"), [(1, 200.0), (4, 200.0), (5, 100.0), (20, 100.0), (0.5, None)])
+def test_of_a_level_that_is_not_measured_the_next_lower_one_counts(percent: float, since: float | None) -> None:
+    usage = DeviceUsage(state="Busy", since_s=0, sampled_at_s=900, below=((1.0, 200.0), (5.0, 100.0)))
+    assert usage.below_since(percent) == since
+
+
+@pytest.mark.parametrize(
+    "below", [{"-1": "2027-01-15T08:00:00Z"}, {"5": "soon"}, {"5%": "2027-01-15T08:00:00Z"}, {str(n): "2027-01-15T08:00:00Z" for n in range(17)}, []]
+)  # fmt: skip
+def test_levels_that_are_none_make_it_no_usage(below: Any) -> None:
+    assert read({**VALID, "belowSince": below}) is None
 
 
 def test_fields_of_a_later_version_are_ignored() -> None:

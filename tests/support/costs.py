@@ -13,7 +13,8 @@ from fairlead.history.cost.bill import Asked, Bill, make
 from fairlead.history.cost.window import Known, Window
 from fairlead.history.ledger.entries import BUCKETS, HELD, Bucket, Interval
 from fairlead.history.prices import PriceBook
-from tests.support.ledger_in_memory import DAY_US, HOUR_US, Ledger, allocation, day, interval
+from fairlead.kube.timestamps import DAY_US, HOUR_US
+from tests.support.ledger_in_memory import Ledger, allocation, day, interval
 
 D1 = day("2026-11-01")
 

@@ -6,9 +6,8 @@ from fractions import Fraction
 from typing import Any
 
 from fairlead.history.ledger.entries import Allocation, Batch, Bucket, Interval, Measure, Sampled, Unit
+from fairlead.kube.timestamps import DAY_US, HOUR_US
 
-HOUR_US = 3_600_000_000
-DAY_US = 24 * HOUR_US
 MONDAY_US = 1_790_000_000_000_000 // DAY_US * DAY_US  # any midnight
 WHOLE = Measure(share_ppm=1_000_000, flavor="h100", amount=Fraction(1), capacity_type="spot")
 FREE = Measure(share_ppm=1_000_000)

@@ -25,9 +25,7 @@ from fairlead.history.ledger.entries import (
     UnitDay,
     Wait,
 )
-
-DAY_US = 86_400_000_000
-HOUR_US = 3_600_000_000
+from fairlead.kube.timestamps import DAY_US, HOUR_US
 
 
 class Ledger:

@@ -140,7 +140,7 @@ async def test_kubectl_shows_refusals_and_warnings(cluster: Any) -> None:
     assert refused[0] == 1
     assert "Pod ml/train: metadata.annotations[fairlead.dev/gang-size]: is missing" in refused[2]
     assert warned[0] == 0
-    assert "Warning: metadata.annotations[fairlead.dev/gang-sise]: nobody reads this" in warned[2]
+    assert "Warning: metadata.annotations[fairlead.dev/gang-sise]: no program reads this" in warned[2]
 
 
 TEMPLATE_WAY: Json = {

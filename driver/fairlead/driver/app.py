@@ -182,7 +182,9 @@ class Driver:
     ) -> Driver:
         boot_id = (await threads.run(BOOT_ID.read_text)).strip()
         fault_store = FaultStore(paths.faults, boot_id=boot_id)
-        sampler = Sampler(Settings(idle_below_percent=options.idle_below, window_s=options.idle_window_s))
+        sampler = Sampler(
+            Settings(idle_below_percent=options.idle_below, window_s=options.idle_window_s, levels=options.idle_levels)
+        )
         monitor = HardwareMonitor(
             backend,
             pool=options.node_name,

@@ -9,6 +9,7 @@ from fairlead.kube.credentials import Kubeconfig
 from fairlead.kube.quantity import Quantity
 
 MPS_SHM_SIZE = "1Gi"
+IDLE_LEVELS = (1.0, 10.0, 20.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,7 @@ class DriverOptions:
     hardware.
     `device_metadata` gives containers a file with their devices' attributes.
     `device_usage` writes into claims' statuses whether their devices are busy: idle is what was below `idle_below` percent
-    for all of `idle_window_s`; a claim is written at most once per `usage_interval_s`.
+    for all of `idle_window_s`, and since when it is below each of `idle_levels` is written, too; a claim is written at most once per `usage_interval_s`.
     """
 
     node_name: str
@@ -45,6 +46,7 @@ class DriverOptions:
     device_usage: bool = True
     idle_below: float = 5.0
     idle_window_s: float = 300.0
+    idle_levels: tuple[float, ...] = IDLE_LEVELS
     usage_interval_s: float = 300.0
     hardware_interval_s: float = 5.0
     mps_interval_s: float = 5.0

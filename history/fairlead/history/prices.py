@@ -19,8 +19,8 @@ from decimal import Decimal
 from fractions import Fraction
 
 from fairlead.api.flavor import Flavor
+from fairlead.kube.timestamps import HOUR_US
 
-HOUR_US = 3_600_000_000
 PLACES_MAX = 18
 
 

@@ -1,18 +1,35 @@
 """What happens to gangs of a queue whose devices are all idle."""
 
-from typing import Literal
+import re
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from fairlead.api.base import Part
 from fairlead.api.gang import Duration
 
 Then = Literal["nothing", "warn", "suspendBorrowing", "evict"]
+UTILISATION = "[1-9][0-9]?%"
+
+
+def _utilisation(text: str) -> str:
+    if re.fullmatch(UTILISATION, text) is None:
+        raise ValueError(
+            f"{text[:40]!r} is no utilisation below which devices are idle; write whole percent from 1% to 99%"
+        )
+    return text
+
+
+Utilisation = Annotated[
+    str, AfterValidator(_utilisation), Field(json_schema_extra={"pattern": f"^{UTILISATION}$", "maxLength": 3})
+]
 
 
 class Idle(Part):
-    """When a gang counts as idle, and what then happens. What an idle device is, the driver says (`--idle-below`, `--idle-window`)."""
+    """When a gang counts as idle, and what then happens."""
 
+    below: Utilisation | None = None
+    """A device whose utilisation is below this for all of the driver's `--idle-window` is idle, such as 10%; absent means the driver's own threshold (`--idle-below`). Of a percentage that is none of the driver's levels (`--idle-levels`) the next lower level counts."""
     for_: Duration = Field(default="1h", alias="for")
     """How long all devices of a gang have to be idle."""
     grace: Duration = "10m"

@@ -193,7 +193,7 @@ def misspelt(annotations: Strings) -> tuple[str, ...]:
         if key.startswith(names.ANNOTATION_PREFIX) and key not in KEYS:
             close = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.85)
             if close:
-                found.append(f"metadata.annotations[{key}]: nobody reads this; did you mean {close[0]}?")
+                found.append(f"metadata.annotations[{key}]: no program reads this; did you mean {close[0]}?")
     return tuple(found)
 
 

@@ -27,6 +27,7 @@ STATES: Final[tuple[State, ...]] = get_args(State)
 # The driver writes each claim at least every 66 minutes: an entry that is older says only what was.
 FRESH_S: Final = 7200.0
 
+_Level = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,3}(\.[0-9]{1,6})?$")]
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
@@ -46,6 +47,8 @@ class DeviceUsage:
     `since_s` is when the state began: the first idle sample, not the end of the window that proved it.
     `utilization_percent` is the mean over the last window, `memory_used_peak_bytes` the most since the claim was prepared.
     `shared`: the device serves other claims, too, and the figures are those of all of them.
+    `below`: (percent, since when) of each of the driver's levels that the utilisation has been below for a whole window, lowest
+    first; since when is the first sample below it.
     """
 
     state: State
@@ -55,6 +58,11 @@ class DeviceUsage:
     memory_used_peak_bytes: int | None = None
     memory_bytes: int | None = None
     shared: bool = False
+    below: tuple[tuple[float, float], ...] = ()
+
+    def below_since(self, percent: float) -> float | None:
+        """Since when it is known to be below: of a level that the driver does not measure, by the next lower one. None: it is not."""
+        return min((since_s for level, since_s in self.below if level <= percent), default=None)
 
     def to_json(self) -> dict[str, Any]:
         """The content of `data`, without what is not known."""
@@ -66,6 +74,7 @@ class DeviceUsage:
             memory_used_peak_bytes=self.memory_used_peak_bytes,
             memory_bytes=self.memory_bytes,
             shared=self.shared,
+            below_since={f"{level:g}": timestamps.seconds(since_s) for level, since_s in self.below} or None,
         )
         return {"apiVersion": API_VERSION, "kind": KIND} | {
             key: value for key, value in msgspec.to_builtins(wire).items() if value is not None
@@ -82,6 +91,7 @@ class _Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     memory_used_peak_bytes: _Bytes | None = None
     memory_bytes: _Bytes | None = None
     shared: bool = False
+    below_since: Annotated[dict[_Level, str], msgspec.Meta(max_length=16)] | None = None
 
 
 def read(data: object) -> DeviceUsage | None:
@@ -91,6 +101,7 @@ def read(data: object) -> DeviceUsage | None:
     try:
         wire = msgspec.convert(data, _Wire)
         since_s, sampled_at_s = timestamps.parse(wire.since), timestamps.parse(wire.sampled_at)
+        below = sorted((float(level), timestamps.parse(since)) for level, since in (wire.below_since or {}).items())
     except (ValueError, TypeError):  # a ValidationError of msgspec is a ValueError, too
         return None
     return DeviceUsage(
@@ -101,6 +112,7 @@ def read(data: object) -> DeviceUsage | None:
         memory_used_peak_bytes=wire.memory_used_peak_bytes,
         memory_bytes=wire.memory_bytes,
         shared=wire.shared,
+        below=tuple(below),
     )
 
 

@@ -6,6 +6,10 @@ written (`LAST_S`), or the first: a status or an event never fails for a number 
 
 from datetime import UTC, datetime
 
+SECOND_US = 1_000_000
+HOUR_US = 3_600 * SECOND_US
+DAY_US = 24 * HOUR_US
+
 LAST_S = 253_402_300_799.0
 """9999-12-31T23:59:59Z."""
 FIRST_S = -30_610_224_000.0
@@ -20,6 +24,10 @@ def seconds(epoch_s: float) -> str:
 def micro(epoch_s: float) -> str:
     """metav1.MicroTime: `2026-11-21T01:50:31.123456Z`."""
     return _date(epoch_s).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def microseconds(epoch_s: float) -> int:
+    return round(epoch_s * SECOND_US)
 
 
 def parse(text: str) -> float:

@@ -18,8 +18,9 @@ from fairlead.history.cost.grouping import parse_by, parse_where
 from fairlead.history.cost.usage import add_money, hours
 from fairlead.history.cost.window import Known, Window
 from fairlead.history.ledger.entries import BUCKETS, Bucket, Interval
+from fairlead.kube.timestamps import DAY_US
 from tests.support.costs import BOOK, D1, DAY, TRAIN, WHOLE, at, bill, lives
-from tests.support.ledger_in_memory import DAY_US, Ledger, allocation, interval
+from tests.support.ledger_in_memory import Ledger, allocation, interval
 
 
 def charges(found: Bill) -> dict[tuple[str, ...], dict[str, Fraction]]:

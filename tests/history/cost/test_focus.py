@@ -22,8 +22,9 @@ from fairlead.history.cost.errors import CostError
 from fairlead.history.cost.focus import COLUMNS, lines, pricing_units, rows
 from fairlead.history.cost.window import Known, Window
 from fairlead.history.prices import rounded
+from fairlead.kube.timestamps import DAY_US
 from tests.support.costs import BOOK, DAY, WHOLE, flavor, lives
-from tests.support.ledger_in_memory import DAY_US, Ledger, allocation, day, interval
+from tests.support.ledger_in_memory import Ledger, allocation, day, interval
 
 MANDATORY = [
     "BilledCost",

@@ -11,8 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from fairlead.history.cost.gpu_series import Container, HeldClaim, lines
 from fairlead.history.cost.opencost import allocation
 from fairlead.history.ledger.entries import Interval
+from fairlead.kube.timestamps import DAY_US
 from tests.support.costs import BOOK, D1, DAY, TRAIN, at
-from tests.support.ledger_in_memory import DAY_US, Ledger, interval
+from tests.support.ledger_in_memory import Ledger, interval
 
 NOW = D1 / 1e6 + 90_000  # an hour after the day
 WINDOW = "2026-11-01T00:00:00Z,2026-11-02T00:00:00Z"

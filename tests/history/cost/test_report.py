@@ -20,8 +20,9 @@ from fairlead.history.cost.report_json import report_json
 from fairlead.history.cost.usage import hours
 from fairlead.history.cost.window import Known, Window
 from fairlead.history.ledger.entries import Gap, Interval, Wait
+from fairlead.kube.timestamps import DAY_US
 from tests.support.costs import BOOK, D1, DAY, WHOLE, at, lives
-from tests.support.ledger_in_memory import DAY_US, Ledger, allocation, interval
+from tests.support.ledger_in_memory import Ledger, allocation, interval
 
 GB, MIB = 10**9, 2**20
 H100 = 81559 * MIB

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.history.cost.errors import CostError
-from fairlead.history.cost.window import DAY_US, Window, days, known_part, month_of, parse
+from fairlead.history.cost.window import Window, days, known_part, month_of, parse
+from fairlead.kube.timestamps import DAY_US
 from tests.support.ledger_in_memory import day
 
 NOW_S = day("2026-03-05", 9.5) / 1e6

@@ -14,9 +14,10 @@ from fairlead.history.cost import focus
 from fairlead.history.cost.bill import BASES, IDLES, Asked, Bill, make
 from fairlead.history.cost.errors import CostError
 from fairlead.history.cost.grouping import BY
-from fairlead.history.cost.window import DAY_US, Known
+from fairlead.history.cost.window import Known
 from fairlead.history.ledger.entries import Allocation, Batch, Interval
 from fairlead.history.ledger.store import reader, writer
+from fairlead.kube.timestamps import DAY_US
 from tests.support.costs import BOOK, WHOLE, lives
 from tests.support.ledger_in_memory import Ledger
 

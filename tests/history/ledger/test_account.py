@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.history.ledger.account import DAY_US, Account
+from fairlead.history.ledger.account import Account
 from fairlead.history.ledger.entries import HELD, WHOLE_PPM, Allocation, Interval, Kept, Measure, Unit
 from fairlead.history.ledger.observed import ClaimEnded, ClaimSeen, Observation, PartSeen, UnitSeen, UsageSeen
+from fairlead.kube.timestamps import DAY_US
 
 S = 1_000_000
 T0 = 20_000 * DAY_US

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.history.ledger.account import DAY_US, Account
+from fairlead.history.ledger.account import Account
 from fairlead.history.ledger.entries import HELD, WHOLE_PPM
 from fairlead.history.ledger.observed import Observation
 from fairlead.history.ledger.store.reader import open_reader
 from fairlead.history.ledger.store.writer import Writer, open_writer
+from fairlead.kube.timestamps import DAY_US
 
 from .test_account import T0, Ledger, at, play_month
 

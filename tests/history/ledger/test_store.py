@@ -29,7 +29,8 @@ from fairlead.history.ledger.store.errors import LedgerError, LedgerTakenError
 from fairlead.history.ledger.store.reader import Reader, open_reader
 from fairlead.history.ledger.store.retention import prune
 from fairlead.history.ledger.store.writer import Writer, open_writer
-from tests.support.ledger import DAY_US, HOUR_US, MONDAY_US, WHOLE, a_day, allocation, interval, unit
+from fairlead.kube.timestamps import DAY_US, HOUR_US
+from tests.support.ledger import MONDAY_US, WHOLE, a_day, allocation, interval, unit
 
 TUESDAY_US = MONDAY_US + DAY_US
 

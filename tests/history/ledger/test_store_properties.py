@@ -13,7 +13,8 @@ from fairlead.history.ledger.entries import HELD, WHOLE_PPM, Batch, Bucket, Inte
 from fairlead.history.ledger.store.reader import Reader, open_reader
 from fairlead.history.ledger.store.schema import LEDGER, METADATA
 from fairlead.history.ledger.store.writer import Writer, open_writer
-from tests.support.ledger import DAY_US, MONDAY_US, allocation, interval
+from fairlead.kube.timestamps import DAY_US
+from tests.support.ledger import MONDAY_US, allocation, interval
 
 SPAN_US = 5 * DAY_US
 MOMENTS = st.integers(0, SPAN_US)

@@ -12,12 +12,12 @@ from fairlead.cli.views import printing
 from fairlead.cli.views.table import Cell, Column
 from fairlead.driver.backend.geometry import compute_slices, memory_slices
 from fairlead.driver.backend.profiles import mig_tables
-from fairlead.history.cost import page, report, window
+from fairlead.history.cost import page, report, window, wording
 from fairlead.history.cost.errors import CostError
 from fairlead.history.cost.report import Report
 from fairlead.history.cost.report_json import report_json
 from fairlead.history.cost.rightsizing import Size, Table
-from fairlead.history.cost.wording import gibibytes, gpu_hours, lasting, money, percent, targets, verdict
+from fairlead.history.cost.wording import percent, targets, verdict
 from fairlead.history.prices import PriceBook
 
 _LEFT = frozenset({"QUEUE", "PROFILE", "WANTED"})
@@ -83,65 +83,19 @@ def _show(made: Report) -> None:
         print(f"{percent(made.unsampled)} of the time held has no samples; it counts as busy.")
     print()
     conservation(made.conservation)
-    figures = made.figures
-    rows = [
-        [name, gpu_hours(figures.weighed.get(name, 0)), money(figures.money(buckets=(name,)))]
-        for name in ("stranded", "broken", "starting", "idle")
-    ]
-    rows.append(["lost to evictions", gpu_hours(figures.lost), money(figures.lost_costs)])
-    _table(["NOT PUT TO USE", "TIME", "COST"], rows, "\n")
+    _table(["NOT PUT TO USE", "TIME", "COST"], wording.losses(made), "\n")
     if made.holders:
-        _table(
-            ["IDLE HOLDER", "QUEUE", "IDLE", "OF ITS TIME", "COST"],
-            [
-                [
-                    f"{each.namespace}/{each.gang or '(no gang)'}",
-                    each.queue or "-",
-                    gpu_hours(each.idle),
-                    percent(Fraction(each.idle, each.held)),
-                    money(each.cost),
-                ]
-                for each in made.holders
-            ],
-            "\n",
-        )
+        _table(["IDLE HOLDER", "QUEUE", "IDLE", "OF ITS TIME", "COST"], wording.holders(made), "\n")
     if made.sizing:
         _table(
             ["WOULD DO WITH LESS", "DEVICES", "HAS", "PEAK", "LOAD", "PROFILE", "FREE", "SAVED"],
-            [
-                [
-                    f"{own.namespace}/{own.gang or own.claim}",
-                    str(own.devices),
-                    gibibytes(own.memory_bytes),
-                    gibibytes(own.peak_bytes),
-                    percent(own.utilisation),
-                    own.size,
-                    gpu_hours(own.saved),
-                    money(each.saved),
-                ]
-                for each in made.sizing
-                for own in (each.advice,)
-            ],
+            wording.sizing(made),
             "\n",
         )
         if made.sizing_total > len(made.sizing):
             print(f"(and {made.sizing_total - len(made.sizing)} more)")
     if made.waiting:
-        _table(
-            ["WAITS IN QUEUE", "GANGS", "P50", "P95", "TARGET OF P95", ""],
-            [
-                [
-                    each.queue or "-",
-                    str(each.gangs),
-                    lasting(each.p50_s),
-                    lasting(each.p95_s),
-                    "-" if each.target_s is None else lasting(each.target_s),
-                    "" if each.met is None else verdict(each.met),
-                ]
-                for each in made.waiting
-            ],
-            "\n",
-        )
+        _table(["WAITS IN QUEUE", "GANGS", "P50", "P95", "TARGET OF P95", ""], wording.waits(made), "\n")
 
 
 def _table(head: list[str], rows: list[list[str]], before: str = "") -> None:

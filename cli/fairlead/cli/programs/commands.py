@@ -41,6 +41,22 @@ def _size(text: str) -> str:
     raise typer.BadParameter(f"{text!r} is no size: write a quantity of bytes, such as 1Gi")
 
 
+LEVELS_MAX = 8
+
+
+def _levels(text: str) -> tuple[float, ...]:
+    try:
+        found = tuple(float(each) for each in text.split(",") if each.strip())
+    except ValueError:
+        found = (0.0,)
+    if len(found) > LEVELS_MAX or not all(0 < each <= 100 for each in found):
+        raise typer.BadParameter(
+            f"{text[:80]!r} is no list of utilisations: write up to {LEVELS_MAX} percentages above 0 up to 100, such as 1,10,20",
+            param_hint="--idle-levels",
+        )
+    return found
+
+
 def driver(
     node_name: Annotated[str, typer.Option(help="Name of the Node this runs on.", envvar="NODE_NAME")],
     kubeconfig: Kubeconfig = None,
@@ -100,6 +116,14 @@ def driver(
     idle_window_s: Annotated[
         float, typer.Option("--idle-window", min=30, metavar="SECONDS", help="when it was so for all of this time.")
     ] = 300.0,
+    levels: Annotated[
+        str,
+        typer.Option(
+            "--idle-levels",
+            metavar="PERCENT,…",
+            help="Of these levels, too, a claim's status says since when a device is below it (for `idle.below` of queues).",
+        ),
+    ] = "1,10,20",
     metrics_bind: MetricsBind = None,
     log_format: LogFormat = "json",
     log_level: LogLevel = "INFO",
@@ -108,6 +132,7 @@ def driver(
     from fairlead.cli.programs.serve import options_of, serve
     from fairlead.driver.app import DriverOptions, run
 
+    idle_levels = _levels(levels)
     serve(run, options_of(DriverOptions, locals()), log_format=log_format, log_level=log_level)
 
 

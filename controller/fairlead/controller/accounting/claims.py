@@ -39,7 +39,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
-    """Whom a claim is accounted to, beside what its pods say. `labels`: names of those that are kept with it."""
+    """The queue, gang and user that a claim is accounted to, beside what its pods say. `labels`: names of those that are kept with it."""
 
     queue_of: Callable[[core.Pod], str]
     labels: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Attribution:
             claim_uid=meta.uid,
             namespace=meta.namespace,
             claim=meta.name,
-            allocated_us=_us(allocated_at(held.claim)),
+            allocated_us=timestamps.microseconds(allocated_at(held.claim)),
             gang="" if pod is None else gang_id(pod)[1],
             queue="" if pod is None else self.queue_of(pod),
             user="" if pod is None else pod.metadata.annotations.get(names.USER, "")[:USER_MAX],
@@ -83,8 +83,8 @@ def claim_seen(
             for device in (allocated.devices if allocated is not None else ())
             if not device.admin
         ),
-        started_us=_us(min(started)) if started else None,
-        finished_us=_us(max(finished)) if all_finished else None,
+        started_us=timestamps.microseconds(min(started)) if started else None,
+        finished_us=timestamps.microseconds(max(finished)) if all_finished else None,
     )
 
 
@@ -108,8 +108,8 @@ def _part(
 def _usage(usage: DeviceUsage) -> UsageSeen:
     return UsageSeen(
         idle=usage.state == "Idle",
-        since_us=_us(usage.since_s),
-        sampled_us=_us(usage.sampled_at_s),
+        since_us=timestamps.microseconds(usage.since_s),
+        sampled_us=timestamps.microseconds(usage.sampled_at_s),
         busy_percent=usage.utilization_percent,
         memory_peak_bytes=usage.memory_used_peak_bytes,
         memory_bytes=usage.memory_bytes,
@@ -124,7 +124,9 @@ def claim_ended(held: Held, at_s: float, node_exists: Callable[[str], bool]) -> 
         names.CHECKPOINT_GRACE in pod.metadata.annotations for pod in pods
     )
     end = _end(pods, bool(marks), node_exists)
-    return ClaimEnded(claim_uid=held.uid, at_us=_us(at_s), ended_by=end, lost=lost and end == "Evicted")
+    return ClaimEnded(
+        claim_uid=held.uid, at_us=timestamps.microseconds(at_s), ended_by=end, lost=lost and end == "Evicted"
+    )
 
 
 def _end(pods: list[core.Pod], marked: bool, node_exists: Callable[[str], bool]) -> End:
@@ -148,7 +150,3 @@ def _starts(pod: core.Pod) -> Iterable[float]:
         ):
             if stamp:
                 yield timestamps.parse(stamp)
-
-
-def _us(seconds: float) -> int:
-    return round(seconds * 1_000_000)

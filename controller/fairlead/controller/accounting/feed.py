@@ -57,7 +57,7 @@ class LedgerFeed:
         labels: tuple[str, ...],
         wall: Clock,
         sleep: Sleep,
-        cpu: Clock = time.perf_counter,
+        clock: Clock = time.perf_counter,
     ) -> None:
         self._caches = caches
         self._known = known
@@ -65,7 +65,7 @@ class LedgerFeed:
         self._told = told
         self._wall = wall
         self._sleep = sleep
-        self._cpu = cpu
+        self._clock = clock
         self._notes = ClaimNotes(caches, wall=wall)
         self._nodes = NodeUnits(caches.tables.inventory, caches.tables.nodes)
         self._attribution = Attribution(
@@ -98,8 +98,8 @@ class LedgerFeed:
         """Everything at first, and where the ledger wants it; then what changed."""
         if not self._keeper.wants_whole:
             self._keeper.observe(self._changed(), whole=False)
-        elif self._wall() >= self._whole_at:
-            self._whole_at = self._wall() + WHOLE_S
+        elif self._clock() >= self._whole_at:
+            self._whole_at = self._clock() + WHOLE_S
             self._keeper.observe(await self._everything(), whole=True)
         self._told()
 
@@ -185,12 +185,9 @@ class LedgerFeed:
         return Wait(queue=own.queue, namespace=gang[0], gang=gang[1], queued_us=queued_us, admitted_us=own.allocated_us)
 
     def _queue_of(self, pod: core.Pod) -> str:
-        """That its gang names, or else the one that takes its namespace."""
         gang = self._caches.gangs.get(gang_id(pod))
-        if gang is not None and gang.queue:
-            return gang.queue
-        selecting = self._caches.settings().selecting(self._caches.namespace_labels(pod.metadata.namespace))
-        return min(selecting, default="")
+        labels = self._caches.namespace_labels(pod.metadata.namespace)
+        return self._caches.settings().leaf(None if gang is None else gang.queue, labels) or ""
 
     # -- devices ---------------------------------------------------------------------------------------------------
 
@@ -225,13 +222,13 @@ class LedgerFeed:
         """As many nodes as there is time for: the others are judged by the next look."""
         units: list[UnitSeen] = []
         gone: list[Unit] = []
-        until = self._cpu() + JUDGE_S
+        until = self._clock() + JUDGE_S
         while self._dirty:
             name = next(iter(self._dirty))
             del self._dirty[name]
             seen, left = self._nodes.look(name, self._measures, self._usual, self._reserved, now)
             units += seen
             gone += left
-            if self._cpu() > until:
+            if self._clock() > until:
                 break
         return units, gone

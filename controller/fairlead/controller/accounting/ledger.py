@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import partial
 
 from fairlead.controller.accounting.feed import Known, LedgerFeed
 from fairlead.controller.options import ControllerOptions
 from fairlead.controller.report.events import Events
-from fairlead.controller.report.metrics import Metrics
+from fairlead.controller.report.metrics import Growing, Metrics
 from fairlead.controller.watch.caches import Caches
-from fairlead.history.ledger.keeper import Keeper, Store
+from fairlead.history.ledger.keeper import Keeper
 from fairlead.history.ledger.store.errors import LedgerError, LedgerTakenError
 from fairlead.history.ledger.store.writer import open_writer
 from fairlead.history.recording.claim_ends import claim_ends
@@ -34,13 +33,12 @@ class LedgerTerm:
         lease_transitions: int | None,
         wall: Clock,
         sleep: Sleep,
-        open_store: Callable[[], Store] | None = None,
     ) -> None:
         self._metrics = metrics
         self._events = events
-        self._shown: dict[str, int] = {}
+        self._growing = Growing()
         self._keeper = Keeper(
-            open_store or partial(open_writer, where, writer=identity),
+            partial(open_writer, where, writer=identity),
             errors=(LedgerError,),
             taken=LedgerTakenError,
             clock=time.monotonic,
@@ -63,13 +61,9 @@ class LedgerTerm:
 
     def _report(self) -> None:
         counts, metrics = self._keeper.counts, self._metrics
-        for name, value, counter in (
-            ("intervals", counts.intervals, metrics.ledger_intervals),
-            ("failures", counts.failures, metrics.ledger_failures),
-            ("gaps", counts.gaps, metrics.ledger_gaps),
-        ):
-            counter.inc(max(0, value - self._shown.get(name, 0)))
-            self._shown[name] = value
+        self._growing.show("intervals", counts.intervals, metrics.ledger_intervals)
+        self._growing.show("failures", counts.failures, metrics.ledger_failures)
+        self._growing.show("gaps", counts.gaps, metrics.ledger_gaps)
         metrics.ledger_pending.set(counts.pending)
         metrics.ledger_as_of.set(counts.as_of_us / 1e6)
         while (problem := self._keeper.problem()) is not None:

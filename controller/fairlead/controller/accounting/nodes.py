@@ -1,4 +1,4 @@
-"""The units of each node as the ledger is told of them: published, broken, or of use to nobody. Judged anew as nodes change."""
+"""The units of each node as the ledger is told of them: published, broken, or of no use. Judged anew as nodes change."""
 
 from __future__ import annotations
 

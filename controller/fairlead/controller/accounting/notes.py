@@ -13,7 +13,7 @@ from fairlead.kube.limits import Clock
 
 
 class ClaimNotes:
-    """`begin`, then `take` from time to time; `end` when nobody takes any more."""
+    """`begin`, then `take` from time to time; `end` when no more are taken."""
 
     def __init__(self, informers: Informers, *, wall: Clock) -> None:
         self._informers = informers
@@ -62,16 +62,10 @@ class ClaimNotes:
         if known is None:
             known = self._held[claim.metadata.uid] = Held(claim)
             self._by_key[claim.metadata.key] = claim.metadata.uid
-            for pod in self._users(claim):
+            for pod in self._informers.pods_of(claim).values():
                 known.pods[pod.metadata.uid] = pod
         known.claim = claim
         self._touched[claim.metadata.uid] = None
-
-    def _users(self, claim: resource.ResourceClaim) -> Iterable[core.Pod]:
-        pods = self._informers.pods
-        yield from pods.by_index("claim", claim.metadata.key)
-        if claim.metadata.controller is not None:
-            yield from pods.by_index("uid", claim.metadata.controller.uid)
 
     def _pod(self, change: Change[core.Pod]) -> None:
         pod = change.object

@@ -17,11 +17,12 @@ from prometheus_client.registry import Collector
 
 from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
-from fairlead.controller.accounting.units import whole_devices
 from fairlead.controller.gangs import claims
 from fairlead.controller.gangs.allocations import allocated_node
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.inventory.allocated import AllocatedClaim
+from fairlead.engine.inventory.selectors import Selectors
+from fairlead.engine.queues.charges import Charges
 from fairlead.history.cost import gpu_series, opencost
 from fairlead.history.cost.gpu_series import Container, HeldClaim
 from fairlead.history.ledger.store.errors import LedgerError
@@ -29,6 +30,7 @@ from fairlead.history.ledger.store.reader import open_reader
 from fairlead.history.prices import PriceBook
 from fairlead.kube import core
 
+_SHARES = Charges((), Selectors())  # without flavors: every device counts as its share of a whole one
 AT_ONCE = 1  # answers that are being made: each reads the ledger through
 
 
@@ -92,16 +94,12 @@ def held_claims(caches: Caches) -> Iterator[HeldClaim]:
         allocated = AllocatedClaim.of(claim)
         if allocated is None:
             continue
-        devices = ((inventory.device(held.ref), held) for held in allocated.devices if not held.admin)
-        gpus = sum(
-            (whole_devices(device, held.consumed) for device, held in devices if device is not None), Fraction(0)
-        )
         users = caches.users(claim)
         node = allocated_node(claim) or next((pod.spec.node_name for pod in users if pod.spec.node_name), "")
         yield HeldClaim(
             namespace=claim.metadata.namespace,
             node=node,
-            gpus=gpus,
+            gpus=Fraction(_SHARES.gpus_of_allocated(allocated, inventory)),
             containers=tuple(each for pod in users for each in _containers(pod, claim.metadata.name)),
         )
 

@@ -18,8 +18,8 @@ from fairlead.controller.spending.source import Spent
 from fairlead.history.ledger.entries import HELD, WHOLE_PPM
 from fairlead.history.ledger.store.errors import LedgerError
 from fairlead.history.ledger.store.reader import Reader, open_reader
-from fairlead.history.prices import HOUR_US
 from fairlead.kube.limits import Sleep
+from fairlead.kube.timestamps import HOUR_US
 
 log = logging.getLogger(__name__)
 

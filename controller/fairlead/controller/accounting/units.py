@@ -60,11 +60,6 @@ def unpublished(ref: DeviceRef) -> Unit:
     return Unit(ref.driver, ref.pool, ref.device)
 
 
-def whole_devices(device: Device, consumption: Consumption) -> Fraction:
-    """How many whole devices this is, at most 1. `consumption`: of a shared one, what is taken of it."""
-    return Fraction(share(device, consumption))
-
-
 class Measures:
     """By the flavors of now. `priced`: names of those with a price, which come before the others where several take a device."""
 
@@ -102,7 +97,7 @@ class Measures:
         charges = self._charges.of_device(device, consumption)
         flavor = min(charges, key=lambda name: (name not in self._priced, name), default="")
         return Measure(
-            share_ppm=min(WHOLE_PPM, round(whole_devices(device, consumption) * WHOLE_PPM)),
+            share_ppm=min(WHOLE_PPM, round(Fraction(share(device, consumption)) * WHOLE_PPM)),
             flavor=flavor,
             amount=Fraction(charges.get(flavor, 0)),
             capacity_type=capacity_type,

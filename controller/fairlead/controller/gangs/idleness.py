@@ -15,7 +15,7 @@ from fairlead.controller.gangs.allocations import held_claims, results
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.engine.types.gangs import IdleSpan
 from fairlead.engine.types.settings import IdlePolicy
-from fairlead.evidence.device_usage import FRESH_S, usage_of
+from fairlead.evidence.device_usage import FRESH_S, DeviceUsage, usage_of
 from fairlead.kube import resource, timestamps
 
 CONDITION: Final = "Idle"
@@ -39,8 +39,9 @@ class IdleNotice:
     def __str__(self) -> str:
         what = "its device has" if self.devices == 1 else f"all its {self.devices} devices have"
         follows = _THEN[self.policy.then].format(at=timestamps.seconds(self.at))
+        measure = "idle" if self.policy.below_percent is None else f"below {self.policy.below_percent} %"
         return (
-            f'{what} been idle since {timestamps.seconds(self.since)}{follows}; the annotation {names.KEEP_IDLE}: "true" on its '
+            f'{what} been {measure} since {timestamps.seconds(self.since)}{follows}; the annotation {names.KEEP_IDLE}: "true" on its '
             "pods says that they need them all the same"
         )
 
@@ -49,19 +50,34 @@ def exempt(gang: Gang) -> bool:
     return any(member.pod.metadata.annotations.get(names.KEEP_IDLE) == "true" for member in gang.members)
 
 
-def idle_span(gang: Gang, noticed: float | None) -> IdleSpan | None:
+def idle_span(gang: Gang, policy: IdlePolicy, noticed: float | None) -> IdleSpan | None:
     """`noticed`: when it was told, unix seconds. None: it is not idle."""
     if exempt(gang):
         return None
-    known = [usage for claim in held_claims(gang.members).values() for usage in _usages(claim)]
-    if not known or any(usage is None or usage[0] != "Idle" for usage in known):
+    spans: list[tuple[float, float]] = []  # since when, and when it was sampled
+    for usage in (usage for claim in held_claims(gang.members).values() for usage in _usages(claim)):
+        since_s = None if usage is None else idle_since(usage, policy.below_percent)
+        if usage is None or since_s is None:
+            return None
+        spans.append((since_s, usage.sampled_at_s))
+    if not spans:
         return None
-    spans = [usage[1:] for usage in known if usage is not None]
     return IdleSpan(
         since=max(since for since, _ in spans),
         known_until=min(sampled_at for _, sampled_at in spans) + FRESH_S,
         noticed=noticed,
     )
+
+
+def idle_since(usage: DeviceUsage, below_percent: int | None) -> float | None:
+    """Since when the device is idle; None: it is not.
+
+    Example: a device at 8 % since 09:00 that was at 0 % from 07:00 on, of a driver with `--idle-below 5 --idle-levels 1,10`: by the
+    driver's threshold it is busy, below 10 % it is since 07:00, and so it is below 20 %, which the driver does not measure.
+    """
+    if below_percent is not None:
+        return usage.below_since(below_percent)
+    return usage.since_s if usage.state == "Idle" else None
 
 
 def devices_of(gang: Gang) -> int:
@@ -72,12 +88,11 @@ def _own(claim: resource.ResourceClaim) -> Iterable[resource.DeviceRequestAlloca
     return (each for each in results(claim) if each.driver == names.DRIVER and not each.admin_access)
 
 
-def _usages(claim: resource.ResourceClaim) -> Iterable[tuple[str, float, float] | None]:
-    """Of each of our devices: state, since when, and when it was sampled; None where the driver wrote nothing."""
+def _usages(claim: resource.ResourceClaim) -> Iterable[DeviceUsage | None]:
+    """Of each of our devices; None where the driver wrote nothing."""
     said = {tuple(device): usage for device, usage in usage_of(claim).items()}
     for each in _own(claim):
-        usage = said.get((each.driver, each.pool, each.device, each.share_id))
-        yield None if usage is None else (usage.state, usage.since_s, usage.sampled_at_s)
+        yield said.get((each.driver, each.pool, each.device, each.share_id))
 
 
 def told(status: Mapping[str, Any]) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fairlead.controller.report.events import Events
-from fairlead.controller.report.metrics import Metrics
+from fairlead.controller.report.metrics import Growing, Metrics
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.plan import Plan
 from fairlead.history.facts.changes import Noted
@@ -44,7 +44,7 @@ class Recorded:
         self._recorder = FlightRecorder(directory, bounds, writer=identity)
         self._metrics = metrics
         self._events = events
-        self._shown: dict[str, int] = {}
+        self._growing = Growing()
 
     def note(self, snapshot: Snapshot) -> Noted | None:
         try:
@@ -70,12 +70,8 @@ class Recorded:
         counts = self._recorder.shared.counts
         metrics = self._metrics
         metrics.recording.set(counts.recording)
-        for name, value, counter in (
-            ("recorded", counts.recorded, metrics.recorded_decisions.labels("recorded")),
-            ("missed", counts.missed, metrics.recorded_decisions.labels("missed")),
-            ("bytes", counts.bytes, metrics.recorded_bytes),
-        ):
-            counter.inc(max(0, value - self._shown.get(name, 0)))
-            self._shown[name] = max(value, self._shown.get(name, 0))
+        self._growing.show("recorded", counts.recorded, metrics.recorded_decisions.labels("recorded"))
+        self._growing.show("missed", counts.missed, metrics.recorded_decisions.labels("missed"))
+        self._growing.show("bytes", counts.bytes, metrics.recorded_bytes)
         while (problem := self._recorder.problem()) is not None:
             self._events.lease("RecordingProblem", f"The recording of decisions: {problem}")

@@ -13,6 +13,19 @@ from fairlead.engine.types.plan import QueueUse
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
+class Growing:
+    """Counters that follow totals which others keep: of one term, each total by its name."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, int] = {}
+
+    def show(self, name: str, total: int, counter: Counter) -> None:
+        """`counter` grows by what `total` has grown since the last call; a total that shrank adds nothing until it is larger again."""
+        before = self._shown.get(name, 0)
+        counter.inc(max(0, total - before))
+        self._shown[name] = max(total, before)
+
+
 class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()

@@ -15,11 +15,12 @@ from math import ceil
 from typing import NamedTuple
 
 from fairlead.api.budget import Budget, Period, period
-from fairlead.controller.spending.held import HOUR_US, HeldGpus
+from fairlead.controller.spending.held import HeldGpus
 from fairlead.controller.spending.source import Spending, Spent
 from fairlead.engine.types.amounts import Amount
 from fairlead.engine.types.plan import QueueUse
 from fairlead.engine.types.settings import BudgetState, QueueSpec
+from fairlead.kube.timestamps import HOUR_US, microseconds
 
 ASK_S = 60.0
 UNANSWERED_S = 2.0  # a ledger sums a period that it has not been asked for; then twice as long, up to ASK_S
@@ -84,7 +85,7 @@ class SpendingBudgets:
         """What the queues hold from now on, with those below them."""
         for use in uses:
             account = self._accounts.get(use.name)
-            if account is not None and self._held[use.name].note(use.gpus, _us(now)):
+            if account is not None and self._held[use.name].note(use.gpus, microseconds(now)):
                 account.count(self._held[use.name], now)
 
     def update(
@@ -128,13 +129,13 @@ class SpendingBudgets:
             account = None
         if account is None or not account.asked <= now < account.ask_at:
             of = period(budget.per, budget.time_zone, now) if account is None else account.period
-            found = _together([self._source.spent(each, _us(of.start)) for each in below])
+            found = _together([self._source.spent(each, microseconds(of.start)) for each in below])
             unanswered = 0
             if found is None:
                 unanswered = min(16, 1 if account is None else account.unanswered + 1)
                 found = None if account is None else account.sum
             if found is None and said is not None and said.renews_at == of.end:
-                found = Spent(said.spent, _us(now))
+                found = Spent(said.spent, microseconds(now))
             spent = _counted(found, held, of, now)
             state = _state(budget, of, spent, held.gpus, now)
             before = None if account is None else account.shown
@@ -162,17 +163,17 @@ class SpendingBudgets:
         return known[2]
 
 
-def _us(seconds: float) -> int:
-    return round(seconds * 1_000_000)
-
-
 def _within(of: Period, now: float) -> bool:
     return of.start <= now < of.end
 
 
 def _counted(known: Spent | None, held: HeldGpus, of: Period, now: float) -> Fraction | None:
     """The sum, and what is held since, within the period."""
-    return None if known is None else known.gpu_hours + held.between(max(known.until_us, _us(of.start)), _us(now))
+    return (
+        None
+        if known is None
+        else known.gpu_hours + held.between(max(known.until_us, microseconds(of.start)), microseconds(now))
+    )
 
 
 def _together(sums: Sequence[Spent | None]) -> Spent | None:

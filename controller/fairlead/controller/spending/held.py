@@ -6,9 +6,9 @@ from bisect import bisect_right
 from fractions import Fraction
 
 from fairlead.engine.types.amounts import Amount
+from fairlead.kube.timestamps import HOUR_US
 
 POINTS_MAX = 4096
-HOUR_US = 3_600_000_000
 
 
 class HeldGpus:

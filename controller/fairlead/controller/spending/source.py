@@ -19,7 +19,7 @@ class Spending(Protocol):
 
         A whole GPU that is held for an hour is 1, whether busy or idle; a partition counts as its share of the GPU. Devices count that
         a Flavor takes, all devices where there are no Flavors. A queue of which nothing is recorded has spent 0. None: not known, and
-        then its budget stops nobody. Called in the controller's loop, for each queue with a budget about once a minute: it must
+        then its budget stops no gang. Called in the controller's loop, for each queue with a budget about once a minute: it must
         answer from memory, or within a millisecond or two.
         """
         ...

@@ -143,8 +143,10 @@ class Caches(Informers):
         if not settings_now.any_idle:
             return None
         policy = settings_now.idle_of(gang.queue, self.namespace_labels(gang.namespace))
-        span = None if policy is None else idleness.idle_span(gang, idleness.noticed_at(self.gang_object(gang.id)))
-        return None if policy is None or span is None else (span, policy)
+        if policy is None:
+            return None
+        span = idleness.idle_span(gang, policy, idleness.noticed_at(self.gang_object(gang.id)))
+        return None if span is None else (span, policy)
 
     # -- members.Lookup --------------------------------------------------------------------------------------------
 
@@ -223,11 +225,7 @@ class Caches(Informers):
 
     def users(self, claim: resource.ResourceClaim) -> list[core.Pod]:
         """Unfinished pods that name the claim or own it."""
-        found = {pod.metadata.uid: pod for pod in self.pods.by_index("claim", claim.metadata.key)}
-        owner = claim.metadata.controller
-        if owner is not None and owner.kind == "Pod":
-            found |= {pod.metadata.uid: pod for pod in self.pods.by_index("uid", owner.uid)}
-        return [pod for pod in found.values() if not pod.finished]
+        return [pod for pod in self.pods_of(claim).values() if not pod.finished]
 
     def latest(self, pod: core.Pod) -> core.Pod:
         """The pod as last seen; the given one where it is gone, or another has its name."""

@@ -36,6 +36,7 @@ class Handlers:
     ) -> None:
         """`reads_usage`: whether what drivers say of claims' devices matters to running gangs."""
         self._reads_usage = reads_usage
+        self._pods_of = informers.pods_of
         self._pods = informers.pods
         self._claims = informers.claims
         self._gang_objects = informers.gang_objects
@@ -108,10 +109,7 @@ class Handlers:
         if held and not holds:
             self._tables.leftovers.pop(claim.metadata.uid, None)
             self._triggers.decide()
-        users = list(self._pods.by_index("claim", change.key))
-        owner = claim.metadata.controller
-        if owner is not None:
-            users += self._pods.by_index("uid", owner.uid)
+        users = list(self._pods_of(claim).values())
         old, new = change.old, change.new
         if old and new and indexes.only_usage_changed(old, new) and not self._reads_usage():
             # A gang that is being admitted writes the claim with its resourceVersion.

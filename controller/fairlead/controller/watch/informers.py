@@ -59,6 +59,14 @@ class Informers:
         self.pod_groups = PodGroups()
         self.train_jobs = TrainJobs(wanted=forecasts)
 
+    def pods_of(self, claim: resource.ResourceClaim) -> dict[str, core.Pod]:
+        """By UID the pods that name the claim or own it, finished ones too."""
+        found = {pod.metadata.uid: pod for pod in self.pods.by_index("claim", claim.metadata.key)}
+        owner = claim.metadata.controller
+        if owner is not None:
+            found |= {pod.metadata.uid: pod for pod in self.pods.by_index("uid", owner.uid)}
+        return found
+
     async def discover(self, client: Client) -> None:
         """Finds out which optional APIs the cluster serves: before the informers run."""
         for each in self.all():

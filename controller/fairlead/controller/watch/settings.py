@@ -76,12 +76,16 @@ class Settings:
 
     def _path(self, queue: str | None, namespace_labels: Mapping[str, str]) -> Iterator[QueueSpec]:
         by_name = {each.name: each for each in self.queues}
-        name = queue or min(self.selecting(namespace_labels), default=None)
+        name = self.leaf(queue, namespace_labels)
         seen = set[str]()
         while name is not None and name in by_name and name not in seen:
             seen.add(name)
             yield by_name[name]
             name = by_name[name].parent
+
+    def leaf(self, queue: str | None, namespace_labels: Mapping[str, str]) -> str | None:
+        """That a gang names, or else the one that takes its namespace."""
+        return queue or min(self.selecting(namespace_labels), default=None)
 
     def selecting(self, namespace_labels: Mapping[str, str]) -> list[str]:
         """The leaf queues that select a namespace of these labels."""
@@ -204,7 +208,12 @@ def _queue(queue: Queue) -> QueueSpec:
 
 
 def _idle(idle: Idle) -> IdlePolicy:
-    return IdlePolicy(for_s=duration_s(idle.for_), grace_s=duration_s(idle.grace), then=idle.then)
+    return IdlePolicy(
+        for_s=duration_s(idle.for_),
+        grace_s=duration_s(idle.grace),
+        then=idle.then,
+        below_percent=None if idle.below is None else int(idle.below.removesuffix("%")),
+    )
 
 
 def _selector(selector: ApiSelector) -> LabelSelector:

@@ -22,10 +22,14 @@ from fairlead.evidence.device_usage import DeviceId, DeviceUsage, State
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Below `idle_below_percent` for all of `window_s` is idle."""
+    """Below `idle_below_percent` for all of `window_s` is idle. `levels`: other percentages of which is said since when it is below."""
 
     idle_below_percent: float = 5.0
     window_s: float = 300.0
+    levels: tuple[float, ...] = ()
+
+    def all_levels(self) -> list[float]:
+        return sorted({self.idle_below_percent, *self.levels})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +37,15 @@ class Track:
     """What is known of one device since it was prepared. Times are epoch seconds.
 
     `last_s` is the last sample, or the restart of the driver after which there was none; `sampled` tells which.
-    `below_since_s` begins the run of samples below the threshold that lasts; `window` has (time, utilisation) of the
-    samples of the last window.
+    `below` has (level, time) of each level that the last sample was below: the run of samples below it began then. `window` has
+    (time, utilisation) of the samples of the last window.
     """
 
     state: State
     since_s: float
     last_s: float
     sampled: bool = True
-    below_since_s: float | None = None
+    below: tuple[tuple[float, float], ...] = ()
     window: tuple[tuple[float, float], ...] = ()
     peak_bytes: int | None = None
 
@@ -59,31 +63,31 @@ def step(
     track = dataclasses.replace(aged(track, at_s, settings), last_s=at_s, sampled=True, peak_bytes=peak)
     if utilization_percent is None:
         since_s = track.since_s if track.state == "Unknown" else at_s
-        return dataclasses.replace(track, state="Unknown", since_s=since_s, below_since_s=None, window=())
+        return dataclasses.replace(track, state="Unknown", since_s=since_s, below=(), window=())
     kept = tuple(sample for sample in track.window if sample[0] > at_s - settings.window_s)
-    track = dataclasses.replace(track, window=(*kept, (at_s, utilization_percent)))
-    if utilization_percent >= settings.idle_below_percent:
+    runs = dict(track.below)
+    below = {level: runs.get(level, at_s) for level in settings.all_levels() if utilization_percent < level}
+    track = dataclasses.replace(track, window=(*kept, (at_s, utilization_percent)), below=tuple(below.items()))
+    idle_since_s = below.get(settings.idle_below_percent)
+    if idle_since_s is None:
         since_s = track.since_s if track.state == "Busy" else at_s
-        return dataclasses.replace(track, state="Busy", since_s=since_s, below_since_s=None)
-    below_since_s = at_s if track.below_since_s is None else track.below_since_s
-    if track.state != "Idle" and at_s - below_since_s >= settings.window_s:
-        return dataclasses.replace(track, state="Idle", since_s=below_since_s, below_since_s=below_since_s)
-    return dataclasses.replace(track, below_since_s=below_since_s)
+        return dataclasses.replace(track, state="Busy", since_s=since_s)
+    if track.state != "Idle" and at_s - idle_since_s >= settings.window_s:
+        return dataclasses.replace(track, state="Idle", since_s=idle_since_s)
+    return track
 
 
 def aged(track: Track, now_s: float, settings: Settings) -> Track:
     """The track without samples until now: unknown after a window without one. A clock that was set back begins a new window."""
     if now_s < track.last_s:
-        return dataclasses.replace(
-            track, since_s=min(track.since_s, now_s), last_s=now_s, below_since_s=None, window=()
-        )
+        return dataclasses.replace(track, since_s=min(track.since_s, now_s), last_s=now_s, below=(), window=())
     if now_s - track.last_s <= settings.window_s:
         return track
     since_s = track.since_s if track.state == "Unknown" else track.last_s
-    return dataclasses.replace(track, state="Unknown", since_s=since_s, below_since_s=None, window=())
+    return dataclasses.replace(track, state="Unknown", since_s=since_s, below=(), window=())
 
 
-def resumed(track: Track | None, written: DeviceUsage, at_s: float) -> Track:
+def resumed(track: Track | None, written: DeviceUsage, at_s: float, settings: Settings) -> Track:
     """The track of a driver that was restarted, continued from what the driver before it wrote.
 
     What happened in between is not known: the state is taken to have lasted, unless samples say otherwise.
@@ -96,8 +100,13 @@ def resumed(track: Track | None, written: DeviceUsage, at_s: float) -> Track:
         track = dataclasses.replace(track, since_s=min(since_s, track.since_s))
     elif track.state == "Unknown" and track.window:
         track = dataclasses.replace(track, state=written.state, since_s=since_s)
+    runs = {level: min(since_s, at_s) for level, since_s in written.below}
+    if track.sampled:  # of what was written those levels last that no sample of this process was above
+        lasting = {level: since_s for level, since_s in runs.items() if all(each < level for _, each in track.window)}
+        runs = {level: min(since_s, lasting.get(level, since_s)) for level, since_s in track.below}
     if track.state == "Idle":
-        track = dataclasses.replace(track, below_since_s=track.since_s)
+        runs[settings.idle_below_percent] = track.since_s
+    track = dataclasses.replace(track, below=tuple(sorted(runs.items())))
     return dataclasses.replace(track, peak_bytes=max((each for each in peaks if each is not None), default=None))
 
 
@@ -147,7 +156,7 @@ class Sampler:
         held = self._claims.setdefault(uid, {})
         for device, usage in written.items():
             found = held.get(device)
-            track = resumed(None if found is None else found.track, usage, at_s)
+            track = resumed(None if found is None else found.track, usage, at_s, self._settings)
             held[device] = _Held(
                 track=track,
                 memory_bytes=found.memory_bytes if found else usage.memory_bytes,
@@ -174,6 +183,12 @@ def _usage(held: _Held, now_s: float, settings: Settings) -> DeviceUsage:
         memory_used_peak_bytes=seen.peak_bytes,
         memory_bytes=held.memory_bytes,
         shared=held.shared,
+        below=tuple(
+            (level, since_s)
+            for level, since_s in seen.below
+            if seen.last_s - since_s >= settings.window_s
+            or (level, seen.state) == (settings.idle_below_percent, "Idle")
+        ),
     )
 
 

@@ -1,6 +1,6 @@
 """When a claim's usage is written: what matters soon, the rest once an hour. Pure.
 
-What matters: a device became busy, idle or unknown, or its peak of memory grew by a tenth or a gibibyte. Keeps: a claim is
+What matters: a device became busy, idle or unknown, its utilisation came below one of the driver's levels or above it, or its peak of memory grew by a tenth or a gibibyte. Keeps: a claim is
 written at most once per `min_interval_s`, the first time that long after it was prepared, so that short jobs cost nothing;
 writes that many nodes have reason for at once are spread over `spread_s`, each claim at a moment of its own.
 """
@@ -84,6 +84,7 @@ def matters(written: Usages, usages: Usages, rates: Rates) -> bool:
     return any(
         written[device].state != now.state
         or written[device].shared != now.shared
+        or [level for level, _ in written[device].below] != [level for level, _ in now.below]
         or _grew(written[device].memory_used_peak_bytes, now.memory_used_peak_bytes, rates)
         for device, now in usages.items()
     )

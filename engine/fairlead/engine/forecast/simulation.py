@@ -46,7 +46,7 @@ class Resolution:
 
 @dataclass(slots=True)
 class Sample:
-    """`starts`: unix seconds by gang id, of those that started before `until`. `evicted`: gangs, in order, with when and for whom."""
+    """`starts`: unix seconds by gang id, of those that started before `until`. `evicted`: gangs, in order, with when and for which gang."""
 
     until: float
     starts: dict[str, float] = field(default_factory=dict)

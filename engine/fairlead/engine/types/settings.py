@@ -57,11 +57,15 @@ class BudgetState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdlePolicy:
-    """What happens to a gang that has been idle for `for_s`, `grace_s` after it was told."""
+    """What happens to a gang that has been idle for `for_s`, `grace_s` after it was told.
+
+    `below_percent` is the utilisation by which the gang's `IdleSpan` was read; None: the driver's own threshold.
+    """
 
     for_s: float
     grace_s: float
     then: Literal["nothing", "warn", "suspendBorrowing", "evict"]
+    below_percent: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

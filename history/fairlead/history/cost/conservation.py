@@ -14,8 +14,9 @@ from typing import TypeVar
 
 from fairlead.history.cost.errors import ConservationError
 from fairlead.history.cost.reading import Reader
-from fairlead.history.cost.window import DAY_US, Window, shown
+from fairlead.history.cost.window import Window, shown
 from fairlead.history.ledger.entries import BUCKETS, WHOLE_PPM, Bucket, Gap
+from fairlead.kube.timestamps import DAY_US
 
 TENTHS = 1000
 K = TypeVar("K")

@@ -31,7 +31,8 @@ from fairlead.history.cost.usage import Priced, hours, priced
 from fairlead.history.cost.window import Known, days, month_of, shown
 from fairlead.history.cost.written import MONEY_PLACES, plain
 from fairlead.history.ledger.entries import HELD, Sum
-from fairlead.history.prices import HOUR_US, PriceBook, rounded
+from fairlead.history.prices import PriceBook, rounded
+from fairlead.kube.timestamps import HOUR_US
 
 PROVIDER: Final = "Fairlead"
 NO_CURRENCY: Final = "XXX"

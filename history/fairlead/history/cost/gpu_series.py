@@ -43,7 +43,7 @@ class Series(NamedTuple):
 
 
 def series(held: Iterable[HeldClaim]) -> list[Series]:
-    """In the order of their labels. Claims without a container or a node are left out: OpenCost has nobody to charge."""
+    """In the order of their labels. Claims without a container or a node are left out: OpenCost cannot charge them."""
     found = dict[tuple[str, str, str, str], Fraction]()
     for claim in held:
         users = sorted({each for each in claim.containers if each.container and each.pod})

@@ -24,9 +24,10 @@ from fairlead.history.cost.errors import CostError
 from fairlead.history.cost.grouping import LABEL
 from fairlead.history.cost.reading import Reader
 from fairlead.history.cost.usage import Figures, hours, priced
-from fairlead.history.cost.window import DAY_US, SECOND_US, Window, shown
+from fairlead.history.cost.window import Window, shown
 from fairlead.history.ledger.entries import HELD
 from fairlead.history.prices import PriceBook, rounded
+from fairlead.kube.timestamps import DAY_US, HOUR_US, SECOND_US
 
 IDLE: Final = "__idle__"
 UNALLOCATED: Final = "__unallocated__"
@@ -132,7 +133,7 @@ def _set(
 
 
 def _json(name: str, item: _Item, window: Window, part: Window) -> Json:
-    figures, lasts = item.figures, Fraction(part.until_us - part.since_us, 3600 * SECOND_US)
+    figures, lasts = item.figures, Fraction(part.until_us - part.since_us, HOUR_US)
     held = hours(sum(figures.weighed.values()))
     cost = _cost(figures) + item.share
     idle = sum((each.allocated for (_, bucket), each in figures.costs.items() if bucket == "idle"), Fraction(0))

@@ -6,16 +6,15 @@ Names come from tenants: every text is escaped, and the page's own policy forbid
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
 from html import escape
 from typing import Final
 
-from fairlead.history.cost import charts
+from fairlead.history.cost import charts, wording
 from fairlead.history.cost.charts import Bar
 from fairlead.history.cost.conservation import Day
 from fairlead.history.cost.report import FLEET_PERCENT, IDLE_PERCENT, MEMORY_PERCENT, Report
 from fairlead.history.cost.window import shown
-from fairlead.history.cost.wording import gibibytes, gpu_hours, lasting, money, percent, targets, verdict
+from fairlead.history.cost.wording import gpu_hours, lasting, money, percent, targets, verdict
 from fairlead.history.ledger.entries import BUCKETS, Bucket
 
 COLUMNS_MAX: Final = 62
@@ -146,51 +145,24 @@ def _columns(days: Sequence[Day]) -> list[tuple[str, dict[str, float]]]:
 
 
 def _losses(report: Report) -> str:
-    figures = report.figures
-    rows = [
-        [name, gpu_hours(figures.weighed.get(name, 0)), money(figures.money(buckets=(name,)))]
-        for name in ("stranded", "broken", "starting", "idle")
-    ]
-    rows.append(["lost to evictions (a part of used)", gpu_hours(figures.lost), money(figures.lost_costs)])
-    return _table(["", "hours", "cost"], rows, numbers=(1, 2))
+    return _table(["", "hours", "cost"], wording.losses(report), numbers=(1, 2))
 
 
 def _holders(report: Report) -> str:
     if not report.holders:
         return "<p>None.</p>"
     most = max(each.idle for each in report.holders)
-    names = [f"{each.namespace}/{each.gang or '(no gang)'}" for each in report.holders]
     chart = charts.bars(
         "Idle device time by gang",
-        [
-            Bar(name, [("idle", each.idle / most)], gpu_hours(each.idle))
-            for name, each in zip(names, report.holders, strict=True)
-        ],
+        [Bar(wording.holder_name(each), [("idle", each.idle / most)], gpu_hours(each.idle)) for each in report.holders],
     )
-    rows = [
-        [name, each.queue or "-", gpu_hours(each.idle), percent(Fraction(each.idle, each.held)), money(each.cost)]
-        for name, each in zip(names, report.holders, strict=True)
-    ]
-    return chart + _table(["gang", "queue", "idle", "of its time", "cost"], rows, numbers=(2, 3, 4))
+    return chart + _table(["gang", "queue", "idle", "of its time", "cost"], wording.holders(report), numbers=(2, 3, 4))
 
 
 def _sizing(report: Report) -> str:
     if not report.sizing:
         return "<p>Nothing that the samples show.</p>"
-    rows = [
-        [
-            f"{own.namespace}/{own.gang or own.claim}",
-            str(own.devices),
-            gibibytes(own.memory_bytes),
-            gibibytes(own.peak_bytes),
-            percent(own.utilisation),
-            own.size,
-            gpu_hours(own.saved),
-            money(each.saved),
-        ]
-        for each in report.sizing
-        for own in (each.advice,)
-    ]
+    rows = wording.sizing(report)
     head = ["gang or claim", "devices", "has", "peak", "load", "would do", "free", "saved"]
     note = f"{report.sizing_total - len(rows)} more are not shown. " if report.sizing_total > len(rows) else ""
     return _table(head, rows, numbers=(1, 2, 3, 4, 6, 7)) + (
@@ -214,18 +186,9 @@ def _waiting(report: Report) -> str:
             for each in report.waiting
         ],
     )
-    rows = [
-        [
-            each.queue or "-",
-            str(each.gangs),
-            lasting(each.p50_s),
-            lasting(each.p95_s),
-            "-" if each.target_s is None else lasting(each.target_s),
-            "-" if each.met is None else verdict(each.met),
-        ]
-        for each in report.waiting
-    ]
-    return chart + _table(["queue", "gangs", "p50", "p95", "target of p95", ""], rows, numbers=(1, 2, 3, 4))
+    return chart + _table(
+        ["queue", "gangs", "p50", "p95", "target of p95", ""], wording.waits(report), numbers=(1, 2, 3, 4)
+    )
 
 
 def _section(title: str, body: str) -> str:

@@ -14,11 +14,12 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from fairlead.history.ledger.entries import WHOLE_PPM, Held
+from fairlead.kube.timestamps import HOUR_US
 
 HEADROOM: Final = Fraction(5, 4)
 SAMPLED_LEAST: Final = Fraction(1, 2)
 """Of the time held: with less, the peak may have been missed."""
-LEAST_US: Final = 3_600_000_000
+LEAST_US: Final = HOUR_US
 NEAR: Final = Fraction(1, 20)
 """How far a device's memory may be from a table's: drivers reserve a part of it."""
 

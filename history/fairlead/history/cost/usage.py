@@ -17,7 +17,8 @@ from fairlead.history.cost.errors import CostError
 from fairlead.history.cost.reading import Reader
 from fairlead.history.cost.window import Window, cut
 from fairlead.history.ledger.entries import HELD, WHOLE_PPM, Bucket, Sum
-from fairlead.history.prices import HOUR_US, PriceBook
+from fairlead.history.prices import PriceBook
+from fairlead.kube.timestamps import HOUR_US
 
 GPU_HOUR: Final = WHOLE_PPM * HOUR_US
 Money = Mapping[str, Fraction]

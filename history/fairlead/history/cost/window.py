@@ -14,9 +14,8 @@ from typing import NamedTuple
 from fairlead.api.durations import duration_s
 from fairlead.history.cost.errors import CostError
 from fairlead.kube import timestamps
+from fairlead.kube.timestamps import DAY_US, SECOND_US
 
-SECOND_US = 1_000_000
-DAY_US = 86_400 * SECOND_US
 FORMS = "30d, 2026-11-01..2026-12-01, month or last-month"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")

@@ -1,11 +1,11 @@
-"""How a report words figures: the same in text and on its page."""
+"""How a report words its figures and rows: the same in text and on its page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
 
-from fairlead.history.cost.report import FLEET_PERCENT, IDLE_PERCENT, MEMORY_PERCENT, Report
+from fairlead.history.cost.report import FLEET_PERCENT, IDLE_PERCENT, MEMORY_PERCENT, Holder, Report
 from fairlead.history.cost.usage import hours
 from fairlead.history.prices import rounded
 
@@ -54,6 +54,67 @@ def targets(report: Report) -> list[tuple[str, Fraction | None, str, bool | None
             f"above {MEMORY_PERCENT} %",
             None if memory is None else memory * 100 > MEMORY_PERCENT,
         ),
+    ]
+
+
+def losses(report: Report) -> list[list[str]]:
+    """What, time, cost: of device time that was not put to use."""
+    figures = report.figures
+    rows = [
+        [name, gpu_hours(figures.weighed.get(name, 0)), money(figures.money(buckets=(name,)))]
+        for name in ("stranded", "broken", "starting", "idle")
+    ]
+    return [*rows, ["lost to evictions (a part of used)", gpu_hours(figures.lost), money(figures.lost_costs)]]
+
+
+def holders(report: Report) -> list[list[str]]:
+    """Gang, queue, idle time, its part of the time held, cost."""
+    return [
+        [
+            holder_name(each),
+            each.queue or "-",
+            gpu_hours(each.idle),
+            percent(Fraction(each.idle, each.held)),
+            money(each.cost),
+        ]
+        for each in report.holders
+    ]
+
+
+def holder_name(holder: Holder) -> str:
+    return f"{holder.namespace}/{holder.gang or '(no gang)'}"
+
+
+def sizing(report: Report) -> list[list[str]]:
+    """Gang or claim, devices, memory it has, peak, load, the size that would do, time that would come free, cost of it."""
+    return [
+        [
+            f"{own.namespace}/{own.gang or own.claim}",
+            str(own.devices),
+            gibibytes(own.memory_bytes),
+            gibibytes(own.peak_bytes),
+            percent(own.utilisation),
+            own.size,
+            gpu_hours(own.saved),
+            money(each.saved),
+        ]
+        for each in report.sizing
+        for own in (each.advice,)
+    ]
+
+
+def waits(report: Report) -> list[list[str]]:
+    """Queue, gangs, p50, p95, target of p95, verdict."""
+    return [
+        [
+            each.queue or "-",
+            str(each.gangs),
+            lasting(each.p50_s),
+            lasting(each.p95_s),
+            "-" if each.target_s is None else lasting(each.target_s),
+            "-" if each.met is None else verdict(each.met),
+        ]
+        for each in report.waiting
     ]
 
 

@@ -173,6 +173,7 @@ class IdlePolicy(Item, frozen=True, kw_only=True):
     for_s: float
     grace_s: float
     then: Literal["nothing", "warn", "suspendBorrowing", "evict"]
+    below_percent: int | None = None
 
 
 class SpendingBudget(Item, frozen=True, kw_only=True):

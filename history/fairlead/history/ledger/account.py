@@ -1,7 +1,7 @@
 """The account: intervals made of what the leader sees. Pure: all times are given.
 
 A claim's time is exact, from its `allocationTimestamp` to when its deallocation was seen. What happened while no leader looked is
-known where it can be: a claim that is still allocated was held all the while; one that is not was held until a recorded decision saw it gone; where nobody else can have led, what was free stayed
+known where it can be: a claim that is still allocated was held all the while; one that is not was held until a recorded decision saw it gone; where no other replica can have led, what was free stayed
 free. All else is `unknown`, until the next thing that is known.
 Example: as of 10:00 GPU a is held by c1 and b is free; the next leader looks at 10:05 and sees a free, b held by c2, allocated at 10:02.
 a: unknown 10:00–10:05. b, where no other leader can have been: free 10:00–10:02, held by c2 from then on.
@@ -10,14 +10,14 @@ a: unknown 10:00–10:05. b, where no other leader can have been: free 10:00–1
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from fairlead.history.ledger.entries import WHOLE_PPM, Batch, Bucket, Gap, Interval, Kept, Measure, Sampled, Unit, Wait
 from fairlead.history.ledger.observed import ClaimEnded, ClaimSeen, Observation, PartSeen, UnitSeen, UsageSeen
-from fairlead.history.ledger.timeline import NOBODY, Book, Part, Timeline
+from fairlead.history.ledger.timeline import UNHELD, Book, Part, Timeline
+from fairlead.kube.timestamps import DAY_US
 
-DAY_US = 86_400_000_000
 # In which order changes of one instant are made: what ends makes room for what begins.
 _MIDNIGHT, _ENDED, _HELD, _SAMPLED, _SEEN = range(5)
 _Phase = tuple[int, Bucket]  # when a held device came into it
@@ -55,7 +55,7 @@ class Account:
         allocation = interval.allocation
         if allocation is None:
             unit.vacancy, unit.whole = interval.bucket, _whole(interval.measure)
-            unit.rows[NOBODY] = number
+            unit.rows[UNHELD] = number
             return
         part = Part(allocation, interval.device, interval.measure, interval.bucket, interval.start_us)
         if interval.sampled.sampled_us:
@@ -73,7 +73,7 @@ class Account:
         reason: str = "no leader wrote the ledger",
         ends: Callable[[frozenset[str]], Mapping[str, int]] = _none_known,
     ) -> None:
-        """`seen` has every unit and every allocated claim. `sole`: nobody else can have led since the ledger was written last.
+        """`seen` has every unit and every allocated claim. `sole`: no other replica can have led since the ledger was written last.
 
         `ends`: of claims (UIDs) that are gone, when they ended, as far as that is known otherwise; asked where there are any.
         """
@@ -163,11 +163,6 @@ class Account:
         )
         self._lost, self._gaps, self._waits = [], [], []
         return batch
-
-    @property
-    def open(self) -> Iterable[Interval]:
-        """Of now, in no order."""
-        return self._book.open.values()
 
     # -- claims ----------------------------------------------------------------------------------------------------
 

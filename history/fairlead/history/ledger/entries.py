@@ -1,4 +1,4 @@
-"""What the ledger holds: intervals of a unit's time, each in one bucket, and whom it was held by. Frozen values.
+"""What the ledger holds: intervals of a unit's time, each in one bucket, and by which claim it was held. Frozen values.
 
 A unit is a physical device: a whole GPU with all of its partitions, or a device without counters. At each instant the shares of a
 unit's intervals add up to `WHOLE_PPM`. All times are unix microseconds, so that sums are exact.

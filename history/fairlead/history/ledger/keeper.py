@@ -51,7 +51,6 @@ class Counts:
     gaps: int = 0
     pending: int = 0  # intervals that wait for the store
     as_of_us: int = 0  # until when the store knows
-    writing: bool = False
 
 
 @dataclass(slots=True)
@@ -208,7 +207,7 @@ class Keeper:
         self._account = account
 
     def _follows(self, kept: Kept) -> bool:
-        """Whether nobody led between the one that wrote last and this one."""
+        """Whether no replica led between the one that wrote last and this one."""
         now, before = self._lease_transitions, kept.lease_transitions
         return now is not None and before is not None and 0 <= now - before <= 1
 
@@ -240,7 +239,7 @@ class Keeper:
                 counts.intervals += len(batch.intervals)
                 counts.gaps += len(batch.gaps)
                 counts.pending -= len(batch.intervals)
-                counts.as_of_us, counts.writing, self._told = batch.as_of_us, True, ""
+                counts.as_of_us, self._told = batch.as_of_us, ""
             self._prune(now)
         except self._errors as error:
             self._fail(error)
@@ -274,7 +273,6 @@ class Keeper:
     def _fail(self, error: Exception) -> None:
         counts = self._shared.counts
         counts.failures += 1
-        counts.writing = False
         self._try_at = self._clock() + RETRY_S
         self._drop_store()
         if isinstance(error, self._taken):

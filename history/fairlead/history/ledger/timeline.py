@@ -11,11 +11,11 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from fairlead.history.ledger.entries import WHOLE_PPM, Allocation, Bucket, Interval, Measure, Unit
+from fairlead.history.ledger.entries import WHOLE_PPM, Allocation, Bucket, Interval, Measure, Sampled, Unit
 
-# Claim UID, when it was allocated, device; NOBODY for what no claim holds.
+# Claim UID, when it was allocated, device; UNHELD for what no claim holds.
 Key = tuple[str, int, str]
-NOBODY: Key = ("", 0, "")
+UNHELD: Key = ("", 0, "")
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class Timeline:
             if row is not None and row.same(now, self.node):
                 del wanted[key]
                 continue
-            book.end(number, at_us, "" if row is not None or key == NOBODY else ended_by)
+            book.end(number, at_us, "" if row is not None or key == UNHELD else ended_by)
             del self.rows[key]
         for key, row in wanted.items():
             self.rows[key] = book.begin(row.interval(self.unit, self.node, at_us))
@@ -105,16 +105,16 @@ class Timeline:
             return
         self.since_us = at_us
         for key, number in self.rows.items():
-            if key != NOBODY:
+            if key != UNHELD:
                 now = book.open[number]
                 book.end(number, at_us)
-                self.rows[key] = book.begin(_anew(now, at_us))
+                self.rows[key] = book.begin(dataclasses.replace(now, start_us=at_us, sampled=Sampled()))
 
     def close(self, book: Book, at_us: int, ended_by: str = "") -> None:
         """The unit is gone."""
         at_us = max(at_us, self.since_us)
         for key, number in self.rows.items():
-            book.end(number, at_us, "" if key == NOBODY else ended_by)
+            book.end(number, at_us, "" if key == UNHELD else ended_by)
         self.rows.clear()
 
     def _wanted(self) -> Iterator[_Row]:
@@ -129,7 +129,7 @@ class Timeline:
             measure = part.measure if share == part.measure.share_ppm else _shared(part.measure, share)
             yield _Row(key, part.bucket, measure, part.device, part.allocation)
         if left > 0:
-            yield _Row(NOBODY, self.vacancy, self._left(left), "", None)
+            yield _Row(UNHELD, self.vacancy, self._left(left), "", None)
 
     def _left(self, share_ppm: int) -> Measure:
         whole = self.whole
@@ -165,15 +165,3 @@ class _Row:
 
 def _shared(measure: Measure, share_ppm: int) -> Measure:
     return dataclasses.replace(measure, share_ppm=share_ppm)
-
-
-def _anew(interval: Interval, start_us: int) -> Interval:
-    return Interval(
-        unit=interval.unit,
-        node=interval.node,
-        bucket=interval.bucket,
-        measure=interval.measure,
-        start_us=start_us,
-        device=interval.device,
-        allocation=interval.allocation,
-    )

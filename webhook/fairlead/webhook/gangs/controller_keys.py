@@ -38,7 +38,7 @@ def strip(patch: PatchBuilder) -> tuple[str, ...]:
 
 
 def changed(before: Json, after: Json, *, by_controller: bool) -> Iterator[str]:
-    """Faults of two versions of a stored pod's metadata. The sources of claims change for nobody. Raises MalformedError."""
+    """Faults of two versions of a stored pod's metadata. No account may change the sources of claims. Raises MalformedError."""
     old, new = strings_at(before, "annotations", "metadata"), strings_at(after, "annotations", "metadata")
     if old.get(names.CLAIM_SOURCES) != new.get(names.CLAIM_SOURCES):
         cure = "leave it as it is, or delete the pod and create it anew"

@@ -1,6 +1,6 @@
 """Whose a workload is: the user who created it, on its pods and pod templates, for whoever adds up what users spent.
 
-Written when an object is created, over what it says itself, and changed by nobody but our own accounts afterwards. A pod that a
+Written when an object is created, over what it says itself, and changed by our own accounts only afterwards. A pod that a
 controller makes of a Job's template keeps what the template says, since that was written when the Job was created; so does a Job
 that is made of another workload. Of other templates (a Deployment's, a StatefulSet's) the webhook has not seen who created them:
 what they say is taken off, and their pods have no user.

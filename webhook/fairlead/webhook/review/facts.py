@@ -50,7 +50,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     drivers: tuple[str, ...] = (names.DRIVER,)
     controllers: frozenset[str] = frozenset({names.CONTROLLER_USER})
     records_users: bool = False
-    """Whether it is written on a workload who created it; not where manifests are judged without a cluster, and nobody creates them."""
+    """Whether it is written on a workload who created it; not where manifests are judged without a cluster."""
     may_remove_gate: bool = False
     """Whether RBAC lets the review's user write allocations; looked up only when a gate is removed."""
     classes: Mapping[str, DeviceClass] = _NOTHING

@@ -12,7 +12,7 @@ from typing import Any, Final
 from sqlalchemy import Table, UniqueConstraint, bindparam, select, tuple_, update
 from sqlalchemy.engine import Connection
 
-from fairlead.history.ledger.store.schema import DAY_US
+from fairlead.kube.timestamps import DAY_US
 
 Values = tuple[Any, ...]
 ENTRIES_MAX: Final = 100_000  # of one table: some 30 MB of allocations

@@ -17,7 +17,6 @@ from fairlead.history.ledger.store.migrations import check_version
 from fairlead.history.ledger.store.place import place_of
 from fairlead.history.ledger.store.schema import (
     ALLOCATIONS,
-    DAY_US,
     GANGS,
     GAPS,
     INTERVALS,
@@ -31,6 +30,7 @@ from fairlead.history.ledger.store.schema import (
     WAITS,
 )
 from fairlead.history.ledger.store.windows import began_within
+from fairlead.kube.timestamps import DAY_US
 
 ROWS_MAX: Final = 5_000  # of one transaction: some 50 ms
 _IDS: Final = 500  # of one statement

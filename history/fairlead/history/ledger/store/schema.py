@@ -25,8 +25,9 @@ from sqlalchemy import (
     text,
 )
 
+from fairlead.kube.timestamps import DAY_US
+
 VERSION: Final = 1
-DAY_US: Final = 86_400_000_000
 METADATA: Final = MetaData()
 _BIG: Final = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows itself only where the type is INTEGER
 

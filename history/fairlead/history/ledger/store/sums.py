@@ -15,8 +15,9 @@ from sqlalchemy.engine import Connection, Result
 
 from fairlead.history.ledger.entries import BUCKETS, GROUPS, Bucket, Measure, Sum
 from fairlead.history.ledger.store.lookups import Lookups, Series, Spot
-from fairlead.history.ledger.store.schema import ALLOCATIONS, DAY_US, INTERVALS
+from fairlead.history.ledger.store.schema import ALLOCATIONS, INTERVALS
 from fairlead.history.ledger.store.windows import Window, crossing, part, whole
+from fairlead.kube.timestamps import DAY_US
 
 LABEL: Final = "label="
 Group = tuple[int, int, int]  # series, place, holder; 0: does not matter
@@ -37,7 +38,7 @@ def sums(connection: Connection, window: Window, by: Sequence[str]) -> list[Sum]
         holders = _holders(lookups, {group[2] for group in groups if group[2]}, _holder(by))
         for (number, place, holder), totals in groups.items():
             one = series[number]
-            keys = tuple(_key(name, one, spots.get(place), holders.get(holder, NOBODY), day) for name in by)
+            keys = tuple(_key(name, one, spots.get(place), holders.get(holder, NO_HOLDER), day) for name in by)
             _add(found.setdefault((keys, one.bucket, one.lost, one.measure), [0, 0, 0]), totals)
     made = [
         Sum(keys=keys, bucket=bucket, lost=lost, measure=measure, time_us=time_us, sampled_us=sampled_us, busy_us=busy_us)
@@ -73,7 +74,7 @@ class Holder(NamedTuple):
     claim: str
 
 
-NOBODY: Final = Holder("", "")
+NO_HOLDER: Final = Holder("", "")
 
 
 def _holder(by: Sequence[str]) -> ColumnElement[int] | None:

@@ -14,9 +14,9 @@ from sqlalchemy import ColumnElement, FromClause, Select, and_, or_, select, uni
 from sqlalchemy.engine import Row
 from sqlalchemy.sql import CompoundSelect
 
-from fairlead.history.ledger.store.schema import DAY_US, INTERVALS, IS_LONG, IS_OPEN, START_HOUR
+from fairlead.history.ledger.store.schema import INTERVALS, IS_LONG, IS_OPEN, START_HOUR
+from fairlead.kube.timestamps import DAY_US, HOUR_US
 
-HOUR_US = 3_600_000_000
 START, END = INTERVALS.c.start_us, INTERVALS.c.end_us
 
 
