@@ -85,7 +85,8 @@ decisions: $(VENV)/.dev  ## compare 120,000 decisions with their record (minutes
 e2e: $(VENV)/.dev  ## the seven cases of examples/ on a sandbox, or on KUBECONFIG=file, with REQUESTS=none on small nodes
 	@$(BIN)/python -m pytest e2e $(if $(KUBECONFIG),--kubeconfig $(KUBECONFIG)) $(if $(REQUESTS),--requests $(REQUESTS))
 
-manifests: $(VENV)/.tools  ## render manifests/base and the CRDs from manifests/chart and lib/fairlead/api
+manifests: $(VENV)/.tools  ## write the dashboards, and render manifests/base and the CRDs from manifests/chart and lib/fairlead/api
+	@$(BIN)/python -m monitoring
 	@$(BIN)/python tools/render.py
 
 image:  ## build the image (IMAGE=name:tag)

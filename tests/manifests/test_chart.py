@@ -288,17 +288,56 @@ def test_replicas_spread_and_keep_one_another_company(template):
         assert objects["PodDisruptionBudget", name]["spec"]["maxUnavailable"] == 1
 
 
-def test_alerts_and_dashboard_ask_for_metrics_that_are_served():
-    served = set(re.findall(r"^\| `(fairlead_\w+)`", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE))
-    for file in ("rules.yaml", "dashboard.json"):
-        asked = set(re.findall(r"fairlead_\w+", (CHART / "files" / file).read_text()))
-        assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked} <= served, file
+def monitors(template, **values: Any) -> set[str]:
+    kinds = {"ServiceMonitor", "PrometheusRule"}
+    found = template(values={"monitoring": values})
+    names = {each["metadata"]["name"] for each in found if each["kind"] == "ConfigMap"}
+    return {each["kind"] for each in found if each["kind"] in kinds} | {name.rpartition("-")[0] for name in names}
 
 
-def test_every_alert_says_what_to_do_next():
-    (group,) = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())
-    for rule in group["rules"]:
-        assert set(rule["annotations"]) == {"summary", "next"}, rule["alert"]
+def test_one_value_brings_all_of_monitoring_and_each_part_can_be_left_out_or_come_alone(template):
+    every = {"ServiceMonitor", "PrometheusRule", "fairlead-dashboard"}
+    assert monitors(template) == set()
+    assert monitors(template, enabled=True) == every
+    parts = {"serviceMonitor": "ServiceMonitor", "rules": "PrometheusRule", "dashboards": "fairlead-dashboard"}
+    for value, part in parts.items():
+        assert monitors(template, enabled=True, **{value: {"enabled": False}}) == every - {part}
+        assert monitors(template, **{value: {"enabled": True}}) == {part}
+
+
+def test_series_keep_the_labels_that_name_claims_and_containers(template):
+    """Without honorLabels Prometheus would call a claim's namespace exported_namespace, and no join would find it."""
+    (monitor,) = (e for e in template(values={"monitoring": {"enabled": True}}) if e["kind"] == "ServiceMonitor")
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["honorLabels"] is True
+    assert [each["targetLabel"] for each in endpoint["relabelings"]] == ["job", "node"]
+
+
+def test_the_rules_of_the_chart_are_those_that_are_tested_with_the_addresses_that_are_given(template):
+    written = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())
+    kinds: dict[str, Any] = {"enabled": True, "labels": {"release": "prometheus"}}
+
+    def rule(**values: str) -> dict[str, Any]:
+        (found,) = (e for e in template(values={"monitoring": kinds | values}) if e["kind"] == "PrometheusRule")
+        return dict(found)
+
+    assert rule()["spec"] == written
+    assert rule()["metadata"]["labels"]["release"] == "prometheus"
+    elsewhere = rule(runbooks="https://wiki.example.com/fairlead", grafana="https://grafana.example.com/")
+    texts = [each["annotations"] for group in elsewhere["spec"]["groups"] for each in group["rules"] if "alert" in each]
+    assert {text["runbook_url"].partition("#")[0] for text in texts} == {"https://wiki.example.com/fairlead"}
+    assert {text["dashboard_url"].partition("/d/fairlead-")[0] for text in texts} == {"https://grafana.example.com"}
+
+
+def test_each_dashboard_is_a_config_map_that_grafanas_sidecar_takes(template):
+    found = [e for e in template(values={"monitoring": {"enabled": True}}) if e["kind"] == "ConfigMap"]
+    files = {path.name: path.read_text() for path in (CHART / "files" / "dashboards").glob("*.json")}
+    assert len(found) == len(files) == 7
+    for each in found:
+        ((name, text),) = each["data"].items()
+        assert text == files[name]
+        assert each["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert each["metadata"]["annotations"] == {"grafana_folder": "Fairlead"}
 
 
 def container(workload: dict[str, Any]) -> dict[str, Any]:

@@ -126,3 +126,9 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 {{- join "," $names }}
 {{- end }}
+
+{{/* Whether a part of monitoring is wanted: what it says itself, else monitoring.enabled. Empty means no. */}}
+{{- define "fairlead.monitors" -}}
+{{- $all := index . 0 }}{{ $part := index . 1 }}
+{{- if kindIs "bool" $part.enabled }}{{ if $part.enabled }}yes{{ end }}{{ else if $all.enabled }}yes{{ end }}
+{{- end }}

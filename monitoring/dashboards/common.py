@@ -1,0 +1,34 @@
+"""What several dashboards share: variables, links from a row to another dashboard, a quantile."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from monitoring.grafana import Variable
+
+QUEUE: Final = Variable("queue", "Queue", "label_values(fairlead_queue_gangs, queue)")
+FLAVOR: Final = Variable("flavor", "Flavor", "label_values(fairlead_queue_used, flavor)")
+NODE: Final = Variable("node", "Node", "label_values(fairlead_driver_devices, node)")
+NAMESPACE: Final = Variable("namespace", "Namespace", "label_values(fairlead:device_holder:info, namespace)")
+GANG: Final = Variable(
+    "gang", "Gang", 'label_values(fairlead:device_holder:info{namespace=~"$namespace", queue=~"$queue"}, gang)'
+)
+
+_RANGE: Final = "${datasource:queryparam}&${__url_time_range}"
+TO_GANG: Final = (
+    "/d/fairlead-gang?var-namespace=${__data.fields.Namespace}&var-gang=${__data.fields.Gang}&var-queue=$__all&"
+    + _RANGE
+)
+TO_QUEUE: Final = "/d/fairlead-queues?var-queue=${__data.fields.Queue}&" + _RANGE
+
+
+def quantile(q: float, metric: str, *, by: str = "", where: str = "", window: str = "$__rate_interval") -> str:
+    """Of a histogram, over the window, for each value of the labels `by`."""
+    labels = f"le, {by}" if by else "le"
+    chosen = f"{{{where}}}" if where else ""
+    return f"histogram_quantile({q:g}, sum by ({labels}) (rate({metric}_bucket{chosen}[{window}])))"
+
+
+def increases(metric: str, *, by: str, where: str = "", window: str = "$__rate_interval") -> str:
+    chosen = f"{{{where}}}" if where else ""
+    return f"sum by ({by}) (increase({metric}{chosen}[{window}]))"

@@ -1,0 +1,150 @@
+"""Fairlead / Waiting: why do gangs wait, for how long, and did the forecasts say so?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from monitoring.dashboards.common import QUEUE, increases, quantile
+from monitoring.grafana import BLUE, GREEN, RED, YELLOW, Dashboard, Query, bars, graph, heatmap, stat, table
+
+_FINAL: Final = "NeverFits|NoMorePods|InvalidRequest|UnknownQueue|QueueNotForNamespace|QueueNotLeaf|SelectorError"
+
+DASHBOARD: Final = Dashboard(
+    uid="fairlead-waiting",
+    title="Fairlead / Waiting",
+    question="Why do gangs wait, for how long, and did the forecasts say so?",
+    variables=(QUEUE,),
+    rows=(
+        (
+            "Now",
+            (
+                stat(
+                    "Waiting gangs",
+                    "How many gangs wait, for any reason?",
+                    Query('sum(fairlead_gangs_waiting{queue=~"$queue"})'),
+                    base=BLUE,
+                ),
+                stat(
+                    "Cannot start as they are",
+                    "How many of them need a change of their manifest or of a queue before they can start?",
+                    Query(f'sum(fairlead_gangs_waiting{{queue=~"$queue", reason=~"{_FINAL}"}}) or vector(0)'),
+                    steps=((1, RED),),
+                ),
+                stat(
+                    "Longest wait",
+                    "How long has the oldest waiting gang waited?",
+                    Query('max(fairlead_queue_oldest_wait_seconds{queue=~"$queue"})'),
+                    unit="s",
+                    base=BLUE,
+                ),
+                stat(
+                    "Devices they wait for",
+                    "How many devices, in the measures of their flavors, would the waiting gangs take?",
+                    Query('sum(fairlead_queue_demand{queue=~"$queue"})'),
+                    base=BLUE,
+                ),
+                stat(
+                    "Free devices",
+                    "How many devices are free at the same time? Free and stranded devices beside waiting gangs mean that their shape, "
+                    "quota or node is in the way.",
+                    Query('sum(fairlead_cluster_devices{state=~"free|stranded"})'),
+                    base=BLUE,
+                ),
+                stat(
+                    "Starts before the forecast's p90",
+                    "Of the gangs that started in the last day, how many came before the p90 of their first forecast? Nine of ten should.",
+                    Query(
+                        'sum(increase(fairlead_forecast_starts_total{before_p90="true"}[1d])) '
+                        "/ (sum(increase(fairlead_forecast_starts_total[1d])) > 0)"
+                    ),
+                    unit="percentunit",
+                    base=RED,
+                    steps=((0.75, YELLOW), (0.88, GREEN)),
+                ),
+            ),
+        ),
+        (
+            "Reasons",
+            (
+                graph(
+                    "Waiting gangs by reason",
+                    "What stands in the way of the waiting gangs?",
+                    Query('sum by (reason) (fairlead_gangs_waiting{queue=~"$queue"})', "{{reason}}"),
+                    stacked=True,
+                    width=12,
+                ),
+                graph(
+                    "Requested devices by what stands in the way",
+                    "Would more devices help, or is it share, quota, nodes or pods?",
+                    Query('sum by (because) (fairlead_queue_demand{queue=~"$queue"})', "{{because}}"),
+                    stacked=True,
+                    width=12,
+                ),
+                table(
+                    "By queue and reason",
+                    "Which queue's gangs wait for which reason? What each reason means is in docs/gangs.md.",
+                    {"queue": "Queue", "reason": "Reason"},
+                    Query('sum by (queue, reason) (fairlead_gangs_waiting{queue=~"$queue"}) > 0', "Gangs"),
+                    width=12,
+                ),
+                bars(
+                    "Longest wait by queue",
+                    "In which queue does a gang wait longest?",
+                    Query('max by (queue) (fairlead_queue_oldest_wait_seconds{queue=~"$queue"})', "{{queue}}"),
+                    unit="s",
+                    least=0,
+                    base=BLUE,
+                    width=12,
+                ),
+            ),
+        ),
+        (
+            "Waits that ended",
+            (
+                heatmap(
+                    "Waits of admitted gangs",
+                    "How are the waits of the admitted gangs distributed?",
+                    Query(
+                        increases(
+                            "fairlead_queue_wait_seconds_bucket", by="le", where='queue=~"$queue", outcome="admitted"'
+                        ),
+                        "{{le}}",
+                    ),
+                    width=12,
+                ),
+                graph(
+                    "Waits by outcome, p95",
+                    "How long did gangs wait that were admitted, and that were withdrawn, in the last hour?",
+                    Query(
+                        quantile(
+                            0.95, "fairlead_queue_wait_seconds", by="outcome", where='queue=~"$queue"', window="1h"
+                        ),
+                        "{{outcome}}",
+                    ),
+                    unit="s",
+                    least=0,
+                    width=12,
+                ),
+                graph(
+                    "Error of forecasts, p50 and p90",
+                    "How far from its actual start was the p50 of a gang's first forecast, in the last six hours?",
+                    Query(quantile(0.5, "fairlead_forecast_error_seconds", window="6h"), "p50"),
+                    Query(quantile(0.9, "fairlead_forecast_error_seconds", window="6h"), "p90"),
+                    unit="s",
+                    least=0,
+                    width=12,
+                ),
+                graph(
+                    "From the first eviction to the start, p95",
+                    "How long does a gang for which others are evicted wait until it starts?",
+                    Query(
+                        quantile(0.95, "fairlead_controller_preemptor_admission_duration_seconds", window="1h"), "p95"
+                    ),
+                    unit="s",
+                    least=0,
+                    width=12,
+                ),
+            ),
+        ),
+    ),
+)
