@@ -13,18 +13,4 @@ CONTROLLER = {
     "fairlead_claim_info",
     "fairlead_cluster_devices",
 }
-DRIVER = {
-    "fairlead_driver_gpu_sm_active_ratio",
-    "fairlead_driver_gpu_tensor_active_ratio",
-    "fairlead_driver_gpu_dram_active_ratio",
-    "fairlead_driver_gpu_power_limit_watts",
-    "fairlead_driver_gpu_throttled",
-    "fairlead_driver_gpu_ecc_errors_total",
-    "fairlead_driver_gpu_remapped_rows",
-    "fairlead_driver_gpu_xids_total",
-    "fairlead_driver_gpu_nvlink_active_links",
-    "fairlead_driver_gpu_sm_clock_hertz",
-    "fairlead_driver_gpu_memory_clock_hertz",
-    "fairlead_driver_slices_synced_timestamp_seconds",
-}
-METRICS = CONTROLLER | DRIVER
+METRICS = CONTROLLER
