@@ -50,7 +50,9 @@ def _days(chosen: dict[str, str]) -> Iterator[dict[str, Any]]:
                 seed=seed, nodes=int(chosen["nodes"]), load=float(chosen["load"]),
                 days=until + held_out.TAIL_DAYS, **KINDS[kind],
             )  # fmt: skip
-            found = held_out.Reality(days).play(seed=1, spans=held_out.Spans(learn, count, until))
+            found = held_out.Reality(days).play(seed=1, spans=held_out.Spans(learn, count, until))[
+                held_out.Knows.HISTORY
+            ]
             spent += found.spent_s
             together.starts += found.starts
             print(f"{kind} days of seed {seed}: {len(spent)} forecasts so far", file=sys.stderr)

@@ -24,12 +24,15 @@ def served_metrics():
 
     from fairlead.controller.report.metrics import Metrics as Controller
     from fairlead.driver.common.metrics import Metrics as Driver
+    from fairlead.driver.metrics.collector import SlicesCollector
     from fairlead.webhook.serve.metrics import Metrics as Webhook
 
     controller, webhook = CollectorRegistry(), CollectorRegistry()
     Controller(controller)
     Webhook(webhook)
-    registries = [controller, webhook, Driver().registry]
+    driver = Driver().registry
+    driver.register(SlicesCollector(lambda: None))
+    registries = [controller, webhook, driver]
     return {
         family.name + ("_total" if family.type == "counter" else "")
         for registry in registries

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.accounting.claims import Attribution, Held, claim_ended, claim_seen
+from fairlead.controller.accounting.claims import Attribution, claim_ended, claim_seen
 from fairlead.controller.accounting.nodes import UNPUBLISHED_S, NodeUnits
-from fairlead.controller.accounting.notes import ClaimNotes
 from fairlead.controller.accounting.units import Measures, Units
 from fairlead.controller.accounting.vacancies import UsualRequests
+from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
 from fairlead.engine.placement.workload import WorkloadCounter
 from fairlead.engine.types.settings import FlavorSpec
 from fairlead.evidence.device_usage import DeviceUsage
@@ -283,7 +283,7 @@ class Informers:
 
 def test_claims_are_noted_as_they_come_change_and_go():
     informers, clock = Informers(), [100.0]
-    notes = ClaimNotes(informers, wall=lambda: clock[0])  # type: ignore[arg-type]
+    notes = AllocatedClaims(informers, wall=lambda: clock[0])  # type: ignore[arg-type]
     notes.begin()
     waiting = msgspec.convert({"metadata": {"uid": "c1", "namespace": "ml", "name": "c"}}, resource.ResourceClaim)
     first, again = claim_of("c1", "gpu-0"), claim_of("c1", "gpu-1", at="2026-11-01T00:09:00Z")

@@ -195,6 +195,50 @@ class TestHardwareMonitor:
         ]
         threads.close()
 
+    async def test_what_seldom_changes_is_read_in_full_polls_and_xids_in_each(self, hgx: SimulatedBackend) -> None:
+        threads = Threads()
+        hardware = self.hardware(hgx, threads)
+        await hardware.poll()
+        hgx.faults.memory_errors[2] = fault_file.MemoryErrors(uncorrected=1)
+        hgx.faults.xids += [(2, 94), (2, 94)]
+        await hardware.poll(full=False)
+        uuid = hardware.inventory.gpus[2].uuid
+        assert {each.ecc_uncorrected for each in hardware.conditions} == {0}
+        assert hardware.xids.by_gpu == {uuid: {"94": 2}}
+        hgx.faults.xids.append((2, 94))
+        await hardware.poll()
+        assert {each.uuid: each.ecc_uncorrected for each in hardware.conditions}[uuid] == 1
+        assert hardware.xids.by_gpu == {uuid: {"94": 3}}
+        threads.close()
+
+    async def test_a_lost_gpu_has_no_condition_from_before(self, hgx: SimulatedBackend) -> None:
+        threads = Threads()
+        hardware = self.hardware(hgx, threads)
+        await hardware.poll()
+        hgx.faults.lost.add(3)
+        await hardware.poll(full=False)
+        assert len(hardware.conditions) == 7
+        assert hardware.inventory.gpus[3].uuid not in {each.uuid for each in hardware.conditions}
+        threads.close()
+
+    async def test_each_poll_that_succeeds_is_told_after_the_slices(self, hgx: SimulatedBackend) -> None:
+        threads = Threads()
+        hardware = HardwareMonitor(hgx, pool="n1", threads=threads, wall=lambda: 1000.0, interval_s=0)
+        told: list[object] = []
+
+        def polled(at_s: float) -> None:
+            told.append(at_s)
+            if len(told) == 1:
+                hgx.faults.recovery[2] = "reset"
+            elif len(told) == 3:
+                raise asyncio.CancelledError
+
+        await hardware.poll()
+        with pytest.raises(asyncio.CancelledError):
+            await hardware.run(lambda built: told.append("changed"), polled)
+        assert told == [1000.0, "changed", 1000.0]
+        threads.close()
+
     async def test_a_gpu_that_is_taken_out_properly_leaves_the_slices(self, hgx: SimulatedBackend) -> None:
         threads = Threads()
         hardware = self.hardware(hgx, threads)

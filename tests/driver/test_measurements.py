@@ -92,6 +92,19 @@ class TestAbsent:
         for condition in conditions:
             assert absent(condition) == CONDITIONS[call]
 
+    @pytest.mark.parametrize("call", [*LOADS, *CONDITIONS, "nvmlGpmMigSampleGet", "nvmlGpmSampleFree"])
+    def test_gpus_that_are_lost_during_a_poll_end_no_poll(
+        self, fake: FakeNvml, backend: NvmlBackend, call: str
+    ) -> None:
+        cut(backend, range(1))
+        backend.telemetry()
+        fake.errors[call] = pynvml.NVML_ERROR_GPU_IS_LOST
+        backend.telemetry()
+        backend.conditions()
+        fake.errors.clear()
+        assert len(backend.telemetry()) == 8 + 7
+        assert len(backend.conditions()) == 8
+
     @pytest.mark.parametrize("call", ["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetGpuInstanceId"])
     def test_a_mig_device_keeps_what_else_is_known_of_it(self, fake: FakeNvml, backend: NvmlBackend, call: str) -> None:
         cut(backend, range(1))

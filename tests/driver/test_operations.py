@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import aiohttp
 
+from fairlead.driver.backend.simulated import fault_file
 from fairlead.kube.resources import EVENTS
 from tests.support.driver.claims import claim, mps
 from tests.support.driver.cluster import DriverCluster, free_port
@@ -39,7 +41,61 @@ class TestMetrics:
         assert f'fairlead_driver_device_claim{{claim="train",{held}}} 1.0' in text
         assert f'fairlead_driver_gpu_nvlink_sent_bytes_total{{device="gpu-0",uuid="{uuid}"}} 0.0' in text
         [power] = [line for line in text.splitlines() if line.startswith("DCGM_FI_DEV_POWER_USAGE{") and uuid in line]
-        assert 'namespace="default",pod="trainer-0"' in power
+        assert 'namespace="default",' in power
+        assert 'pod="trainer-0"' in power
+        assert ',hostname="n1"' in power
+        assert 'container=""' in power
+
+    async def test_a_load_on_what_claims_hold_is_measured_while_they_do(self, cluster: DriverCluster) -> None:
+        wanted, bind = await cluster.allocate("gpu-0"), free_port()
+        path = cluster.path / "plugins/gpu.fairlead.dev" / fault_file.NAME
+        path.parent.mkdir(parents=True)
+        fault_file.load_held(path, fault_file.Load(utilization_percent=80))
+        async with (
+            cluster.driver(metrics_bind=bind, hardware_interval_s=0.05, backend="simulated:hgx-h100"),
+            Kubelet.connect(cluster.registration) as kubelet,
+            aiohttp.ClientSession() as http,
+        ):
+
+            async def busy(metric: str, device: str) -> float:
+                async with http.get(f"http://{bind}/metrics") as response:
+                    [line] = [
+                        line
+                        for line in (await response.text()).splitlines()
+                        if line.startswith(f'fairlead_driver_gpu_{metric}{{device="{device}"')
+                    ]
+                return float(line.rpartition(" ")[2])
+
+            async def working() -> bool:
+                return await busy("utilization_percent", "gpu-0") == 80
+
+            async def idle() -> bool:
+                return await busy("utilization_percent", "gpu-0") == 0
+
+            await cluster.until(idle)
+            await kubelet.prepare(wanted)
+            await cluster.until(working)
+            assert await busy("sm_active_ratio", "gpu-0") > 0.5
+            assert await busy("utilization_percent", "gpu-1") == 0
+            await kubelet.unprepare(wanted)
+            await cluster.until(idle)
+
+    async def test_the_time_of_synced_slices_goes_on(self, cluster: DriverCluster) -> None:
+        bind = free_port()
+        async with cluster.driver(metrics_bind=bind, hardware_interval_s=0.05), aiohttp.ClientSession() as http:
+
+            async def synced_at_s() -> float:
+                async with http.get(f"http://{bind}/metrics") as response:
+                    lines = (await response.text()).splitlines()
+                name = "fairlead_driver_slices_synced_timestamp_seconds "
+                return next((float(line.split()[1]) for line in lines if line.startswith(name)), 0.0)
+
+            async def after(at_s: float) -> bool:
+                return await synced_at_s() > at_s
+
+            await cluster.until(lambda: after(time.time() - 60))
+            first = await synced_at_s()
+            await cluster.until(lambda: after(first))
 
     async def test_what_failed_is_counted_too(self, cluster: DriverCluster) -> None:
         bind = free_port()

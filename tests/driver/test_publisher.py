@@ -95,7 +95,12 @@ class Running:
         self.api = api
         self.time = VirtualTime()
         self.publisher = Publisher(
-            cast("Client", api), driver="gpu.fairlead.dev", node_name="n1", sync_delay_s=2.0, sleep=self.time.sleep
+            cast("Client", api),
+            driver="gpu.fairlead.dev",
+            node_name="n1",
+            sync_delay_s=2.0,
+            sleep=self.time.sleep,
+            wall=self.time.clock,
         )
 
     async def publish(self, *bodies: SliceBody) -> list[str]:
@@ -195,6 +200,48 @@ async def test_fields_that_a_later_apiserver_adds_are_kept_and_not_written_forev
     (stored,) = running.api.stored.values()
     assert stored["spec"]["later"] == "default"
     assert stored["spec"]["pool"]["later"] == "default"
+
+
+class TestSynced:
+    """`synced_at_s` advances with each confirmation as long as the stored slices are known to be the desired ones."""
+
+    async def confirmed(self, running: Running, after_s: float = 10.0) -> bool:
+        await running.time.advance(after_s)
+        running.publisher.confirm(running.time.now)
+        return running.publisher.synced_at_s == running.time.now
+
+    async def test_it_begins_with_the_first_sync_and_advances_without_a_change(self, running: Running) -> None:
+        assert not await self.confirmed(running)
+        assert running.publisher.synced_at_s is None
+        await running.publish(body("gpu-0"))
+        assert await self.confirmed(running)
+        assert await self.confirmed(running, after_s=3600)
+
+    async def test_it_stands_while_the_apiserver_refuses_and_goes_on_afterwards(self, running: Running) -> None:
+        await running.publish(body("gpu-0"))
+        assert await self.confirmed(running)
+        since = running.time.now
+        running.api.fail = [errors.Forbidden("no", status=403)] * 3
+        await running.publish(body("gpu-0", "gpu-1"))
+        assert not await self.confirmed(running, after_s=0.1)
+        assert running.publisher.synced_at_s == since
+        assert await self.confirmed(running, after_s=300)
+
+    async def test_it_stands_while_a_slice_is_wiped(self, running: Running) -> None:
+        await running.publish(body("gpu-0"))
+        assert await self.confirmed(running)
+        [name] = running.api.stored
+        gone = running.api.stored.pop(name)
+        gone["metadata"]["resourceVersion"] = "1000"
+        running.api.tell("DELETED", gone)
+        assert not await self.confirmed(running, after_s=1)
+        assert await self.confirmed(running)
+
+    async def test_it_stands_while_the_slices_cannot_be_watched(self, running: Running) -> None:
+        await running.publish(body("gpu-0"))
+        assert await self.confirmed(running)
+        running.publisher._stored.failures = 3
+        assert not await self.confirmed(running)
 
 
 def test_slices_are_written_raw() -> None:

@@ -13,13 +13,14 @@ import pytest
 from fairlead.engine.forecast.arrivals import Arrivals
 from fairlead.engine.forecast.calibration import Calibration, Outcome
 from fairlead.engine.forecast.draws import Draws
-from fairlead.engine.forecast.forecast import Forecast, duration, forecast, quantile
+from fairlead.engine.forecast.forecast import NEVER, Forecast, duration, forecast, quantile
 from fairlead.engine.forecast.pace import at_pace
 from fairlead.engine.forecast.run_times import GangKey, Progress, RunRecord, RunTimes, Source, name_stem
 from fairlead.engine.forecast.simulation import Resolution, Simulation
 from fairlead.engine.forecast.survival import SurvivalCurve
-from fairlead.engine.plan.decide import decide, decide_unexplained
+from fairlead.engine.plan.decide import decide, decide_unexplained, decide_without_blockers
 from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.reasons import Code, Reason
 from tests.support.engine.objects import claim_spec, device_request, gang
 from tests.support.engine.world import World, h100_world
 
@@ -163,8 +164,21 @@ def test_decisions_without_reasons_admit_and_evict_the_same(seed: int):
         assert (bare.admissions, bare.evictions, bare.due) == (whole.admissions, whole.evictions, whole.due)
         assert len(whole.waiting) + len(whole.admissions) == len(waiting)
         assert bare.waiting == ()
+        looked = decide_without_blockers(snapshot, world.now)
+        assert [replace(each, reason=_unblocked(each.reason)) for each in whole.waiting] == [
+            replace(each, reason=_unblocked(each.reason)) for each in looked.waiting
+        ]
+        assert replace(looked, waiting=()) == replace(whole, waiting=())
+        assert [each.reason.code in NEVER for each in looked.waiting] == [
+            each.reason.code in NEVER for each in whole.waiting
+        ]
         waiting = world.carry_out(whole, waiting)
         world.now += HOUR
+
+
+def _unblocked(reason: Reason) -> Reason:
+    """Without what blockers say, and what follows from them."""
+    return replace(reason, blockers=(), code=Code.NO_DEVICES, advice="")
 
 
 def test_each_eight_samples_draw_once_from_each_eighth():

@@ -119,3 +119,17 @@ def test_a_claim_that_two_gangs_share_is_allocated_once():
     plan = world.decide(first, second)
     assert [entry.name for entry in plan.admissions] == ["first"]
     assert plan.waiting[0].reason.code is Code.CLAIM_BEING_ALLOCATED
+
+
+def test_the_closest_node_does_not_depend_on_what_was_tried_for_others():
+    """Once for each claim the allocator finds that neither node has two alike; a gang that asks for the same later is told so, too."""
+    world = World()
+    for name in ("a", "b"):
+        world.add_node(name, [gpu(0, product=f"{name}-x"), gpu(1, product=f"{name}-y")])
+    alike = claim_spec(device_request(2), constraints=[{"matchAttribute": f"{names.DRIVER}/productName"}])
+    gangs = [gang(f"job-{size}", size, alike) for size in (1, 2, 3)]
+    together = {each.id: each.reason.near_miss for each in world.decide(*gangs).waiting}
+    alone = {each.id: world.afresh().decide(each).waiting[0].reason.near_miss for each in gangs}
+    assert together == alone
+    assert {near.node for near in together.values() if near is not None} == {"a"}
+    assert {each.id: each.reason.near_miss for each in world.decide(*gangs).waiting} == together

@@ -17,7 +17,7 @@ def test_a_fulfilled_reservation_is_neither_soft_nor_cancelled_again():
     session.divide()
     session.start()
     (pending,) = session.pending.gangs
-    filtered = PostFilter(session, explains=True)
+    filtered = PostFilter(session, finds_blockers=True)
     preemptor = filtered._preemptor(pending)
     reservation = filtered.reservations.reserve(pending, preemptor)
     assert filtered.reservations.of(pending) is reservation

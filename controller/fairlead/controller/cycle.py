@@ -25,7 +25,7 @@ from fairlead.controller.watch.caches import Caches
 from fairlead.engine.plan import decide as plan
 from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.engine.snapshot import Snapshot
-from fairlead.engine.types.plan import Plan, Reservation, Waiting
+from fairlead.engine.types.plan import Plan, QueueUse, Reservation, Waiting
 from fairlead.engine.types.settings import Problem
 from fairlead.kube import logs
 from fairlead.kube.limits import Clock
@@ -70,6 +70,7 @@ class Cycle:
         self._decide = decide
         self._flight = flight or Unrecorded()
         self._pacing = Pacing(clock)
+        self.queues: tuple[QueueUse, ...] = ()  # of the last decision
         self._problems: set[Problem] = set()  # of Queues and Flavors, as last logged
 
     async def run(self, now: float) -> set[GangId]:
@@ -122,7 +123,7 @@ class Cycle:
         self._usage.note(settings.queues, decided.queues, decided.flavors, now)
         spent = self._spending.by_queue
         self._reporter.settings(decided, sorted(problems), scheduled.by_queue, spent)
-        self._metrics.note_queues(decided.queues)
+        self.queues = decided.queues
         self._metrics.note_budgets(spent)
 
     def _note_answers(self, decided: Plan) -> set[GangId]:

@@ -11,15 +11,19 @@ from fairlead.controller.commit.executor import Executor
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.cycle import Cycle
 from fairlead.controller.gangs import leaving, recovery
+from fairlead.controller.gangs.allocations import held_claims
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.gangs.idleness import IdleNotice, notice
 from fairlead.controller.report.forecasts import ShownForecasts
 from fairlead.controller.report.gang_phase import SchedulingState
+from fairlead.controller.report.held_flavors import HeldFlavors
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
+from fairlead.controller.report.waits import Waits
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.forecast.calibration import Outcome
 from fairlead.engine.queues.usage_history import UsageHistory
+from fairlead.kube.limits import Clock
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +45,11 @@ class Reporting:
         reporter: Reporter,
         metrics: Metrics,
         forecasts: ShownForecasts,
+        *,
+        created: Callable[[Gang, float], float],
+        wall: Clock,
     ) -> None:
+        """`created`: since when the gang is queued, unix seconds."""
         self._caches = caches
         self._cycle = cycle
         self._executor = executor
@@ -52,6 +60,10 @@ class Reporting:
         self._reporter = reporter
         self._metrics = metrics
         self._forecasts = forecasts
+        self._created = created
+        self._wall = wall
+        self._flavors = HeldFlavors(caches)
+        self.waits = Waits()
         self.on_start: Callable[[Outcome], None] | None = None  # of a gang for which there was a forecast
 
     def report(self, changed: Iterable[GangId], now: float) -> None:
@@ -61,6 +73,7 @@ class Reporting:
                 continue
             try:
                 self._note_start(gang, now)
+                self._note_wait(gang, now)
                 self._reporter.gang(gang, self._state(gang, now))
             except Exception:  # what one user wrote must not keep the status of the others from being written
                 log.exception("gang %s/%s cannot be reported", *gang_id)
@@ -73,6 +86,10 @@ class Reporting:
         """The gang has no members left."""
         self._forecasts.gone(gang_id)
         self._reporter.gone(gang_id)
+        waited = self.waits.ended(gang_id)
+        if waited is not None:
+            series = self._metrics.queue_wait_seconds.labels(waited.queue, "", "withdrawn")
+            series.observe(max(0.0, self._wall() - waited.at))
 
     def _note_start(self, gang: Gang, now: float) -> None:
         """How far the gang's forecast was off, once it starts."""
@@ -85,6 +102,21 @@ class Reporting:
             self._metrics.forecast_starts.labels("true" if before_p90 else "false").inc()
         if outcome is not None and self.on_start is not None:
             self.on_start(outcome)
+
+    def _note_wait(self, gang: Gang, now: float) -> None:
+        if not (gang.started or gang.released):
+            if gang.gated:
+                self.waits.waits(gang.id, self._queue(gang), self._created(gang, now))
+            return
+        waited = self.waits.ended(gang.id)
+        if waited is not None:
+            flavor = self._flavors.of(held_claims(gang.members).values())
+            series = self._metrics.queue_wait_seconds.labels(self._queue(gang), flavor, "admitted")
+            series.observe(max(0.0, now - waited.at))
+
+    def _queue(self, gang: Gang) -> str:
+        labels = self._caches.namespace_labels(gang.namespace)
+        return self._executor.queues.get(gang.id) or self._caches.settings().leaf(gang.queue, labels) or ""
 
     def _leaving(self, gang: Gang, now: float) -> str:
         """Of pods that take longer than usual to end: most are gone before anyone reads of them."""

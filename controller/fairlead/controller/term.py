@@ -44,6 +44,7 @@ from fairlead.controller.report.events import Events
 from fairlead.controller.report.flight import Recorded
 from fairlead.controller.report.forecasts import ShownForecasts
 from fairlead.controller.report.metrics import Metrics
+from fairlead.controller.report.queue_series import QueueFacts
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.report.status_writer import StatusWriter
 from fairlead.controller.reporting import Reporting
@@ -53,6 +54,7 @@ from fairlead.controller.spending.source import NotKnown, Spending
 from fairlead.controller.standby import Watched, watching
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import UsageHistory
+from fairlead.history.cost.report import wait_targets
 from fairlead.history.recording.writer import Bounds
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
@@ -150,8 +152,10 @@ class Term:
         )  # fmt: skip
         forecasts = ShownForecasts()
         reporting = Reporting(
-            caches, cycle, executor, evictor, gang_tasks, backoffs, usage, self.reporter, metrics, forecasts
-        )
+            caches, cycle, executor, evictor, gang_tasks, backoffs, usage, self.reporter, metrics, forecasts,
+            created=lambda gang, now: snapshots.record(gang, now).created(gang), wall=wall,
+        )  # fmt: skip
+        self._cycle, self._waits, self._wall = cycle, reporting.waits, wall
         checkpoint = Checkpoint(guarded, options.namespace, clock=clock)
         self.forecaster = Forecaster(
             caches, snapshots, cycle, forecasts, reporting.report, checkpoint, metrics,
@@ -179,6 +183,15 @@ class Term:
         if gang is None or not gang.members:
             return None
         return self.snapshots.record(gang, time.time()).created(gang)
+
+    def queue_facts(self) -> QueueFacts:
+        return QueueFacts(
+            uses=self._cycle.queues,
+            waiting=self._cycle.waiting.values(),
+            waits=self._waits,
+            targets_s=wait_targets(self._caches.queues.all()),
+            wall=self._wall(),
+        )
 
     def close(self) -> None:
         """The caches forget what this term assumed and held."""
@@ -211,7 +224,7 @@ async def lead(
     health, metrics = health or Health(), metrics or Metrics()
     term = Term(options, client, lease, metrics, watched.caches, record=True, spending=spending)
     health.caches, health.controller = watched.caches, term.controller
-    metrics.leader.set(1)
+    metrics.begin(watched.caches, term.queue_facts, wall=time.time)
     try:
         work = [term.recorder.run(), term.reporter.run()]
         if options.forecast:
@@ -241,4 +254,4 @@ async def lead(
             await asyncio.to_thread(term.ledger.close)
         term.close()
         health.caches = health.controller = None
-        metrics.leader.set(0)
+        metrics.end()

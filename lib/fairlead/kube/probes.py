@@ -3,13 +3,14 @@
 A check returns None when it passes, else the reason why not; the answer is 200, or 503 with the reason as text.
 """
 
+import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import MappingProxyType
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, exposition
+from prometheus_client import CollectorRegistry, Metric, exposition
 
 Check = Callable[[], str | None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -78,9 +79,23 @@ def _answer(check: Check) -> Handler:
     return handler
 
 
+class _Collected(CollectorRegistry):
+    """What a registry had at one moment."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        super().__init__(auto_describe=False)
+        self._families = families
+
+    def collect(self) -> list[Metric]:
+        return self._families
+
+
 def _metrics(registry: CollectorRegistry) -> Handler:
     async def handler(request: web.Request) -> web.StreamResponse:
         encode, content_type = exposition.choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+        # Collectors read what this loop changes, so they run in it; to write thousands of samples takes longer, and needs nothing else.
+        collected = _Collected(list(registry.collect()))
+        body = await asyncio.to_thread(encode, collected)
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
     return handler

@@ -102,6 +102,11 @@ class Ledger:
     def check(self) -> None:
         """Each unit's shares are the whole unit at each instant, from its first to its last."""
         assert self.as_of_us is not None
+        open_shares: dict[tuple[str, str], int] = defaultdict(int)
+        for row in self.rows.values():
+            if row.end_us is None:
+                open_shares[row.bucket, row.measure.flavor] += row.measure.share_ppm
+        assert self.account.devices() == dict(open_shares)
         by_unit = defaultdict(list)
         for row in self.rows.values():
             by_unit[row.unit].append(row)

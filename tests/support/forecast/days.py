@@ -1,16 +1,21 @@
 """Arrivals and true run times of a cluster over days: who submits what, when, and how long it runs.
 
 Each user has a few programs; runs of one program are alike (lognormal, spread of a fifth to a half), and programs differ from
-minutes to hours. Arrivals come by day more than by night. Some users declare limits, as users do: far too long.
+minutes to hours. Arrivals come by day more than by night. Some users declare limits, as users do: far too long. Where programs
+report, a run says from `REPORTS_AFTER_S` on what it has left, off by the same factor as long as it runs, as of a job that counts its
+steps and knows the pace of those that it made.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, pi, sin
 from random import Random
 
 DAY_S = 86_400.0
+SHORTEST_S = 30.0  # of runs
+FAILED_PART = 0.1  # of its time that a run lasts which fails, at most
+REPORTS_AFTER_S = 300.0  # images, data and the first steps come before a pace is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,7 @@ class Program:
     spread: float
     limit: float | None  # times the median
     priority: int
+    reports: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,7 @@ class Submission:
     program: Program
     run_s: float
     limit_s: float | None
+    said: float = 1.0  # times what is left, where the program reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,10 @@ class Days:
     load: float = 1.0
     days: float = 3
     spreads: tuple[float, float] = (0.2, 0.5)  # of a program's run times, in their logarithm
-    failing: float = 0.0  # share of runs that end early, within a tenth of their time
+    steady: float = 0.0  # share of programs that have the first of the two spreads, and the others the second
+    reporting: float = 0.0  # share of programs that report what they have left
+    reporting_spread: float = 0.15  # of what they report, in its logarithm
+    failing: float = 0.0  # share of runs that end early, within a `FAILED_PART` of their time
 
     @property
     def devices(self) -> int:
@@ -75,11 +85,22 @@ class Days:
                             priority=random.choice([0, 0, 0, 10]),
                         )
                     )
+        return self._unlike(found)
+
+    def _unlike(self, programs: list[Program]) -> list[Program]:
+        """Steady ones and those that report; from draws of their own, so that the days are else the same."""
+        random = Random(f"kinds of programs {self.seed}")  # a simulation
+        found = []
+        for each in programs:
+            steady, reports = random.random() < self.steady, random.random() < self.reporting
+            of_kind = self.spreads[0] if steady else self.spreads[1]
+            found.append(replace(each, reports=reports, spread=of_kind if self.steady else each.spread))
         return found
 
     def submissions(self) -> list[Submission]:
         """In order of time, from 0 to the last day's end."""
         random = Random(f"arrivals {self.seed}")  # a simulation
+        said = Random(f"reports {self.seed}")  # a simulation
         programs = self.programs()
         popular = [random.uniform(0.3, 1.0) for _ in programs]
         work = sum(
@@ -97,13 +118,14 @@ class Days:
                 continue
             each = random.choices(programs, popular)[0]
             count += 1
-            run_s = max(30.0, each.median_s * exp(random.gauss(0.0, each.spread)))
+            run_s = max(SHORTEST_S, each.median_s * exp(random.gauss(0.0, each.spread)))
             if self.failing and random.random() < self.failing:
-                run_s = max(30.0, run_s * random.uniform(0.0, 0.1))
+                run_s = max(SHORTEST_S, run_s * random.uniform(0.0, FAILED_PART))
             limit_s = None if each.limit is None else each.median_s * each.limit
             if limit_s is not None:
                 run_s = min(run_s, limit_s)
-            found.append(Submission(at, f"{each.name}-{count}", each, run_s, limit_s))
+            off = exp(said.gauss(0.0, self.reporting_spread))
+            found.append(Submission(at, f"{each.name}-{count}", each, run_s, limit_s, off))
 
 
 _WORDS = ("bert", "resnet", "llama", "whisper", "diffuse", "eval", "sweep", "tune", "embed", "rank")

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cache
 from statistics import median
 
 import msgspec
@@ -21,7 +23,7 @@ from fairlead.engine.forecast.arrivals import Arrivals
 from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
 from fairlead.engine.forecast.cluster import SimulatedCluster
 from fairlead.engine.forecast.forecast import SAMPLES, GangForecast, forecast
-from fairlead.engine.forecast.run_times import GangKey, RunRecord, RunTimes
+from fairlead.engine.forecast.run_times import GangKey, Progress, RunRecord, RunTimes
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
@@ -31,7 +33,8 @@ from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube import core, resource
 from tests.support.engine.objects import gpu
 from tests.support.engine.world import World
-from tests.support.forecast.days import DAY_S, Days, Submission
+from tests.support.forecast.days import DAY_S, REPORTS_AFTER_S, Days, Submission
+from tests.support.forecast.oracles import ExactRunTimes, FutureArrivals, ProgramRunTimes
 
 REFRESH_S = 1800.0  # between two forecasts where nothing new waits; a controller's is a minute
 SETTLE_S = 2.0  # from when a gang begins to wait to its first forecast, as the controller's
@@ -39,6 +42,15 @@ LEAST_S = 10.0  # between two forecasts, as the controller's
 HISTORY_MAX = 2000
 TAIL_DAYS = 0.5  # of submissions after the last forecast that counts
 SHORTEST_S = 60.0  # waits count as this at least in relative errors: nobody plans by seconds
+
+
+class Knows(StrEnum):
+    """Of a forecaster, besides the cluster as it is."""
+
+    HISTORY = "history"  # what a controller does
+    PROGRAMS = "programs"  # the true distribution of each program's run times
+    RUNS = "runs"  # how long each run lasts, of what was submitted so far
+    ALL = "all"  # and what will be submitted when: then only the simulation itself can be off
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +122,8 @@ class HeldOut:
 class Reality:
     def __init__(self, days: Days) -> None:
         self.days = days
+        self._programs = days.programs()
+        self._submissions = days.submissions()
         world = World()
         for number in range(days.nodes):
             world.add_node(f"node-{number:04d}", [gpu(minor) for minor in range(days.node_gpus)])
@@ -136,14 +150,21 @@ class Reality:
         self._gone: list[tuple[float, str]] = []
         self._due: float | None = None  # when time alone may change the decision
         self.history: list[RunRecord] = []
-        self.outcomes: list[Outcome] = []
+        self.outcomes: dict[Knows, list[Outcome]] = {each: [] for each in Knows}
 
-    def play(self, *, seed: int, spans: Spans = Spans(), calibrated: bool = True, samples: int = SAMPLES) -> HeldOut:
+    def play(
+        self,
+        *,
+        seed: int,
+        spans: Spans = Spans(),
+        calibrated: bool = True,
+        samples: int = SAMPLES,
+        knows: Sequence[Knows] = (Knows.HISTORY,),
+    ) -> dict[Knows, HeldOut]:
         """`spans` within the days that are submitted; of forecasts that count every gang's start is awaited."""
-        found = HeldOut()
-        said: dict[str, list[tuple[GangForecast, float]]] = {}
-        submissions = self.days.submissions()
-        submissions.reverse()
+        found = {each: HeldOut() for each in knows}
+        said: dict[str, list[tuple[dict[Knows, GangForecast], float]]] = {}
+        submissions = self._submissions[::-1]
         due, last, until = spans.learn * DAY_S, 0.0, spans.until * DAY_S
         while submissions or self.waiting:
             now = min(self._next(submissions), due)
@@ -158,9 +179,12 @@ class Reality:
                 continue
             if now >= due:
                 last = now
-                result = self._forecast(now, seed, calibrated, samples, found) if self.waiting else {}
+                result = {
+                    each: self._forecast(now, seed, calibrated, samples, each, found[each]) if self.waiting else {}
+                    for each in knows
+                }
                 for gang_id in self.waiting:
-                    said.setdefault(gang_id, []).append((result[gang_id], now))
+                    said.setdefault(gang_id, []).append(({each: result[each][gang_id] for each in knows}, now))
             unsaid = any(gang_id not in said for gang_id in self.waiting)
             due = max(last + LEAST_S, now + SETTLE_S) if unsaid else last + REFRESH_S
             if due > until:
@@ -168,35 +192,61 @@ class Reality:
         return found
 
     def _note_start(
-        self, gang_id: str, now: float, said: list[tuple[GangForecast, float]], spans: Spans, found: HeldOut
+        self,
+        gang_id: str,
+        now: float,
+        said: list[tuple[dict[Knows, GangForecast], float]],
+        spans: Spans,
+        found: dict[Knows, HeldOut],
     ) -> None:
-        created = self._requests[gang_id].created
-        for number, (forecasted, as_of) in enumerate(said):
-            if as_of >= spans.count * DAY_S:
-                found.starts.append(Start(gang_id, now - as_of, now - created, forecasted, as_of, first=number == 0))
-            raw50, raw90 = forecasted.raw
-            if number == 0 and raw50 is not None and raw90 is not None:
-                self.outcomes.append(Outcome(now - as_of, raw50, raw90))
+        whole_s = now - self._requests[gang_id].created
+        for number, (each, as_of) in enumerate(said):
+            for knows, forecasted in each.items():
+                if as_of >= spans.count * DAY_S:
+                    start = Start(gang_id, now - as_of, whole_s, forecasted, as_of, first=number == 0)
+                    found[knows].starts.append(start)
+                raw50, raw90 = forecasted.raw
+                if number == 0 and raw50 is not None and raw90 is not None:
+                    self.outcomes[knows].append(Outcome(now - as_of, raw50, raw90))
 
     def _forecast(
-        self, now: float, seed: int, calibrated: bool, samples: int, found: HeldOut
+        self, now: float, seed: int, calibrated: bool, samples: int, knows: Knows, found: HeldOut
     ) -> dict[str, GangForecast]:
+        arrivals = Arrivals(self._requests.values(), since=0.0, now=now)
+        if knows is Knows.ALL:
+            arrivals = FutureArrivals(self._request(each) for each in self._submissions if each.at > now)
+        run_times = self._run_times(now, knows)
         began = time.process_time()
-        calibration = Calibration(self.outcomes[-KEPT_MAX:]) if calibrated else Calibration()
+        calibration = Calibration(self.outcomes[knows][-KEPT_MAX:]) if calibrated else Calibration()
         result = forecast(
             self.snapshot(),
             now,
-            RunTimes(self.records(now)),
+            run_times,
             seed=seed,
             samples=samples,
             budget_s=1.0,
             spent_s=lambda: time.process_time() - began,
             requests=self._requests,
-            arrivals=Arrivals(self._requests.values(), since=0.0, now=now),
+            arrivals=arrivals,
             calibration=calibration,
         )
         found.spent_s.append(time.process_time() - began)
         return dict(result.gangs)
+
+    def _run_times(self, now: float, knows: Knows) -> RunTimes:
+        if knows is Knows.HISTORY:
+            return RunTimes(self.records(now), dict(self.progress(now)))
+        known = self._submissions if knows is Knows.ALL else list(self._true.values())
+        if knows is Knows.PROGRAMS:
+            return ProgramRunTimes(self._programs, failing=self.days.failing)
+        return ExactRunTimes(known, self._programs, failing=self.days.failing)
+
+    def progress(self, now: float) -> Iterator[tuple[str, Progress]]:
+        """What running gangs report, by id."""
+        for gang in self._cluster.running.values():
+            true, elapsed_s = self._true[gang.id], now - gang.started
+            if true.program.reports and elapsed_s >= REPORTS_AFTER_S:
+                yield gang.id, Progress((true.run_s - elapsed_s) * true.said, now)
 
     def records(self, now: float) -> Iterator[RunRecord]:
         """What a controller knows of run times."""
@@ -215,10 +265,15 @@ class Reality:
         return min([*times, *(each.at for each in submissions[-1:])], default=float("inf"))
 
     def _submit(self, each: Submission) -> None:
+        request = self._request(each)
+        self.waiting[request.id] = self._requests[request.id] = request
+        self._true[request.id] = each
+
+    def _request(self, each: Submission) -> GangRequest:
         program = each.program
         keys = [f"{each.name}-{number}" for number in range(program.size)]
         spec = _spec(program.devices)
-        request = GangRequest(
+        return GangRequest(
             namespace=program.namespace,
             name=each.name,
             uid=each.name,
@@ -232,8 +287,6 @@ class Reality:
             claims=tuple(ClaimRequest(key=key, namespace=program.namespace, name=key, spec=spec) for key in keys),
             run_s=each.limit_s,
         )
-        self.waiting[request.id] = self._requests[request.id] = request
-        self._true[request.id] = each
 
     def _end(self, now: float) -> None:
         while self._ends and self._ends[0][0] <= now:
@@ -266,6 +319,7 @@ class Reality:
         return started
 
 
+@cache
 def _spec(devices: int) -> resource.ResourceClaimSpec:
     request = {"name": "gpu", "exactly": {"deviceClassName": names.GPU_CLASS, "count": devices}}
     return msgspec.convert({"devices": {"requests": [request]}}, resource.ResourceClaimSpec)

@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fairlead.api import names
 from fairlead.controller.accounting.units import Measures, Units, unpublished
 from fairlead.controller.gangs import eviction_marks
 from fairlead.controller.gangs.allocations import allocated_at
 from fairlead.controller.gangs.gangs import ended_s, gang_id
+from fairlead.controller.watch.allocated_claims import Held
 from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.evidence.device_usage import DeviceId, DeviceUsage, usage_of
 from fairlead.history.ledger.entries import WHOLE_PPM, Allocation, End, Measure
 from fairlead.history.ledger.observed import ClaimEnded, ClaimSeen, PartSeen, UsageSeen
-from fairlead.kube import core, resource, timestamps
+from fairlead.kube import core, timestamps
 
 USER_MAX = 256  # characters; a tenant may write the annotation while the webhook is down
-
-
-@dataclass(slots=True)
-class Held:
-    """An allocated claim, and the pods that use it as they were last seen, by UID; also those that are gone."""
-
-    claim: resource.ResourceClaim
-    pods: dict[str, core.Pod] = field(default_factory=dict)
-
-    @property
-    def uid(self) -> str:
-        return self.claim.metadata.uid
-
-    @property
-    def first_pod(self) -> core.Pod | None:
-        """The one that the claim is accounted to, where several share it."""
-        return self.pods[min(self.pods)] if self.pods else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from fairlead.controller.accounting.claims import Attribution, Held, claim_ended, claim_seen
+from fairlead.controller.accounting.claims import Attribution, claim_ended, claim_seen
 from fairlead.controller.accounting.nodes import ANYWHERE, NodeUnits
-from fairlead.controller.accounting.notes import ClaimNotes
 from fairlead.controller.accounting.units import Measures
 from fairlead.controller.accounting.vacancies import UsualRequests
 from fairlead.controller.gangs.gangs import GangId, gang_id
+from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.settings import Settings
 from fairlead.engine.types.workload import Workload
@@ -66,7 +66,7 @@ class LedgerFeed:
         self._wall = wall
         self._sleep = sleep
         self._clock = clock
-        self._notes = ClaimNotes(caches, wall=wall)
+        self._notes = AllocatedClaims(caches, wall=wall)
         self._nodes = NodeUnits(caches.tables.inventory, caches.tables.nodes)
         self._attribution = Attribution(
             queue_of=self._queue_of, labels=labels, namespace_labels=caches.namespace_labels

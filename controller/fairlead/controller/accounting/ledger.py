@@ -58,6 +58,7 @@ class LedgerTerm:
         self._report()
         self._metrics.ledger_pending.set(0)
         self._metrics.ledger_as_of.set(0)  # the next leader's counts
+        self._metrics.note_devices({})
 
     def _report(self) -> None:
         counts, metrics = self._keeper.counts, self._metrics
@@ -66,6 +67,7 @@ class LedgerTerm:
         self._growing.show("gaps", counts.gaps, metrics.ledger_gaps)
         metrics.ledger_pending.set(counts.pending)
         metrics.ledger_as_of.set(counts.as_of_us / 1e6)
+        metrics.note_devices(counts.devices)
         while (problem := self._keeper.problem()) is not None:
             self._events.lease(
                 "LedgerProblem", f"The ledger: {problem}; decisions go on, what it misses is told in its reports"

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from fractions import Fraction
+from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from fairlead.controller.report.claim_series import ClaimSeries
+from fairlead.controller.report.queue_series import QueueFacts, QueueSeries
 from fairlead.controller.spending.budgets import BudgetNow
-from fairlead.engine.types.plan import QueueUse
+from fairlead.controller.watch.caches import Caches
+from fairlead.history.ledger.entries import BUCKETS, WHOLE_PPM, Bucket
+from fairlead.kube.limits import Clock
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+WAITS_S = (
+    1.0,
+    10.0,
+    30.0,
+    60.0,
+    120.0,
+    300.0,
+    600.0,
+    1200.0,
+    1800.0,
+    3600.0,
+    7200.0,
+    14400.0,
+    28800.0,
+    86400.0,
+    259200.0,
+)
 
 
 class Growing:
@@ -76,13 +96,15 @@ class Metrics:
         self.gangs = Gauge("fairlead_controller_gangs", "Gangs by phase.", ["phase"], registry=registry)
         phases = ("Gathering", "Waiting", "Admitted", "Running", "Finished", "Failed")
         self._phases = {phase: self.gangs.labels(phase) for phase in phases}
-        self.queue_gangs = Gauge(
-            "fairlead_queue_gangs", "Gangs of a queue by state.", ["queue", "state"], registry=registry
-        )
-        self.queue_usage = Gauge(
-            "fairlead_queue_usage",
-            "Use of a flavor by a queue, in the flavor's measure.",
-            ["queue", "flavor", "what"],
+        self.queues = QueueSeries()
+        self.claims = ClaimSeries()
+        registry.register(self.queues)
+        registry.register(self.claims)
+        self.queue_wait_seconds = Histogram(
+            "fairlead_queue_wait_seconds",
+            "How long gangs waited from their creation until they were released, or were gone.",
+            ["queue", "flavor", "outcome"],
+            buckets=WAITS_S,
             registry=registry,
         )
         self.queue_budget = Gauge(
@@ -151,31 +173,47 @@ class Metrics:
             "Until when the ledger is written; 0 without one.",
             registry=registry,
         )
+        self.cluster_devices = Gauge(
+            "fairlead_cluster_devices",
+            "Whole devices by flavor and by what they are now: the parts of those that several claims have are added up.",
+            ["flavor", "state"],
+            registry=registry,
+        )
+        self._flavors: set[str] = set()  # that have series of devices
         self.errors = Counter(
             "fairlead_controller_errors_total", "Unexpected errors; each is in the log.", ["where"], registry=registry
         )
+
+    def begin(self, caches: Caches, queues: Callable[[], QueueFacts], *, wall: Clock) -> None:
+        """This replica leads: it has the series of the cluster until `end`."""
+        self.leader.set(1)
+        self.queues.facts = queues
+        self.claims.begin(caches, wall=wall)
+
+    def end(self) -> None:
+        self.leader.set(0)
+        self.queues.facts = None
+        self.claims.end()
+        self.queue_budget.clear()
+        self.note_phases({})
 
     def note_phases(self, counts: Mapping[str, int]) -> None:
         """`counts`: gangs by phase."""
         for phase, gauge in self._phases.items():
             gauge.set(counts.get(phase, 0))
 
+    def note_devices(self, shares: Mapping[tuple[Bucket, str], int]) -> None:
+        """`shares`: in millionths of a device. A flavor that was there has all states, so that what ended is 0."""
+        flavors = {flavor for _, flavor in shares}
+        if not self._flavors <= flavors:
+            self.cluster_devices.clear()
+        self._flavors = flavors
+        for flavor in flavors:
+            for state in BUCKETS:
+                self.cluster_devices.labels(flavor, state).set(shares.get((state, flavor), 0) / WHOLE_PPM)
+
     def note_budgets(self, budgets: Mapping[str, BudgetNow]) -> None:
         self.queue_budget.clear()
         for name, now in budgets.items():
             if now.spent is not None:
                 self.queue_budget.labels(name).set(float(now.spent / now.budget.limit))
-
-    def note_queues(self, uses: Iterable[QueueUse]) -> None:
-        self.queue_gangs.clear()
-        self.queue_usage.clear()
-        for use in uses:
-            self.queue_gangs.labels(use.name, "waiting").set(use.waiting)
-            self.queue_gangs.labels(use.name, "admitted").set(use.admitted)
-            for flavor in use.flavors:
-                for what, value in (
-                    ("used", flavor.used), ("demand", flavor.demand), ("fair_share", flavor.fair_share),
-                ):  # fmt: skip
-                    self.queue_usage.labels(use.name, flavor.flavor, what).set(
-                        float(value) if isinstance(value, Fraction) else value
-                    )

@@ -16,7 +16,7 @@ from fairlead.engine.forecast.draws import Draws
 from fairlead.engine.forecast.forecast import NEVER, RESOLUTIONS, duration, quantile
 from fairlead.engine.forecast.resubmission import resubmitted
 from fairlead.engine.forecast.simulation import Resolution, Simulation
-from fairlead.engine.plan.decide import decide
+from fairlead.engine.plan.decide import decide_without_blockers
 
 if TYPE_CHECKING:
     from fairlead.engine.forecast.run_times import RunTimes
@@ -238,10 +238,10 @@ def _future(
         snapshot, now, run_times, horizon_s=max(wanted_s, 1.0), requests=requests, resolution=resolution
     )
     if quick:
-        plan = decide(replace(snapshot, gangs=simulation.window().shown()), now)
+        plan = decide_without_blockers(replace(snapshot, gangs=simulation.window().shown()), now)
         simulation.first_plans[resolution.window] = plan
     else:
-        plan = decide(snapshot, now)
+        plan = decide_without_blockers(snapshot, now)
     simulation.extrapolates = True  # what the budget leaves out
     drawn = _samples(simulation, seed, samples, budget_s, spent_s)
     until_s = min(each.until for each in drawn) - now

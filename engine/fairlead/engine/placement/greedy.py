@@ -70,18 +70,16 @@ class Greedy:
     ) -> tuple[UnitPlacement | None, tuple[CandidateNode, SearchResult] | None]:
         """The placement, or the node that came closest and what it lacked."""
         scored_nodes = self._nodes_for(unit.shape)
-        closest: tuple[CandidateNode, SearchResult] | None = None
         undecided: set[CandidateNode] = set()
         while (node := scored_nodes.best(undecided)) is not None:
             placement = self._placer.put(unit, node, self._budget)
             if isinstance(placement, UnitPlacement):
                 return placement, None
-            closest = closest or (node, placement)
-            if placement.status is SearchStatus.BUDGET_ENDED:
+            ended = placement.status is SearchStatus.BUDGET_ENDED
+            if ended:
                 undecided.add(node)
-            else:
-                self._cache.drop(scored_nodes, node)
-        return None, closest
+            self._cache.failed(scored_nodes, node, placement, undecided=ended)
+        return None, scored_nodes.closest()
 
     def _with_gang(self, unit: PlacementUnit, placed: list[UnitPlacement]) -> UnitPlacement | None:
         """On a node that its gang uses already, all their claims there allocated together."""

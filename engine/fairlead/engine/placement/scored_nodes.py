@@ -19,6 +19,7 @@ from fairlead.engine.inventory import node_selector
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from fairlead.engine.allocator.model import SearchResult
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.inventory.nodes import NodeInfo
     from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
@@ -31,6 +32,8 @@ Score = tuple[bool, int, int, int, int, int, str]
 if TYPE_CHECKING:
     Entry = tuple[Score, int, int, CandidateNode]
     """Score, the node's stamp when it was made, its number, node."""
+    Failure = tuple[Score, int, int, CandidateNode, SearchResult]
+    """As an entry, with what the allocator found instead of devices."""
 
 
 class ScoredNodes:
@@ -58,6 +61,8 @@ class ScoredNodes:
         self._stamp: dict[CandidateNode, int] = {}
         self._heap: list[Entry] = []
         self._pushed = 0
+        self._failed: list[Failure] = []  # a heap, of this decision
+        self._last: Entry | None = None  # what `best` returned
         self._cursor = -1
         self._catch_up()
 
@@ -108,18 +113,37 @@ class ScoredNodes:
             if node in skip:
                 skipped.append(heapq.heappop(self._heap))
                 continue
-            found = node
+            found, self._last = node, entry
             break
         for entry in skipped:
             heapq.heappush(self._heap, entry)
         return found
 
     def drop(self, node: CandidateNode) -> None:
-        """The allocator found nothing there: leave the node out until it changes."""
+        """Leave the node out until it changes."""
         self._stamp[node] = self._stamp.get(node, 0) + 1
 
+    def failed(self, node: CandidateNode, found: SearchResult, *, undecided: bool) -> None:
+        """The allocator found nothing on the node that `best` just returned: leave it out until it changes, unless `undecided`."""
+        last = self._last
+        if not undecided:
+            self.drop(node)
+        if last is not None and last[3] is node:
+            self._pushed += 1
+            heapq.heappush(self._failed, (last[0], self._stamp.get(node, 0), self._pushed, node, found))
+
+    def closest(self) -> tuple[CandidateNode, SearchResult] | None:
+        """Of the nodes on which the allocator found nothing, and which are since as they were, the best, and what it lacked.
+
+        Also of those that were tried for a gang before that asks for the same: what is said of a gang does not depend on others.
+        """
+        while self._failed and self._failed[0][1] != self._stamp.get(self._failed[0][3], 0):
+            heapq.heappop(self._failed)
+        return self._failed[0][3:] if self._failed else None
+
     def restore(self, node: CandidateNode) -> None:
-        """Undo `drop`."""
+        """Undo `drop` and `failed`: a new decision begins."""
+        self._failed.clear()
         if self.eligible(node):
             self.room.catch_up()
             self._push(node)
@@ -189,6 +213,7 @@ class ScoredNodes:
     def _rebuild(self) -> None:
         self._stamp = {}
         self._heap = []
+        self._failed.clear()
         for node, spare in self.room.nodes.items():
             if self.eligible(node):
                 score = self.score(node, spare)

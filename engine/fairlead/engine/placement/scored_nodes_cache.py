@@ -11,6 +11,7 @@ from fairlead.engine.placement.device_room import DeviceRoom
 from fairlead.engine.placement.scored_nodes import ScoredNodes
 
 if TYPE_CHECKING:
+    from fairlead.engine.allocator.model import SearchResult
     from fairlead.engine.allocator.requests import CompiledClaim
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
@@ -55,9 +56,9 @@ class ScoredNodesCache:
         self._known.clear()
         self._rooms.clear()
 
-    def drop(self, scored_nodes: ScoredNodes, node: CandidateNode) -> None:
-        """The allocator found nothing on the node, as the ledger is: leave it out for this decision."""
-        scored_nodes.drop(node)
+    def failed(self, scored_nodes: ScoredNodes, node: CandidateNode, found: SearchResult, *, undecided: bool) -> None:
+        """The allocator found nothing on the best node, as the ledger is: leave it out for this decision, unless `undecided`."""
+        scored_nodes.failed(node, found, undecided=undecided)
         self._dropped.append((scored_nodes, node))
 
     def restore_dropped(self) -> None:

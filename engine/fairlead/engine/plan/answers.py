@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.plan.gang import Unschedulable
     from fairlead.engine.queues.cache import ClusterTotals
+    from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.tree import Queue, Tree
     from fairlead.engine.types.amounts import Amount
     from fairlead.engine.types.gangs import ClaimRequest, GangRequest
@@ -102,9 +103,10 @@ def kept(result: resource.AllocationResult) -> Allocation:
 def waiting(
     found: Iterable[tuple[GangRequest, str | None, int, Reason | Unschedulable]],
     explain: Callable[[GangRequest, Unschedulable], Reason],
+    pending: Mapping[str, PendingGang],
     last: int,
 ) -> tuple[Waiting, ...]:
-    """In order of position; gangs that were not considered (position 0) come after `last`."""
+    """In order of position; gangs that were not considered (position 0) come after `last`. `pending`: by id."""
     entries = [
         Waiting(
             namespace=gang.namespace,
@@ -113,6 +115,7 @@ def waiting(
             queue=queue,
             position=position,
             reason=why if isinstance(why, Reason) else explain(gang, why),
+            asks=pending[gang.id].charge if gang.id in pending else {},
         )
         for gang, queue, position, why in found
     ]

@@ -38,9 +38,9 @@ LEAVING_MAX = 4  # pods that a message names
 class PostFilter:
     """Of one decision."""
 
-    def __init__(self, session: Session, *, explains: bool) -> None:
+    def __init__(self, session: Session, *, finds_blockers: bool) -> None:
         self._session = session
-        self._explains = explains
+        self._finds_blockers = finds_blockers
         self.held = HeldDevices()
         self.nominations = Nominations(session, self.held)
         self.reservations = Reservations(session, self.held)
@@ -69,7 +69,7 @@ class PostFilter:
             return _coming_free(preemptor, reserved, self._session.leaving_on(reserved.nodes))
         if self._session.places.ever(pending.gang, pending.units) is False:
             return why if isinstance(why, Reason) else Unschedulable(why)
-        found = self.preemption.victims_or_blockers(preemptor, explained=self._explains and not limited)
+        found = self.preemption.victims_or_blockers(preemptor, explained=self._finds_blockers and not limited)
         if not isinstance(found, tuple):
             made = self.preemption.confirm(preemptor, found)
             if made is None:

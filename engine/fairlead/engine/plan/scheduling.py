@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class Scheduling:
     """Of one decision."""
 
-    def __init__(self, session: Session, *, explains: bool = True) -> None:
+    def __init__(self, session: Session, *, finds_blockers: bool = True) -> None:
         self.session = session
-        self.post_filter = PostFilter(session, explains=explains)
+        self.post_filter = PostFilter(session, finds_blockers=finds_blockers)
         self.left: dict[str, LeftPending] = {}  # by gang id
         self.position = 0
         self._refused: dict[Queue, dict[object, WhyPending]] = {}  # by equivalence class

@@ -6,7 +6,7 @@ dataclass.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -14,6 +14,8 @@ import msgspec
 from fairlead.engine.types.references import Named
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fairlead.engine.types.allocation import Allocation
     from fairlead.engine.types.amounts import Amount
     from fairlead.engine.types.reasons import Reason
@@ -53,7 +55,11 @@ class Admission(Named, msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting(Named):
-    """A gang that keeps waiting. `position` counts from 1 in the order in which gangs were considered, admitted ones included."""
+    """A gang that keeps waiting. `position` counts from 1 in the order in which gangs were considered, admitted ones included.
+
+    `asks`: the least that it would be charged, by flavor in its measure; {} where its claims could not be read, or members are
+    missing. It is no part of the answer: two that differ in it alone are equal.
+    """
 
     namespace: str
     name: str
@@ -61,6 +67,7 @@ class Waiting(Named):
     queue: str | None
     position: int
     reason: Reason
+    asks: Mapping[str, Amount] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -164,6 +164,10 @@ class Account:
         self._lost, self._gaps, self._waits = [], [], []
         return batch
 
+    def devices(self) -> dict[tuple[Bucket, str], int]:
+        """What the devices of now are, by bucket and flavor, in millionths of a whole device; "": of no flavor."""
+        return {key: share for key, share in self._book.shares.items() if share}
+
     # -- claims ----------------------------------------------------------------------------------------------------
 
     def _plan_claim(self, claim: ClaimSeen, now_us: int, add: Callable[[int, int, Callable[[], None]], None]) -> None:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Protocol
 
 from fairlead.history.ledger.account import Account
-from fairlead.history.ledger.entries import Batch, Kept
+from fairlead.history.ledger.entries import Batch, Bucket, Kept
 from fairlead.history.ledger.observed import Observation
 
 log = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ class Counts:
     gaps: int = 0
     pending: int = 0  # intervals that wait for the store
     as_of_us: int = 0  # until when the store knows
+    devices: Mapping[tuple[Bucket, str], int] = field(default_factory=dict)  # see `Account.devices`
 
 
 @dataclass(slots=True)
@@ -225,6 +226,7 @@ class Keeper:
         if self._account is not None:
             batch = self._account.take()
             self._pending.append(batch)
+            self._shared.counts.devices = self._account.devices()
         counts = self._shared.counts
         counts.pending = sum(len(each.intervals) for each in self._pending)
         if not self._pending or now < self._try_at or self._over:
@@ -256,6 +258,7 @@ class Keeper:
             self._pending.clear()
             self._shared.counts.pending = 0
             self._account = None
+            self._shared.counts.devices = {}
             self._reason = f"the ledger could not be written: {self._told}"
             self._shared.whole.set()
 

@@ -8,6 +8,7 @@ scaled down to the whole; amounts, for prices, are not.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -35,34 +36,47 @@ class Part:
 
 
 class Book:
-    """Numbered intervals: those that are open, and those that changed since the last `take`."""
+    """Numbered intervals: those that are open, and those that changed since the last `take`.
+
+    `shares`: of open ones, by bucket and flavor, in millionths of a whole device.
+    """
 
     def __init__(self, next_number: int = 1) -> None:
         self.open: dict[int, Interval] = {}
+        self.shares: Counter[tuple[Bucket, str]] = Counter()
         self._next = next_number
         self._changed: dict[int, Interval] = {}
         self._written: set[int] = set()  # open ones that a store has
 
     def restore(self, intervals: dict[int, Interval]) -> None:
         self.open.update(intervals)
+        for interval in intervals.values():
+            self._count(interval, 1)
         self._written.update(intervals)
 
     def begin(self, interval: Interval) -> int:
         number = self._next
         self._next += 1
         self.open[number] = self._changed[number] = interval
+        self._count(interval, 1)
         return number
 
     def change(self, number: int, interval: Interval) -> None:
+        self._count(self.open[number], -1)
+        self._count(interval, 1)
         self.open[number] = self._changed[number] = interval
 
     def end(self, number: int, at_us: int, ended_by: str = "") -> None:
         interval = self.open.pop(number)
+        self._count(interval, -1)
         if interval.start_us == at_us and number not in self._written:
             del self._changed[number]  # it never was
             return
         self._written.discard(number)
         self._changed[number] = interval.ended(at_us, ended_by)
+
+    def _count(self, interval: Interval, sign: int) -> None:
+        self.shares[interval.bucket, interval.measure.flavor] += sign * interval.measure.share_ppm
 
     def take(self) -> tuple[tuple[int, Interval], ...]:
         """What changed since the last call, by number."""

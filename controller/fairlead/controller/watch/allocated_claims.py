@@ -1,10 +1,10 @@
-"""Which allocated claims came, went or changed since the ledger was last told, noted as the informers report it."""
+"""Which allocated claims there are with the pods that use them, and which came, went or changed since that was last asked."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
-from fairlead.controller.accounting.claims import Held
 from fairlead.controller.gangs import claims
 from fairlead.controller.watch.informers import Informers
 from fairlead.kube import core, resource
@@ -12,7 +12,24 @@ from fairlead.kube.informer import Change
 from fairlead.kube.limits import Clock
 
 
-class ClaimNotes:
+@dataclass(slots=True)
+class Held:
+    """An allocated claim, and the pods that use it as they were last seen, by UID; also those that are gone."""
+
+    claim: resource.ResourceClaim
+    pods: dict[str, core.Pod] = field(default_factory=dict)
+
+    @property
+    def uid(self) -> str:
+        return self.claim.metadata.uid
+
+    @property
+    def first_pod(self) -> core.Pod | None:
+        """The one that the claim is accounted to, where several share it."""
+        return self.pods[min(self.pods)] if self.pods else None
+
+
+class AllocatedClaims:
     """`begin`, then `take` from time to time; `end` when no more are taken."""
 
     def __init__(self, informers: Informers, *, wall: Clock) -> None:
@@ -42,6 +59,10 @@ class ClaimNotes:
 
     def all(self) -> Iterable[Held]:
         return self._held.values()
+
+    def holds(self, uid: str) -> bool:
+        """Whether the claim is allocated now."""
+        return uid in self._held
 
     def touch_all(self) -> None:
         """What all of them are is to be told again: flavors or queues changed."""

@@ -1,0 +1,134 @@
+"""What metrics say of queues: use, quotas and demand of the last decision, who waits for what, and for how long.
+
+Made at each scrape from what the leader knows then; a replica that does not lead has none of these series. Sums over the series of
+all queues count what is used twice, for a queue's figures contain those below it; demand and waiting gangs are each queue's own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from fairlead.controller.report.waits import Waits
+from fairlead.engine.types.plan import FlavorUse, QueueUse, Waiting
+from fairlead.engine.types.reasons import Code
+
+# What would let a gang start, by why it waits: a closed list, for autoscalers. All other codes are "other".
+BECAUSE: Final[Mapping[Code, str]] = {
+    Code.NO_DEVICES: "devices",
+    Code.COMING_FREE: "devices",
+    Code.HELD: "devices",
+    Code.MAKING_ROOM: "devices",
+    Code.BEHIND_HEAD: "devices",
+    Code.OVER_SHARE: "share",
+    Code.PROTECTED: "share",
+    Code.NO_NODE: "nodes",
+    Code.NEVER_FITS: "never",
+    Code.OVER_LIMIT: "quota",
+    Code.OVER_QUOTA: "quota",
+    Code.BUDGET_EXHAUSTED: "quota",
+}
+OTHER: Final = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFacts:
+    """`targets_s`: wait targets in seconds, of queues that have one. `wall`: unix seconds."""
+
+    uses: tuple[QueueUse, ...]
+    waiting: Iterable[Waiting]
+    waits: Waits
+    targets_s: Mapping[str, float]
+    wall: float
+
+
+class QueueSeries(Collector):
+    """`facts` gives what is known at a scrape; None, or nothing set: there are no series."""
+
+    def __init__(self) -> None:
+        self.facts: Callable[[], QueueFacts] | None = None
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        if self.facts is not None:
+            yield from series(self.facts())
+
+
+_OF_FLAVOR: Final[tuple[tuple[str, str, Callable[[FlavorUse], int | Fraction | None]], ...]] = (
+    ("used", "What admitted gangs hold", lambda use: use.used),
+    ("fair_share", "What a queue may hold when all ask for theirs", lambda use: use.fair_share),
+    ("deserved", "What a queue deserves by its quota of now", lambda use: use.deserved),
+    ("limit", "The most that a queue may hold; absent where there is no limit", lambda use: use.limit),
+)
+
+
+def series(facts: QueueFacts) -> Iterator[Metric]:
+    gangs = GaugeMetricFamily("fairlead_queue_gangs", "Gangs of a queue by state.", labels=("queue", "state"))
+    for use in facts.uses:
+        gangs.add_metric((use.name, "waiting"), use.waiting)
+        gangs.add_metric((use.name, "admitted"), use.admitted)
+    yield gangs
+    for name, text, value in _OF_FLAVOR:
+        family = GaugeMetricFamily(
+            f"fairlead_queue_{name}",
+            f"{text}, in the flavor's measure, with the queues below.",
+            labels=("queue", "flavor"),
+        )
+        for use in facts.uses:
+            for flavor in use.flavors:
+                if (found := value(flavor)) is not None:
+                    family.add_metric((use.name, flavor.flavor), float(found))
+        yield family
+    yield from _waiting(facts)
+    yield from _times(facts)
+
+
+def _waiting(facts: QueueFacts) -> Iterator[Metric]:
+    reasons: Counter[tuple[str, str]] = Counter()
+    demand: dict[tuple[str, str, str], int | Fraction] = {}
+    for each in facts.waiting:
+        queue, code = each.queue or "", each.reason.code
+        reasons[queue, code.value] += 1
+        for flavor, asked in each.asks.items():
+            key = (queue, flavor, BECAUSE.get(code, OTHER))
+            demand[key] = demand.get(key, 0) + asked
+    gangs = GaugeMetricFamily(
+        "fairlead_gangs_waiting", "Gangs that the last decision left waiting, by why.", labels=("queue", "reason")
+    )
+    for of_reason, number in sorted(reasons.items()):
+        gangs.add_metric(of_reason, number)
+    yield gangs
+    family = GaugeMetricFamily(
+        "fairlead_queue_demand",
+        "What waiting gangs ask for at least, in the flavor's measure, by what would let them start.",
+        labels=("queue", "flavor", "because"),
+    )
+    for labels, asked in sorted(demand.items()):
+        family.add_metric(labels, float(asked))
+    yield family
+
+
+def _times(facts: QueueFacts) -> Iterator[Metric]:
+    oldest = GaugeMetricFamily(
+        "fairlead_queue_oldest_wait_seconds", "How long the gang has waited that has waited longest.", labels=("queue",)
+    )
+    since = {**{use.name: facts.wall for use in facts.uses}, **facts.waits.oldest()}
+    for queue, at in sorted(since.items()):
+        oldest.add_metric((queue,), max(0.0, facts.wall - at))
+    yield oldest
+    target = GaugeMetricFamily(
+        "fairlead_queue_wait_target_seconds",
+        "The wait that a queue's owner states for 95 of 100 gangs; absent where none is stated.",
+        labels=("queue",),
+    )
+    for queue, target_s in sorted(facts.targets_s.items()):
+        target.add_metric((queue,), target_s)
+    yield target

@@ -1,0 +1,37 @@
+"""How long gangs wait for their devices: from their creation until they run, or until they are gone without having run.
+
+Creation is that of the gang's oldest pod, or of the gang that was evicted before it: the wait that `fairlead report` and forecasts
+count, too. A gang that ran before this replica led is never counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from fairlead.controller.gangs.gangs import GangId
+
+
+class Since(NamedTuple):
+    queue: str
+    at: float  # unix seconds
+
+
+class Waits:
+    def __init__(self) -> None:
+        self._since: dict[GangId, Since] = {}
+
+    def waits(self, gang: GangId, queue: str, created: float) -> None:
+        """The gang does not run yet."""
+        self._since[gang] = Since(queue, created)
+
+    def ended(self, gang: GangId) -> Since | None:
+        """It runs, or is gone. None: it did not wait, or that was said before."""
+        return self._since.pop(gang, None)
+
+    def oldest(self) -> Mapping[str, float]:
+        """By queue, since when the gang waits that has waited longest."""
+        found: dict[str, float] = {}
+        for queue, at in self._since.values():
+            found[queue] = min(at, found.get(queue, at))
+        return found
