@@ -30,6 +30,8 @@ METRICS_PORT = 8080
 COMPONENT = "app.kubernetes.io/component"
 BUSY = fault_file.Load(utilization_percent=95.0, memory_used_bytes=20 * 2**30)
 
+IDLE = fault_file.Load(utilization_percent=2.0, memory_used_bytes=2**30)
+
 
 @dataclass(frozen=True)
 class Observed:
@@ -138,6 +140,8 @@ async def work(site: Observed) -> None:
     cluster = site.cluster
     for name in cluster.nodes:
         fault_file.load_held(site.faults(name), BUSY)
+    for idle in ("gpu-0", "gpu-5"):
+        fault_file.load(site.faults("h100"), idle, IDLE)
     budget = {"gpuHours": "1000", "per": "month"}
     await cluster.apply(
         [
@@ -159,13 +163,13 @@ async def traffic(site: Observed) -> None:
     """Until cancelled: short pods that start or wait, some that are withdrawn, and some that the webhook refuses."""
     cluster = site.cluster
     for number in itertools.count():
-        short = pod(f"short-{number}", claim="one", command=("sleep", "2"), namespace="production")
+        short = pod(f"short-{number}", claim="one", command=("sleep", "1"), namespace="production")
         await cluster.apply([short])
-        if number % 8 == 0:  # longer than the time until the next, which so has to wait, and has a forecast
+        if number % 14 == 0:  # what comes meanwhile has to wait, and so has a forecast
             batch = pod(
                 f"batch-{number}",
                 claim="one",
-                command=("sleep", "9"),
+                command=("sleep", "5"),
                 namespace="production",
                 annotations=gang_of(f"batch-{number}", 4),
             )
