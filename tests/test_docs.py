@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,12 +24,18 @@ def served_metrics():
     from prometheus_client import CollectorRegistry
 
     from fairlead.controller.report.metrics import Metrics as Controller
+    from fairlead.controller.report.queue_series import QueueFacts
+    from fairlead.controller.report.waits import Waits
+    from fairlead.controller.watch.caches import Caches
     from fairlead.driver.common.metrics import Metrics as Driver
     from fairlead.driver.metrics.collector import SlicesCollector
     from fairlead.webhook.serve.metrics import Metrics as Webhook
 
     controller, webhook = CollectorRegistry(), CollectorRegistry()
-    Controller(controller)
+    leader = Controller(controller)
+    nowhere: Any = None
+    facts = QueueFacts(uses=(), waiting=(), waits=Waits(), targets_s={}, wall=0.0)
+    leader.begin(Caches(nowhere, (names.DRIVER,)), lambda: facts, wall=lambda: 0.0)
     Webhook(webhook)
     driver = Driver().registry
     driver.register(SlicesCollector(lambda: None))
