@@ -41,7 +41,9 @@ def test_every_panel_and_dashboard_that_it_names_exists():
 
 def test_every_command_of_ours_that_it_names_exists():
     named = set(re.findall(r"`fairlead ([a-z-]+)", TEXT))
-    said = subprocess.run([sys.executable, "-m", "fairlead", "--help"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-m", "fairlead", "--help"], capture_output=True, text=True, check=True
+    ).stdout
     commands = set(re.findall(r"^│ ([a-z-]+) ", said, re.MULTILINE))
     assert named
     assert named <= commands
