@@ -45,7 +45,7 @@ DASHBOARD: Final = Dashboard(
                 stat(
                     "Waiting gangs",
                     "How many gangs are complete and wait for devices?",
-                    Query('sum(fairlead_queue_gangs{state="waiting"})'),
+                    Query("sum(fairlead_gangs_waiting) or vector(0)"),
                     base=BLUE,
                 ),
                 stat(
@@ -138,7 +138,7 @@ DASHBOARD: Final = Dashboard(
                 ),
                 table(
                     "Queues now",
-                    "Which queue uses how much, of what it deserves, and how many gangs wait in it?",
+                    "What does each queue use, with the queues below it, what does it deserve, and what do its own gangs wait for?",
                     {"queue": "Queue", "flavor": "Flavor"},
                     Query('sum by (queue, flavor) (fairlead_queue_used{flavor=~"$flavor"})', "Used"),
                     Query('sum by (queue, flavor) (fairlead_queue_deserved{flavor=~"$flavor"})', "Deserved"),
