@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
-import re
-from pathlib import Path
 from typing import get_args
 
 from fairlead.controller.gangs import recovery
@@ -15,6 +12,7 @@ from fairlead.controller.report.waits import Waits
 from fairlead.engine.types.plan import FlavorUse, QueueUse
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import probes
+from tests.support.stated_series import PAGE, stated
 
 from .series import claim_caches, free_port, scraped, waiting
 
@@ -64,24 +62,6 @@ def full() -> Metrics:
     return metrics
 
 
-def stated() -> dict[str, int]:
-    """Of docs/metrics.md: series by metric."""
-    text = (
-        (Path(__file__).parents[2] / "docs" / "metrics.md")
-        .read_text()
-        .partition("## Controller")[2]
-        .partition("\n## ")[0]
-    )
-    sizes = {"Q": QUEUES_N, "F": FLAVORS_N, "C": CLAIMS_N}
-    found = {}
-    for name, said in re.findall(r"^\| `(fairlead_\w+)` \|[^|]*\| ([^|]+) \|", text, re.MULTILINE):
-        factors = re.findall(r"\([^)]*\)|\S+", said)
-        found[name] = math.prod(
-            sum(sizes.get(each) or int(each) for each in re.findall(r"\w+", factor)) for factor in factors
-        )
-    return found
-
-
 def test_metrics_have_as_many_series_as_is_stated_and_no_more_at_four_thousand_gpus() -> None:
     counted = {
         family.name + ("_total" if family.type == "counter" else ""): sum(
@@ -89,8 +69,8 @@ def test_metrics_have_as_many_series_as_is_stated_and_no_more_at_four_thousand_g
         )
         for family in full().registry.collect()
     }
-    assert counted == stated()
-    text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    assert counted == stated("Controller", {"Q": QUEUES_N, "F": FLAVORS_N, "C": CLAIMS_N})
+    text = PAGE.read_text()
     assert f"at most {sum(counted.values()):,} series" in " ".join(text.split())
 
 

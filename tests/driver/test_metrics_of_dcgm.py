@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -10,8 +11,11 @@ import pytest
 from prometheus_client import generate_latest
 
 from fairlead.driver.backend.simulated.fault_file import Load, MemoryErrors
+from fairlead.driver.common.metrics import Metrics
+from fairlead.driver.metrics.collector import SlicesCollector
 from fairlead.driver.metrics.dcgm import LABELS
 from tests.support.driver.metrics_node import Node
+from tests.support.stated_series import stated
 
 
 @pytest.fixture
@@ -146,3 +150,19 @@ class TestCardinality:
         seconds = time.process_time() - began
         assert len(text) < 400_000
         assert seconds < 0.5  # measured: 5 ms and 14 ms; the limit is for a machine under load
+
+    def test_the_drivers_own_are_as_many_as_is_stated(self) -> None:
+        metrics = Metrics()
+        metrics.published({"gpu": 8}, tainted=0)
+        metrics.track_claims_held(dict)
+        for verb, result in itertools.product(("create", "update", "delete"), ("ok", "error")):
+            metrics.wrote(verb, result)
+        metrics.registry.register(SlicesCollector(lambda: 1.0))
+        counted = {
+            family.name + ("_total" if family.type == "counter" else ""): sum(
+                1 for sample in family.samples if not sample.name.endswith("_created")
+            )
+            for family in metrics.registry.collect()
+        }
+        assert counted == stated("Driver")
+        assert sum(counted.values()) == 65, "docs/driver.md says so"
