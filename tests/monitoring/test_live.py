@@ -1,4 +1,7 @@
-"""On a sandbox cluster under load, scraped by a real Prometheus: every query of every panel gives something, and every rule works."""
+"""Every query of every panel, variable and annotation gives something of a sandbox cluster under load, and every rule works.
+
+A real Prometheus scrapes the cluster as the chart's ServiceMonitor would.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import yaml
 from monitoring.__main__ import FOLDER
 from tests.support import prometheus
 from tests.support.observed import observed, traffic, work
-from tests.support.panels import Key, expressions
+from tests.support.panels import Key, expressions, others
 from tests.support.prometheus import Server
 
 TIMEOUT_S = 100.0
@@ -34,7 +37,7 @@ async def gives_something(server: Server, expression: str) -> bool:
 @pytest.mark.timeout(240)
 async def test_every_panel_shows_something_of_a_cluster_under_load_and_every_rule_can_be_evaluated():
     groups: list[dict[str, Any]] = yaml.safe_load(prometheus.RULES.read_text(encoding="utf-8"))["groups"]
-    wanted = dict(expressions(FOLDER))
+    wanted = {**dict(expressions(FOLDER)), **dict(others(FOLDER))}
     assert set(EMPTY) <= set(wanted)
     shown: set[Key] = set()
     async with observed(groups) as site:
