@@ -2,68 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-import itertools
-import math
-import re
-import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from fractions import Fraction
-from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import aiohttp
-import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
-from prometheus_client.parser import text_string_to_metric_families
 
-from fairlead.api import names
 from fairlead.controller import app
 from fairlead.controller.background import background
-from fairlead.controller.gangs import recovery
 from fairlead.controller.report.claim_series import ClaimSeries
 from fairlead.controller.report.metrics import Metrics
-from fairlead.controller.report.queue_series import BECAUSE, OTHER, QueueFacts, series
+from fairlead.controller.report.queue_series import BECAUSE, OTHER, series
 from fairlead.controller.report.waits import Waits
-from fairlead.controller.watch.caches import Caches
-from fairlead.engine.types.plan import FlavorUse, QueueUse, Waiting
-from fairlead.engine.types.reasons import Code, Reason
+from fairlead.engine.types.plan import FlavorUse, QueueUse
+from fairlead.engine.types.reasons import Code
 from fairlead.history.ledger.entries import BUCKETS
-from fairlead.kube import core, probes, resource
 from fairlead.kube.resources import QUEUES
 
 from .conftest import Bench
+from .series import Series, allocated, becomes, claim_caches, facts, free_port, scraped, values, waiting
 from .test_queues_and_probes import flavor
-
-Series = dict[tuple[str, ...], float]
-
-
-def values(families: Iterable[Metric], name: str) -> Series:
-    """By the values of its labels."""
-    (family,) = (each for each in families if each.name == name)
-    return {tuple(sample.labels.values()): sample.value for sample in family.samples if sample.name == name}
-
-
-def waiting(gang: str, queue: str | None, code: Code, **asks: int | Fraction) -> Waiting:
-    return Waiting(
-        namespace="ml",
-        name=gang,
-        uid=gang,
-        queue=queue,
-        position=1,
-        reason=Reason(code=code, message="waits"),
-        asks=asks,
-    )
-
-
-def facts(
-    *gangs: Waiting, uses: tuple[QueueUse, ...] = (), waits: Waits | None = None, **targets_s: float
-) -> QueueFacts:
-    return QueueFacts(uses=uses, waiting=gangs, waits=waits or Waits(), targets_s=targets_s, wall=1000.0)
-
 
 # -- queues -------------------------------------------------------------------------------------------------------------
 
@@ -152,37 +114,6 @@ def test_devices_count_in_all_states_of_the_flavors_that_there_are() -> None:
 # -- claims -------------------------------------------------------------------------------------------------------------
 
 
-def allocated(number: int, *, holds: bool = True) -> resource.ResourceClaim:
-    results = [{"request": "gpu", "driver": names.DRIVER, "pool": "n1", "device": f"gpu-{number}"}]
-    return msgspec.convert(
-        {
-            "metadata": {"namespace": "ml", "name": f"c{number}", "uid": f"u{number}", "resourceVersion": str(number * 2 + (not holds))},
-            "status": {"allocation": {"devices": {"results": results}}} if holds else {},
-        },
-        resource.ResourceClaim,
-    )  # fmt: skip
-
-
-def user(number: int) -> core.Pod:
-    return msgspec.convert(
-        {
-            "metadata": {"namespace": "ml", "name": f"p{number}", "uid": f"p{number}", "resourceVersion": "1",
-                         "annotations": {"fairlead.dev/gang": f"g{number // 2}"}},
-            "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": f"c{number}"}]},
-        },
-        core.Pod,
-    )  # fmt: skip
-
-
-def claim_caches(number: int) -> Caches:
-    nowhere: Any = None
-    caches = Caches(nowhere, (names.DRIVER,))
-    for each in range(number):
-        caches.pods.note(user(each))
-        caches.claims.note(allocated(each))
-    return caches
-
-
 def infos(found: ClaimSeries) -> set[tuple[str, ...]]:
     return {tuple(sample.labels.values()) for family in found.collect() for sample in family.samples}
 
@@ -215,29 +146,6 @@ def test_four_thousand_claims_are_four_thousand_series_and_the_loop_is_not_held_
 
 
 # -- on the sandbox -----------------------------------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-async def becomes(holds: Callable[[], Awaitable[bool]], what: str) -> None:
-    try:
-        async with asyncio.timeout(30):
-            while True:
-                if await holds():
-                    return
-                await asyncio.sleep(0.1)
-    except TimeoutError:
-        raise AssertionError(f"not within 30 s: {what}") from None
-
-
-async def scraped(port: int) -> list[Metric]:
-    """Labels are in the order of their names."""
-    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as answer:
-        return list(text_string_to_metric_families(await answer.text()))
 
 
 async def serves(port: int) -> bool:
@@ -307,89 +215,3 @@ async def test_the_leader_tells_who_waits_for_what_and_how_long_and_a_standby_do
             return ("", "withdrawn", "team") in counts(await scraped(ports[0]), "fairlead_queue_wait_seconds")
 
         await becomes(withdrawn, "it is gone without having run")
-
-
-# -- how many -----------------------------------------------------------------------------------------------------------
-
-QUEUES_N, FLAVORS_N, CLAIMS_N = 50, 4, 4000
-CLOSED: dict[str, tuple[tuple[str, ...], ...]] = {
-    "admissions": (("admitted", "failed"),),
-    "recoveries": (tuple(step.__name__ for step in get_args(recovery.Step)),),
-    "evictions": (
-        ("Reclaim", "Preempt", "Replace", "Idle"),
-        ("begun", "evicted", "cancelled", "refused", "failed", "budget_overridden"),
-    ),
-    "reclaimed_devices": (("Reclaim", "Preempt", "Replace", "Idle"),),
-    "forecasts": (("made", "no_memory", "memory", "late", "died"),),
-    "forecast_starts": (("true", "false"),),
-    "recorded_decisions": (("recorded", "missed"),),
-    "errors": (("cycle", "forecast", "recorder", "report", "task"),),
-}
-
-
-def full() -> Metrics:
-    """A leader's metrics where every label has every value."""
-    metrics = Metrics()
-    queues, flavors = [f"q{n}" for n in range(QUEUES_N)], [f"f{n}" for n in range(FLAVORS_N)]
-    uses = tuple(
-        QueueUse(
-            name=queue,
-            flavors=tuple(
-                FlavorUse(flavor=each, used=1, demand=1, fair_share=1, deserved=1, limit=1) for each in flavors
-            ),
-            waiting=1,
-            admitted=1,
-        )
-        for queue in queues
-    )
-    gangs = [waiting("g", queue, code, **dict.fromkeys(flavors, 1)) for queue in queues for code in Code]
-    known = QueueFacts(uses=uses, waiting=gangs, waits=Waits(), targets_s=dict.fromkeys(queues, 60.0), wall=0.0)
-    metrics.begin(claim_caches(CLAIMS_N), lambda: known, wall=lambda: 0.0)
-    metrics.note_devices({("used", flavor): 1 for flavor in (*flavors, "")})
-    for queue in queues:
-        metrics.queue_budget.labels(queue).set(0.5)
-        metrics.queue_wait_seconds.labels(queue, "", "withdrawn").observe(1)
-        for flavor_ in (*flavors, ""):
-            metrics.queue_wait_seconds.labels(queue, flavor_, "admitted").observe(1)
-    for name, labels in CLOSED.items():
-        for chosen in itertools.product(*labels):
-            getattr(metrics, name).labels(*chosen).inc()
-    return metrics
-
-
-def stated() -> dict[str, int]:
-    """Of docs/metrics.md: series by metric."""
-    text = (
-        (Path(__file__).parents[2] / "docs" / "metrics.md")
-        .read_text()
-        .partition("## Controller")[2]
-        .partition("\n## ")[0]
-    )
-    sizes = {"Q": QUEUES_N, "F": FLAVORS_N, "C": CLAIMS_N}
-    found = {}
-    for name, said in re.findall(r"^\| `(fairlead_\w+)` \|[^|]*\| ([^|]+) \|", text, re.MULTILINE):
-        factors = re.findall(r"\([^)]*\)|\S+", said)
-        found[name] = math.prod(
-            sum(sizes.get(each) or int(each) for each in re.findall(r"\w+", factor)) for factor in factors
-        )
-    return found
-
-
-def test_metrics_have_as_many_series_as_is_stated_and_no_more_at_four_thousand_gpus() -> None:
-    counted = {
-        family.name + ("_total" if family.type == "counter" else ""): sum(
-            1 for sample in family.samples if not sample.name.endswith("_created")
-        )
-        for family in full().registry.collect()
-    }
-    assert counted == stated()
-    text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
-    assert f"at most {sum(counted.values()):,} series" in " ".join(text.split())
-
-
-async def test_a_scrape_has_no_times_of_creation() -> None:
-    """One more series for each counter and histogram, of use only to other formats."""
-    port, metrics = free_port(), Metrics()
-    metrics.admissions.labels("admitted").inc()
-    async with probes.serve(f"127.0.0.1:{port}", registry=metrics.registry):
-        assert not [family.name for family in await scraped(port) if family.name.endswith("_created")]
