@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from monitoring.dashboards.common import FLAVOR, TO_QUEUE, increases
+from monitoring.dashboards.common import FLAVOR, TO_QUEUE, events, increases
 from monitoring.grafana import BLUE, GREEN, RED, YELLOW, Dashboard, Query, graph, stat, table
 
 _DEVICES: Final = 'fairlead_cluster_devices{flavor=~"$flavor"}'
@@ -134,7 +134,7 @@ DASHBOARD: Final = Dashboard(
                 graph(
                     "Evictions",
                     "How many gangs are evicted, for what, and how many evictions are refused?",
-                    Query(increases("fairlead_controller_evictions_total", by="kind, outcome"), "{{kind}} {{outcome}}"),
+                    Query(events("fairlead_controller_evictions_total", by="kind, outcome"), "{{kind}} {{outcome}}"),
                 ),
                 table(
                     "Queues now",

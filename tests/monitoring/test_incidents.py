@@ -67,7 +67,7 @@ async def silent(server: Server) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 async def test_a_hung_gang_a_dead_driver_and_a_missing_leader_are_found():
     async with observed(shortened()) as site:
         server, faults = site.server, site.faults("h100")

@@ -1,8 +1,9 @@
-"""The queries of the dashboards' panels, as Grafana would send them."""
+"""The queries of the dashboards, as Grafana would send them."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ VARIABLES: Final = {
     "$price": "2.50",
     **dict.fromkeys(ALL, ".*"),
 }
+LABEL_VALUES: Final = re.compile(r"label_values\((.+), (\w+)\)")
 
 
 def expressions(folder: Path) -> Iterator[tuple[Key, str]]:
@@ -25,6 +27,18 @@ def expressions(folder: Path) -> Iterator[tuple[Key, str]]:
         for panel in model["panels"]:
             for target in panel.get("targets", ()):
                 yield (model["uid"], panel["title"], target["legendFormat"]), substituted(target["expr"])
+
+
+def others(folder: Path) -> Iterator[tuple[Key, str]]:
+    """What fills the variables' choices, as a query of what has the label, and the events of annotations."""
+    for path in sorted(folder.glob("*.json")):
+        model = json.loads(path.read_text(encoding="utf-8"))
+        for variable in model["templating"]["list"]:
+            if variable["type"] == "query":
+                series, label = LABEL_VALUES.fullmatch(variable["definition"]).groups()  # type: ignore[union-attr]
+                yield (model["uid"], "variable", variable["name"]), f"count by ({label}) ({substituted(series)})"
+        for annotation in model["annotations"]["list"]:
+            yield (model["uid"], "annotation", annotation["name"]), substituted(annotation["expr"])
 
 
 def substituted(expression: str) -> str:
