@@ -22,7 +22,7 @@ from fairlead.webhook.review.patch import PatchBuilder
 Metadata = tuple[dict[str, str], dict[str, str]]
 """An object's annotations and labels."""
 
-COPIED = (*KEYS, names.CLAIM_NAMES, names.KEEP_IDLE)
+COPIED = (*KEYS, names.CLAIM_NAMES, names.KEEP_IDLE, names.TRACEPARENT)
 """Annotations of ours that a workload's pods get from it."""
 
 
