@@ -31,9 +31,8 @@ async def traced(receiver=None, *more):
         made.client() as client,
     ):
         await client.create(RESOURCE_CLAIM_TEMPLATES, template("two", count=2))
-        await client.create(
-            QUEUES, {"apiVersion": names.API_VERSION, "kind": "Queue", "metadata": {"name": "all"}, "spec": {}}
-        )
+        queue = {"metadata": {"name": "all"}, "spec": {"namespaceSelector": {}}}
+        await client.create(QUEUES, {"apiVersion": names.API_VERSION, "kind": "Queue", **queue})
         yield spans, View(client)
 
 
