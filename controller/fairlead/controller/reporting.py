@@ -69,7 +69,8 @@ class Reporting:
         self.waits = Waits()
         self.on_start: Callable[[Outcome], None] | None = None  # of a gang for which there was a forecast
 
-    def report(self, changed: Iterable[GangId], now: float) -> None:
+    def report(self, changed: Iterable[GangId], now: float, looked: float | None = None) -> None:
+        """`looked`: since when these changes are known, where a decision was made in between; unix seconds."""
         for gang_id in sorted(changed):
             gang = self._caches.gangs.get(gang_id)
             if gang is None or not gang.members:
@@ -77,7 +78,7 @@ class Reporting:
             try:
                 self._note_start(gang, now)
                 self._note_wait(gang, now)
-                self._traces.seen(gang, now)
+                self._traces.seen(gang, now if looked is None else looked)
                 self._reporter.gang(gang, self._state(gang, now))
             except Exception:  # what one user wrote must not keep the status of the others from being written
                 log.exception("gang %s/%s cannot be reported", *gang_id)

@@ -24,6 +24,7 @@ from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Admission, Waiting
 from fairlead.kube import timestamps
 from fairlead.kube.limits import Clock
+from fairlead.kube.objects import ObjectMeta
 from fairlead.kube.tracing import OFF, Span, Tracing, Value
 
 TEXT_CHARS_MAX = 1_000
@@ -149,7 +150,7 @@ class GangTraces:
         """`pods` of them were evicted, or none, for a reason."""
         if not self._on or not gang.members:
             return
-        now, at = self._wall(), self._context(gang, gang.released or gang.members)[0]
+        now, at = self._wall(), self._first_span(gang, gang.released or gang.members)
         self._add(
             at.span("evict", repr(now)),
             at.span_id,
@@ -183,16 +184,26 @@ class GangTraces:
         return run
 
     def _context(self, gang: Gang, members: tuple[Member, ...]) -> tuple[TraceContext, int | None]:
-        """The span `gang` of these members, and its parent."""
+        """The span `gang` of these members that is to be made, and its parent."""
+        found, first = self._named(gang, members)
+        if found.begun_here and found.trace_id not in self._ended and not self._was_evicted(gang.id):
+            return found, None
+        return found.span("gang", gang.namespace, gang.name, first.uid), found.span_id
+
+    def _first_span(self, gang: Gang, members: tuple[Member, ...]) -> TraceContext:
+        """The span `gang` that was made of these members, or the first one of their trace."""
+        found, first = self._named(gang, members)
+        return found if found.begun_here else found.span("gang", gang.namespace, gang.name, first.uid)
+
+    def _named(self, gang: Gang, members: tuple[Member, ...]) -> tuple[TraceContext, ObjectMeta]:
+        """The context that the oldest of these members names, and that member's metadata."""
         first = min(members, key=lambda each: (created_s(each.pod), each.pod.metadata.name)).pod.metadata
         found = trace_context.of(first.annotations)
         if found is None:
             owner = first.controller
             of = (first.uid,) if gang.solo else (gang.namespace, gang.name, owner.uid if owner else "")
             found = trace_context.begin(*of, ratio=self._ratio)
-        if found.begun_here and found.trace_id not in self._ended and not self._was_evicted(gang.id):
-            return found, None
-        return found.span("gang", gang.namespace, gang.name, first.uid), found.span_id
+        return found, first
 
     def _was_evicted(self, gang_id: GangId) -> bool:
         """An earlier leader may have made the first span `gang` of its trace."""
