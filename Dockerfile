@@ -1,6 +1,7 @@
 # One image for the three programs: `fairlead driver | webhook | controller`, and the rest of the command line.
 #
 #   docker build -t fairlead:0.1.0 .
+#   docker build -t fairlead:0.1.0 --build-arg TRACES=yes .    # with OpenTelemetry's SDK, for --otlp-endpoint (docs/tracing.md)
 #
 # The base image is pinned by digest, that of the index of all platforms; `docker buildx imagetools inspect python:3.12-slim-bookworm` shows
 # the current one, and taking it is how Debian's fixes come in. Everything that is installed is pinned by hash (lock/image.txt). Nothing of NVIDIA's is in it: the driver finds NVML
@@ -11,8 +12,10 @@ FROM python:${PYTHON} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/fairlead
 WORKDIR /src
-COPY lock/image.txt lock/
+COPY lock/image.txt lock/otel.txt lock/
 RUN /opt/fairlead/bin/pip install --require-hashes --only-binary=:all: -r lock/image.txt
+ARG TRACES=""
+RUN if [ -n "$TRACES" ]; then /opt/fairlead/bin/pip install --require-hashes --only-binary=:all: -r lock/otel.txt; fi
 # Only what runs in a cluster: no sandbox, hence no `fairlead demo`, and nothing that only tests use.
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY lib lib

@@ -109,10 +109,12 @@ bench: $(VENV)/.dev  ## print the figures as tables (BENCH="cel allocator", JSON
 	@$(BIN)/python -m benchmarks $(BENCH) $(if $(JSON),--json $(JSON)) $(if $(OPTIONS),-- $(OPTIONS))
 
 # lock/image.txt: what the three programs import, in the versions of lock/runtime.txt, and what builds the wheel.
+# lock/otel.txt: what an image with traces has besides, in the versions that tests use.
 lock: $(VENV)/.dev  ## rewrite the lock files from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --group build --custom-compile-command "make lock" pyproject.toml -o lock/runtime.txt
-	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --group dev --custom-compile-command "make lock" -c lock/runtime.txt pyproject.toml -o lock/dev.txt
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --group dev --extra otel --custom-compile-command "make lock" -c lock/runtime.txt pyproject.toml -o lock/dev.txt
 	@$(BIN)/python tools/image_requirements.py | $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --custom-compile-command "make lock" -c lock/runtime.txt - -o lock/image.txt
+	@$(BIN)/python tools/image_requirements.py otel | $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --custom-compile-command "make lock" -c lock/dev.txt - -o lock/otel.txt
 
 clean:  ## remove what make made
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .sandbox .fuzz

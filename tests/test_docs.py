@@ -29,6 +29,7 @@ def served_metrics():
     from fairlead.controller.watch.caches import Caches
     from fairlead.driver.common.metrics import Metrics as Driver
     from fairlead.driver.metrics.collector import SlicesCollector
+    from fairlead.kube.tracing import Tracer
     from fairlead.webhook.serve.metrics import Metrics as Webhook
 
     controller, webhook = CollectorRegistry(), CollectorRegistry()
@@ -39,7 +40,9 @@ def served_metrics():
     Webhook(webhook)
     driver = Driver().registry
     driver.register(SlicesCollector(lambda: None))
-    registries = [controller, webhook, driver]
+    traces = CollectorRegistry()
+    traces.register(Tracer(nowhere, where=""))  # of each program, with traces on
+    registries = [controller, webhook, driver, traces]
     return {
         family.name + ("_total" if family.type == "counter" else "")
         for registry in registries

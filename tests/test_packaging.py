@@ -1,6 +1,7 @@
 """One namespace package, made of source roots; extras that say what each program needs; a wheel that holds all of it."""
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -67,16 +68,32 @@ def test_every_source_root_is_in_the_wheel_in_the_editable_install_and_checked()
 @pytest.mark.parametrize("program", ["driver", "webhook", "controller"])
 def test_an_extra_names_exactly_what_its_program_imports(program):
     needed = set.union(STARTED_WITH[program], {"typer", "rich"}, *(distributions(root) for root in ROOTS[program]))
+    needed -= {name for name in needed if name.startswith("opentelemetry-")}  # of the extra `otel`
     extras = {normal(name) for name in PROJECT["project"]["optional-dependencies"][program]}
     assert extras == needed - OUTSIDE_A_CLUSTER
 
 
 def test_what_the_programs_need_is_among_the_dependencies():
     stated = {normal(line.split(">=")[0]) for line in PROJECT["project"]["dependencies"]}
-    extras = {normal(name) for names in PROJECT["project"]["optional-dependencies"].values() for name in names}
+    extras = {normal(name) for program in ROOTS for name in PROJECT["project"]["optional-dependencies"][program]}
     assert extras <= stated
     lock = (ROOT / "lock" / "image.txt").read_text().lower()
     assert [name for name in extras if f"\n{name}==" not in lock] == []
+
+
+def test_only_an_image_with_traces_has_the_sdk_of_traces_and_tests_have_the_same_versions():
+    def pinned(name):
+        lines = (ROOT / "lock" / name).read_text().splitlines()
+        return {line.split()[0] for line in lines if re.match(r"[\w-]+==", line)}
+
+    otel = {line.split(">=")[0] for line in PROJECT["project"]["optional-dependencies"]["otel"]}
+    traces = pinned("otel.txt")
+    assert otel <= {line.split("==")[0] for line in traces}
+    assert traces <= pinned("dev.txt") | pinned("runtime.txt")
+    for lock in ("runtime.txt", "image.txt"):
+        assert [line for line in pinned(lock) if line.startswith("opentelemetry")] == []
+        versions = dict(line.split("==") for line in pinned(lock))
+        assert {n: v for n, v in (line.split("==") for line in traces) if versions.get(n, v) != v} == {}
 
 
 def test_the_wheel_holds_manifests_and_examples_only_beside_the_sandbox(tmp_path):

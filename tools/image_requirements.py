@@ -1,7 +1,11 @@
-"""Prints what the image installs beside Fairlead: the extras of its three programs, and what builds the wheel."""
+"""Prints what the image installs beside Fairlead: the extras of its three programs, and what builds the wheel.
+
+`image_requirements.py EXTRA…` prints what these extras name.
+"""
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from pathlib import Path
 
@@ -16,5 +20,9 @@ def requirements() -> list[str]:
     )
 
 
+def of_extras(extras: list[str]) -> list[str]:
+    return sorted({name for extra in extras for name in PROJECT["project"]["optional-dependencies"][extra]})
+
+
 if __name__ == "__main__":
-    print("\n".join(requirements()))
+    print("\n".join(of_extras(sys.argv[1:]) if sys.argv[1:] else requirements()))

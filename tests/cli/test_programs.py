@@ -111,6 +111,8 @@ async def test_the_programs_serve_a_cluster_from_the_command_line_and_stop_on_si
         (["controller", "--ledger", "mysql://host/x"], "mysql://…: not a kind of ledger"),
         (["controller", "--ledger", "/l", "--ledger-keep", "soon"], "soon"),
         (["webhook", "--url", "http://127.0.0.1:1"], "https"),
+        (["controller", "--otlp-endpoint", "collector:4318"], "'collector:4318' is no URL of an OTLP/HTTP receiver"),
+        (["controller", "--trace-ratio", "2"], "--trace-ratio"),
     ],
 )
 async def test_a_wrong_flag_is_one_clear_line_and_exit_code_above_zero(arguments, complaint, tmp_path, monkeypatch):
@@ -178,6 +180,12 @@ def test_every_parameter_of_a_program_is_a_field_of_its_options(program):
         (["controller", "--ledger-keep=2d"], "ledger_keep_s", 172800.0),
         (["controller", "--ledger-label=b", "--ledger-label=a"], "ledger_labels", ("b", "a")),
         (["controller", "--opencost"], "opencost", True),
+        (["controller"], "otlp_endpoint", None),
+        *[
+            ([*program, "--otlp-endpoint=http://c:4318"], "otlp_endpoint", "http://c:4318")
+            for program in (["driver", "--node-name=n"], ["webhook"], ["controller"])
+        ],
+        *[([program, "--trace-ratio=0.25"], "trace_ratio", 0.25) for program in ("webhook", "controller")],
     ],
 )
 def test_a_flag_sets_the_option_of_its_name(arguments, field, value):

@@ -278,6 +278,26 @@ def test_a_ledger_in_a_database_has_its_address_from_a_secret_and_needs_no_volum
     assert 5432 not in out("webhook")
 
 
+def test_traces_go_where_one_value_says_from_every_program_and_nowhere_without_it(template):
+    text = str(template())
+    assert "otlp" not in text.lower()
+    for endpoint, port in (
+        ("http://collector.observability:4318", 4318),
+        ("https://collector", 443),
+        ("http://[::1]", 80),
+    ):
+        tracing = {"endpoint": endpoint, "ratio": 0.1, "headersSecret": "otlp"}
+        objects = by_name(template(values={"tracing": tracing}))
+        for kind, program in (("DaemonSet", "driver"), ("Deployment", "webhook"), ("Deployment", "controller")):
+            traced = container(objects[kind, f"fairlead-{program}"])
+            assert f"--otlp-endpoint={endpoint}" in traced["args"]
+            assert ("--trace-ratio=0.1" in traced["args"]) == (program != "driver")
+            (headers,) = [each for each in traced["env"] if each["name"] == "OTEL_EXPORTER_OTLP_HEADERS"]
+            assert headers["valueFrom"]["secretKeyRef"] == {"name": "otlp", "key": "headers"}
+            policy = objects["NetworkPolicy", f"fairlead-{program}"]
+            assert {"ports": [{"port": port}]} in policy["spec"]["egress"]
+
+
 def test_replicas_spread_and_keep_one_another_company(template):
     objects = by_name(template())
     for name in ("fairlead-webhook", "fairlead-controller"):

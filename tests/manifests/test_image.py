@@ -58,9 +58,10 @@ def test_what_runs_in_a_cluster_is_copied_and_the_sandbox_is_not():
 
 def test_every_package_is_pinned_by_hash():
     installs = [rest for what, rest in instructions(DOCKERFILE) if what == "RUN" and "pip install" in rest]
-    assert len(installs) == 2
-    assert "--require-hashes" in installs[0]
-    assert "--no-deps" in installs[1], "the second installs only Fairlead itself"
+    assert len(installs) == 3
+    assert all("--require-hashes" in install for install in installs[:2])
+    assert 'if [ -n "$TRACES" ]' in installs[1], "only an image with traces has the SDK"
+    assert "--no-deps" in installs[2], "the last installs only Fairlead itself"
     lock = (ROOT / "lock" / "image.txt").read_text()
     for build_tool in PROJECT["build-system"]["requires"]:
         assert build_tool in lock, "the build may reach out for nothing"

@@ -28,6 +28,23 @@ DynamicMig = Annotated[
     bool,
     typer.Option("--dynamic-mig", help="Offer every MIG placement of GPUs that are not cut, and cut them on demand."),
 ]
+OtlpEndpoint = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Export traces of gangs to this OTLP/HTTP receiver, as http://collector:4318; needs fairlead\\[otel]. Default: no traces.",
+        envvar="OTEL_EXPORTER_OTLP_ENDPOINT",
+    ),
+]
+TraceRatio = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        max=1,
+        help="Which part of gangs is traced; a user's own traceparent says it for itself.",
+        envvar="OTEL_TRACES_SAMPLER_ARG",
+    ),
+]
 LogFormat = Annotated[Literal["json", "text"], typer.Option("--log-format", help="Form of the log lines.")]
 LogLevel = Annotated[
     Literal["ERROR", "WARNING", "INFO", "DEBUG"], typer.Option("--log-level", help="Least level shown.")

@@ -15,7 +15,7 @@ from fairlead.controller.options import ControllerOptions
 from fairlead.controller.rehearsal import Rehearsal
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.term import COMPONENT, lead
-from fairlead.kube import probes
+from fairlead.kube import otlp, probes, tracing
 from fairlead.kube.client import Client
 from fairlead.kube.lease import LeaderLease
 
@@ -27,7 +27,13 @@ POLL_S = 0.5  # between looks of a standby at the lease: a leader that stops in 
 
 
 async def run(options: ControllerOptions, *, ready: asyncio.Event | None = None) -> None:
-    """Runs until cancelled. `ready` is set when this replica leads and its caches are filled for the first time."""
+    """Runs until cancelled. `ready` is set when this replica leads and its caches are filled for the first time.
+
+    Raises TracingError where traces are asked for and cannot be made.
+    """
+    tracer = otlp.tracer_for(
+        options.otlp_endpoint, service="fairlead-controller", instance=options.identity or socket.gethostname()
+    )
     identity = options.identity or f"{socket.gethostname()}_{Random().getrandbits(32):08x}"  # noqa: S311
     health, metrics = Health(), Metrics()
     gpus, more = HeldGpus(), dict[str, probes.Handler]()
@@ -36,7 +42,10 @@ async def run(options: ControllerOptions, *, ready: asyncio.Event | None = None)
         more["/allocation"] = allocations.answer
     if options.opencost:
         metrics.registry.register(gpus)
+    if tracer is not None:
+        metrics.registry.register(tracer)
     async with (
+        tracing.exporting(tracer) as spans,
         Client.connect(options.kubeconfig, user_agent=COMPONENT, qps=options.qps, burst=200) as client,
         # Renewals have their own connection: they must not wait behind a thousand writes.
         Client.connect(options.kubeconfig, user_agent=f"{COMPONENT}-lease") as lease_client,
@@ -65,8 +74,9 @@ async def run(options: ControllerOptions, *, ready: asyncio.Event | None = None)
                         if lease.held:
                             gpus.caches = watched.caches
                             await lead(
-                                options, client, lease, watched=watched, health=health, metrics=metrics, ready=ready
-                            )
+                                options, client, lease, watched=watched, health=health, metrics=metrics, ready=ready,
+                                tracing=spans or tracing.OFF,
+                            )  # fmt: skip
                     finally:
                         gpus.caches = None
                         await lease.release()

@@ -19,6 +19,7 @@ from fairlead.controller.pacing import Pacing
 from fairlead.controller.report.flight import Flight, Unrecorded
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
+from fairlead.controller.report.traces import GangTraces
 from fairlead.controller.snapshot import SnapshotBuilder
 from fairlead.controller.spending.budgets import SpendingBudgets
 from fairlead.controller.watch.caches import Caches
@@ -47,6 +48,7 @@ class Cycle:
         spending: SpendingBudgets,
         reporter: Reporter,
         metrics: Metrics,
+        traces: GangTraces,
         *,
         clock: Clock,
         decide: Decide = plan.decide,
@@ -58,6 +60,7 @@ class Cycle:
         self.decisions = 0  # so far
         self.deciding = False  # a decision is being made in its thread
         self._last_s = 0.0  # what the last decision took
+        self._decided_at = 0.0  # when it ended, of the clock
         self._caches = caches
         self._snapshots = snapshots
         self._executor = executor
@@ -66,6 +69,7 @@ class Cycle:
         self._spending = spending
         self._reporter = reporter
         self._metrics = metrics
+        self._traces = traces
         self._clock = clock
         self._decide = decide
         self._flight = flight or Unrecorded()
@@ -89,6 +93,11 @@ class Cycle:
         self._note_settings(decided, now)
         for admission in self._executor.start(decided, now):
             self._snapshots.admitted(admission, now)
+            gang_id = (admission.namespace, admission.name)
+            self._traces.decided(
+                self._caches.gangs[gang_id], admission, self.waiting.get(gang_id),
+                began=self._decided_at - self._last_s, ended=self._decided_at,
+            )  # fmt: skip
         return self._note_answers(decided) | {(each.namespace, each.name) for each in decided.admissions}
 
     async def _timed_decision(self, snapshot: Snapshot, now: float, began: float) -> Plan:
@@ -104,7 +113,7 @@ class Cycle:
                 finally:
                     self.deciding = False
         ended = self._clock()
-        self._last_s = ended - decide_began
+        self._last_s, self._decided_at = ended - decide_began, ended
         self._metrics.decide_seconds.observe(self._last_s)
         self._pacing.note(began=began, decide_began=decide_began, ended=ended, admitted=bool(decided.admissions))
         return decided

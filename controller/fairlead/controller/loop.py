@@ -67,7 +67,8 @@ class Controller:
 
     async def run_once(self) -> None:
         """Reconcile, decide and commit, report. Starts tasks and waits for none; for a long decision it does."""
-        self.last_run_at, now = self._clock(), self._wall()
+        self.last_run_at = self._clock()
+        looked = now = self._wall()
         self._caches.triggers.looked()
         self._reconciler.expire(now)
         self._cycle.expire(now)
@@ -77,7 +78,7 @@ class Controller:
         if self._caches.triggers.decision and not self._cycle.wait_s():
             changed |= await self._cycle.run(now)
             now = self._wall()
-        self._reporting.report(changed, now)
+        self._reporting.report(changed, now, looked)
 
     def _changed(self) -> set[GangId]:
         """The gangs to look at; in the first run of a term all of them, though they were built before it.

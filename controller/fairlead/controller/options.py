@@ -33,4 +33,6 @@ class ControllerOptions:
     ledger: str | None = None  # where devices' time is accounted: a directory, or a postgresql:// URL
     ledger_keep_s: float = 400 * 86_400.0
     ledger_labels: tuple[str, ...] = ()  # of pods or their namespaces, kept with each claim
+    otlp_endpoint: str | None = None  # where spans of gangs are exported to
+    trace_ratio: float = 1.0  # which part of gangs is traced where neither user nor webhook says, 0 to 1
     opencost: bool = False  # the series by which OpenCost charges claims

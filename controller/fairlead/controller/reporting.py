@@ -19,6 +19,7 @@ from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.report.held_flavors import HeldFlavors
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
+from fairlead.controller.report.traces import GangTraces
 from fairlead.controller.report.waits import Waits
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.forecast.calibration import Outcome
@@ -45,6 +46,7 @@ class Reporting:
         reporter: Reporter,
         metrics: Metrics,
         forecasts: ShownForecasts,
+        traces: GangTraces,
         *,
         created: Callable[[Gang, float], float],
         wall: Clock,
@@ -60,13 +62,15 @@ class Reporting:
         self._reporter = reporter
         self._metrics = metrics
         self._forecasts = forecasts
+        self._traces = traces
         self._created = created
         self._wall = wall
         self._flavors = HeldFlavors(caches)
         self.waits = Waits()
         self.on_start: Callable[[Outcome], None] | None = None  # of a gang for which there was a forecast
 
-    def report(self, changed: Iterable[GangId], now: float) -> None:
+    def report(self, changed: Iterable[GangId], now: float, looked: float | None = None) -> None:
+        """`looked`: since when these changes are known, where a decision was made in between; unix seconds."""
         for gang_id in sorted(changed):
             gang = self._caches.gangs.get(gang_id)
             if gang is None or not gang.members:
@@ -74,6 +78,7 @@ class Reporting:
             try:
                 self._note_start(gang, now)
                 self._note_wait(gang, now)
+                self._traces.seen(gang, now if looked is None else looked)
                 self._reporter.gang(gang, self._state(gang, now))
             except Exception:  # what one user wrote must not keep the status of the others from being written
                 log.exception("gang %s/%s cannot be reported", *gang_id)
@@ -85,6 +90,7 @@ class Reporting:
     def gone(self, gang_id: GangId) -> None:
         """The gang has no members left."""
         self._forecasts.gone(gang_id)
+        self._traces.gone(gang_id)
         self._reporter.gone(gang_id)
         self._note_withdrawal(gang_id, self._wall())
 

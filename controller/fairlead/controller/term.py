@@ -47,6 +47,7 @@ from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.queue_series import QueueFacts
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.report.status_writer import StatusWriter
+from fairlead.controller.report.traces import GangTraces
 from fairlead.controller.reporting import Reporting
 from fairlead.controller.snapshot import SnapshotBuilder
 from fairlead.controller.spending.budgets import SpendingBudgets
@@ -58,6 +59,7 @@ from fairlead.history.cost.report import wait_targets
 from fairlead.history.recording.writer import Bounds
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
+from fairlead.kube.tracing import OFF, Tracing
 from fairlead.kube.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -96,6 +98,7 @@ class Term:
         *,
         record: bool = False,
         spending: Spending | None = None,
+        tracing: Tracing = OFF,
     ) -> None:
         def guard() -> None:
             if not lease.held:
@@ -129,9 +132,10 @@ class Term:
                 options.ledger, lambda: bool(caches.settings().flavors), sleep=asyncio.sleep
             )
         spent = SpendingBudgets(spending or NotKnown())
+        traces = GangTraces(tracing, caches, ratio=options.trace_ratio, clock=clock, wall=wall)
         committer = Committer(writer, caches, wall=wall)
-        admitter = Admitter(committer, caches, events, metrics, clock=clock)
-        evictor = Evictor(writer, caches, budgets, events, metrics, wall=wall)
+        admitter = Admitter(committer, caches, events, metrics, traces, clock=clock)
+        evictor = Evictor(writer, caches, budgets, events, metrics, traces, wall=wall)
         executor = Executor(caches, admitter, evictor, gang_tasks, backoffs, wall=wall)
         self._claims = claims = ClaimReconciler(guarded, caches, writer, self.tasks, metrics)
         recoverer = Recoverer(committer, admitter, backoffs, events, metrics, wall=wall)
@@ -147,13 +151,13 @@ class Term:
         )  # fmt: skip
         caches.triggers.put_off = reconciler.put_off
         cycle = Cycle(
-            caches, snapshots, executor, budgets, usage, spent, self.reporter, metrics,
+            caches, snapshots, executor, budgets, usage, spent, self.reporter, metrics, traces,
             clock=clock, flight=self.flight,
         )  # fmt: skip
         forecasts = ShownForecasts()
         reporting = Reporting(
             caches, cycle, executor, evictor, gang_tasks, backoffs, usage, self.reporter, metrics, forecasts,
-            created=lambda gang, now: snapshots.record(gang, now).created(gang), wall=wall,
+            traces,            created=lambda gang, now: snapshots.record(gang, now).created(gang), wall=wall,
         )  # fmt: skip
         self._cycle, self._waits, self._wall = cycle, reporting.waits, wall
         checkpoint = Checkpoint(guarded, options.namespace, clock=clock)
@@ -210,6 +214,7 @@ async def lead(
     metrics: Metrics | None = None,
     ready: asyncio.Event | None = None,
     spending: Spending | None = None,
+    tracing: Tracing = OFF,
 ) -> None:
     """Returns when the lease is lost, or the caches are of no use.
 
@@ -218,11 +223,12 @@ async def lead(
     if watched is None:
         async with watching(client, options.managed_drivers, forecasts=options.forecast) as own:
             await lead(
-                options, client, lease, watched=own, health=health, metrics=metrics, ready=ready, spending=spending
-            )
+                options, client, lease, watched=own, health=health, metrics=metrics, ready=ready, spending=spending,
+                tracing=tracing,
+            )  # fmt: skip
             return
     health, metrics = health or Health(), metrics or Metrics()
-    term = Term(options, client, lease, metrics, watched.caches, record=True, spending=spending)
+    term = Term(options, client, lease, metrics, watched.caches, record=True, spending=spending, tracing=tracing)
     health.caches, health.controller = watched.caches, term.controller
     metrics.begin(watched.caches, term.queue_facts, wall=time.time)
     try:

@@ -46,11 +46,12 @@ from fairlead.driver.publish.slices import PoolSlices
 from fairlead.driver.usage.sampler import Sampler, Settings
 from fairlead.driver.usage.schedule import Rates
 from fairlead.driver.usage.writer import UsageWriter
-from fairlead.kube import probes
+from fairlead.kube import otlp, probes, tracing
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import RESOURCE_CLAIMS
+from fairlead.kube.tracing import OFF, Tracer
 
 __all__ = ["Driver", "DriverOptions", "run"]
 
@@ -61,10 +62,11 @@ RECOVERY_LOCK_S = 60.0
 
 
 async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> None:
-    """Serve until cancelled. Raises SocketError, ProfileError, BackendError or OSError when it cannot start.
+    """Serve until cancelled. Raises SocketError, ProfileError, BackendError, TracingError or OSError when it cannot start.
 
     `ready` is set once kubelet can call and the slices are published.
     """
+    tracer = otlp.tracer_for(options.otlp_endpoint, service="fairlead-driver", instance=options.node_name)
     paths = sockets.plugin_paths(
         driver=names.DRIVER,
         plugins_dir=options.plugins_dir,
@@ -87,8 +89,11 @@ async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> 
             held=records.held,
         )
         try:
-            async with Client.connect(options.kubeconfig, user_agent="fairlead-driver") as client:
-                driver = await Driver.start(options, paths, backend, client, threads, records)
+            async with (
+                tracing.exporting(tracer) as spans,
+                Client.connect(options.kubeconfig, user_agent="fairlead-driver") as client,
+            ):
+                driver = await Driver.start(options, paths, backend, client, threads, records, spans)
                 await driver.serve(ready)
         finally:
             await threads.run(backend.close)
@@ -108,6 +113,7 @@ class Driver:
         monitor: HardwareMonitor,
         preparer: Preparer,
         sampler: Sampler,
+        tracer: Tracer | None,
     ) -> None:
         async def read_claim(namespace: str, name: str) -> ResourceClaim:
             return await client.get(RESOURCE_CLAIMS, name, namespace)
@@ -119,6 +125,8 @@ class Driver:
         self._preparer = preparer
         self._recovered = False
         self._metrics = Metrics()
+        if tracer is not None:
+            self._metrics.registry.register(tracer)
         self._events = EventRecorder(client, "fairlead-driver", instance=options.node_name)
         self._reporter = RecoveryReporter(self._events, self._metrics, options.node_name)
         self._process_lock = ProcessLock(paths.process_lock, reload=self._reload)
@@ -129,6 +137,7 @@ class Driver:
             process_lock=self._process_lock,
             threads=threads,
             metrics=self._metrics,
+            tracing=tracer or OFF,
         )
         self._registration = RegistrationService(driver=names.DRIVER, endpoint=str(paths.dra))
         self._publisher = Publisher(
@@ -179,6 +188,7 @@ class Driver:
         client: Client,
         threads: Threads,
         records: RecordCache,
+        tracer: Tracer | None = None,
     ) -> Driver:
         boot_id = (await threads.run(BOOT_ID.read_text)).strip()
         fault_store = FaultStore(paths.faults, boot_id=boot_id)
@@ -228,7 +238,15 @@ class Driver:
             ),
         )
         driver = cls(
-            options, paths, client, threads, records=records, monitor=monitor, preparer=preparer, sampler=sampler
+            options,
+            paths,
+            client,
+            threads,
+            records=records,
+            monitor=monitor,
+            preparer=preparer,
+            sampler=sampler,
+            tracer=tracer,
         )
         await driver._recover()
         return driver

@@ -22,6 +22,7 @@ class DriverOptions:
     that differs. `mps_dir` (default: in the driver's own directory) has to be the same path on the host. `mps_shm_size`
     is a quantity: what the containers of one MPS claim can write into their /dev/shm; nothing bounds it on simulated
     hardware.
+    `otlp_endpoint` is where a span of each prepared claim goes, where the claim's annotation names a trace.
     `device_metadata` gives containers a file with their devices' attributes.
     `device_usage` writes into claims' statuses whether their devices are busy: idle is what was below `idle_below` percent
     for all of `idle_window_s`, and since when it is below each of `idle_levels` is written, too; a claim is written at most once per `usage_interval_s`.
@@ -43,6 +44,7 @@ class DriverOptions:
     dynamic_mig: bool = False
     shared_gpus: bool = False
     dcgm_metrics: bool = False
+    otlp_endpoint: str | None = None
     device_usage: bool = True
     idle_below: float = 5.0
     idle_window_s: float = 300.0

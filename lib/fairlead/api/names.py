@@ -35,6 +35,9 @@ MIN_RUNTIME: Final = "fairlead.dev/min-runtime"
 CHECKPOINT_GRACE: Final = "fairlead.dev/checkpoint-grace"
 EXPECTED_END: Final = "fairlead.dev/expected-end"  # when a running job expects to end, RFC 3339: for forecasts
 KEEP_IDLE: Final = "fairlead.dev/keep-idle"  # "true": its gang is never treated as idle (Queue.spec.idle)
+# The W3C trace context of a pod's gang (`trace_context`): a user's, or with traces on the webhook's. On claims that the controller
+# makes, too. Kubernetes has no name for it yet (KEP-5915 proposes one under k8s.io).
+TRACEPARENT: Final = "fairlead.dev/traceparent"
 ADMITTED_CONDITION: Final = "fairlead.dev/Admitted"  # a pod's condition: False after its admission was rolled back
 # On a pod whose status named another claim than the allocated one when it came to its node: when that was seen corrected,
 # RFC 3339. Makes kubelet sync the pod; read by no program.

@@ -132,3 +132,20 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- $all := index . 0 }}{{ $part := index . 1 }}
 {{- if kindIs "bool" $part.enabled }}{{ if $part.enabled }}yes{{ end }}{{ else if $all.enabled }}yes{{ end }}
 {{- end }}
+
+{{/* What the collector of traces asks for, in the containers' environment; empty without. */}}
+{{- define "fairlead.tracingEnv" -}}
+{{- if and .Values.tracing.endpoint .Values.tracing.headersSecret -}}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom:
+    secretKeyRef:
+      name: {{ .Values.tracing.headersSecret }}
+      key: headers
+{{- end }}
+{{- end }}
+
+{{/* The port of a URL, or that of its scheme. */}}
+{{- define "fairlead.urlPort" -}}
+{{- $url := urlParse . -}}
+{{- regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) | default (ternary "443" "80" (eq $url.scheme "https")) -}}
+{{- end }}

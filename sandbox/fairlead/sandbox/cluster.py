@@ -56,7 +56,7 @@ class ClusterOptions:
     """What the cluster is made of.
 
     `run_programs` False leaves Fairlead's webhook and controller out (drivers run where a node has a profile);
-    `install` False leaves manifests/base out, too. `flags` are more flags of webhook and controller, by program. `drivers`
+    `install` False leaves manifests/base out, too. `flags` are more flags of the three programs, by program. `drivers`
     is another place for the nodes' drivers to run than processes.
     """
 
@@ -228,7 +228,7 @@ class Cluster:
                 number=number,
                 kubeconfig=lambda user, extra: self.kubeconfig(user, extra=extra),
                 programs=drivers,
-                log_arguments=self._log_arguments,
+                log_arguments=(*self._log_arguments, *self.options.flags.get("driver", ())),
                 times=self.options.times,
                 random=Random(f"{self.options.seed}/{spec.name}"),  # noqa: S311
             )

@@ -19,9 +19,10 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry
 
 from fairlead.api import names
-from fairlead.kube import errors, probes
+from fairlead.kube import errors, otlp, probes, tracing
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import Kubeconfig
+from fairlead.kube.tracing import Tracer
 from fairlead.webhook.cache.informer_cache import InformerCache
 from fairlead.webhook.certificates import authority
 from fairlead.webhook.certificates.authority import CertificateError, Material
@@ -56,6 +57,10 @@ class WebhookOptions:
     """Users that may remove the gate, besides those that RBAC lets write allocations."""
     certificate_from: Path | None = None
     """A directory with tls.crt, tls.key and perhaps ca.crt that another program renews, such as a mounted Secret of cert-manager."""
+    otlp_endpoint: str | None = None
+    """Where spans of the review of each gated pod are exported to. None: no traces."""
+    trace_ratio: float = 1.0
+    """Which part of gangs is traced where users do not say, from 0 to 1."""
     own_process: bool = False
     """Nothing else runs in this process, so garbage collection may be tuned for the webhook."""
 
@@ -73,13 +78,17 @@ def covered_hosts(options: WebhookOptions) -> tuple[str, ...]:
 async def run(options: WebhookOptions, *, ready: asyncio.Event | None = None) -> None:
     """Serve reviews until cancelled. `ready` is set once the webhook is registered.
 
-    Raises ValueError on invalid options, ApiError when the cluster cannot be reached at the start.
+    Raises ValueError on invalid options (TracingError where traces cannot be made), ApiError when the cluster cannot be reached
+    at the start.
     """
     hosts = covered_hosts(options)
     bind = probes.parse_bind(options.bind)
-    async with Client.connect(options.kubeconfig, user_agent="fairlead-webhook") as client:
+    async with (
+        tracing.exporting(otlp.tracer_for(options.otlp_endpoint, service="fairlead-webhook")) as tracer,
+        Client.connect(options.kubeconfig, user_agent="fairlead-webhook") as client,
+    ):
         try:
-            program = _Program(options, client, hosts, ready or asyncio.Event())
+            program = _Program(options, client, hosts, ready or asyncio.Event(), tracer)
             await program.run(*bind)
         except* errors.ApiError as group:
             raise _first_error(group) from None
@@ -88,11 +97,25 @@ async def run(options: WebhookOptions, *, ready: asyncio.Event | None = None) ->
 class _Program:
     """One running webhook."""
 
-    def __init__(self, options: WebhookOptions, client: Client, hosts: tuple[str, ...], ready: asyncio.Event) -> None:
-        self._options, self._client, self._ready = options, client, ready
+    def __init__(
+        self,
+        options: WebhookOptions,
+        client: Client,
+        hosts: tuple[str, ...],
+        ready: asyncio.Event,
+        tracer: Tracer | None = None,
+    ) -> None:
+        self._options, self._client, self._ready, self._tracer = options, client, ready, tracer
         self._metrics = Metrics(CollectorRegistry())
+        if tracer is not None:
+            self._metrics.registry.register(tracer)
         self._sharing: list[str] = []
-        self._cache = InformerCache(client, drivers=options.managed_drivers, controllers=frozenset(options.controllers))
+        self._cache = InformerCache(
+            client,
+            drivers=options.managed_drivers,
+            controllers=frozenset(options.controllers),
+            traces_ratio=None if tracer is None else options.trace_ratio,
+        )
         self._certificate: CertificateSecret | MountedCertificate
         if options.certificate_from is not None:
             self._certificate = MountedCertificate(directory=options.certificate_from)
@@ -103,7 +126,9 @@ class _Program:
         material = await self._certificate.material()
         self._context = tls_context(material)
         self._serving(material)
-        server = Server(self._facts, self._metrics, cached_facts=self._cached_facts, ready=self._unready)
+        server = Server(
+            self._facts, self._metrics, cached_facts=self._cached_facts, ready=self._unready, tracer=self._tracer
+        )
         async with (
             probes.serve(self._options.metrics_bind, ready=self._unready, registry=self._metrics.registry),
             asyncio.TaskGroup() as tasks,

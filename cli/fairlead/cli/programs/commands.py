@@ -19,6 +19,8 @@ from fairlead.cli.options import (
     LogLevel,
     ManagedDrivers,
     MetricsBind,
+    OtlpEndpoint,
+    TraceRatio,
     drivers,
 )
 
@@ -125,6 +127,7 @@ def driver(
         ),
     ] = "1,10,20",
     metrics_bind: MetricsBind = None,
+    otlp_endpoint: OtlpEndpoint = None,
     log_format: LogFormat = "json",
     log_level: LogLevel = "INFO",
 ) -> None:
@@ -159,6 +162,8 @@ def webhook(
         ),
     ] = None,
     metrics_bind: MetricsBind = None,
+    otlp_endpoint: OtlpEndpoint = None,
+    trace_ratio: TraceRatio = 1.0,
     log_format: LogFormat = "json",
     log_level: LogLevel = "INFO",
 ) -> None:
@@ -248,6 +253,8 @@ def controller(
     ] = False,
     managed_driver: ManagedDrivers = None,
     metrics_bind: MetricsBind = None,
+    otlp_endpoint: OtlpEndpoint = None,
+    trace_ratio: TraceRatio = 1.0,
     log_format: LogFormat = "json",
     log_level: LogLevel = "INFO",
 ) -> None:

@@ -13,6 +13,7 @@ from fairlead.controller.commit.committer import Committer
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.metrics import Metrics
+from fairlead.controller.report.traces import GangTraces
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Admission, ClaimAllocation
 from fairlead.kube import resource
@@ -25,12 +26,22 @@ EVENTS_MAX = 64  # pods of a gang that get an event each
 
 
 class Admitter:
-    def __init__(self, committer: Committer, caches: Caches, events: Events, metrics: Metrics, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        committer: Committer,
+        caches: Caches,
+        events: Events,
+        metrics: Metrics,
+        traces: GangTraces,
+        *,
+        clock: Clock,
+    ) -> None:
         self._committer = committer
         self._caches = caches
         self._tables = caches.tables
         self._events = events
         self._metrics = metrics
+        self._traces = traces
         self._clock = clock
         self._assumed: dict[GangId, Admission] = {}
 
@@ -60,11 +71,13 @@ class Admitter:
         Raises LeaseLostError: then it is not certain what was written, and the assumption stays.
         """
         began, waited = self._clock(), self._waits(gang)
-        outcome = await self._committer.admit(gang, admission)
+        outcome = await self._committer.admit(gang, admission, self._traces.annotations(gang))
         self.forget(gang.id)  # not reached on an error
+        why = "" if outcome.done else outcome.why or "not released"
+        self._traces.committed(gang.id, began=began, written_s=outcome.written_s, why=why)
         self._metrics.admissions.labels("admitted" if outcome.done else "failed").inc()
-        if not outcome.done:
-            return outcome.why or "not released"
+        if why:
+            return why
         took_s = self._clock() - began
         self._metrics.commit_seconds.observe(took_s)
         log.info(

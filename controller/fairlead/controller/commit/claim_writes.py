@@ -33,9 +33,14 @@ class ClaimWrites(Writes):
         self._raw_bytes = 0
 
     async def create_claim(
-        self, pod: core.Pod, entry: str, template: resource.ResourceClaimTemplate, source: ClaimSource | None
+        self,
+        pod: core.Pod,
+        entry: str,
+        template: resource.ResourceClaimTemplate,
+        source: ClaimSource | None,
+        annotations: Mapping[str, str],
     ) -> resource.ResourceClaim:
-        """The claim of one pod for one entry; its name is the source's where the webhook named it.
+        """The claim of one pod for one entry; its name is the source's where the webhook named it. `annotations`: more of them.
 
         An existing one of that name is used if it is this pod's. Raises GivenUpError where it is not, or the template is
         another than the one that was judged.
@@ -43,6 +48,7 @@ class ClaimWrites(Writes):
         spec = await self._raw_spec(template, source)
         name = source.claim if source else claims.claim_name(pod.metadata.name, entry, self._random.choice)
         body = claims.manifest(pod, entry, template, name=name, raw_spec=spec)
+        body["metadata"]["annotations"] |= annotations
 
         async def attempt() -> resource.ResourceClaim:
             try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fairlead.api import names
 from fairlead.controller.commit.writer import Writer
@@ -25,6 +25,7 @@ from fairlead.kube.limits import Clock
 log = logging.getLogger(__name__)
 
 Claims = dict[str, resource.ResourceClaim]  # by the key of their ClaimAllocation
+NO_ANNOTATIONS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,9 @@ class Outcome:
     done: bool
     released: int = 0
     why: str = ""
+    written_s: float | None = (
+        None  # unix seconds: when all claims were written; None where they were not, or had been before
+    )
 
 
 class Committer:
@@ -42,8 +46,8 @@ class Committer:
         self._caches = caches
         self._wall = wall
 
-    async def admit(self, gang: Gang, admission: Admission) -> Outcome:
-        """Raises LeaseLostError; everything else is an Outcome."""
+    async def admit(self, gang: Gang, admission: Admission, annotations: Mapping[str, str] = NO_ANNOTATIONS) -> Outcome:
+        """`annotations` are for the claims that it makes. Raises LeaseLostError; everything else is an Outcome."""
         members = {member.uid: member for member in gang.members}
         placed = [(members[assigned.pod.uid], assigned.node) for assigned in admission.assignments]
         released = [
@@ -53,18 +57,19 @@ class Committer:
             return Outcome(done=False, why=f"pod {released[0].metadata.key} is released already")
         written: Claims = {}
         try:
-            await all_done(self._find_claims(member, written) for member, _ in placed)
+            await all_done(self._find_claims(member, written, annotations) for member, _ in placed)
             await all_done(self._allocate(written, allocation) for allocation in admission.claims)
         except (GivenUpError, errors.ApiError) as error:
             log.warning("gang %s: not admitted: %s; undoing what was written", admission.id, error)
             await self._undo_claims(written, admission, placed)
             return Outcome(done=False, why=str(error))
-        outcome = await self.release(placed, written)
+        written_s = self._wall()
+        outcome = replace(await self.release(placed, written), written_s=written_s)
         if outcome.done or outcome.released:
             return outcome
         # Only the first release was tried. It may have arrived, or still be on its way.
         if not await self._writer.ensure_gated(placed[0][0].pod, outcome.why):
-            return Outcome(done=False, released=1, why=outcome.why)
+            return replace(outcome, released=1)
         log.warning("gang %s: not released: %s; undoing what was written", admission.id, outcome.why)
         await self._undo_claims(written, admission, placed)
         return outcome
@@ -116,7 +121,7 @@ class Committer:
 
     # -- claims ----------------------------------------------------------------------------------------------------
 
-    async def _find_claims(self, member: Member, written: Claims) -> None:
+    async def _find_claims(self, member: Member, written: Claims, annotations: Mapping[str, str]) -> None:
         """Adds the member's claims to `written`: created where missing, and named in the pod's status."""
         pod = self._caches.latest(member.pod)
         for _ in range(CONFLICTS_MAX):
@@ -124,7 +129,7 @@ class Committer:
                 raise GivenUpError(f"pod {pod.metadata.key} is being deleted")
             unnamed: dict[str, str] = {}
             for pod_claim in member.claims:
-                claim = await self._find_or_create(pod, pod_claim)
+                claim = await self._find_or_create(pod, pod_claim, annotations)
                 written[pod_claim.key] = claim
                 if claims.names_used(pod).get(pod_claim.name) != claim.metadata.name:
                     unnamed[pod_claim.name] = claim.metadata.name
@@ -141,11 +146,13 @@ class Committer:
                 return
         raise GivenUpError(f"pod {pod.metadata.key} changed {CONFLICTS_MAX} times while its claims were named")
 
-    async def _find_or_create(self, pod: core.Pod, pod_claim: PodClaim) -> resource.ResourceClaim:
+    async def _find_or_create(
+        self, pod: core.Pod, pod_claim: PodClaim, annotations: Mapping[str, str]
+    ) -> resource.ResourceClaim:
         use = next(use for use in pod.spec.resource_claims if use.name == pod_claim.name)
         if pod_claim.source is not None:
             made = pod_claim.claim and self._caches.claim(pod.metadata.namespace, pod_claim.source.claim)
-            return made or await self._create(pod, pod_claim, pod_claim.source.template)
+            return made or await self._create(pod, pod_claim, pod_claim.source.template, annotations)
         if use.resource_claim_name:
             claim = self._caches.claim(pod.metadata.namespace, use.resource_claim_name)
             if claim is None or claim.metadata.uid != pod_claim.key:
@@ -155,12 +162,14 @@ class Committer:
         in_use = claims.claim_in_use(pod, pod_claim.name, named, self._caches.claims_of(pod.metadata.uid))
         if in_use is not None:
             return in_use
-        return await self._create(pod, pod_claim, use.resource_claim_template_name)
+        return await self._create(pod, pod_claim, use.resource_claim_template_name, annotations)
 
-    async def _create(self, pod: core.Pod, pod_claim: PodClaim, template: str | None) -> resource.ResourceClaim:
+    async def _create(
+        self, pod: core.Pod, pod_claim: PodClaim, template: str | None, annotations: Mapping[str, str]
+    ) -> resource.ResourceClaim:
         if pod_claim.template is None:
             raise GivenUpError(f"ResourceClaimTemplate {pod.metadata.namespace}/{template} is gone")
-        return await self._writer.create_claim(pod, pod_claim.name, pod_claim.template, pod_claim.source)
+        return await self._writer.create_claim(pod, pod_claim.name, pod_claim.template, pod_claim.source, annotations)
 
     async def _allocate(self, written: Claims, claim_allocation: ClaimAllocation) -> None:
         allocation = None

@@ -26,6 +26,7 @@ from fairlead.controller.gangs.running import RunningContext
 from fairlead.controller.gangs.victims import Victims
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.metrics import Metrics
+from fairlead.controller.report.traces import GangTraces
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Eviction
 from fairlead.kube import timestamps
@@ -42,7 +43,15 @@ CONCURRENT_MAX = 32
 
 class Evictor:
     def __init__(
-        self, writer: Writer, caches: Caches, budgets: QueueBudgets, events: Events, metrics: Metrics, *, wall: Clock
+        self,
+        writer: Writer,
+        caches: Caches,
+        budgets: QueueBudgets,
+        events: Events,
+        metrics: Metrics,
+        traces: GangTraces,
+        *,
+        wall: Clock,
     ) -> None:
         self.victims = Victims()
         self._writer = writer
@@ -50,6 +59,7 @@ class Evictor:
         self._budgets = budgets
         self._events = events
         self._metrics = metrics
+        self._traces = traces
         self._wall = wall
         self._decided: dict[GangId, Eviction] = {}  # their marks are being written
         self._decided_for: Counter[str] = Counter()  # of those: how many by beneficiary
@@ -109,6 +119,7 @@ class Evictor:
         self._decided[gang_id] = eviction
         self._decided_for[eviction.beneficiary] += 1
         self._metrics.evictions.labels(eviction.kind, "begun").inc()
+        self._traces.eviction_begun(gang_id)
 
     async def begin(self, gang: Gang, eviction: Eviction, at: float) -> None:
         """Marks the pods to be evicted. On an error the gang is exempt for a while, and the error is raised."""
@@ -192,6 +203,7 @@ class Evictor:
         reason = "Refused" if step.refused else "Cancelled"
         await all_done(self._writer.unmark(member.pod, reason, step.why) for member in step.members)
         self._metrics.evictions.labels(step.mark.kind, reason.lower()).inc()
+        self._traces.eviction_ended(gang, step.mark, 0, why=f"{reason.lower()}: {step.why}")
         more = f"; it is no victim for {EXEMPT_S:.0f} s" if step.refused else ""
         self._events.gang(gang.id, f"Eviction{reason}", f"it stays: {step.why}{more}")
 
@@ -222,6 +234,7 @@ class Evictor:
             return
         log.info("gang %s/%s: %d pods evicted: %s", *gang.id, len(refusals), mark)
         self._metrics.evictions.labels(mark.kind, "evicted").inc()
+        self._traces.eviction_ended(gang, mark, len(refusals))
         self._metrics.reclaimed_devices.labels(mark.kind).inc(freed)
         pods = f"{len(refusals)} pod{'s' if len(refusals) != 1 else ''}"
         self._events.gang(gang.id, "Evicted", f"{pods} evicted: {mark.description}", warning=True)

@@ -17,12 +17,14 @@ from typing import Any, TypeVar
 from fairlead.driver.common.metrics import Metrics
 from fairlead.driver.common.process_lock import ProcessLock, ProcessLockError
 from fairlead.driver.common.threads import Threads
+from fairlead.driver.kubelet.spans import prepare_span
 from fairlead.driver.prepare import claims
 from fairlead.driver.prepare.claim_consumers import Fetch
 from fairlead.driver.prepare.claims import ClaimError
 from fairlead.driver.prepare.preparer import PrepareError, Preparer
 from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.kube import errors, logs
+from fairlead.kube.tracing import OFF, Tracing
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ class Plugin:
         threads: Threads,
         metrics: Metrics,
         deadline_s: float = DEADLINE_S,
+        tracing: Tracing = OFF,
     ) -> None:
         self._preparer = preparer
         self._fetch = fetch
@@ -63,6 +66,7 @@ class Plugin:
         self._threads = threads
         self._metrics = metrics
         self._deadline_s = deadline_s
+        self._tracing = tracing
         self._running: dict[tuple[str, str], asyncio.Task[Any]] = {}
 
     async def prepare(self, wanted: Iterable[ClaimRef]) -> dict[str, ClaimRecord | str]:
@@ -134,6 +138,7 @@ class Plugin:
         await asyncio.gather(*running, return_exceptions=True)
 
     async def _prepare(self, ref: ClaimRef) -> ClaimRecord:
+        began_s = time.time()
         claim = await self._fetch(ref.namespace, ref.name)
         if claim.metadata.uid != ref.uid:
             raise ClaimError(
@@ -142,8 +147,9 @@ class Plugin:
             )
         if claim.status.allocation is None:
             raise ClaimError(f"{claims.describe(claim)}: status.allocation: not set; it is prepared once allocated")
-        async with self._process_lock.hold(timeout_s=self._deadline_s):
-            return await self._threads.run(self._preparer.prepare, claim)
+        with prepare_span(self._tracing, claim, began_s, wall=time.time):
+            async with self._process_lock.hold(timeout_s=self._deadline_s):
+                return await self._threads.run(self._preparer.prepare, claim)
 
     async def _unprepare(self, ref: ClaimRef) -> None:
         async with self._process_lock.hold(timeout_s=self._deadline_s):

@@ -43,8 +43,16 @@ NAMESPACES_MAX = 10_000
 class InformerCache:
     """`await run()` keeps it current; `await facts(review)` is a snapshot for one review."""
 
-    def __init__(self, client: Client, *, drivers: tuple[str, ...], controllers: frozenset[str]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        drivers: tuple[str, ...],
+        controllers: frozenset[str],
+        traces_ratio: float | None = None,
+    ) -> None:
         self._client = client
+        self._traces_ratio = traces_ratio
         self._drivers = drivers
         self._controllers = controllers
         self._templates: Informer[ResourceClaimTemplate] = Informer(client, resources.RESOURCE_CLAIM_TEMPLATES)
@@ -149,6 +157,7 @@ class InformerCache:
             drivers=self._drivers,
             controllers=self._controllers,
             records_users=True,
+            traces_ratio=self._traces_ratio,
             may_remove_gate=may_remove_gate,
             classes=_with_lookups(
                 class_names, self._device_classes, resources.DEVICE_CLASSES, lambda found: found, lookup

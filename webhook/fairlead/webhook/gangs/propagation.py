@@ -1,6 +1,8 @@
 """Annotation propagation: what is written on a workload reaches its pod templates, since its pods are reviewed by themselves.
 
-- Our annotations and the queue label are copied; where workload and template both have one, the values must agree.
+- Our annotations and the queue label are copied; where workload and template both have one, the values must agree. But a trace
+  context may differ, and the template's counts: a pipeline writes a new one each time that it applies a Deployment, which is
+  neither wrong nor a reason to start its pods anew.
 - A queue in another system's annotation or label is copied as it is written, not as `fairlead.dev/queue`: it then means the same
   as on a pod (it counts where a Queue of that name exists, now or later). Kueue copies it to Deployments' pods in the same way,
   and leaves the pods of a Job that it manages alone. A template that names a queue itself keeps that one.
@@ -22,8 +24,9 @@ from fairlead.webhook.review.patch import PatchBuilder
 Metadata = tuple[dict[str, str], dict[str, str]]
 """An object's annotations and labels."""
 
-COPIED = (*KEYS, names.CLAIM_NAMES, names.KEEP_IDLE)
+COPIED = (*KEYS, names.CLAIM_NAMES, names.KEEP_IDLE, names.TRACEPARENT)
 """Annotations of ours that a workload's pods get from it."""
+MAY_DIFFER = frozenset({names.TRACEPARENT})
 
 
 def in_kueue_queue(patch: PatchBuilder, template: PodTemplate) -> bool:
@@ -55,7 +58,7 @@ def _copy_ours(patch: PatchBuilder, template: PodTemplate) -> list[str]:
         where = dotted(source)
         own = fairlead_annotations(object_at(patch.patched, source), where)
         for key in (key for key in COPIED if key in own):
-            if key in given and given[key] != own[key]:
+            if key in given and given[key] != own[key] and key not in MAY_DIFFER:
                 said = f"{own[key]!r}, but the pod template says {given[key]!r}"
                 faults.append(f"{where}.annotations[{key}]: {said}; keep one of them")
             elif key not in given:

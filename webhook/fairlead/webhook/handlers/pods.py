@@ -13,7 +13,7 @@ from fairlead.api import names
 from fairlead.api.intent import Intent
 from fairlead.webhook.claim_names import copies, provenance, way
 from fairlead.webhook.claim_names.rewriting import name_claims
-from fairlead.webhook.gangs import controller_keys, foreign_schedulers, pod_gang, users
+from fairlead.webhook.gangs import controller_keys, foreign_schedulers, pod_gang, traces, users
 from fairlead.webhook.gangs.pod_gang import PodGang
 from fairlead.webhook.legacy.requests import LegacyLimits, legacy_limits, translate
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at, text_at
@@ -75,8 +75,10 @@ def mutate(review: Review, facts: Facts) -> Verdict:
         findings += _managed_findings(patch.patched, claims[:written], gang.intent, facts)
     warnings += bounds.default_warnings(gang.intent, map_at(patch.patched, "spec"), facts)
     missing = [claim.wait for claim in claims if claim.wait]
-    verdict = allow("gated", patch=patch.operations, warnings=(*gang.warnings, *warnings, *missing))
-    return policies.apply_findings(verdict, review.subject, findings)
+    trace, ignored = traces.stamp(patch, gang.intent.gang, review, facts.traces_ratio)
+    verdict = allow("gated", patch=patch.operations, warnings=(*gang.warnings, *warnings, *ignored, *missing))
+    verdict = policies.apply_findings(verdict, review.subject, findings)
+    return verdict if trace is None else replace(verdict, gang=gang.intent.gang or "", trace=trace)
 
 
 def validate(review: Review, facts: Facts) -> Verdict:

@@ -253,11 +253,15 @@ def _train_job(review: Review, patch: PatchBuilder, facts: Facts) -> Verdict:
     faults = [
         f"metadata.annotations[{key}]: {own[key]!r}, but spec.annotations says {given[key]!r}; keep one of them"
         for key in propagation.COPIED
-        if key in own and given.get(key, own[key]) != own[key]
+        if key in own and given.get(key, own[key]) != own[key] and key not in propagation.MAY_DIFFER
     ]
     if faults:
         return deny("gang", *review.about(faults), code=422)
-    annotations = {key: own[key] for key in propagation.COPIED if key in own}
+    annotations = {
+        key: own[key]
+        for key in propagation.COPIED
+        if key in own and not (key in given and key in propagation.MAY_DIFFER)
+    }
     try:
         pod_gang.intent_of({"metadata": {"annotations": annotations}})
     except IntentError as error:

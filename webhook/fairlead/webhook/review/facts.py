@@ -51,6 +51,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     controllers: frozenset[str] = frozenset({names.CONTROLLER_USER})
     records_users: bool = False
     """Whether it is written on a workload who created it; not where manifests are judged without a cluster."""
+    traces_ratio: float | None = None
+    """Which part of gangs is traced where their users do not say; None without traces."""
     may_remove_gate: bool = False
     """Whether RBAC lets the review's user write allocations; looked up only when a gate is removed."""
     classes: Mapping[str, DeviceClass] = _NOTHING

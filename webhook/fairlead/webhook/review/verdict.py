@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from fairlead.api.trace_context import TraceContext
+
 Operation = dict[str, Any]
 
 FAULTS_MAX = 50
@@ -46,6 +48,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     audit: dict[str, str] = {}
     findings: tuple[Finding, ...] = ()
     """Every policy rule that the object breaks, in any mode; for metrics."""
+    gang: str = ""
+    """Of a pod that is gated, or denied by policies: the gang that it names."""
+    trace: TraceContext | None = None
+    """The same pod's, with traces on: that of its annotation."""
 
     def with_warnings(self, warnings: Iterable[str]) -> Verdict:
         """The same with more warnings, each once, in order."""

@@ -22,6 +22,7 @@ import msgspec
 
 from fairlead import cel
 from fairlead.kube import errors, logs
+from fairlead.kube.tracing import Tracing
 from fairlead.webhook.handlers.dispatch import Handler, mutate, validate
 from fairlead.webhook.review.envelope import BadReviewError, OversizedReviewError, Review, decode, encode
 from fairlead.webhook.review.facts import Facts
@@ -32,6 +33,7 @@ from fairlead.webhook.serve.limits import Limits
 from fairlead.webhook.serve.listener import Listener, places
 from fairlead.webhook.serve.metrics import Metrics
 from fairlead.webhook.serve.room import Guest, Room
+from fairlead.webhook.serve.spans import admit_span
 from fairlead.webhook.serve.tls_socket import State, TlsSocket
 from fairlead.webhook.serve.turns import Turns
 
@@ -54,7 +56,7 @@ class Server:
     """`async with server.serve(host, port, context) as port`.
 
     facts: the facts for a review, with lookups in the apiserver; cached_facts: the same without a lookup, or None. It is asked
-    first where it is given. health and ready: what /healthz and /readyz answer.
+    first where it is given. health and ready: what /healthz and /readyz answer. tracer: where a span for each gated pod goes.
     """
 
     def __init__(
@@ -67,11 +69,14 @@ class Server:
         clock: Callable[[], float] = time.monotonic,
         health: Check = _well,
         ready: Check = _well,
+        tracer: Tracing | None = None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._limits = limits or Limits()
         self._facts, self._cached_facts = facts, cached_facts
         self._metrics = metrics
         self._clock = clock
+        self._tracer, self._wall = tracer, wall
         self._checks = {"/healthz": health, "/livez": health, "/readyz": ready}
         self._warn = LimitedLog(log, logging.WARNING, REFUSALS_LOGGED, clock)
         self._denied = LimitedLog(log, logging.INFO, DENIALS_LOGGED, clock)
@@ -245,7 +250,10 @@ class Server:
                 raise BadReviewError(f"{review.subject}: cannot be judged: internal error", status=500) from error
             if not verdict.allowed:
                 self._denied("%s %s: denied to %s: %s", phase, review.subject, review.username, verdict.message)
-        self._metrics.reviewed(phase, review, verdict, self._clock() - began)
+        took_s = self._clock() - began
+        self._metrics.reviewed(phase, review, verdict, took_s)
+        if self._tracer is not None and verdict.trace is not None and not review.dry_run:
+            self._tracer.add(admit_span(review, verdict, verdict.trace, ended_s=self._wall(), took_s=took_s))
         self._room.reviewed(guest)
         return Answer(answer)
 
