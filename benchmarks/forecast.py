@@ -1,8 +1,10 @@
 """Forecasts: how often gangs start before p90 and how far off p50 is, on simulated days; what a forecast and a what-if cost.
 
 The days are held out: nothing was chosen by them, and `--seeds` draws others. Truth and forecast both come of the real `decide`; what differs
-is what is known of run times and of what comes. `--kinds`: `usual`, and `wild`, on which run times have twice the spread, one run in ten ends
-early, and two users share each team. Options: `--nodes=16 --load=0.75 --days=1.0 --seeds=101,102 --kinds=usual,wild --refresh=3600`.
+is what is known of run times and of what comes. Beside each figure of the forecaster are those of two that know more than any can, for the same
+starts: the true distribution of each program's run times (`if-programs-known`), and the true length of each run (`if-runs-known`).
+`--kinds`, of which docs/forecast.md says what they are like: `usual`, `wild`, `repeating`, `reporting`, `all-reporting`. Options:
+`--nodes=16 --load=0.75 --days=1.0 --learn=0.5 --seeds=301,302 --kinds=usual,wild --refresh=3600 --knows=history,programs,runs`.
 The what-if is the command as a user calls it, timed to the last line of its first table, imports included.
 """
 
@@ -26,10 +28,17 @@ from tests.support.forecast.clusters import crowded
 from tests.support.forecast.days import Days
 
 DEFAULTS = {
-    "nodes": "16", "load": "0.75", "days": "1.0", "seeds": "101,102", "kinds": "usual,wild", "refresh": "3600"
+    "nodes": "16", "load": "0.75", "days": "1.0", "learn": "0.5", "seeds": "301,302", "refresh": "3600",
+    "kinds": "usual,wild,repeating,reporting", "knows": "history,programs,runs",
 }  # fmt: skip
-KINDS: dict[str, dict[str, Any]] = {"usual": {}, "wild": {"spreads": (0.4, 1.0), "failing": 0.1, "users": 2}}
-LEARNING_DAYS = (0.5, 1.0)  # from when on forecasts are made, and count
+KINDS: dict[str, dict[str, Any]] = {
+    "usual": {},
+    "wild": {"spreads": (0.4, 1.0), "failing": 0.1, "users": 2},
+    "repeating": {"spreads": (0.1, 0.6), "steady": 0.7, "failing": 0.05},
+    "reporting": {"reporting": 0.5},
+    "all-reporting": {"reporting": 1.0},
+}
+RUNS_ONLY_DAYS = 0.5  # before the first forecast
 FIRST_TABLE_ENDS = "A forecast:"
 
 
@@ -40,38 +49,49 @@ def figures(*options: str) -> list[dict[str, Any]]:
 
 def _days(chosen: dict[str, str]) -> Iterator[dict[str, Any]]:
     held_out.REFRESH_S = float(chosen["refresh"])
-    learn, count = LEARNING_DAYS
+    learn = RUNS_ONLY_DAYS
+    count = learn + float(chosen["learn"])
     until = count + float(chosen["days"])
+    knows = [held_out.Knows(each) for each in chosen["knows"].split(",")]
     spent: list[float] = []
     for kind in chosen["kinds"].split(","):
-        together = held_out.HeldOut()
-        for seed in map(int, chosen["seeds"].split(",")):
+        together = {each: held_out.HeldOut() for each in knows}
+        seeds = [int(seed) for seed in chosen["seeds"].split(",")]
+        for seed in seeds:
             days = Days(
                 seed=seed, nodes=int(chosen["nodes"]), load=float(chosen["load"]),
                 days=until + held_out.TAIL_DAYS, **KINDS[kind],
             )  # fmt: skip
-            found = held_out.Reality(days).play(seed=1, spans=held_out.Spans(learn, count, until))[
-                held_out.Knows.HISTORY
-            ]
-            spent += found.spent_s
-            together.starts += found.starts
-            print(f"{kind} days of seed {seed}: {len(spent)} forecasts so far", file=sys.stderr)
+            found = held_out.Reality(days).play(seed=1, spans=held_out.Spans(learn, count, until), knows=knows)
+            for each, of_seed in found.items():
+                together[each].starts += of_seed.starts
+            spent += found[knows[0]].spent_s
+            print(f"{kind} days of seed {seed}: {len(spent)} forecasts so far", file=sys.stderr, flush=True)
             yield from _figures(f"forecast/days/{kind}/seed-{seed}", found)
-        yield from _figures(f"forecast/days/{kind}/all", together)
+        if len(seeds) > 1:
+            yield from _figures(f"forecast/days/{kind}/all", together)
     yield _plain("forecast/refresh/cpu-max", round(max(spent), 3), "s", 1.2)
 
 
-def _figures(label: str, found: held_out.HeldOut) -> Iterator[dict[str, Any]]:
-    for first, what in ((True, "first"), (False, "any")):
-        before, error = found.before_p90(first=first), found.median_error(first=first)
-        of_whole = found.median_error(first=first, of_whole=True)
-        yield _plain(f"{label}/{what}/before-p90", round(100 * before, 1), "%", 85.0)
-        yield _plain(f"{label}/{what}/before-p90-at-most", round(100 * before, 1), "of 100", 95.0)
-        yield _plain(f"{label}/{what}/p50-median-error", round(100 * error, 1), "of 100 of the wait", 25.0)
-        yield _plain(f"{label}/{what}/p50-median-error-of-age", round(100 * of_whole, 1), "of 100", None)
-    yield _plain(f"{label}/given", round(100 * found.given, 1), "%", None)
-    yield _plain(f"{label}/forecasts", len(found.starts), "", None)
-    yield _plain(f"{label}/waits", sum(each.first for each in found.starts), "", None)
+def _figures(label: str, found: dict[held_out.Knows, held_out.HeldOut]) -> Iterator[dict[str, Any]]:
+    for knows, of_days in found.items():
+        ours = knows is held_out.Knows.HISTORY
+        suffix = "" if ours else f"/if-{knows}-known"
+        for first, what in ((True, "first"), (False, "any")):
+            before, error = of_days.before_p90(first=first), of_days.median_error(first=first)
+            of_whole = of_days.median_error(first=first, of_whole=True)
+            at_least, at_most, of_error = (85.0, 95.0, 25.0) if ours else (None, None, None)
+            yield _plain(f"{label}/{what}/before-p90{suffix}", round(100 * before, 1), "%", at_least)
+            if ours:
+                yield _plain(f"{label}/{what}/before-p90-at-most", round(100 * before, 1), "of 100", at_most)
+            yield _plain(
+                f"{label}/{what}/p50-median-error{suffix}", round(100 * error, 1), "of 100 of the wait", of_error
+            )
+            yield _plain(f"{label}/{what}/p50-median-error-of-age{suffix}", round(100 * of_whole, 1), "of 100", None)
+        if ours:
+            yield _plain(f"{label}/given", round(100 * of_days.given, 1), "%", None)
+            yield _plain(f"{label}/forecasts", len(of_days.starts), "", None)
+            yield _plain(f"{label}/waits", sum(each.first for each in of_days.starts), "", None)
 
 
 def _what_if() -> Iterator[dict[str, Any]]:

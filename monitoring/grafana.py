@@ -142,7 +142,12 @@ _EVICTIONS: Final = {
     "enable": True,
     "hide": False,
     "iconColor": RED,
-    "expr": 'sum by (kind) (increase(fairlead_controller_evictions_total{outcome="evicted"}[$__interval])) > 0',
+    # The second part: a counter is born with its first eviction, which increase() does not see.
+    "expr": (
+        'sum by (kind) (increase(fairlead_controller_evictions_total{outcome="evicted"}[1m]) > 0 or '
+        '(fairlead_controller_evictions_total{outcome="evicted"} unless '
+        "count_over_time(fairlead_controller_evictions_total[1h] offset 1m)))"
+    ),
     "titleFormat": "eviction ({{kind}})",
     "step": "60s",
 }

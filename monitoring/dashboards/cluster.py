@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from monitoring.dashboards.common import FLAVOR, TO_QUEUE, increases
+from monitoring.dashboards.common import FLAVOR, TO_QUEUE, events, increases
 from monitoring.grafana import BLUE, GREEN, RED, YELLOW, Dashboard, Query, graph, stat, table
 
 _DEVICES: Final = 'fairlead_cluster_devices{flavor=~"$flavor"}'
@@ -45,7 +45,7 @@ DASHBOARD: Final = Dashboard(
                 stat(
                     "Waiting gangs",
                     "How many gangs are complete and wait for devices?",
-                    Query('sum(fairlead_queue_gangs{state="waiting"})'),
+                    Query("sum(fairlead_gangs_waiting) or vector(0)"),
                     base=BLUE,
                 ),
                 stat(
@@ -134,11 +134,11 @@ DASHBOARD: Final = Dashboard(
                 graph(
                     "Evictions",
                     "How many gangs are evicted, for what, and how many evictions are refused?",
-                    Query(increases("fairlead_controller_evictions_total", by="kind, outcome"), "{{kind}} {{outcome}}"),
+                    Query(events("fairlead_controller_evictions_total", by="kind, outcome"), "{{kind}} {{outcome}}"),
                 ),
                 table(
                     "Queues now",
-                    "Which queue uses how much, of what it deserves, and how many gangs wait in it?",
+                    "What does each queue use, with the queues below it, what does it deserve, and what do its own gangs wait for?",
                     {"queue": "Queue", "flavor": "Flavor"},
                     Query('sum by (queue, flavor) (fairlead_queue_used{flavor=~"$flavor"})', "Used"),
                     Query('sum by (queue, flavor) (fairlead_queue_deserved{flavor=~"$flavor"})', "Deserved"),

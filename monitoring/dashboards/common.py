@@ -29,6 +29,13 @@ def quantile(q: float, metric: str, *, by: str = "", where: str = "", window: st
     return f"histogram_quantile({q:g}, sum by ({labels}) (rate({metric}_bucket{chosen}[{window}])))"
 
 
+def events(metric: str, *, by: str, where: str = "") -> str:
+    """Increases of a counter of rare events, of which each has labels of its own: the first, with which a series is born, counts."""
+    chosen = f"{metric}{{{where}}}" if where else metric
+    born = f"{chosen} unless count_over_time({metric}[1h] offset $__rate_interval)"
+    return f"sum by ({by}) (({born}) or increase({chosen}[$__rate_interval]))"
+
+
 def increases(metric: str, *, by: str, where: str = "", window: str = "$__rate_interval") -> str:
     chosen = f"{{{where}}}" if where else ""
     return f"sum by ({by}) (increase({metric}{chosen}[{window}]))"

@@ -20,6 +20,8 @@ _USED: Final = f"sum by (queue) (fairlead_queue_used{{{_OF}}})"
 _BUSY: Final = f"sum by (queue) (fairlead:device_utilization:ratio{{{_OF}}})"
 _MEASURED: Final = f"count by (queue) (fairlead:device_utilization:ratio{{{_OF}}})"
 _IDLE: Final = f"count by (queue) (fairlead:device_utilization:ratio{{{_OF}}} < 0.05)"
+# A queue's figure contains those of the queues below it, so the sum over all queues would count some use twice.
+_HELD: Final = 'sum(fairlead_cluster_devices{flavor=~"$flavor", state=~"used|idle|starting"})'
 _STATES: Final = 'sum by (state) (fairlead_cluster_devices{flavor=~"$flavor"})'
 
 DASHBOARD: Final = Dashboard(
@@ -34,14 +36,14 @@ DASHBOARD: Final = Dashboard(
             (
                 stat(
                     "Device-hours allocated",
-                    "For how many device-hours did gangs hold devices, in the measures of their flavors?",
-                    Query(_hours(f"sum(fairlead_queue_used{{{_OF}}})")),
+                    "For how many device-hours did the claims of all queues hold devices?",
+                    Query(_hours(_HELD)),
                     base=BLUE,
                 ),
                 stat(
                     "Charges",
                     "What do these cost at the price above?",
-                    Query(f"{_hours(f'sum(fairlead_queue_used{{{_OF}}})')} * $price"),
+                    Query(f"{_hours(_HELD)} * $price"),
                     base=BLUE,
                 ),
                 stat(
@@ -78,13 +80,13 @@ DASHBOARD: Final = Dashboard(
             (
                 bars(
                     "Device-hours by queue",
-                    "Which queue held how many device-hours?",
+                    "How many device-hours did each queue, with the queues below it, hold, in the measures of its flavors?",
                     Query(_hours(_USED), "{{queue}}"),
                     base=BLUE,
                 ),
                 bars(
                     "Charges by queue",
-                    "What does each queue's use cost at the price above?",
+                    "What does the use of each queue, with the queues below it, cost at the price above?",
                     Query(f"{_hours(_USED)} * $price", "{{queue}}"),
                     base=BLUE,
                 ),
@@ -117,7 +119,7 @@ DASHBOARD: Final = Dashboard(
                     "Use over time",
                     "When did which queue use how much?",
                     Query(_USED, "{{queue}}"),
-                    stacked=True,
+                    least=0,
                 ),
             ),
         ),

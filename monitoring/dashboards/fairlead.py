@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from monitoring.dashboards.common import increases, quantile
+from monitoring.dashboards.common import events, increases, quantile
 from monitoring.grafana import BLUE, GREEN, RED, YELLOW, Dashboard, Query, graph, stat
 
 _HALF: Final = {"width": 12}
@@ -92,8 +92,8 @@ DASHBOARD: Final = Dashboard(
                 graph(
                     "Errors and recoveries",
                     "Does the controller meet errors, and does it recover admissions or clear orphaned claims?",
-                    Query(increases("fairlead_controller_errors_total", by="where"), "error in {{where}}"),
-                    Query(increases("fairlead_controller_recoveries_total", by="step"), "{{step}}"),
+                    Query(events("fairlead_controller_errors_total", by="where"), "error in {{where}}"),
+                    Query(events("fairlead_controller_recoveries_total", by="step"), "{{step}}"),
                     Query(
                         "sum(increase(fairlead_controller_orphaned_claims_total[$__rate_interval]))", "orphaned claims"
                     ),
@@ -155,7 +155,7 @@ DASHBOARD: Final = Dashboard(
                 graph(
                     "Requests that could not be judged",
                     "Does the webhook refuse requests, because they are none or because it cannot judge them?",
-                    Query(increases("fairlead_webhook_bad_requests_total", by="status"), "{{status}}"),
+                    Query(events("fairlead_webhook_bad_requests_total", by="status"), "{{status}}"),
                 ),
                 graph(
                     "Connections",
@@ -166,7 +166,7 @@ DASHBOARD: Final = Dashboard(
                     "Findings of tenancy policies",
                     "Which rules of tenancy policies are broken, and what became of the objects?",
                     Query(
-                        increases("fairlead_webhook_policy_findings_total", by="policy, rule, verdict"),
+                        events("fairlead_webhook_policy_findings_total", by="policy, rule, verdict"),
                         "{{policy}} {{rule}} {{verdict}}",
                     ),
                 ),

@@ -118,9 +118,9 @@ DASHBOARD: Final = Dashboard(
                 ),
                 graph(
                     "Xids",
-                    "Which errors did the drivers of GPUs report?",
+                    "Which errors has NVIDIA's driver reported since Fairlead's started?",
                     Query(
-                        increases("fairlead_driver_gpu_xids_total", by="node, device, xid", where=_HERE),
+                        f"max by (node, device, xid) (fairlead_driver_gpu_xids_total{{{_HERE}}})",
                         "{{node}} {{device}} Xid {{xid}}",
                     ),
                 ),

@@ -21,14 +21,14 @@ DASHBOARD: Final = Dashboard(
             (
                 graph(
                     "Used",
-                    "How much of each flavor do the admitted gangs of a queue hold?",
+                    "How much of each flavor do the admitted gangs of a queue, and of the queues below it, hold?",
                     Query(f"sum by (queue, flavor) (fairlead_queue_used{{{_OF}}})", _BY),
-                    stacked=True,
+                    least=0,
                     width=12,
                 ),
                 graph(
                     "Requested by waiting gangs",
-                    "How much more would a queue use at once, and what stands in the way: devices, share, quota, nodes, pods?",
+                    "How much more would the waiting gangs of a queue take, and what would let them start: free devices, share, quota, nodes?",
                     Query(
                         f"sum by (queue, flavor, because) (fairlead_queue_demand{{{_OF}}})", f"{_BY} ({{{{because}}}})"
                     ),

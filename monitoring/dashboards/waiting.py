@@ -21,7 +21,7 @@ DASHBOARD: Final = Dashboard(
                 stat(
                     "Waiting gangs",
                     "How many gangs wait, for any reason?",
-                    Query('sum(fairlead_gangs_waiting{queue=~"$queue"})'),
+                    Query('sum(fairlead_gangs_waiting{queue=~"$queue"}) or vector(0)'),
                     base=BLUE,
                 ),
                 stat(
@@ -40,7 +40,7 @@ DASHBOARD: Final = Dashboard(
                 stat(
                     "Devices they wait for",
                     "How many devices, in the measures of their flavors, would the waiting gangs take?",
-                    Query('sum(fairlead_queue_demand{queue=~"$queue"})'),
+                    Query('sum(fairlead_queue_demand{queue=~"$queue"}) or vector(0)'),
                     base=BLUE,
                 ),
                 stat(
@@ -54,7 +54,7 @@ DASHBOARD: Final = Dashboard(
                     "Starts before the forecast's p90",
                     "Of the gangs that started in the last day, how many came before the p90 of their first forecast? Nine of ten should.",
                     Query(
-                        'sum(increase(fairlead_forecast_starts_total{before_p90="true"}[1d])) '
+                        '1 - (sum(increase(fairlead_forecast_starts_total{before_p90="false"}[1d])) or vector(0)) '
                         "/ (sum(increase(fairlead_forecast_starts_total[1d])) > 0)"
                     ),
                     unit="percentunit",
@@ -75,7 +75,7 @@ DASHBOARD: Final = Dashboard(
                 ),
                 graph(
                     "Requested devices by what stands in the way",
-                    "Would more devices help, or is it share, quota, nodes or pods?",
+                    "Would more devices help, or is it share, quota or nodes? Never: not on these nodes.",
                     Query('sum by (because) (fairlead_queue_demand{queue=~"$queue"})', "{{because}}"),
                     stacked=True,
                     width=12,

@@ -305,12 +305,21 @@ def test_calibration_corrects_what_was_off():
     late = [Outcome(200.0 + 4 * number, 100.0, 150.0) for number in range(50)]
     factors = Calibration(late)
     p50, p90 = factors.corrected((100.0, 150.0))
-    assert p50 == pytest.approx(300, rel=0.1)
+    assert p50 == pytest.approx(260, rel=0.1)  # of the median, 280 to 300, what is certain
     assert p90 == pytest.approx(380, rel=0.1)
     assert Calibration().corrected((5.0, None)) == (5.0, None)
     assert factors.corrected((0.0, 0.0)) == (0.0, 0.0)  # what can start now is certain
     once, _ = Calibration(late[:1]).corrected((100.0, 150.0))
     assert once is not None and once < 110  # one start says little
+
+
+def test_a_forecast_that_is_right_on_average_is_left_as_it_is():
+    """Though half of the starts were twice as late as it said, and half twice as early."""
+    random = Random(1)
+    spread = [Outcome(100.0 * random.choice([0.5, 2.0]), 100.0 + number, 220.0 + number) for number in range(60)]
+    p50, p90 = Calibration(spread).corrected((100.0, 220.0))
+    assert p50 == 100.0
+    assert p90 is not None and p90 < 220.0
 
 
 def test_short_and_long_waits_are_corrected_apart():

@@ -10,12 +10,10 @@ import pytest
 
 from monitoring.__main__ import FOLDER, files
 from monitoring.dashboards import ALL
-from tests.support import missing_metrics as missing
 from tests.support import prometheus
 
 CORE = {"row", "timeseries", "stat", "table", "heatmap", "bargauge"}
 MODELS = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.json"))}
-WORDS = {"fairlead_driver_devices"}  # asked for by variables and rules only
 
 
 def panels(model: dict[str, Any]) -> list[dict[str, Any]]:
@@ -121,12 +119,12 @@ class TestDashboard:
 
     def test_it_asks_for_metrics_that_exist(self, model):
         asked = {name for panel in panels(model) for target in panel["targets"] for name in metrics_of(target["expr"])}
-        assert asked <= served() | missing.METRICS | recorded()
+        assert asked <= served() | recorded()
 
 
 def test_rules_ask_for_metrics_that_exist():
     for rule in prometheus.rules():
-        assert metrics_of(rule["expr"]) <= served() | missing.METRICS | recorded(), rule
+        assert metrics_of(rule["expr"]) <= served() | recorded(), rule
 
 
 def test_alerts_lead_to_dashboards_and_to_variables_that_exist():
@@ -136,10 +134,6 @@ def test_alerts_lead_to_dashboards_and_to_variables_that_exist():
         uid = re.fullmatch(r"/d/([\w-]+)(\?.*)?", url)
         assert uid, name
         assert set(re.findall(r"var-(\w+)=", url)) <= variables[uid[1]], name
-
-
-def test_what_is_known_to_be_missing_is_missing():
-    assert not missing.METRICS & served(), "it is served now: take it off the list"
 
 
 def test_the_questions_are_in_the_page():

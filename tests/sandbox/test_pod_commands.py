@@ -77,6 +77,11 @@ def test_a_secret_is_where_it_was_written():
     assert command(changed(args=["--certificate-from=/etc/tls"])).arguments == ("--certificate-from=/secrets/tls",)
 
 
+def test_a_variable_that_names_a_volume_is_where_the_volume_is():
+    env = [{"name": "PLACE", "value": "/etc/tls"}, {"name": "OTHER", "value": "/etc/tls/more"}]
+    assert command(changed(env=env, args=[])).environment == {"PLACE": "/secrets/tls", "OTHER": "/etc/tls/more"}
+
+
 @pytest.mark.parametrize(
     ("container", "said"),
     [

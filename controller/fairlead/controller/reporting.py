@@ -92,10 +92,7 @@ class Reporting:
         self._forecasts.gone(gang_id)
         self._traces.gone(gang_id)
         self._reporter.gone(gang_id)
-        waited = self.waits.ended(gang_id)
-        if waited is not None:
-            series = self._metrics.queue_wait_seconds.labels(waited.queue, "", "withdrawn")
-            series.observe(max(0.0, self._wall() - waited.at))
+        self._note_withdrawal(gang_id, self._wall())
 
     def _note_start(self, gang: Gang, now: float) -> None:
         """How far the gang's forecast was off, once it starts."""
@@ -110,14 +107,21 @@ class Reporting:
             self.on_start(outcome)
 
     def _note_wait(self, gang: Gang, now: float) -> None:
-        if not (gang.started or gang.released):
-            if gang.gated:
-                self.waits.waits(gang.id, self._queue(gang), self._created(gang, now))
-            return
-        waited = self.waits.ended(gang.id)
+        if gang.started or gang.released:
+            waited = self.waits.ended(gang.id)
+            if waited is not None:
+                flavor = self._flavors.of(held_claims(gang.members).values())
+                series = self._metrics.queue_wait_seconds.labels(self._queue(gang), flavor, "admitted")
+                series.observe(max(0.0, now - waited.at))
+        elif not gang.gated:
+            self._note_withdrawal(gang.id, now)
+        elif not self.waits.known(gang.id):
+            self.waits.waits(gang.id, self._queue(gang), self._created(gang, now))
+
+    def _note_withdrawal(self, gang_id: GangId, now: float) -> None:
+        waited = self.waits.ended(gang_id)
         if waited is not None:
-            flavor = self._flavors.of(held_claims(gang.members).values())
-            series = self._metrics.queue_wait_seconds.labels(self._queue(gang), flavor, "admitted")
+            series = self._metrics.queue_wait_seconds.labels(waited.queue, "", "withdrawn")
             series.observe(max(0.0, now - waited.at))
 
     def _queue(self, gang: Gang) -> str:

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import MappingProxyType
 
+import prometheus_client
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Metric, exposition
 
@@ -46,6 +47,7 @@ async def serve(
     if bind is None:
         yield None
         return
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for each counter, which nothing reads
     host, port = parse_bind(bind)
     app = web.Application()
     app.router.add_get("/healthz", _answer(health))

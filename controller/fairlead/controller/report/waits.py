@@ -25,6 +25,10 @@ class Waits:
         """The gang does not run yet."""
         self._since[gang] = Since(queue, created)
 
+    def known(self, gang: GangId) -> bool:
+        """Whether it is known to wait. Its queue and creation are those of when it began to."""
+        return gang in self._since
+
     def ended(self, gang: GangId) -> Since | None:
         """It runs, or is gone. None: it did not wait, or that was said before."""
         return self._since.pop(gang, None)

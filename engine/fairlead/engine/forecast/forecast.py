@@ -1,7 +1,7 @@
 """When each gang that waits will start: quantiles over samples of the simulated future.
 
-A forecast, no promise: run times are drawn, and of what will be submitted later it knows nothing; `Calibration` corrects it by how far
-earlier forecasts were off. The budget bounds what it costs: first the simulation gets coarser, then its horizon nearer, then there are
+A forecast, no promise: run times are drawn, and so is what will be submitted later; `Calibration` corrects it by how far earlier
+forecasts were off. The budget bounds what it costs: first the simulation gets coarser, then its horizon nearer, then there are
 fewer samples; the result says so. With the budget unused up the same arguments give the same result.
 """
 
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 HORIZON_S = 86_400.0
 SAMPLES = 32
-SAMPLES_MIN = 12  # before there are fewer, the simulation gets coarser
+SAMPLES_MIN = 12  # before there are fewer, the simulation looks less far ahead
+FINE = 2  # so many of the resolutions are only for where the budget has room for every sample, with the whole horizon
 ENOUGH = 0.75  # of the gangs have started when the budget of a sample ends: the horizon is drawn in to there
 HOPEFUL = 0.4  # of the gangs have started when a sample is given up: the next resolution will do
 RESOLUTIONS = (Resolution(0.02), Resolution(0.07, 5.0, 200), Resolution(0.15, 15.0, 100), Resolution(0.3, 30.0, 50))
@@ -120,20 +121,27 @@ def forecast(
 def _samples(
     simulation: Simulation, seed: int, wanted: int, budget_s: float, spent_s: Callable[[], float]
 ) -> tuple[list[Sample], Resolution]:
-    """At least one. A resolution at which the first sample takes too much of the budget is given up for a coarser one."""
+    """At least one. A resolution at which the first sample takes too much of the budget is given up for a coarser one.
+
+    Steps of 15 % put starts a few percent off; fewer samples, and a horizon after which gangs start at their queue's pace, do more harm.
+    """
     wanted_s = simulation.horizon_s
     place = 0
     while True:
         resolution = simulation.resolution = RESOLUTIONS[place]
         began = spent_s()
-        end = began + (budget_s - began) / SAMPLES_MIN
+        end = began + (budget_s - began) / (wanted if place < FINE else SAMPLES_MIN)
         drawn = [simulation.sample(Draws(seed, 0), partial(_later, spent_s, end))]
         first = drawn[0]
         started = sum(at <= first.until for at in first.starts.values()) / max(1, len(simulation.wanted))
-        whole = drawn[0].until - simulation.now >= wanted_s or started >= ENOUGH
-        if whole or place + 1 == len(RESOLUTIONS):
+        whole = drawn[0].until - simulation.now >= wanted_s
+        if whole or (place >= FINE and started >= ENOUGH) or place + 1 == len(RESOLUTIONS):
             break
-        place = place + 1 if started >= HOPEFUL else len(RESOLUTIONS) - 1
+        if started >= HOPEFUL:
+            place += 1
+        else:  # where one decision takes most of the budget it is not made at every resolution
+            fair = spent_s() - began <= (budget_s - began) / SAMPLES_MIN
+            place = max(FINE, place + 1) if fair else len(RESOLUTIONS) - 1
     horizon_s = simulation.horizon_s
     simulation.horizon_s = max(drawn[0].until - simulation.now, 1.0)
     try:

@@ -51,9 +51,10 @@ def command_of(
     container = only_container(pod)
     if container.get("command"):
         raise PodError(f"pod {name_of(pod)}: command: {container['command']}: the image's entry point is `fairlead`")
-    environment = environment_of(pod, container)
-    ports = {int(port["containerPort"]): free_port() for port in container.get("ports") or ()}
     mounts, local = _mounts(pod, container), _local(container, volumes)
+    # A variable that names a volume's directory, as the ledger's: without this all clusters of a machine would share what is there.
+    environment = {name: str(local.get(value, value)) for name, value in environment_of(pod, container).items()}
+    ports = {int(port["containerPort"]): free_port() for port in container.get("ports") or ()}
     arguments = tuple(
         _argument(expanded(str(given), environment, pod), pod, ports, mounts, local, host_paths)
         for given in container.get("args") or ()

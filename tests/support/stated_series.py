@@ -1,0 +1,25 @@
+"""How many series docs/metrics.md says that each metric has."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+NO_SIZES: Mapping[str, int] = MappingProxyType({})
+
+
+def stated(program: str, sizes: Mapping[str, int] = NO_SIZES) -> dict[str, int]:
+    """By metric, of the table under the program's heading; `sizes`: of the letters, such as Q in `18 Q (F + 2)`. Those in words are left out."""
+    table = PAGE.read_text().partition(f"## {program}")[2].partition("\n## ")[0]
+    found = {}
+    for name, said in re.findall(r"^\| `(fairlead_\w+)` \|[^|]*\| ([\w +()]+) \|", table, re.MULTILINE):
+        factors = re.findall(r"\([^)]*\)|\S+", said)
+        if all(each in sizes or each.isdigit() for each in re.findall(r"\w+", said)):
+            found[name] = math.prod(
+                sum(sizes.get(each) or int(each) for each in re.findall(r"\w+", factor)) for factor in factors
+            )
+    return found
