@@ -62,7 +62,7 @@ async def test_a_gang_of_two_pods_is_one_trace_from_the_webhook_to_running_conta
         assert {each.parent for each in (*one.values(), *admits, *prepares)} == {gang.id}
         assert {each.parent for each in steps.values()} == {one["commit"].id}
         assert len({each.id for each in receiver.spans}) == len(receiver.spans) == 11
-        services = {each.service: set() for each in receiver.spans}
+        services: dict[str, set[str]] = {each.service: set() for each in receiver.spans}
         for each in receiver.spans:
             services[each.service].add(each.name)
         assert services == {

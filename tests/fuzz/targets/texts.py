@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api import claim_sources, config, foreign, intent, legacy, names, queues
+from fairlead.api import claim_sources, config, foreign, intent, legacy, names, queues, trace_context
 from fairlead.api.base import CustomResource, ManifestError
 from fairlead.api.bounds import read_bounds
 from fairlead.api.durations import DURATION_MAX_S, duration_s
@@ -135,6 +135,8 @@ def metadata(scratch: Path) -> Target:
         list(intent.overridden(annotations, own_labels, found.pod_group))
         list(intent.unsupported(annotations, own_labels))
         intent.misspelt(annotations)
+        context = trace_context.of(annotations)
+        assert context is None or trace_context.parse(str(context)) == context
         try:
             claim_sources.read(annotations)
             if names.CLAIM_SOURCES in annotations:
@@ -155,6 +157,7 @@ def metadata(scratch: Path) -> Target:
     documents = [
         {"annotations": webhook._NOTES, "labels": {"a": "b"}, "podGroup": "llm", "selector": selector},
         {"annotations": {names.CLAIM_SOURCES: written}, "labels": {}},
+        {"annotations": {names.TRACEPARENT: str(trace_context.begin("x", ratio=1.0))}, "labels": {}},
         {
             "annotations": {word.key: "4" for word in foreign.METADATA_KEYS},
             "labels": {word.key: "x" for word in foreign.METADATA_KEYS},
