@@ -43,6 +43,7 @@ def imported(root):
 def distributions(root):
     """The distributions that a source root needs. `google.*` is protobuf, the only one of that name that is used."""
     known = {**packages_distributions(), "google": ["protobuf"], "pydantic_core": ["pydantic"]}
+    known["opentelemetry"] = ["opentelemetry-sdk"]  # several have parts of that name
     tops = {module.split(".")[0] for module in imported(root)} - sys.stdlib_module_names - {"fairlead"}
     return {normal(known[top][0]) for top in tops}
 

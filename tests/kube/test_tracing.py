@@ -15,6 +15,7 @@ from fairlead.kube import otlp, tracing
 from fairlead.kube.otlp import TracingError
 from fairlead.kube.tracing import Span, Tracer
 from tests.support.otlp import Receiver, receiving
+from tests.support.stated_series import stated
 
 AT = trace_context.begin("test", ratio=1.0)
 
@@ -131,6 +132,13 @@ def test_an_endpoint_that_fails_is_one_line_until_it_works_again(problem, caplog
 
 
 # -- the exporter ------------------------------------------------------------------------------------------------------
+
+
+def test_the_series_are_as_many_as_the_documentation_says():
+    tracer = Tracer(Exporter(), where="")
+    assert {family.name: len(family.samples) for family in tracer.collect()} == {
+        name.removesuffix("_total"): series for name, series in stated("Each program").items()
+    }
 
 
 async def test_a_span_arrives_as_it_was_made():
