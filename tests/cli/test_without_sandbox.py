@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOTS = ("lib", "engine", "history", "driver", "webhook", "controller", "cli")
+ROOTS = ("lib", "engine", "history", "driver", "webhook", "controller", "ui", "cli")
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from fairlead.api import names
-from fairlead.cli.views.gangs import age
 from fairlead.evidence.device_usage import FRESH_S, DeviceId, DeviceUsage, usage_of
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import Raw
+from fairlead.ui.model.gangs import age
 
 LISTED_MAX = 8
 
