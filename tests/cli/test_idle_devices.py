@@ -56,7 +56,7 @@ def claim(
     ],
 )  # fmt: skip
 def test_idle_devices_are_counted_and_named(claims: list[dict[str, Any]], expected: str) -> None:
-    assert idle_devices.line(claims, {"p"}, now=NOW) == expected
+    assert idle_devices.line(idle_devices.readable(claims), {"p"}, now=NOW) == expected
 
 
 def test_a_running_gang_is_told_of_with_its_devices() -> None:

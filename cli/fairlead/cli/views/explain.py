@@ -105,7 +105,7 @@ async def _devices_of(cluster: Cluster, namespace: str, pods: set[str], *, now: 
     if not pods:
         return ""
     claims = await list_if_allowed(cluster, resources.RESOURCE_CLAIMS, namespace)
-    return idle_devices.line(claims, pods, now=now)
+    return idle_devices.line(idle_devices.readable(claims), pods, now=now)
 
 
 async def _missing(cluster: Cluster, kinds: Sequence[str], name: str, namespace: str) -> str:
