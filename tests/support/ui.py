@@ -38,7 +38,7 @@ REASON = Reason(
 
 
 def empty() -> Lists:
-    kinds = ("gangs", "pods", "queues", "resourceclaims", "nodes", "resourceslices", "deviceclasses")
+    kinds = ("events", "gangs", "pods", "queues", "resourceclaims", "nodes", "resourceslices", "deviceclasses")
     return {kind: [] for kind in kinds}
 
 
@@ -188,6 +188,19 @@ def gang(name: str, namespace: str, *, phase: str = "Waiting", size: int = 8, re
             "ready": ready,
             **status,
         },
+    }
+
+
+def event(gang: Raw, reason: str, message: str, *, ago_s: float = 60.0, count: int = 1, warning: bool = False) -> Raw:
+    meta = gang["metadata"]
+    return {
+        "metadata": {"name": f"{meta['name']}.{reason}", "namespace": meta["namespace"]},
+        "involvedObject": {"kind": "Gang", "namespace": meta["namespace"], "name": meta["name"]},
+        "type": "Warning" if warning else "Normal",
+        "reason": reason,
+        "message": message,
+        "count": count,
+        "lastTimestamp": timestamps.seconds(NOW - ago_s),
     }
 
 

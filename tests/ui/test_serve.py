@@ -6,6 +6,7 @@ import json
 import aiohttp
 import pytest
 
+from fairlead.kube.resources import Raw
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.reading.live import FRESH_S
 from fairlead.ui.serve.answers import takes_gzip, wants_json
@@ -152,10 +153,10 @@ async def test_the_cluster_is_asked_once_for_many_readers_and_not_while_no_page_
         assert apiserver.asked == 0
         for path in PATHS:
             await reader.get(path)
-        assert apiserver.asked == 7
+        assert apiserver.asked == 7 + 1, "and the events of the gang"
         times.now += FRESH_S
         await reader.get("/")
-        assert apiserver.asked == 14
+        assert apiserver.asked == 14 + 1
 
 
 async def test_an_error_of_the_program_is_a_page_without_its_details():
@@ -163,9 +164,36 @@ async def test_an_error_of_the_program_is_a_page_without_its_details():
         async def facts(self) -> Facts:
             raise RuntimeError("secret")
 
+        async def events(self, kind: str, namespace: str, name: str) -> tuple[Raw, ...]:
+            return ()
+
     async with ui.reader(Broken()) as reader:
         status, headers, text = await reader.get("/")
         assert status == 500
         assert "secret" not in text
         assert "Content-Security-Policy" in headers
         check(text)
+
+
+async def test_the_page_of_a_gang_has_its_events_newest_first_and_works_without_the_right_to_list_them():
+    lists = ui.a_cluster()
+    gang = next(raw for raw in lists["gangs"] if raw["metadata"]["name"] == "wait-00000")
+    lists["events"] = [
+        ui.event(gang, "NoDevices", "8 wanted <b>", ago_s=500, count=3),
+        ui.event(gang, "Forecast", "in ten minutes", ago_s=20, warning=True),
+        {**ui.event(gang, "Other", "of a pod"), "involvedObject": {"kind": "Pod", "name": "wait-00000"}},
+        {**ui.event(gang, "Odd", "without a time"), "lastTimestamp": "soon"},
+    ]
+    apiserver = ui.Apiserver(lists)
+    async with ui.reader(ui.source(apiserver)) as reader:
+        _, _, page = await reader.get("/gangs/team-0/wait-00000")
+        text = check(page).text
+        assert text.index("Warning: Forecast") < text.index("NoDevices (3 times)") < text.index("Odd")
+        assert "8 wanted <b>" in text
+        assert "of a pod" not in text
+        apiserver.refused.add("events")
+        status, _, text = await reader.get("/gangs/team-0/wait-00000")
+        assert (status, "Forecast</bdi>" in text) == (200, False)
+        asked = apiserver.asked
+        assert (await reader.get("/gangs/x/y"))[0] == 404
+        assert apiserver.asked == asked, "no list is made for what an address holds"

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fairlead.ui.model.cluster import MEANING, STATES, ClusterView
+from fairlead.ui.model.events import EventLine
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang import GangView
 from fairlead.ui.model.gang_list import SORTS, GangList
@@ -106,11 +107,15 @@ def _page(template: str, facts: Facts | None, **values: Any) -> str:
     shown = ""
     notices: Sequence[str] = ()
     if facts is not None:
-        shown = datetime.fromtimestamp(facts.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        shown = _time(facts.at)
         notices = [facts.late] if facts.late else []
     return _environment().get_template(template).render(
         as_of=shown, origin=facts.origin if facts is not None else "", notices=notices, **values
     )  # fmt: skip
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def cluster(facts: Facts, view: ClusterView, *, node: str = "") -> str:
@@ -140,8 +145,9 @@ def gangs(facts: Facts, found: GangList) -> str:
     return _page("gangs.html", facts, found=found, choice=found.choice, missing=missing)
 
 
-def gang(facts: Facts, view: GangView) -> str:
-    return _page("gang.html", facts, view=view, line=view.line)
+def gang(facts: Facts, view: GangView, events: Sequence[EventLine] = ()) -> str:
+    shown = [(each, "" if each.at is None else _time(each.at)) for each in events]
+    return _page("gang.html", facts, view=view, line=view.line, events=shown)
 
 
 def trouble(what: Trouble, facts: Facts | None = None) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from fairlead.engine.plan.decide import decide
 from fairlead.history.facts.errors import FactsError
 from fairlead.history.facts.snapshot_file import load
+from fairlead.kube.resources import Raw
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.planned import facts
 from fairlead.ui.reading.errors import NotReadError
@@ -25,3 +26,6 @@ class FileSource:
 
     async def facts(self) -> Facts:
         return self._facts
+
+    async def events(self, kind: str, namespace: str, name: str) -> tuple[Raw, ...]:
+        return ()  # a snapshot has none

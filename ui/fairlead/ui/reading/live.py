@@ -1,7 +1,7 @@
 """The facts of a live cluster, by the lists that `queues`, `gangs` and `explain` make, with the user's own rights.
 
 Lists are made when a page is asked for, and again when they are older than `FRESH_S`; while nobody looks, nothing is asked. So a
-reader never costs more than a command every `FRESH_S` seconds. A list that is refused leaves its part of the pages empty, with the
+reader never costs more than a command every `FRESH_S` seconds; a gang's page lists its events, too. A list that is refused leaves its part of the pages empty, with the
 reason; one of all namespaces that is refused is made of the user's own. When the cluster does not answer, the facts of before are
 kept, and say so.
 """
@@ -32,6 +32,7 @@ from fairlead.ui.reading.errors import NotReadError, not_read
 T = TypeVar("T")
 FRESH_S = 5.0
 ANSWER_S = 30.0
+EVENTS_S = 5.0
 
 
 class LiveSource:
@@ -55,6 +56,15 @@ class LiveSource:
                 await self._read()
             assert self._facts is not None
             return self._facts
+
+    async def events(self, kind: str, namespace: str, name: str) -> tuple[Raw, ...]:
+        """One list, of the events on this object alone."""
+        chosen = f"involvedObject.kind={kind},involvedObject.name={name}"
+        try:
+            async with asyncio.timeout(EVENTS_S):
+                return tuple((await self._client.list(resources.EVENTS, namespace, fields=chosen)).items)
+        except (errors.ApiError, TimeoutError):
+            return ()
 
     async def _read(self) -> None:
         try:

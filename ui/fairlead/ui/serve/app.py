@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from fairlead.kube.resources import Raw
 from fairlead.ui.model.cluster import Memory
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.pages import render
@@ -50,12 +51,10 @@ def application(source: Source, hosts: set[str]) -> web.Application:
         "/": lambda facts, request, json: pages.cluster(facts, request.query, json=json, memory=memory),
         "/queues": lambda facts, request, json: pages.queue_tree(facts, request.query, json=json),
         "/gangs": lambda facts, request, json: pages.gangs(facts, request.query, json=json),
-        "/gangs/{namespace}/{name}": lambda facts, request, json: pages.one_gang(
-            facts, request.match_info["namespace"], request.match_info["name"], json=json
-        ),
     }
     for path, show in shown.items():
         app.router.add_get(path, _page(source, show))
+    app.router.add_get("/gangs/{namespace}/{name}", _gang(source))
     app.router.add_get("/style.css", _file("style.css", "text/css; charset=utf-8"))
     app.router.add_get("/icon.svg", _file("icon.svg", "image/svg+xml"))
     app.router.add_get("/healthz", _healthz)
@@ -72,6 +71,25 @@ def _page(source: Source, show: Show) -> Handler:
         return _response(request, show(facts, request, json), json=json)
 
     return handler
+
+
+def _gang(source: Source) -> Handler:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        json = _wants_json(request)
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        try:
+            facts = await source.facts()
+        except NotReadError as error:
+            return _response(request, pages.away(str(error), json=json), json=json)
+        known = any(_is(raw, namespace, name) for raw in facts.gangs)  # not of whatever an address holds
+        events = await source.events("Gang", namespace, name) if known and not json else ()
+        return _response(request, pages.one_gang(facts, namespace, name, json=json, events=events), json=json)
+
+    return handler
+
+
+def _is(raw: Raw, namespace: str, name: str) -> bool:
+    return bool(raw["metadata"]["name"] == name and raw["metadata"].get("namespace") == namespace)
 
 
 def _file(name: str, kind: str) -> Handler:

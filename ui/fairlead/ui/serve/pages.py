@@ -6,12 +6,14 @@ a gang's as `fairlead explain -o json`. The map of the cluster has no command; i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from fairlead.kube.resources import Raw
 from fairlead.ui.model import cluster as clusters
 from fairlead.ui.model import gang, gang_list, queues
+from fairlead.ui.model.events import events_of
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.pages import render
 from fairlead.ui.pages.render import Trouble
@@ -61,7 +63,8 @@ def gangs(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:
     return Shown(200, as_json([asdict(each) for each in found.found]) if json else render.gangs(facts, found))
 
 
-def one_gang(facts: Facts, namespace: str, name: str, *, json: bool) -> Shown:
+def one_gang(facts: Facts, namespace: str, name: str, *, json: bool, events: Iterable[Raw] = ()) -> Shown:
+    """`events`: on that gang, as the apiserver has them; JSON has none, as `fairlead explain`."""
     view = gang.find(facts, namespace, name)
     if view is None:
         why = f"; {facts.refused['gangs']}" if "gangs" in facts.refused else ""
@@ -76,7 +79,12 @@ def one_gang(facts: Facts, namespace: str, name: str, *, json: bool) -> Shown:
             links=(*near, ("/gangs", "All gangs")),
         )
         return trouble(what, 404, json=json, facts=facts)
-    return Shown(200, as_json(asdict(view.explanation)) if json else render.gang(facts, view))
+    return Shown(
+        200,
+        as_json(asdict(view.explanation))
+        if json
+        else render.gang(facts, view, events_of(events, kind="Gang", namespace=namespace, name=name)),
+    )
 
 
 def away(text: str, *, json: bool) -> Shown:
