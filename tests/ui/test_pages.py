@@ -73,7 +73,7 @@ def hostile(name):
         for raw in made[kind]:
             raw["metadata"]["namespace"] = name
     for raw in made["gangs"]:
-        raw["status"] |= {"queue": name, "nodes": [name], "reason": name, "message": name}
+        raw["status"] |= {"queue": name, "nodes": [name], "reservedNodes": [name], "reason": name, "message": name}
         if "why" in raw["status"]:
             raw["status"]["why"] |= {"message": name, "advice": name, "details": [name], "barriers": [name]}
             raw["status"]["why"]["holders"] = [{"gang": f"{name}/{name}", "queue": name, "devices": 1}]

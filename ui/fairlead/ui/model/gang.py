@@ -30,6 +30,7 @@ class GangView:
     line: Line
     explanation: Explanation
     holders: tuple[HolderLink, ...] = ()
+    reserved: tuple[str, ...] = ()  # nodes that are kept free for it
 
 
 def find(facts: Facts, namespace: str, name: str) -> GangView | None:
@@ -40,6 +41,7 @@ def find(facts: Facts, namespace: str, name: str) -> GangView | None:
         why: Mapping[str, list[Raw]] = (raw.get("status") or {}).get("why") or {}
         return GangView(
             line=line(raw, now=facts.at),
+            reserved=tuple((raw.get("status") or {}).get("reservedNodes") or ()),
             explanation=gang_explanation(raw, now=facts.at, devices=devices),
             holders=tuple(
                 HolderLink(

@@ -71,6 +71,7 @@ def _running(gang: RunningGang) -> Raw:
 
 def _pending(snapshot: Snapshot, plan: Plan, running: Mapping[str, RunningGang]) -> Iterable[Raw]:
     waiting = {each.id: each for each in plan.waiting}
+    reserved = {each.id: list(each.nodes) for each in plan.reservations}
     for gang in snapshot.gangs:
         if gang.id in running:
             continue  # it runs, and more of its pods wait
@@ -86,7 +87,7 @@ def _pending(snapshot: Snapshot, plan: Plan, running: Mapping[str, RunningGang])
                 "message": str(answer.reason),
                 "why": explanation(answer.reason),
             }
-        yield _object(gang, gang.size, status)
+        yield _object(gang, gang.size, status | {"reservedNodes": reserved.get(gang.id)})
 
 
 def _object(gang: GangRequest | RunningGang, size: int, status: dict[str, Any]) -> Raw:
