@@ -24,6 +24,7 @@ COPY history history
 COPY driver driver
 COPY webhook webhook
 COPY controller controller
+COPY ui ui
 COPY cli cli
 RUN /opt/fairlead/bin/pip install --no-deps --no-build-isolation .
 # Out goes what only installs need. Bytecode is written now, since a read-only root cannot keep any.

@@ -75,7 +75,7 @@ def test_every_make_target_in_the_docs_exists():
 def test_every_path_in_the_docs_exists():
     paths = set(
         re.findall(
-            r"`((?:lib|engine|driver|webhook|history|controller|sandbox|cli|manifests|docs|examples|tests|e2e|benchmarks|tools|monitoring)/[\w./-]*)`",
+            r"`((?:lib|engine|driver|webhook|history|controller|ui|sandbox|cli|manifests|docs|examples|tests|e2e|benchmarks|tools|monitoring)/[\w./-]*)`",
             DOCS,
         )
     )
@@ -102,6 +102,7 @@ def test_every_link_in_the_docs_leads_somewhere():
         "queues",
         "gangs",
         "explain",
+        "ui",
         "replay",
         "snapshot",
         "record",

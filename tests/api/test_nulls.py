@@ -66,7 +66,7 @@ GANG: Json = {
     "spec": {"size": 2, "queue": "a", "topology": "required:rack", "minRuntime": "1m"},
     "status": {
         "observedGeneration": 1, "phase": "Waiting", "queue": "a", "members": 2, "ready": 1, "position": 1, "reason": "r",
-        "message": "m", "nodes": ["n"], "waitSeconds": 1.5, "admittedTime": "t", "conditions": [CONDITION],
+        "message": "m", "nodes": ["n"], "reservedNodes": ["n"], "waitSeconds": 1.5, "admittedTime": "t", "conditions": [CONDITION],
         "why": {
             "message": "m", "advice": "a", "couldEverFit": True, "details": ["d"], "barriers": ["b"],
             "holders": [{"gang": "g", "queue": "q", "devices": 1}],

@@ -9,11 +9,11 @@ from typer.testing import CliRunner
 
 from fairlead.api import names
 from fairlead.cli.main import app
-from fairlead.cli.views import explanations, gangs, queues
 from fairlead.engine.explain.explanation import PARTS_MAX, explanation
 from fairlead.engine.types.reasons import Code, Holder, NearMiss, NodeShortage, Reason
 from fairlead.kube import resources, timestamps
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
+from fairlead.ui.model import explanations, gangs, queues
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "01-one-gpu"
 

@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from fairlead.api import crds, names
 from fairlead.cli.main import app
-from fairlead.cli.views import explanations, idle_devices
 from fairlead.evidence.device_usage import DeviceUsage, State
 from fairlead.kube import resources
 from fairlead.kube.client import Client
 from fairlead.sandbox.apiserver.server import ApiServer
+from fairlead.ui.model import explanations, idle_devices
 
 NOW = 1_800_000_000.0
 TEN_IDLE: tuple[State, ...] = ("Idle",) * 10
@@ -56,7 +56,7 @@ def claim(
     ],
 )  # fmt: skip
 def test_idle_devices_are_counted_and_named(claims: list[dict[str, Any]], expected: str) -> None:
-    assert idle_devices.line(claims, {"p"}, now=NOW) == expected
+    assert idle_devices.line(idle_devices.readable(claims), {"p"}, now=NOW) == expected
 
 
 def test_a_running_gang_is_told_of_with_its_devices() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from fairlead.api import claim_sources, names
 from fairlead.api.claim_sources import ClaimSource
-from fairlead.cli.views import explanations, plain_pods
 from fairlead.kube import timestamps
+from fairlead.ui.model import explanations, plain_pods
 
 NOW = 1_800_000_000.0
 SOURCES = {

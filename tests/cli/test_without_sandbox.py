@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOTS = ("lib", "engine", "history", "driver", "webhook", "controller", "cli")
+ROOTS = ("lib", "engine", "history", "driver", "webhook", "controller", "ui", "cli")
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -42,7 +42,7 @@ for words in ([], *([name] for name in top), ["check"], ["check", "manifests"], 
 def test_every_command_explains_itself() -> None:
     done = python("-c", EVERY_HELP)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Usage: fairlead") == 30
+    assert done.stdout.count("Usage: fairlead") == 31
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 from fairlead.api.budget import Budget
 from fairlead.api.queue import QueueStatus
-from fairlead.cli.views.explanations import queue_explanation
-from fairlead.cli.views.queues import line
 from fairlead.controller import term
 from fairlead.controller.report import queue_budget
 from fairlead.controller.report.queue_status import queue_status
@@ -29,6 +27,8 @@ from fairlead.engine.types.plan import QueueUse
 from fairlead.engine.types.settings import BudgetState, QueueSpec
 from fairlead.kube.resources import EVENTS, QUEUES
 from fairlead.kube.timestamps import HOUR_US
+from fairlead.ui.model.explanations import queue_explanation
+from fairlead.ui.model.queues import line
 
 from .conftest import NAMESPACE, Bench
 from .test_queues_and_probes import flavor, seen

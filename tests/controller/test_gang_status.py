@@ -1,9 +1,11 @@
 """Phase and status of a gang. Pure."""
 
+from fairlead.api.gang import GangStatus
 from fairlead.controller.gangs.members import Stage
 from fairlead.controller.report import gang_phase
 from fairlead.controller.report import gang_status as status
 from fairlead.controller.report.gang_phase import SchedulingState
+from fairlead.engine.types.plan import Reservation
 
 from .gang_views import NOW, Objects, claim, gated_with, pod, released_with, view
 
@@ -35,3 +37,13 @@ def test_a_status_that_says_the_same_is_the_same():
     assert (given["phase"], given["waitSeconds"], given["nodes"]) == ("Admitted", 60.0, ["n1"])
     by_type = {condition["type"]: condition["status"] for condition in given["conditions"]}
     assert by_type == {"Admitted": "True", "Running": "False"}
+
+
+def test_the_nodes_that_are_kept_free_for_a_gang_are_listed_while_they_are():
+    nodes = tuple(f"n{number}" for number in range(20))
+    kept = Reservation(namespace="ml", name="g", uid="u", queue="q", nodes=nodes, kind="Blocked")
+    first = status.gang_status(gated_with(), SchedulingState(reservation=kept), before={}, created=NOW - 60, now=NOW)
+    assert first["reservedNodes"] == list(nodes)
+    GangStatus.model_validate(first)
+    later = status.gang_status(gated_with(), SchedulingState(), before=first, created=NOW - 60, now=NOW)
+    assert "reservedNodes" not in later

@@ -10,8 +10,6 @@ import pytest
 
 from fairlead.api import schedules
 from fairlead.api.queue import QueueStatus, ScheduleEntry
-from fairlead.cli.views.explanations import queue_explanation
-from fairlead.cli.views.queues import tree
 from fairlead.controller.report.queue_status import queue_status
 from fairlead.controller.report.unknown_fields import known_fields, merge_patch
 from fairlead.controller.watch import scheduled, settings
@@ -21,6 +19,8 @@ from fairlead.history.recording.records import Decision
 from fairlead.history.replay.verify import Counts, differences
 from fairlead.kube import timestamps
 from fairlead.kube.resources import QUEUES
+from fairlead.ui.model.explanations import queue_explanation
+from fairlead.ui.model.queues import tree
 
 from .conftest import NAMESPACE, Bench
 from .test_queues_and_probes import flavor, seen

@@ -19,7 +19,7 @@ from fairlead.kube.nulls import Decoder, convert
 from fairlead.kube.objects import Object, Struct
 from fairlead.kube.resource import ResourceClaim, ResourceSlice
 
-PROGRAMS = ("kube", "api", "engine", "driver", "webhook", "controller", "cli")
+PROGRAMS = ("kube", "api", "engine", "driver", "webhook", "controller", "ui", "cli")
 Place = tuple[str | int, ...]
 
 

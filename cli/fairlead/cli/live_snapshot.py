@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.cli.read_errors import NotReadError, not_read
 from fairlead.controller.observation import Unread, observe
+from fairlead.ui.reading.errors import NotReadError, not_read
 
 if TYPE_CHECKING:
     from fairlead.engine.snapshot import Snapshot

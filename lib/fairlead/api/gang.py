@@ -129,6 +129,8 @@ class GangStatus(Part):
     """When it is likely to start, while it waits."""
     nodes: list[str] = Field(default_factory=list, max_length=10_000)
     """Nodes of its members."""
+    reserved_nodes: list[str] = Field(default_factory=list, max_length=1000)
+    """Nodes on which nothing starts that would delay it, while it has a reservation (condition Reserved)."""
     wait_seconds: float | None = Field(default=None, ge=0)
     """How long it was pending, or has been."""
     admitted_time: str | None = Field(default=None, max_length=40)

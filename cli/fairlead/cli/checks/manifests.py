@@ -18,7 +18,6 @@ from rich.console import Console
 from rich.text import Text
 
 from fairlead.api import names
-from fairlead.cli.read_errors import NotReadError, not_read
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import (
@@ -32,6 +31,7 @@ from fairlead.kube.resources import (
     TENANCY_POLICIES,
     raw,
 )
+from fairlead.ui.reading.errors import NotReadError, not_read
 from fairlead.webhook.offline import GROUPS, Result, judge, world_of
 
 Json = dict[str, Any]

@@ -19,6 +19,7 @@ from fairlead.history.ledger.store.errors import LedgerError
 from fairlead.history.ledger.store.reader import open_reader
 from fairlead.kube import resources
 from fairlead.kube.resources import Raw
+from fairlead.ui.reading.cluster import Cluster, list_if_allowed
 
 
 def now_s() -> float:
@@ -50,8 +51,8 @@ def settings(file: Path | None, kubeconfig: Path | None, context: str | None) ->
     if file is not None:
         return 0, _of_file(file)
 
-    async def ask(cluster: reading.Cluster) -> tuple[list[Raw], list[Raw]]:
-        return await cluster.list(resources.FLAVORS), await reading.list_if_allowed(cluster, resources.QUEUES)
+    async def ask(cluster: Cluster) -> tuple[list[Raw], list[Raw]]:
+        return await cluster.list(resources.FLAVORS), await list_if_allowed(cluster, resources.QUEUES)
 
     code, found = reading.run(ask, kubeconfig=kubeconfig, context=context)
     if found is None:

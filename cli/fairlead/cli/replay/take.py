@@ -6,13 +6,13 @@ import asyncio
 import sys
 from pathlib import Path
 
-from fairlead.cli.read_errors import NotReadError, not_read
 from fairlead.controller.observation import Unread, observe
 from fairlead.history.code_version import code_version
 from fairlead.history.facts.snapshot_file import dump
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import CredentialsError
+from fairlead.ui.reading.errors import NotReadError, not_read
 
 
 def take(kubeconfig: Path | None, context: str | None, drivers: tuple[str, ...]) -> int:

@@ -1,4 +1,4 @@
-"""Flags of the subcommands that ask a cluster: `queues`, `gangs`, `explain`, `verify`; also as `kubectl fairlead …`.
+"""Flags of the subcommands that ask a cluster: `queues`, `gangs`, `explain`, `verify`, `ui`; also as `kubectl fairlead …`.
 
 The flags that they share are declared once. Each module is imported when it is called.
 """
@@ -28,9 +28,11 @@ Output = Annotated[
     typer.Option("--output", "-o", help="A table for people; json or yaml for programs."),
 ]
 
+NO_PAGES = "fairlead ui: Jinja2 is not installed here (the image leaves it out); run it from a checkout, or install the wheel with pip"
+
 
 def register(app: typer.Typer) -> None:
-    for command in (queues, gangs, explain, verify):
+    for command in (queues, gangs, explain, verify, ui):
         app.command(rich_help_panel="Ask a cluster")(command)
 
 
@@ -111,3 +113,20 @@ def verify(
         found = observed
         status = proving.guarded(lambda: proving.verify(data, observed=found, output=output))
     raise typer.Exit(status)
+
+
+def ui(
+    port: Annotated[int, typer.Option(help="Port on loopback; 0: any free one.", min=0, max=65535)] = 8470,
+    snapshot: Snapshot = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Serve pages about the cluster on loopback, with your own rights, and print their address: devices, queues, gangs."""
+    try:
+        from fairlead.cli.views.ui import show
+    except ModuleNotFoundError as error:
+        if error.name != "jinja2":
+            raise
+        print(NO_PAGES, file=sys.stderr)
+        raise typer.Exit(1) from None
+    raise typer.Exit(show(snapshot=snapshot, kubeconfig=kubeconfig, context=context, port=port))

@@ -14,11 +14,13 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from fairlead.cli.read_errors import NotReadError
-from fairlead.cli.views import idle_devices, printing, reading
-from fairlead.cli.views.explanations import Explanation, gang_explanation, gang_of, pod_explanation, queue_explanation
+from fairlead.cli.views import printing, reading
 from fairlead.kube import resources
 from fairlead.kube.resources import Raw, Resource
+from fairlead.ui.model import idle_devices
+from fairlead.ui.model.explanations import Explanation, gang_explanation, gang_of, pod_explanation, queue_explanation
+from fairlead.ui.reading.cluster import Cluster, list_if_allowed
+from fairlead.ui.reading.errors import NotReadError
 
 KINDS = ("gang", "pod", "queue")
 NEAR_MAX = 4
@@ -33,7 +35,7 @@ def show(target: str, *, namespace: str, kubeconfig: Path | None, context: str |
         return 2
     kinds = (kind.rstrip("s"),) if slash else KINDS
 
-    async def look(cluster: reading.Cluster) -> Explanation:
+    async def look(cluster: Cluster) -> Explanation:
         refused: list[NotReadError] = []
         for each in kinds:
             try:
@@ -57,7 +59,7 @@ def show(target: str, *, namespace: str, kubeconfig: Path | None, context: str |
     return 0
 
 
-async def _find(cluster: reading.Cluster, kind: str, name: str, namespace: str) -> Explanation | None:
+async def _find(cluster: Cluster, kind: str, name: str, namespace: str) -> Explanation | None:
     now = time()
     if kind == "gang":
         raw = await cluster.get(resources.GANGS, name, namespace)
@@ -89,24 +91,24 @@ async def _find(cluster: reading.Cluster, kind: str, name: str, namespace: str) 
         return queue_explanation(raw, [], now=now, unseen=unseen)
 
 
-async def _devices(cluster: reading.Cluster, gang: Raw, *, now: float) -> str:
+async def _devices(cluster: Cluster, gang: Raw, *, now: float) -> str:
     """How busy the gang's devices are, where it runs and the user may list pods and claims."""
     if (gang.get("status") or {}).get("phase") != "Running":
         return ""
     namespace, name = gang["metadata"]["namespace"], gang["metadata"]["name"]
-    pods = await reading.list_if_allowed(cluster, resources.PODS, namespace)
+    pods = await list_if_allowed(cluster, resources.PODS, namespace)
     own = {str(pod["metadata"].get("uid", "")) for pod in pods if gang_of(pod) == name}
     return await _devices_of(cluster, namespace, own, now=now)
 
 
-async def _devices_of(cluster: reading.Cluster, namespace: str, pods: set[str], *, now: float) -> str:
+async def _devices_of(cluster: Cluster, namespace: str, pods: set[str], *, now: float) -> str:
     if not pods:
         return ""
-    claims = await reading.list_if_allowed(cluster, resources.RESOURCE_CLAIMS, namespace)
-    return idle_devices.line(claims, pods, now=now)
+    claims = await list_if_allowed(cluster, resources.RESOURCE_CLAIMS, namespace)
+    return idle_devices.line(idle_devices.readable(claims), pods, now=now)
 
 
-async def _missing(cluster: reading.Cluster, kinds: Sequence[str], name: str, namespace: str) -> str:
+async def _missing(cluster: Cluster, kinds: Sequence[str], name: str, namespace: str) -> str:
     """The message for a name that no object has: similar names, here or in other namespaces, else how to list all."""
     within = f" in namespace {namespace}" if set(kinds) != {"queue"} else ""
     what = "gang, pod or queue" if len(kinds) > 1 else kinds[0]
@@ -130,7 +132,7 @@ async def _missing(cluster: reading.Cluster, kinds: Sequence[str], name: str, na
     return f"{text}, nor anything like it; what there is: {reading.program()} {lists}"
 
 
-async def _names(cluster: reading.Cluster, kind: str, namespace: str) -> list[str]:
+async def _names(cluster: Cluster, kind: str, namespace: str) -> list[str]:
     found = await cluster.list(READ[kind], None if kind == "queue" else namespace)
     return [str(raw["metadata"]["name"]) for raw in found]
 

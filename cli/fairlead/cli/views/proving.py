@@ -14,7 +14,6 @@ import msgspec
 
 from fairlead.api import certificate as form
 from fairlead.cli import live_snapshot
-from fairlead.cli.read_errors import NotReadError
 from fairlead.cli.views import printing, reading
 from fairlead.cli.views.certificates import lines
 from fairlead.engine.prove.prover import Prover
@@ -23,6 +22,8 @@ from fairlead.evidence import snapshot_file
 from fairlead.evidence.document import Facts
 from fairlead.history.facts.errors import FactsError
 from fairlead.history.facts.snapshot_file import dump, load
+from fairlead.ui.reading.cluster import Cluster
+from fairlead.ui.reading.errors import NotReadError
 from fairlead.verify.check import RefusedError, check
 from fairlead.verify.search import UnprovenError
 
@@ -118,7 +119,7 @@ def observe(
             print(f"{snapshot}: {error.strerror}", file=sys.stderr)
             return 1, None
 
-    async def now(cluster: reading.Cluster) -> Observed:
+    async def now(cluster: Cluster) -> Observed:
         found, at = await live_snapshot.read(cluster.client, drivers)
         return Observed(dump(found, at), live=True)
 

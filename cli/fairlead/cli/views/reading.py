@@ -17,67 +17,29 @@ from typing import Any, TypeVar
 
 import yaml
 
-from fairlead.cli.read_errors import NotReadError, not_read
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import CredentialsError
-from fairlead.kube.resources import Raw, Resource
+from fairlead.ui.reading.cluster import Cluster
+from fairlead.ui.reading.errors import NotReadError
 
 T = TypeVar("T")
 
 
-class Cluster:
-    """One connection; errors become NotReadError with a message for the user."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    @property
-    def client(self) -> Client:
-        return self._client
-
-    async def list(self, resource: Resource[Any], namespace: str | None = None) -> list[Raw]:
-        """In the order of their names. Raises NotReadError."""
-        try:
-            found = (await self._client.list(resources.raw(resource), namespace)).items
-        except errors.ApiError as error:
-            raise not_read(error, "list", resource, namespace) from error
-        return sorted(found, key=lambda raw: (raw["metadata"].get("namespace", ""), raw["metadata"]["name"]))
-
-    async def check_namespace(self, name: str) -> None:
-        """Raises NotReadError when the namespace does not exist; nothing when that cannot be read."""
-        try:
-            await self._client.get(resources.raw(resources.NAMESPACES), name)
-        except errors.NotFound as error:
-            near: list[str] = []
-            with contextlib.suppress(errors.ApiError):
-                known = (await self._client.list(resources.raw(resources.NAMESPACES))).items
-                near = difflib.get_close_matches(name, [str(raw["metadata"]["name"]) for raw in known])
-            hint = f"; did you mean {', '.join(near)}?" if near else f"; all gangs: {program()} gangs -A"
-            raise NotReadError(f"no namespace is called {name}{hint}") from error
-        except errors.ApiError:
-            return  # a user of one namespace may not see it
-
-    async def get(self, resource: Resource[Any], name: str, namespace: str | None = None) -> Raw | None:
-        """None when there is none of that name. Raises NotReadError."""
-        try:
-            return await self._client.get(resources.raw(resource), name, namespace)
-        except errors.NotFound as error:
-            if error.details is None or not error.details.name:
-                raise not_read(error, "get", resource, namespace) from error
-            return None
-        except errors.ApiError as error:
-            raise not_read(error, "get", resource, namespace) from error
-
-
-async def list_if_allowed(cluster: Cluster, resource: Resource[Any], namespace: str | None = None) -> list[Raw]:
-    """As `Cluster.list`; nothing where the user may not list these. Raises NotReadError for other reasons."""
+async def check_namespace(cluster: Cluster, name: str) -> None:
+    """Raises NotReadError when the namespace does not exist; nothing when that cannot be read."""
+    client = cluster.client
     try:
-        return await cluster.list(resource, namespace)
-    except NotReadError as error:
-        if isinstance(error.__cause__, errors.Forbidden):
-            return []
-        raise
+        await client.get(resources.raw(resources.NAMESPACES), name)
+    except errors.NotFound as error:
+        near: list[str] = []
+        with contextlib.suppress(errors.ApiError):
+            known = (await client.list(resources.raw(resources.NAMESPACES))).items
+            near = difflib.get_close_matches(name, [str(raw["metadata"]["name"]) for raw in known])
+        hint = f"; did you mean {', '.join(near)}?" if near else f"; all gangs: {program()} gangs -A"
+        raise NotReadError(f"no namespace is called {name}{hint}") from error
+    except errors.ApiError:
+        return  # a user of one namespace may not see it
 
 
 def run(

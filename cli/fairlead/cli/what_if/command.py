@@ -9,11 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fairlead.api import names
 from fairlead.api.durations import duration_s
-from fairlead.cli.read_errors import NotReadError
 from fairlead.cli.views import printing
 from fairlead.cli.what_if import changes
 from fairlead.cli.what_if.report import as_json, show
@@ -25,9 +24,8 @@ from fairlead.history.facts import snapshot_file
 from fairlead.history.facts.errors import FactsError
 from fairlead.kube import resources
 from fairlead.kube.resources import Raw
-
-if TYPE_CHECKING:
-    from fairlead.cli.views import reading
+from fairlead.ui.reading.cluster import Cluster, list_if_allowed
+from fairlead.ui.reading.errors import NotReadError
 
 FIRST_S = 0.3  # of CPU, for each future of the first version of the table
 BUDGET_S = 8.0  # of the last one
@@ -145,7 +143,7 @@ def _read(asked: Asked) -> tuple[int, Seen | None]:
     from fairlead.cli.views import reading
     from fairlead.controller.forecasting import checkpoint
 
-    async def look(cluster: reading.Cluster) -> Seen:
+    async def look(cluster: Cluster) -> Seen:
         snapshot, now = await live_snapshot.read(cluster.client, asked.drivers)
         seen = Seen(snapshot=snapshot, now=now)
         with contextlib.suppress(NotReadError, ValueError):  # most users may not: then it goes without
@@ -153,14 +151,14 @@ def _read(asked: Asked) -> tuple[int, Seen | None]:
             seen.history.restore(((stored or {}).get("data") or {}).get(checkpoint.KEY) or "{}")
         if asked.files:
             kind = {"kind": resources.RESOURCE_CLAIM_TEMPLATES.kind, "apiVersion": "resource.k8s.io/v1"}
-            listed = await reading.list_if_allowed(cluster, resources.RESOURCE_CLAIM_TEMPLATES)
+            listed = await list_if_allowed(cluster, resources.RESOURCE_CLAIM_TEMPLATES)
             seen.templates = [{**raw, **kind} for raw in listed]
             try:
                 seen.priority_classes = await cluster.list(resources.PRIORITY_CLASSES)
                 seen.no_priority_classes = ""
             except NotReadError as error:
                 seen.no_priority_classes = str(error)
-            for raw in await reading.list_if_allowed(cluster, resources.NAMESPACES):
+            for raw in await list_if_allowed(cluster, resources.NAMESPACES):
                 seen.namespaces[raw["metadata"]["name"]] = dict(raw["metadata"].get("labels") or {})
         return seen
 

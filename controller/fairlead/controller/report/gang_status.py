@@ -64,6 +64,8 @@ def gang_status(
     nodes = sorted({node for member in gang.members if (node := node_of(member))})
     if nodes:
         status["nodes"] = nodes[:NODES_MAX]
+    if state.reservation is not None:
+        status["reservedNodes"] = list(state.reservation.nodes[:NODES_MAX])
     if admitted:
         status["admittedTime"] = before.get("admittedTime") or timestamps.seconds(_first_allocation(gang) or now)
         status["waitSeconds"] = max(0.0, round(timestamps.parse(status["admittedTime"]) - created, 1))
@@ -100,6 +102,7 @@ def evicted_status(past: PastEviction, outlook: Outlook, before: Mapping[str, An
         "members": 0,
         "ready": 0,
         "nodes": [],
+        "reservedNodes": [],
         "position": None,
         "why": None,
         "forecast": None,

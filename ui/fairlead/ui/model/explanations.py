@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fairlead.api import foreign, names
-from fairlead.cli.views import plain_pods
-from fairlead.cli.views.gangs import age, line, order
-from fairlead.cli.views.line import Line
-from fairlead.cli.views.queues import line as queue_line
 from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
+from fairlead.ui.model import plain_pods
+from fairlead.ui.model.gangs import age, line, order
+from fairlead.ui.model.line import Line
+from fairlead.ui.model.queues import line as queue_line
 
 LISTED_MAX = 10
 _TO_COME = re.compile(r"(?:until|from|by|at) ([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z)")

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from fairlead.api import claim_sources, foreign, legacy, names
-from fairlead.cli.views.line import Line
 from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
+from fairlead.ui.model.line import Line
 
 _PHASES = {"Running": "Running", "Succeeded": "Finished", "Failed": "Failed"}
 _REASONS = {

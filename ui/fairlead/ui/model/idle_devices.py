@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import contextlib
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
 from fairlead.api import names
-from fairlead.cli.views.gangs import age
 from fairlead.evidence.device_usage import FRESH_S, DeviceId, DeviceUsage, usage_of
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import Raw
+from fairlead.ui.model.gangs import age
 
 LISTED_MAX = 8
 
 
-def line(claims: Iterable[Raw], pods: Collection[str], *, now: float) -> str:
+def readable(claims: Iterable[Raw]) -> Iterator[ResourceClaim]:
+    """Without those that are not of the API's form."""
+    for raw in claims:
+        with contextlib.suppress(msgspec.ValidationError):
+            yield msgspec.convert(raw, ResourceClaim)
+
+
+def line(claims: Iterable[ResourceClaim], pods: Collection[str], *, now: float) -> str:
     """Of the claims that are reserved for these pods (UIDs); "" where the driver said nothing lately."""
     devices: set[DeviceId] = set()
     said: dict[DeviceId, DeviceUsage] = {}
-    for raw in claims:
-        try:
-            status = msgspec.convert(raw, ResourceClaim).status
-        except msgspec.ValidationError:
-            continue
+    for claim in claims:
+        status = claim.status
         if status.allocation is None or not any(each.uid in pods for each in status.reserved_for):
             continue
         devices |= {

@@ -1,0 +1,70 @@
+"""What a page costs: to read the lists of a cluster, and to answer each address, in CPU time of the server; and its size as it is sent.
+
+The cluster has 500 nodes of eight GPUs, 100 of them MIG-capable with every placement published, and 10,000 gangs that wait. Times are
+the best of several, beside a heap that is frozen as `fairlead ui` freezes it.
+Bars: the map of the cluster in 200 ms, every page below 100 kB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import gzip
+import time
+from collections.abc import Callable
+from typing import Any
+
+from fairlead.controller.gc_tuning import frozen_heap
+from fairlead.ui.model.cluster import Memory
+from fairlead.ui.model.facts import Facts
+from fairlead.ui.serve import pages
+from fairlead.ui.serve.pages import Shown
+from tests.support import ui
+
+NODES = 500
+WAITING = 10_000
+REPEATED = 5
+
+
+def figures() -> list[dict[str, Any]]:
+    apiserver = ui.Apiserver(ui.a_cluster(NODES, waiting=WAITING))
+    gc.collect()
+    times = ui.Times()
+    source = ui.source(apiserver, times)
+    first_s, facts = _timed(lambda: asyncio.run(source.facts()))
+    times.now += 60
+    again_s, facts = _timed(lambda: asyncio.run(source.facts()))
+    found = [
+        _figure(f"ui/{NODES}x{ui.GPUS}/read-first", first_s * 1e3, "ms"),
+        _figure(f"ui/{NODES}x{ui.GPUS}/read-again", again_s * 1e3, "ms"),
+    ]
+    with frozen_heap():
+        for name, show, bar in _pages(facts):
+            show()
+            best_s, shown = min((_timed(show) for _ in range(REPEATED)), key=lambda each: each[0])
+            found += [
+                _figure(f"ui/{name}/cpu", best_s * 1e3, "ms", bar),
+                _figure(f"ui/{name}/sent", len(gzip.compress(shown.text.encode(), 6)) / 1e3, "kB", 100.0),
+            ]
+    return found
+
+
+def _pages(facts: Facts) -> list[tuple[str, Callable[[], Shown], float | None]]:
+    memory = Memory()
+    return [
+        (f"cluster-{NODES}x{ui.GPUS}", lambda: pages.cluster(facts, {}, json=False, memory=memory), 200.0),
+        ("queues", lambda: pages.queue_tree(facts, {}, json=False), None),
+        (f"gangs-{WAITING}", lambda: pages.gangs(facts, {"page": "50"}, json=False), None),
+        ("gang", lambda: pages.one_gang(facts, "team-0", "wait-00000", json=False), None),
+    ]
+
+
+def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    """CPU seconds, and what it gave."""
+    began = time.process_time()
+    found = work()
+    return time.process_time() - began, found
+
+
+def _figure(name: str, value: float, unit: str, bar: float | None = None) -> dict[str, Any]:
+    return {"figure": name, "value": value, "unit": unit, "bar": bar}

@@ -1,0 +1,62 @@
+"""`fairlead ui`: the pages on loopback, with the rights of the user who starts it, until it is interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from pathlib import Path
+
+from fairlead.cli.views import reading
+from fairlead.controller.gc_tuning import frozen_heap
+from fairlead.ui.reading.cluster import Cluster
+from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.file import FileSource
+from fairlead.ui.reading.live import LiveSource
+from fairlead.ui.reading.source import Source
+from fairlead.ui.serve.app import HOST, serve
+
+
+def show(*, snapshot: Path | None, kubeconfig: Path | None, context: str | None, port: int) -> int:
+    """Serve until SIGINT or SIGTERM; returns the exit code."""
+    if snapshot is not None:
+        try:
+            source = FileSource(snapshot)
+        except NotReadError as error:
+            print(error, file=sys.stderr)
+            return 1
+        return asyncio.run(_serve(source, port))
+
+    async def live(cluster: Cluster) -> int:
+        namespace = reading.own_namespace(kubeconfig, context)
+        return await _serve(LiveSource(cluster.client, namespace=namespace), port)
+
+    code, ended = reading.run(live, kubeconfig=kubeconfig, context=context)
+    return code if ended is None else ended
+
+
+async def _serve(source: Source, port: int) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(
+            frozen_heap()
+        )  # what is listed lives long: to look at all of it again costs a quarter of a second
+        try:
+            address = await stack.enter_async_context(serve(source, port=port))
+        except OSError as error:
+            reason = error.strerror or str(error)
+            print(
+                f"cannot listen on {HOST}:{port}: {reason}; choose another port with --port, or 0 for any",
+                file=sys.stderr,
+            )
+            return 1
+        print(address, flush=True)
+        print(
+            "Ctrl-C ends it; whoever may log in to this machine can open it and sees what you may see", file=sys.stderr
+        )
+        await stop.wait()
+    return 0

@@ -1,0 +1,149 @@
+"""The map of the cluster: which state each GPU is in, what holds it, and where its MIG devices lie."""
+
+import pytest
+
+from fairlead.ui.model.cluster import Memory, cluster
+from fairlead.ui.model.devices import natural
+from fairlead.ui.pages.node_map import node_map, summary
+from fairlead.ui.pages.palette import palette
+from tests.support import ui
+from tests.support.engine.objects import gpu, mig_gpu, slice_of
+
+
+async def seen(lists):
+    facts = await ui.source(ui.Apiserver(lists)).facts()
+    assert facts.hardware is not None
+    return cluster(facts.hardware)
+
+
+def one_node(*devices, counters=(), **node):
+    lists = ui.empty()
+    lists["nodes"] = [ui.node("n", **node)]
+    lists["resourceslices"] = slice_of("n", list(devices), counters=counters)
+    return lists
+
+
+def held(lists, *devices, phase="Running", idle=False, name="a", queue="q"):
+    ui._hold(lists, name, 0, "n", list(devices), phase=phase, idle=idle)
+    lists["gangs"][-1]["status"]["queue"] = queue
+    return lists
+
+
+def states(view):
+    return {gpu.name: gpu.state for node in view.nodes for gpu in node.gpus}
+
+
+async def test_a_gpu_that_no_claim_holds_is_free_and_one_that_a_running_gang_holds_is_held():
+    view = await seen(held(one_node(gpu(0), gpu(1)), "gpu-1"))
+    assert states(view) == {"gpu-0": "free", "gpu-1": "held"}
+    (hold,) = view.nodes[0].gpus[1].holds
+    assert (hold.gang, hold.queue, hold.claim) == ("team-0/a", "q", "team-0/a-0-gpu")
+    assert (view.gpus, view.counts["held"], view.queues) == (2, 1, ("q",))
+
+
+@pytest.mark.parametrize(
+    ("how", "state"), [({"idle": True}, "idle"), ({"phase": "Pending"}, "starting"), ({}, "held")], ids=str
+)
+async def test_what_a_claim_does_with_its_gpu(how, state):
+    assert states(await seen(held(one_node(gpu(0)), "gpu-0", **how))) == {"gpu-0": state}
+
+
+@pytest.mark.parametrize(
+    ("lists", "note"),
+    [
+        (one_node(gpu(0), ready=False), "not ready"),
+        (one_node(gpu(0, taints=[{"key": "x/xid", "effect": "NoExecute"}])), "tainted: x/xid"),
+        ({**one_node(gpu(0)), "nodes": []}, "does not exist"),
+    ],
+    ids=["node", "taint", "gone"],
+)
+async def test_a_gpu_on_which_nothing_is_placed_is_broken_and_says_why(lists, note):
+    (found,) = (await seen(lists)).nodes[0].gpus
+    assert found.state == "broken"
+    assert note in found.note
+
+
+async def test_the_node_of_a_gang_for_which_it_is_kept_free_is_nominated():
+    lists = one_node(gpu(0))
+    lists["gangs"] = [ui.gang("big", "ml", reservedNodes=["n"])]
+    (found,) = (await seen(lists)).nodes[0].gpus
+    assert (found.state, found.kept_for) == ("nominated", "ml/big")
+
+
+async def test_a_free_gpu_whose_node_has_no_room_for_a_usual_pod_is_stranded():
+    lists = one_node(*(gpu(at) for at in range(10)))
+    lists["deviceclasses"] = [{"metadata": {"name": "gpu.fairlead.dev"}, "spec": {}}]
+    held(lists, *(f"gpu-{at}" for at in range(8)))
+    assert states(await seen(lists))["gpu-9"] == "free"
+    lists["nodes"][0]["status"]["allocatable"]["cpu"] = "33"
+    assert states(await seen(lists))["gpu-9"] == "stranded"
+
+
+async def test_mig_devices_lie_inside_their_gpu_where_their_memory_slices_are():
+    devices, counters = mig_gpu(0)
+    view = await seen(held(one_node(*devices, counters=[counters]), "gpu-0-mig-3g-40gb-4", "gpu-0-mig-1g-10gb-1"))
+    (found,) = view.nodes[0].gpus
+    assert [(part.profile, part.start, part.size, part.state) for part in found.parts] == [
+        ("1g.10gb", 1, 1, "held"),
+        ("3g.40gb", 4, 4, "held"),
+    ]
+    assert (found.state, found.rest, found.slices) == ("held", "free", 8)
+
+
+async def test_mig_devices_that_an_administrator_cut_are_shown_also_while_free():
+    def cut(minor, start):
+        capacity = {"memory": {"value": "10Gi"}, f"memorySlice{start}": {"value": "1"}}
+        attributes = {
+            "parentUUID": {"string": "GPU-x"},
+            "parentIndex": {"int": minor},
+            "profile": {"string": "1g.10gb"},
+        }
+        return {"name": f"gpu-{minor}-mig-1g10gb-19-{start}", "attributes": attributes, "capacity": capacity}
+
+    view = await seen(held(one_node(cut(3, 0), cut(3, 1)), "gpu-3-mig-1g10gb-19-1"))
+    (found,) = view.nodes[0].gpus
+    assert (found.name, [(part.start, part.state) for part in found.parts]) == ("gpu-3", [(0, "free"), (1, "held")])
+
+
+async def test_islands_are_outlined_and_gpus_stand_in_their_order():
+    view = await seen(one_node(*(gpu(at, island=at % 2) for at in (10, 2, 1, 3))))
+    node = view.nodes[0]
+    assert [gpu.name for gpu in node.gpus] == ["gpu-2", "gpu-10", "gpu-1", "gpu-3"]
+    assert [(island, len(gpus)) for island, gpus in node.islands] == [("0", 2), ("1", 2)]
+    drawn = node_map(node, {}, cell=20)
+    assert len(drawn.outlines) == 2
+    assert drawn.outlines[0].x + drawn.outlines[0].width <= drawn.outlines[1].x
+    assert summary(node) == "n: 4 GPUs, 4 free"
+
+
+async def test_seven_queues_that_hold_most_have_a_colour_each():
+    lists = one_node(*(gpu(at) for at in range(12)))
+    for at in range(9):
+        held(lists, f"gpu-{at}", *([f"gpu-{at + 2}"] if at == 8 else []), name=f"g{at}", queue=f"q{at}")
+    held(lists, "gpu-9", name="none", queue="")
+    colours = palette(await seen(lists))
+    assert sorted(colours.values()) == ["q0", "q1", "q2", "q3", "q4", "q5", "q6", "qn", "qo", "qo"]
+    assert colours["q8"].startswith("q6")
+
+
+async def test_a_picture_is_the_same_with_the_memory_of_the_last_one():
+    apiserver, times = ui.Apiserver(ui.a_cluster(6)), ui.Times()
+    source, memory = ui.source(apiserver, times), Memory()
+    for change in (None, "claims", "slices", "nodes"):
+        if change == "claims":
+            del apiserver.lists["resourceclaims"][:3]
+        if change == "slices":
+            apiserver.lists["resourceslices"] = [
+                each for each in apiserver.lists["resourceslices"] if each["spec"]["nodeName"] != "node-000"
+            ]
+        if change == "nodes":
+            apiserver.lists["nodes"].pop(1)
+        times.now += 10
+        facts, fresh = await source.facts(), await ui.source(apiserver, times).facts()
+        assert facts.hardware is not None
+        assert fresh.hardware is not None
+        assert cluster(facts.hardware, memory) == cluster(fresh.hardware), change
+
+
+def test_names_are_ordered_as_people_count():
+    assert sorted(["gpu-10", "gpu-2", "a", ""], key=natural) == ["", "a", "gpu-2", "gpu-10"]

@@ -1,0 +1,1 @@
+"""Objects in, frozen models for people out; pure."""

@@ -1,0 +1,242 @@
+"""The cluster as one picture: nodes, their GPUs, MIG devices inside them, what holds each, and the state of each; pure.
+
+States are those of the ledger (`fairlead.history.cost`): free, nominated (its node is kept free for a gang), starting (held, its pods
+do not run yet), idle, held, stranded (free, of no use for a usual request), broken (tainted, or its node is away or drained).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fairlead.controller.accounting.units import Units
+from fairlead.controller.accounting.vacancies import UsualRequests, broken, of_use, vacancy
+from fairlead.engine.allocator.candidates import taints
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.nodes import NodeInfo
+from fairlead.engine.inventory.pool import Pool
+from fairlead.evidence.device_usage import DeviceId
+from fairlead.history.ledger.entries import Unit
+from fairlead.kube.resource import DeviceTaintRuleSpec
+from fairlead.ui.model.devices import GpuPlace, Places, natural
+from fairlead.ui.model.facts import Hardware, Holder
+
+State = Literal["free", "nominated", "starting", "idle", "held", "stranded", "broken"]
+STATES: tuple[State, ...] = ("held", "idle", "starting", "nominated", "free", "stranded", "broken")
+MEANING: Mapping[State, str] = {
+    "held": "held by a claim",
+    "idle": "held by a claim, and idle",
+    "starting": "held by a claim whose pods do not run yet",
+    "nominated": "free, its node is kept for a gang",
+    "free": "free",
+    "stranded": "free, but of no use for a usual request",
+    "broken": "tainted, or its node is away or drained",
+}
+NO_QUEUE = ""
+_HOLDS: tuple[State, ...] = ("held", "starting", "idle")  # a GPU with parts in several states: the first of these
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A claim on a device. `claim` and `gang` are namespace/name; `gang` "": none that is known."""
+
+    claim: str
+    gang: str
+    queue: str
+    state: State
+    idle_since: float | None = None  # unix seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartView:
+    """A MIG device inside its GPU: `size` of the GPU's `slices`, from `start`."""
+
+    name: str
+    profile: str
+    start: int
+    size: int
+    state: State
+    holds: tuple[Hold, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuView:
+    """`rest` is the state of what no part takes; `kept_for` the gang that its node is kept free for."""
+
+    name: str
+    product: str
+    island: str
+    state: State
+    slices: int
+    rest: State
+    holds: tuple[Hold, ...] = ()
+    parts: tuple[PartView, ...] = ()
+    note: str = ""  # why it is broken
+    kept_for: str = ""
+
+    @property
+    def queue(self) -> str | None:
+        """Of the claim that holds all of it; None where none does."""
+        return self.holds[0].queue if self.holds else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """`problem`: why nothing is placed there; "" where something is."""
+
+    name: str
+    gpus: tuple[GpuView, ...]
+    problem: str = ""
+
+    @property
+    def islands(self) -> tuple[tuple[str, tuple[GpuView, ...]], ...]:
+        """Consecutive GPUs of one NVLink island; "" for those without."""
+        found: list[tuple[str, list[GpuView]]] = []
+        for gpu in self.gpus:
+            if not found or found[-1][0] != gpu.island:
+                found.append((gpu.island, []))
+            found[-1][1].append(gpu)
+        return tuple((island, tuple(gpus)) for island, gpus in found)
+
+    @property
+    def free(self) -> int:
+        return sum(gpu.state == "free" for gpu in self.gpus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """`counts`: GPUs by state; a GPU that is held in part counts as its parts. `queues`: that hold something, by name."""
+
+    nodes: tuple[NodeView, ...]
+    counts: Mapping[State, int]
+    queues: tuple[str, ...]
+    problems: tuple[str, ...] = ()  # pools that cannot be used
+
+    @property
+    def gpus(self) -> int:
+        return sum(self.counts.values())
+
+
+@dataclass(kw_only=True)
+class Memory:
+    """What is kept from one picture to the next; it changes no picture."""
+
+    places: Places = field(default_factory=Places)
+
+
+def cluster(hardware: Hardware, memory: Memory | None = None) -> ClusterView:
+    return _Picture(hardware, memory or Memory()).draw()
+
+
+class _Picture:
+    def __init__(self, hardware: Hardware, memory: Memory) -> None:
+        self._hardware = hardware
+        self._places = memory.places
+        self._units = Units(hardware.inventory)
+        self._usual = UsualRequests(hardware.workload, hardware.classes)
+        self._queues: set[str] = set()
+        self._holds: dict[str, Hold] = {}  # of claims without an idle device
+
+    def draw(self) -> ClusterView:
+        by_node: dict[str, list[Pool]] = {}
+        problems: list[str] = []
+        for pool in self._hardware.inventory.pools():
+            for name in pool.local:
+                by_node.setdefault(name, []).append(pool)
+            if pool.problem is not None:
+                problems.append(pool.problem)
+        nodes = tuple(self._node(name, by_node[name]) for name in sorted(by_node, key=natural))
+        counts: dict[State, int] = dict.fromkeys(STATES, 0)
+        for node in nodes:
+            for gpu in node.gpus:
+                counts[gpu.state] += 1
+        return ClusterView(nodes=nodes, counts=counts, queues=tuple(sorted(self._queues)), problems=tuple(problems))
+
+    def _node(self, name: str, pools: Iterable[Pool]) -> NodeView:
+        info = self._hardware.nodes.get(name)
+        useful: set[Unit] | None = None
+        if info is not None and self._usual.all:
+            useful = of_use(info, self._hardware.inventory.on_node(name, info.labels), self._usual, self._units)
+        gpus = [
+            self._gpu(pool, gpu, name, info, useful)
+            for pool in pools
+            for gpu in self._places.of(pool)
+            if _on(gpu, name)
+        ]
+        return NodeView(name=name, gpus=tuple(gpus), problem=_problem(info))
+
+    def _gpu(
+        self, pool: Pool, place: GpuPlace, node: str, info: NodeInfo | None, useful: Collection[Unit] | None
+    ) -> GpuView:
+        holds = self._held(place.whole) if place.whole is not None else ()
+        rules = self._hardware.inventory.rules
+        is_broken = pool.problem is not None or broken(info, place.devices, rules)
+        kept_for = self._hardware.reserved.get(node, "")
+        unit = self._units.of(place.devices[0])
+        vacant = vacancy(unit, is_broken=is_broken, reserved=bool(kept_for), useful=useful)
+        parts = tuple(
+            self._part(part.device, part.profile, part.start, part.size, holds=held, vacant=vacant)
+            for part in place.parts
+            if (held := () if part.device.use is None else self._held(part.device)) or place.cut
+        )
+        states = {hold.state for hold in holds} or {part.state for part in parts}
+        state = next((each for each in _HOLDS if each in states), vacant)
+        note = ""
+        if is_broken:
+            state = "broken"
+            note = pool.problem or _problem(info) or _tainted(place, rules)
+        return GpuView(
+            name=place.name, product=place.product, island=place.island, state=state, slices=place.slices, rest=vacant, holds=holds,
+            parts=parts, note=note, kept_for=kept_for,
+        )  # fmt: skip
+
+    def _part(
+        self, device: Device, profile: str, start: int, size: int, *, holds: tuple[Hold, ...], vacant: State
+    ) -> PartView:
+        state: State = vacant if not holds or vacant == "broken" else holds[0].state
+        return PartView(name=device.name, profile=profile, start=start, size=size, state=state, holds=holds)
+
+    def _held(self, device: Device) -> tuple[Hold, ...]:
+        use = device.use
+        if use is None or not use.claims:
+            return ()
+        return tuple(self._hold(uid, device) for uid in use.claims)
+
+    def _hold(self, uid: str, device: Device) -> Hold:
+        ref = device.ref
+        since = self._hardware.idle.get(DeviceId(ref.driver, ref.pool, ref.device)) if self._hardware.idle else None
+        known = self._holds.get(uid)
+        if known is not None and since is None:
+            return known
+        claim = self._hardware.inventory.claim(uid)
+        holder = self._hardware.holders.get(uid, Holder())
+        self._queues.add(holder.queue)
+        state: State = "starting" if holder.starting else "idle" if since is not None else "held"
+        hold = Hold(
+            claim=str(claim) if claim is not None else uid,
+            gang=holder.gang,
+            queue=holder.queue,
+            state=state,
+            idle_since=since,
+        )
+        if since is None:
+            self._holds[uid] = hold
+        return hold
+
+
+def _on(gpu: GpuPlace, node: str) -> bool:
+    return gpu.devices[0].node == node
+
+
+def _problem(info: NodeInfo | None) -> str:
+    if info is None:
+        return "the node does not exist any more"
+    if not info.ready:
+        return "the node is not ready"
+    return "the node is cordoned" if info.unschedulable else ""
+
+
+def _tainted(place: GpuPlace, rules: Iterable[DeviceTaintRuleSpec]) -> str:
+    keys = sorted({taint.key for device in place.devices for taint in taints(device, rules)})
+    return f"tainted: {', '.join(keys)}"

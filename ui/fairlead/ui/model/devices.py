@@ -1,0 +1,132 @@
+"""Published devices as people see them: GPUs of a pool, with the MIG devices that lie in each; pure.
+
+A GPU that is cut on demand publishes every placement of every profile, over counters that exclude what overlaps: they are parts of
+one GPU, and only those that a claim holds are there. A GPU that an administrator cut publishes its MIG devices alone: all are there.
+Example: `gpu-3` with a counter set of memory-slice-0 to -7; `gpu-3-mig-3g40gb-9-4` lies at 4 and takes 4 of 8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.pool import Pool
+
+_NUMBER = re.compile(r"[0-9]+|[^0-9]+")
+_SLICE = re.compile(r"memory-?[sS]lice-?([0-9]{1,2})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartPlace:
+    """A part of a GPU: it takes `size` of the GPU's memory slices, from `start` up. `size` 0: the place is not published."""
+
+    device: Device
+    profile: str
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuPlace:
+    """One GPU. `whole` None: only its parts are published. `cut`: its parts are there, whether or not a claim holds them."""
+
+    name: str
+    product: str
+    island: str
+    whole: Device | None
+    parts: tuple[PartPlace, ...]
+    slices: int
+    cut: bool
+    devices: tuple[Device, ...]  # all of them
+
+
+class Places:
+    """The GPUs of pools; each pool is looked at again when it was republished."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], tuple[Pool, int, tuple[GpuPlace, ...]]] = {}
+
+    def of(self, pool: Pool) -> tuple[GpuPlace, ...]:
+        """By island, then by name, `gpu-2` before `gpu-10`."""
+        key = (pool.driver, pool.name)
+        known = self._known.get(key)
+        if known is None or known[0] is not pool or known[1] != pool.built:
+            known = self._known[key] = (pool, pool.built, tuple(gpus(pool)))
+        return known[2]
+
+
+def gpus(pool: Pool) -> list[GpuPlace]:
+    groups: dict[str, list[Device]] = {}
+    names = _names_by_uuid(pool)
+    for device in pool.devices.values():
+        groups.setdefault(_parent(device, names), []).append(device)
+    found = [_gpu(name, devices, pool.driver) for name, devices in groups.items()]
+    return sorted(found, key=lambda gpu: (natural(gpu.island), natural(gpu.name)))
+
+
+def natural(text: str) -> list[tuple[int, str]]:
+    """A key by which `gpu-2` comes before `gpu-10`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBER.findall(text)]
+
+
+def _names_by_uuid(pool: Pool) -> dict[str, str]:
+    found = {}
+    for device in pool.devices.values():
+        uuid = _text(device, "uuid")
+        if uuid and not _text(device, "parentUUID"):
+            found[uuid] = device.name
+    return found
+
+
+def _parent(device: Device, names: dict[str, str]) -> str:
+    """The GPU's name: that of the whole one where it is published."""
+    uuid = _text(device, "parentUUID")
+    if not uuid:
+        return device.name
+    if uuid in names:
+        return names[uuid]
+    minor = _text(device, "parentIndex")
+    return f"gpu-{minor}" if minor else uuid
+
+
+def _gpu(name: str, devices: Iterable[Device], driver: str) -> GpuPlace:
+    whole: Device | None = None
+    parts: list[PartPlace] = []
+    slices = 0
+    for device in devices:
+        covered = _covered(device)
+        slices = max(slices, *(at + 1 for at in covered)) if covered else slices
+        if _text(device, "parentUUID"):
+            profile = _text(device, "profile")
+            parts.append(PartPlace(device=device, profile=profile, start=min(covered, default=0), size=len(covered)))
+        else:
+            whole = device
+    parts.sort(key=lambda part: (part.start, part.size, part.device.name))
+    first = whole or parts[0].device
+    domain, clique = _text(first, "nvlinkDomain"), _text(first, "nvlinkClique")
+    return GpuPlace(
+        name=name,
+        product=_text(first, "productName"),
+        island=domain or clique,
+        whole=whole,
+        parts=tuple(parts),
+        devices=(*(() if whole is None else (whole,)), *(part.device for part in parts)),
+        slices=slices or 8,
+        cut=whole is None and not any(part.device.counter_consumption for part in parts),
+    )
+
+
+def _covered(device: Device) -> list[int]:
+    """Numbers of the memory slices that it takes."""
+    consumed = [name for (_, name), amount in device.kind.counter_consumption if amount]
+    found = (
+        _SLICE.fullmatch(name.rpartition("/")[2]) for name in (*consumed, *(name for name, _ in device.kind.capacity))
+    )
+    return sorted({int(match[1]) for match in found if match})
+
+
+def _text(device: Device, name: str) -> str:
+    value = device.attribute(f"{device.pool.driver}/{name}")
+    return "" if value is None or value.value is None else str(value.value)

@@ -1,0 +1,57 @@
+"""What was read of a cluster at one moment: the only argument of the pages' models. Made by `fairlead.ui.reading`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fairlead.engine.inventory.inventory import Inventory
+from fairlead.engine.inventory.nodes import NodeTable
+from fairlead.engine.types.workload import Workload
+from fairlead.evidence.device_usage import DeviceId
+from fairlead.kube.resource import DeviceClass, ResourceClaim
+from fairlead.kube.resources import Raw
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    """What holds a claim: `gang` is namespace/name, "" where the claim is in no gang that is known."""
+
+    gang: str = ""
+    queue: str = ""
+    starting: bool = False  # none of its pods runs yet
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """Nodes, devices, and the claims that hold them. The tables are the reader's: use them at once, and change nothing.
+
+    `holders`: by claim UID. `idle`: devices that are idle, and since when, unix seconds. `reserved`: nodes that are kept free for a
+    gang, and its namespace/name. `workload`: the usual requests; None: not known, and then no device is called stranded.
+    """
+
+    inventory: Inventory
+    nodes: NodeTable
+    classes: Mapping[str, DeviceClass] = field(default_factory=dict)
+    workload: Workload | None = None
+    holders: Mapping[str, Holder] = field(default_factory=dict)
+    idle: Mapping[DeviceId, float] = field(default_factory=dict)
+    reserved: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """`at`: unix seconds. `refused`: why objects of a kind are missing, or some of them, by plural. `hardware` None: not readable.
+
+    `late`: why nothing newer was read; "" where this is what there is. `origin`: a snapshot's file, "" for a cluster.
+    """
+
+    at: float
+    hardware: Hardware | None = None
+    gangs: tuple[Raw, ...] = ()
+    pods: tuple[Raw, ...] = ()
+    queues: tuple[Raw, ...] = ()
+    claims: tuple[ResourceClaim, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    late: str = ""
+    origin: str = ""

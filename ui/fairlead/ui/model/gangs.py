@@ -1,0 +1,82 @@
+"""A list of gangs: one line each, and their order; pure.
+
+From Gang status, which the controller writes; gangs of one that never waited are read from their pods (`plain_pods`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from fairlead.kube import timestamps
+from fairlead.kube.resources import Raw
+from fairlead.ui.model.line import Line
+
+PHASES = ("Waiting", "Gathering", "Admitted", "Running", "Finished", "Failed")
+
+
+def line(raw: Raw, *, now: float) -> Line:
+    meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+    phase = status.get("phase") or "Gathering"
+    evicting, why = _why(status)
+    return Line(
+        namespace=meta.get("namespace", ""),
+        name=meta["name"],
+        phase=phase,
+        queue=status.get("queue") or spec.get("queue") or "",
+        position=status.get("position"),
+        size=int(spec.get("size") or 1),
+        members=int(status.get("members") or 0),
+        ready=int(status.get("ready") or 0),
+        nodes=tuple(status.get("nodes") or ()),
+        age_s=max(0.0, now - timestamps.parse(meta["creationTimestamp"])) if meta.get("creationTimestamp") else 0.0,
+        reason=status.get("reason") or "",
+        evicting=evicting,
+        why=why,
+        forecast=forecast(status, now=now),
+    )
+
+
+def forecast(status: Raw, *, now: float) -> str:
+    """`in 12m (p90 40m)`; "never" for a gang that cannot start; "" where nothing is forecast."""
+    found = status.get("forecast") or {}
+    if status.get("phase") != "Waiting" or not found:
+        return ""
+    if found.get("never"):
+        return "never"
+    if not found.get("p50"):
+        return ""
+    late = f" (p90 {age(max(0.0, timestamps.parse(found['p90']) - now))})" if found.get("p90") else ""
+    return f"in {age(max(0.0, timestamps.parse(found['p50']) - now))}{late}"
+
+
+def _why(status: Raw) -> tuple[str, str]:
+    """The type and message of an eviction in progress or just done, else "" and the reason why the gang waits."""
+    holding = {each["type"]: each for each in status.get("conditions") or () if each.get("status") == "True"}
+    eviction = holding.get("Evicting") or (holding.get("Evicted") if status.get("phase") == "Gathering" else None)
+    if eviction is not None:
+        return str(eviction["type"]), str(eviction.get("message") or "")
+    if status.get("phase") in {"Running", "Finished"} and status.get("reason") in {"MembersRun", "PodsSucceeded"}:
+        return "", ""
+    return "", str((status.get("why") or {}).get("message") or status.get("message") or "")
+
+
+def order(lines: Sequence[Line]) -> list[Line]:
+    """By phase, waiting gangs first; then by position in the queue, namespace and name."""
+    return sorted(
+        lines,
+        key=lambda each: (
+            PHASES.index(each.phase) if each.phase in PHASES else len(PHASES),
+            each.position or sys.maxsize,
+            each.namespace,
+            each.name,
+        ),
+    )
+
+
+def age(seconds: float) -> str:
+    """As kubectl prints ages: 45s, 12m, 3h, 2d."""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{int(seconds)}s"

@@ -1,0 +1,59 @@
+"""What holds each allocated claim: the gang of the pods that it is reserved for, and that gang's queue; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fairlead.api import names
+from fairlead.evidence.device_usage import FRESH_S, DeviceId, usage_of
+from fairlead.kube.resource import ResourceClaim
+from fairlead.kube.resources import Raw
+from fairlead.ui.model.explanations import gang_of
+from fairlead.ui.model.facts import Holder
+
+
+def holders(claims: Iterable[ResourceClaim], pods: Iterable[Raw], gangs: Iterable[Raw]) -> dict[str, Holder]:
+    """By claim UID, of the claims that are allocated. Where the pods are not known it says no more than that."""
+    by_uid = {pod["metadata"].get("uid", ""): pod for pod in pods}
+    queues = {(raw["metadata"].get("namespace", ""), raw["metadata"]["name"]): _queue(raw) for raw in gangs}
+    found: dict[str, Holder] = {}
+    for claim in claims:
+        if claim.status.allocation is None:
+            continue
+        own = [pod for each in claim.status.reserved_for if (pod := by_uid.get(each.uid)) is not None]
+        if not own:
+            found[claim.metadata.uid] = Holder()
+            continue
+        namespace, name = claim.metadata.namespace, gang_of(own[0])
+        starting = not any((pod.get("status") or {}).get("phase") in {"Running", "Succeeded", "Failed"} for pod in own)
+        queue = queues.get((namespace, name)) or _named_queue(own[0])
+        found[claim.metadata.uid] = Holder(gang=f"{namespace}/{name}", queue=queue, starting=starting)
+    return found
+
+
+def idle_since(claims: Iterable[ResourceClaim], *, now: float) -> dict[DeviceId, float]:
+    """Devices that their driver called idle lately, and since when, unix seconds."""
+    return {
+        device: usage.since_s
+        for claim in claims
+        for device, usage in usage_of(claim).items()
+        if usage.state == "Idle" and usage.sampled_at_s >= now - FRESH_S
+    }
+
+
+def reserved(gangs: Iterable[Raw]) -> dict[str, str]:
+    """Nodes that are kept free for a gang: its namespace/name, by node."""
+    found: dict[str, str] = {}
+    for raw in gangs:
+        for node in (raw.get("status") or {}).get("reservedNodes") or ():
+            found[str(node)] = f"{raw['metadata'].get('namespace', '')}/{raw['metadata']['name']}"
+    return found
+
+
+def _queue(raw: Raw) -> str:
+    return str((raw.get("status") or {}).get("queue") or (raw.get("spec") or {}).get("queue") or "")
+
+
+def _named_queue(pod: Raw) -> str:
+    meta: Mapping[str, Mapping[str, str] | None] = pod["metadata"]
+    return (meta.get("annotations") or {}).get(names.QUEUE) or (meta.get("labels") or {}).get(names.QUEUE) or ""

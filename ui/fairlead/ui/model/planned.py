@@ -1,0 +1,115 @@
+"""A snapshot's gangs and queues as objects, with the status that the decision on that snapshot would give them; pure.
+
+A snapshot holds what a decision starts from, not what was decided. So the decision is made, and what it says is shown: a gang that it
+starts is shown as Waiting with reason Queued, and everything else as the controller would report it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fairlead.controller.report.queue_status import plain, queue_status
+from fairlead.engine.explain.explanation import explanation
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.gangs import GangRequest, RunningGang
+from fairlead.engine.types.plan import Plan
+from fairlead.evidence.device_usage import DeviceId
+from fairlead.kube import timestamps
+from fairlead.kube.resources import Raw
+from fairlead.ui.model.facts import Facts, Hardware, Holder
+
+STARTS = "the decision on this snapshot starts it"
+
+
+def facts(snapshot: Snapshot, plan: Plan, now: float, *, origin: str) -> Facts:
+    reservations = {node: each.id for each in plan.reservations for node in each.nodes}
+    running = {gang.id: gang for gang in snapshot.running}
+    gangs = [*map(_running, snapshot.running), *_pending(snapshot, plan, running)]
+    return Facts(
+        at=now,
+        hardware=Hardware(
+            inventory=snapshot.inventory,
+            nodes=snapshot.nodes,
+            classes=snapshot.classes,
+            workload=snapshot.workload,
+            holders={
+                claim: Holder(gang=gang.id, queue=gang.queue or "")
+                for gang in snapshot.running
+                for claim in gang.claims
+            },
+            idle=dict(_idle(snapshot)),
+            reserved=reservations,
+        ),
+        gangs=tuple(sorted(gangs, key=lambda raw: (raw["metadata"]["namespace"], raw["metadata"]["name"]))),
+        queues=tuple(_queues(snapshot, plan, now)),
+        origin=origin,
+    )
+
+
+def _idle(snapshot: Snapshot) -> Iterable[tuple[DeviceId, float]]:
+    for gang in snapshot.running:
+        for uid in gang.claims if gang.idle is not None else ():
+            claim = snapshot.inventory.claim(uid)
+            for device in claim.devices if claim is not None else ():
+                assert gang.idle is not None
+                yield DeviceId(device.ref.driver, device.ref.pool, device.ref.device), gang.idle.since
+
+
+def _running(gang: RunningGang) -> Raw:
+    nodes = sorted({member.node for member in gang.members if member.node})
+    status = {
+        "phase": "Running",
+        "reason": "MembersRun",
+        "queue": gang.queue,
+        "members": len(gang.members),
+        "ready": len(gang.members),
+        "nodes": nodes,
+    }
+    return _object(gang, gang.size, status)
+
+
+def _pending(snapshot: Snapshot, plan: Plan, running: Mapping[str, RunningGang]) -> Iterable[Raw]:
+    waiting = {each.id: each for each in plan.waiting}
+    reserved = {each.id: list(each.nodes) for each in plan.reservations}
+    for gang in snapshot.gangs:
+        if gang.id in running:
+            continue  # it runs, and more of its pods wait
+        status: dict[str, Any] = {"phase": "Waiting", "members": len(gang.members), "ready": 0, "queue": gang.queue}
+        answer = waiting.get(gang.id)
+        if answer is None:
+            status |= {"reason": "Queued", "message": STARTS}
+        else:
+            status |= {
+                "queue": answer.queue,
+                "position": answer.position,
+                "reason": answer.reason.code.value,
+                "message": str(answer.reason),
+                "why": explanation(answer.reason),
+            }
+        yield _object(gang, gang.size, status | {"reservedNodes": reserved.get(gang.id)})
+
+
+def _object(gang: GangRequest | RunningGang, size: int, status: dict[str, Any]) -> Raw:
+    created = {"creationTimestamp": timestamps.seconds(gang.created)} if gang.created else {}
+    return {
+        "metadata": {"namespace": gang.namespace, "name": gang.name, "uid": gang.uid, **created},
+        "spec": {"size": size},
+        "status": {key: value for key, value in status.items() if value is not None},
+    }
+
+
+def _queues(snapshot: Snapshot, plan: Plan, now: float) -> Iterable[Raw]:
+    uses = {use.name: use for use in plan.queues}
+    for queue in snapshot.queues:
+        problems = [each for each in plan.problems if each.kind == "Queue" and each.name == queue.name]
+        use = uses.get(queue.name)
+        status = {} if use is None else queue_status(use, None, problems, before={}, generation=1, now=now)
+        quotas = [
+            {"flavor": quota.flavor, "deserved": plain(quota.deserved)}
+            | ({} if quota.limit is None else {"limit": plain(quota.limit)})
+            for quota in queue.quotas
+        ]
+        parent = {"parent": queue.parent} if queue.parent else {}
+        selector: Raw = {} if queue.namespace_selector is None else {"namespaceSelector": {}}
+        yield {"metadata": {"name": queue.name}, "spec": {"flavors": quotas, **parent, **selector}, "status": status}

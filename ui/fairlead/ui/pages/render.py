@@ -1,0 +1,154 @@
+"""The pages as text. Every value in a template is escaped; a template that names a value that is not there is an error."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from fairlead.ui.model.cluster import MEANING, STATES, ClusterView
+from fairlead.ui.model.events import EventLine
+from fairlead.ui.model.facts import Facts
+from fairlead.ui.model.gang import GangView
+from fairlead.ui.model.gang_list import SORTS, GangList
+from fairlead.ui.model.gangs import PHASES, age
+from fairlead.ui.model.queues import Line as QueueLine
+from fairlead.ui.pages import bars
+from fairlead.ui.pages.node_map import LARGE, MANY, SMALL, hold_text, node_map
+from fairlead.ui.pages.palette import palette
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """What is the matter, and what to do next."""
+
+    title: str
+    text: str
+    steps: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()  # address and text
+
+
+def gang_link(gang: str) -> str:
+    """The address of the page of namespace/name."""
+    namespace, _, name = gang.partition("/")
+    return f"/gangs/{quote(namespace, safe='')}/{quote(name, safe='')}"
+
+
+def queue_link(queue: str) -> str:
+    return f"/gangs?{urlencode({'queue': queue})}"
+
+
+@cache
+def file(name: str) -> str:
+    """A file that pages name: style.css, icon.svg."""
+    return files("fairlead.ui.pages").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _hash(name: str) -> str:
+    return hashlib.sha256(file(name).encode()).hexdigest()[:12]
+
+
+# Characters that reorder or hide what stands beside them: a name with them would look like another one.
+_HIDDEN = dict.fromkeys(
+    [
+        *range(0x20),
+        0x7F,
+        *range(0x80, 0xA0),
+        0x061C,
+        *range(0x200B, 0x2010),
+        *range(0x2028, 0x202F),
+        *range(0x2060, 0x2070),
+        0xFEFF,
+    ],
+    "\N{REPLACEMENT CHARACTER}",
+) | {ord("\n"): "\n", ord("\t"): " "}
+
+
+def visible(value: Any) -> Any:
+    """Text without characters that a reader does not see."""
+    if isinstance(value, str) and not (value.isascii() and value.isprintable()):
+        return value.translate(_HIDDEN)
+    return value
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("fairlead.ui.pages"),
+        autoescape=True,
+        finalize=visible,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals |= {
+        "gang_link": gang_link,
+        "queue_link": queue_link,
+        "hold_text": hold_text,
+        "age": age,
+        "STATES": STATES,
+        "MEANING": MEANING,
+        "PHASES": PHASES,
+        "SORTS": SORTS,
+        "style_hash": _hash("style.css"),
+    }
+    return made
+
+
+def _page(template: str, facts: Facts | None, **values: Any) -> str:
+    shown = ""
+    notices: Sequence[str] = ()
+    if facts is not None:
+        shown = _time(facts.at)
+        notices = [facts.late] if facts.late else []
+    return _environment().get_template(template).render(
+        as_of=shown, origin=facts.origin if facts is not None else "", notices=notices, **values
+    )  # fmt: skip
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def cluster(facts: Facts, view: ClusterView, *, node: str = "") -> str:
+    """`node`: the one whose devices are listed; "" for none."""
+    colours = palette(view)
+    cell = SMALL if len(view.nodes) > MANY else LARGE
+    return _page(
+        "cluster.html",
+        facts,
+        view=view,
+        colours=colours,
+        maps=(maps := [node_map(each, colours, cell=cell) for each in view.nodes]),
+        islands=any(each.outlines for each in maps),
+        chosen=next((each for each in view.nodes if each.name == node), None),
+        asked=node,
+        missing=[text for kind, text in facts.refused.items() if kind in {"pods", "resourceclaims", "gangs"}],
+        now=facts.at,
+    )
+
+
+def queues(facts: Facts, lines: Sequence[QueueLine]) -> str:
+    return _page("queues.html", facts, lines=lines, bars=bars.bars(lines))
+
+
+def gangs(facts: Facts, found: GangList) -> str:
+    missing = [text for kind, text in facts.refused.items() if kind in {"pods", "gangs"}]
+    return _page("gangs.html", facts, found=found, choice=found.choice, missing=missing)
+
+
+def gang(facts: Facts, view: GangView, events: Sequence[EventLine] = ()) -> str:
+    shown = [(each, "" if each.at is None else _time(each.at)) for each in events]
+    return _page("gang.html", facts, view=view, line=view.line, events=shown)
+
+
+def trouble(what: Trouble, facts: Facts | None = None) -> str:
+    return _page("trouble.html", facts, what=what)

@@ -1,0 +1,107 @@
+"""What each address answers, from facts alone: a page, or the same as JSON. Pure.
+
+JSON is what the command line prints for the same thing: `/queues` as `fairlead queues -o json`, `/gangs` as `fairlead gangs -A -o json`,
+a gang's as `fairlead explain -o json`. The map of the cluster has no command; its JSON is the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from fairlead.kube.resources import Raw
+from fairlead.ui.model import cluster as clusters
+from fairlead.ui.model import gang, gang_list, queues
+from fairlead.ui.model.events import events_of
+from fairlead.ui.model.facts import Facts
+from fairlead.ui.pages import render
+from fairlead.ui.pages.render import Trouble
+from fairlead.ui.serve.answers import as_json
+
+
+class Shown(NamedTuple):
+    status: int
+    text: str
+
+
+def cluster(facts: Facts, query: Mapping[str, str], *, json: bool, memory: clusters.Memory | None = None) -> Shown:
+    if facts.hardware is None:
+        texts = [text for kind, text in facts.refused.items() if kind in {"nodes", "resourceslices"}]
+        what = Trouble(
+            title="The cluster's devices cannot be read",
+            text="; ".join(texts),
+            steps=("Queues and gangs need fewer rights.",),
+            links=(("/queues", "Queues"), ("/gangs", "Gangs")),
+        )
+        return trouble(what, 403, json=json, facts=facts)
+    view = clusters.cluster(facts.hardware, memory)
+    if json:
+        return Shown(200, as_json(asdict(view)))
+    return Shown(200, render.cluster(facts, view, node=query.get("node", "")))
+
+
+def queue_tree(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:
+    if "queues" in facts.refused:
+        what = Trouble(title="Queues cannot be read", text=facts.refused["queues"], links=(("/gangs", "Gangs"),))
+        return trouble(what, 403, json=json, facts=facts)
+    lines = queues.tree(facts.queues)
+    return Shown(200, as_json([asdict(each) for each in lines]) if json else render.queues(facts, lines))
+
+
+def gangs(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:
+    """JSON has all that was chosen, not a page of it."""
+    try:
+        choice = gang_list.Choice.of(query)
+    except ValueError as error:
+        what = Trouble(title="This address is not right", text=str(error), links=(("/gangs", "All gangs"),))
+        return trouble(what, 400, json=json, facts=facts)
+    if _unreadable(facts):
+        what = Trouble(title="Gangs cannot be read", text=facts.refused["gangs"])
+        return trouble(what, 403, json=json, facts=facts)
+    found = gang_list.gang_list(gang_list.lines(facts), choice)
+    return Shown(200, as_json([asdict(each) for each in found.found]) if json else render.gangs(facts, found))
+
+
+def one_gang(facts: Facts, namespace: str, name: str, *, json: bool, events: Iterable[Raw] = ()) -> Shown:
+    """`events`: on that gang, as the apiserver has them; JSON has none, as `fairlead explain`."""
+    view = gang.find(facts, namespace, name)
+    if view is None:
+        why = f"; {facts.refused['gangs']}" if "gangs" in facts.refused else ""
+        near = tuple((render.gang_link(each), each) for each in gang.near(facts, namespace, name))
+        what = Trouble(
+            title="No such gang",
+            text=f"no gang is called {name} in namespace {namespace}{why}",
+            steps=(
+                "It may have ended: a Gang is deleted with its pods.",
+                *(("One of these may be meant:",) if near else ()),
+            ),
+            links=(*near, ("/gangs", "All gangs")),
+        )
+        return trouble(what, 404, json=json, facts=facts)
+    return Shown(
+        200,
+        as_json(asdict(view.explanation))
+        if json
+        else render.gang(facts, view, events_of(events, kind="Gang", namespace=namespace, name=name)),
+    )
+
+
+def away(text: str, *, json: bool) -> Shown:
+    what = Trouble(
+        title="The cluster cannot be read",
+        text=text,
+        steps=("Load this page again when that is mended: the server goes on, and asks anew each time.",),
+    )
+    return trouble(what, 503, json=json)
+
+
+def trouble(what: Trouble, status: int, *, json: bool, facts: Facts | None = None) -> Shown:
+    if json:
+        said: dict[str, Any] = {"error": what.title, "message": what.text}
+        return Shown(status, as_json(said))
+    return Shown(status, render.trouble(what, facts))
+
+
+def _unreadable(facts: Facts) -> bool:
+    return "gangs" in facts.refused and not facts.gangs and not facts.pods

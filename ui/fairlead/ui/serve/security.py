@@ -1,0 +1,28 @@
+"""What protects a reader on loopback: headers of every answer, and whom the request says it means. Pure.
+
+A page of another site can make a browser send requests to loopback under that site's name (DNS rebinding); it cannot make it send
+another Host header. So only requests to loopback's own names are answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+
+
+def allowed_hosts(port: int) -> frozenset[str]:
+    """What the Host header of a request to loopback at this port may be."""
+    return frozenset(f"{name}:{port}" for name in LOOPBACK) | (frozenset(LOOPBACK) if port == 80 else frozenset())
