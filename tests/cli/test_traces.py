@@ -90,6 +90,7 @@ async def test_a_gang_of_two_pods_is_one_trace_from_the_webhook_to_running_conta
         assert {each["metadata"]["annotations"][names.TRACEPARENT] for each in claims} == contexts
 
 
+@pytest.mark.slow
 async def test_a_gang_hangs_under_its_users_submission_and_waits_with_a_reason():
     async with traced() as (receiver, view):
         blocker = pod("blocker", command=LONG, annotations=gang_of("blocker", 4), claim="two")
@@ -114,6 +115,7 @@ async def test_a_gang_hangs_under_its_users_submission_and_waits_with_a_reason()
 
 
 @pytest.mark.parametrize(("status", "delay_s"), [(503, 0.0), (200, 30.0)])
+@pytest.mark.slow
 async def test_an_endpoint_that_is_down_or_slow_delays_no_gang(status, delay_s):
     async with traced(Receiver(status=status, delay_s=delay_s)) as (receiver, view):
         for number in range(3):
@@ -126,6 +128,7 @@ async def test_an_endpoint_that_is_down_or_slow_delays_no_gang(status, delay_s):
         assert receiver.spans == []
 
 
+@pytest.mark.slow
 async def test_what_users_write_as_traceparent_costs_neither_pod_nor_trace():
     hostile = ["", "00-", "x" * 60_000, SUBMISSION.upper(), f"{SUBMISSION}-more", "00-" + "0" * 32 + SUBMISSION[35:]]
     async with traced() as (receiver, view):
@@ -139,6 +142,7 @@ async def test_what_users_write_as_traceparent_costs_neither_pod_nor_trace():
         assert {each.parent for each in gangs} == {""}
 
 
+@pytest.mark.slow
 async def test_gangs_that_are_not_sampled_cost_no_span():
     async with traced(None, "--trace-ratio=0") as (receiver, view):
         await view.client.create(PODS, pod("quiet", claim="two"))
