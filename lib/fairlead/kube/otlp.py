@@ -72,7 +72,7 @@ def _exporter(url: str, service: str, instance: str) -> Exporter:
         ) from error
 
 
-class _LastWords(logging.Handler):
+class _ExportProblems(logging.Handler):
     """What the SDK logs of an export: its result has no reason. Its own lines, one for each batch, are not shown."""
 
     def __init__(self) -> None:
@@ -100,17 +100,17 @@ class _OtlpExporter:
                 "service.instance.id": instance,
             }
         )
-        self._words = _LastWords()
+        self._problems = _ExportProblems()
         logger = logging.getLogger(_EXPORTER_LOG)
-        logger.handlers[:] = [self._words]
+        logger.handlers[:] = [self._problems]
         logger.propagate = False
         self._otlp = OTLPSpanExporter(endpoint=url)
 
     def export(self, spans: Sequence[Span]) -> str:
-        self._words.said.clear()
+        self._problems.said.clear()
         if self._otlp.export([self._readable(span) for span in spans]) is self._success:
             return ""
-        return "; ".join(self._words.said)[:PROBLEM_CHARS_MAX] or "it failed"
+        return "; ".join(self._problems.said)[:PROBLEM_CHARS_MAX] or "it failed"
 
     def stop(self) -> None:
         self._otlp.shutdown()  # type: ignore[no-untyped-call]
