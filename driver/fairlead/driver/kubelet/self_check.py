@@ -19,6 +19,9 @@ from fairlead.kube.limits import Sleep
 
 log = logging.getLogger(__name__)
 
+# Channels of a process to one address share a connection, and one of the check before may be open still, of a socket that is gone.
+_OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
+
 
 class SelfCheck:
     """`problem` is None while the sockets answer: liveness."""
@@ -54,7 +57,7 @@ class SelfCheck:
     async def _call(self) -> str | None:
         registration = str(self._paths.registration)
         try:
-            async with grpc.aio.insecure_channel(f"unix:{registration}") as channel:
+            async with grpc.aio.insecure_channel(f"unix:{registration}", options=_OWN_CONNECTION) as channel:
                 stub: Any = protocol.pluginregistration_v1_pb2_grpc.RegistrationStub(channel)
                 request: Any = protocol.pluginregistration_v1_pb2.InfoRequest()
                 await stub.GetInfo(request, timeout=self._timeout_s)
@@ -62,7 +65,7 @@ class SelfCheck:
             return f"{registration}: {_describe(error)}"
         dra = str(self._paths.dra)
         try:
-            async with grpc.aio.insecure_channel(f"unix:{dra}") as channel:
+            async with grpc.aio.insecure_channel(f"unix:{dra}", options=_OWN_CONNECTION) as channel:
                 stub = protocol.dra_v1_pb2_grpc.DRAPluginStub(channel)
                 request = protocol.dra_v1_pb2.NodePrepareResourcesRequest()
                 await stub.NodePrepareResources(request, timeout=self._timeout_s)
