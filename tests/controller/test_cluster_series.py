@@ -18,6 +18,7 @@ from fairlead.controller.report.claim_series import ClaimSeries
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.queue_series import BECAUSE, OTHER, series
 from fairlead.controller.report.waits import Waits
+from fairlead.controller.watch.allocated_claims import AllocatedClaims
 from fairlead.engine.types.plan import FlavorUse, QueueUse
 from fairlead.engine.types.reasons import Code
 from fairlead.history.ledger.entries import BUCKETS
@@ -116,6 +117,17 @@ def test_devices_count_in_all_states_of_the_flavors_that_there_are() -> None:
 
 def infos(found: ClaimSeries) -> set[tuple[str, ...]]:
     return {tuple(sample.labels.values()) for family in found.collect() for sample in family.samples}
+
+
+def test_claims_that_come_and_go_between_scrapes_take_no_memory() -> None:
+    caches = claim_caches(0)
+    known = AllocatedClaims(caches, wall=lambda: 0.0, keeps_ended=False)
+    known.begin()
+    for number in range(1, 50):
+        caches.claims.note(allocated(number))
+        caches.claims.note(allocated(number, holds=False))
+    assert known.take() == ([], [])
+    assert (known._touched, known._ended, known._held, known._by_key) == ({}, [], {}, {})
 
 
 def test_a_claim_is_told_while_it_is_allocated_and_this_replica_leads() -> None:

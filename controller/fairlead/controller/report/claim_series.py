@@ -59,7 +59,7 @@ class ClaimSeries(Collector):
 class KnownClaims:
     def __init__(self, caches: Caches, *, wall: Clock) -> None:
         self._caches = caches
-        self._notes = AllocatedClaims(caches, wall=wall)
+        self._notes = AllocatedClaims(caches, wall=wall, keeps_ended=False)
         self._flavors = HeldFlavors(caches)
         self._infos: dict[str, ClaimInfo] = {}  # by claim UID
         self._settings: Settings | None = None
@@ -73,12 +73,11 @@ class KnownClaims:
         if settings is not self._settings:
             self._settings = settings
             self._notes.touch_all()
-        changed, ended = self._notes.take()
+        changed, _ = self._notes.take()
         for held in changed:
             self._infos[held.uid] = self._info(held, settings)
-        for held, _ in ended:
-            if not self._notes.holds(held.uid):
-                self._infos.pop(held.uid, None)
+        for uid in [uid for uid in self._infos if not self._notes.holds(uid)]:
+            del self._infos[uid]
         return self._infos.values()
 
     def _info(self, held: Held, settings: Settings) -> ClaimInfo:

@@ -30,10 +30,14 @@ class Held:
 
 
 class AllocatedClaims:
-    """`begin`, then `take` from time to time; `end` when no more are taken."""
+    """`begin`, then `take` from time to time; `end` when no more are taken.
 
-    def __init__(self, informers: Informers, *, wall: Clock) -> None:
+    `keeps_ended` False: what ended is not told, and takes no memory however long nothing is taken.
+    """
+
+    def __init__(self, informers: Informers, *, wall: Clock, keeps_ended: bool = True) -> None:
         self._informers = informers
+        self._keeps_ended = keeps_ended
         self._wall = wall
         self._held: dict[str, Held] = {}  # by claim UID
         self._by_key: dict[str, str] = {}  # claim key: UID
@@ -75,7 +79,10 @@ class AllocatedClaims:
         known = self._held.get(change.object.metadata.uid)
         allocation = claim.status.allocation if claim is not None else None
         if known is not None and (allocation is None or _allocated(known.claim) != _allocated(claim)):
-            self._ended.append((known, self._wall()))
+            if self._keeps_ended:
+                self._ended.append((known, self._wall()))
+            else:
+                self._touched.pop(known.uid, None)
             del self._held[known.uid], self._by_key[known.claim.metadata.key]
             known = None
         if claim is None or allocation is None:
