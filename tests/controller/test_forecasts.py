@@ -178,7 +178,7 @@ class Paced(Forecaster):
 
 @pytest.mark.parametrize(
     ("cpu_s", "changes", "least_s", "most_s"),
-    [(0.05, True, 5, 5), (0.05, False, 60, 74), (1.0, True, 50, 52), (1.0, False, 200, 254), (6.0, True, 300, 302)],
+    [(0.05, True, 12, 12), (0.05, False, 60, 74), (1.0, True, 50, 52), (1.0, False, 200, 254), (6.0, True, 300, 302)],
 )
 async def test_forecasts_take_a_bounded_part_of_a_core(cpu_s: float, changes: bool, least_s: float, most_s: float):
     paced = Paced(cpu_s, changes=changes)

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 REFRESH_S = 60.0
 SETTLE_S = 2.0  # changes come in bursts
-LEAST_S = 3.0  # between two forecasts; what they cost makes it longer
+LEAST_S = 10.0  # between two forecasts
 PAUSE_FACTOR = 50
 CPU_PART = 0.02  # of a core
 IDLE_CPU_PART = 0.005  # that a gang waits, and nothing else happens, is to cost less than a hundredth of a core
