@@ -1,10 +1,10 @@
-"""What several dashboards share: variables, links from a row to another dashboard, a quantile."""
+"""What several dashboards share: variables, links from a row to another dashboard, a panel, and forms of queries."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from monitoring.grafana import Variable
+from monitoring.grafana import RED, YELLOW, Query, Variable, bars
 
 QUEUE: Final = Variable("queue", "Queue", "label_values(fairlead_queue_gangs, queue)")
 FLAVOR: Final = Variable("flavor", "Flavor", "label_values(fairlead_queue_used, flavor)")
@@ -20,6 +20,16 @@ TO_GANG: Final = (
     + _RANGE
 )
 TO_QUEUE: Final = "/d/fairlead-queues?var-queue=${__data.fields.Queue}&" + _RANGE
+
+BUDGET_SPENT: Final = bars(
+    "Budget spent",
+    "Which part of its GPU-hours has each queue with a budget spent in the period of now?",
+    Query('max by (queue) (fairlead_queue_budget_spent_ratio{queue=~"$queue"})', "{{queue}}"),
+    unit="percentunit",
+    least=0,
+    most=1,
+    steps=((0.8, YELLOW), (1, RED)),
+)
 
 
 def quantile(q: float, metric: str, *, by: str = "", where: str = "", window: str = "$__rate_interval") -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from monitoring.dashboards.common import FLAVOR, QUEUE, TO_GANG
+from monitoring.dashboards.common import BUDGET_SPENT, FLAVOR, QUEUE, TO_GANG
 from monitoring.grafana import BLUE, GREEN, RED, YELLOW, Dashboard, Query, Variable, bars, graph, stat, table
 
 _OF: Final = 'queue=~"$queue", flavor=~"$flavor"'
@@ -106,15 +106,7 @@ DASHBOARD: Final = Dashboard(
                     Query(f"{_hours(_IDLE)} * $price", "{{queue}}"),
                     base=BLUE,
                 ),
-                bars(
-                    "Budget spent",
-                    "Which part of its GPU-hours has each queue with a budget spent in the period of now?",
-                    Query('max by (queue) (fairlead_queue_budget_spent_ratio{queue=~"$queue"})', "{{queue}}"),
-                    unit="percentunit",
-                    least=0,
-                    most=1,
-                    steps=((0.8, YELLOW), (1, RED)),
-                ),
+                BUDGET_SPENT,
                 graph(
                     "Use over time",
                     "When did which queue use how much?",

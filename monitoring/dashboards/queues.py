@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from monitoring.dashboards.common import FLAVOR, QUEUE, increases, quantile
-from monitoring.grafana import RED, YELLOW, Dashboard, Query, bars, graph, table
+from monitoring.dashboards.common import BUDGET_SPENT, FLAVOR, QUEUE, increases, quantile
+from monitoring.grafana import RED, Dashboard, Query, graph, table
 
 _OF: Final = 'queue=~"$queue", flavor=~"$flavor"'
 _BY: Final = "{{queue}} {{flavor}}"
@@ -125,15 +125,7 @@ DASHBOARD: Final = Dashboard(
                         "{{queue}} {{outcome}}",
                     ),
                 ),
-                bars(
-                    "Budget spent",
-                    "Which part of its GPU-hours has each queue with a budget spent in the period of now?",
-                    Query('max by (queue) (fairlead_queue_budget_spent_ratio{queue=~"$queue"})', "{{queue}}"),
-                    unit="percentunit",
-                    least=0,
-                    most=1,
-                    steps=((0.8, YELLOW), (1, RED)),
-                ),
+                BUDGET_SPENT,
             ),
         ),
     ),

@@ -1,4 +1,4 @@
-"""How many series docs/metrics.md says that each metric has."""
+"""How many series each metric has, and how many docs/metrics.md says that it has."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+
+from prometheus_client import CollectorRegistry
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 NO_SIZES: Mapping[str, int] = MappingProxyType({})
@@ -23,3 +25,13 @@ def stated(program: str, sizes: Mapping[str, int] = NO_SIZES) -> dict[str, int]:
                 sum(sizes.get(each) or int(each) for each in re.findall(r"\w+", factor)) for factor in factors
             )
     return found
+
+
+def counted(registry: CollectorRegistry) -> dict[str, int]:
+    """By metric, how many series it has now, as they are served: without those of when a counter was created."""
+    return {
+        family.name + ("_total" if family.type == "counter" else ""): sum(
+            1 for sample in family.samples if not sample.name.endswith("_created")
+        )
+        for family in registry.collect()
+    }

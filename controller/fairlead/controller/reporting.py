@@ -125,8 +125,7 @@ class Reporting:
             series.observe(max(0.0, now - waited.at))
 
     def _queue(self, gang: Gang) -> str:
-        labels = self._caches.namespace_labels(gang.namespace)
-        return self._executor.queues.get(gang.id) or self._caches.settings().leaf(gang.queue, labels) or ""
+        return self._executor.queues.get(gang.id) or self._caches.queue_of(gang.id)
 
     def _leaving(self, gang: Gang, now: float) -> str:
         """Of pods that take longer than usual to end: most are gone before anyone reads of them."""

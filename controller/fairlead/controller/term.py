@@ -34,7 +34,7 @@ from fairlead.controller.commit.writes import LeaseLostError
 from fairlead.controller.cycle import Cycle
 from fairlead.controller.forecasting.checkpoint import Checkpoint
 from fairlead.controller.forecasting.forecaster import Forecaster
-from fairlead.controller.gangs.gangs import GangId
+from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.health import Health
 from fairlead.controller.loop import Controller
 from fairlead.controller.options import ControllerOptions
@@ -157,7 +157,7 @@ class Term:
         forecasts = ShownForecasts()
         reporting = Reporting(
             caches, cycle, executor, evictor, gang_tasks, backoffs, usage, self.reporter, metrics, forecasts,
-            traces,            created=lambda gang, now: snapshots.record(gang, now).created(gang), wall=wall,
+            traces, created=self._created, wall=wall,
         )  # fmt: skip
         self._cycle, self._waits, self._wall = cycle, reporting.waits, wall
         checkpoint = Checkpoint(guarded, options.namespace, clock=clock)
@@ -186,7 +186,11 @@ class Term:
         gang = self._caches.gangs.get(gang_id)
         if gang is None or not gang.members:
             return None
-        return self.snapshots.record(gang, time.time()).created(gang)
+        return self._created(gang, self._wall())
+
+    def _created(self, gang: Gang, now: float) -> float:
+        """Since when it is queued, unix seconds: as of its oldest pod, or of the gang that was evicted before it."""
+        return self.snapshots.record(gang, now).created(gang)
 
     def queue_facts(self) -> QueueFacts:
         return QueueFacts(

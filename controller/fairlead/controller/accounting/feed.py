@@ -23,8 +23,8 @@ from fairlead.engine.types.workload import Workload
 from fairlead.history.ledger.entries import Unit, Wait
 from fairlead.history.ledger.keeper import Keeper
 from fairlead.history.ledger.observed import ClaimSeen, Observation, UnitSeen
-from fairlead.kube import core
 from fairlead.kube.limits import Clock, Sleep
+from fairlead.kube.timestamps import microseconds
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,9 @@ class LedgerFeed:
         self._notes = AllocatedClaims(caches, wall=wall)
         self._nodes = NodeUnits(caches.tables.inventory, caches.tables.nodes)
         self._attribution = Attribution(
-            queue_of=self._queue_of, labels=labels, namespace_labels=caches.namespace_labels
+            queue_of=lambda pod: caches.queue_of(gang_id(pod)),
+            labels=labels,
+            namespace_labels=caches.namespace_labels,
         )
         self._settings: Settings | None = None
         self._workload: Workload | None = None
@@ -153,7 +155,7 @@ class LedgerFeed:
                 if not self._holding[gang]:
                     del self._holding[gang]
         return Observation(
-            now_us=round(self._wall() * 1e6),
+            now_us=microseconds(self._wall()),
             units=tuple(units),
             gone=tuple(gone),
             claims=tuple(claims),
@@ -181,13 +183,8 @@ class LedgerFeed:
         if len(holding) > 1 or queued is None:
             return None
         own = seen.allocation
-        queued_us = min(round(queued * 1e6), own.allocated_us)
+        queued_us = min(microseconds(queued), own.allocated_us)
         return Wait(queue=own.queue, namespace=gang[0], gang=gang[1], queued_us=queued_us, admitted_us=own.allocated_us)
-
-    def _queue_of(self, pod: core.Pod) -> str:
-        gang = self._caches.gangs.get(gang_id(pod))
-        labels = self._caches.namespace_labels(pod.metadata.namespace)
-        return self._caches.settings().leaf(None if gang is None else gang.queue, labels) or ""
 
     # -- devices ---------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from fairlead.history.ledger.store.errors import LedgerError, LedgerTakenError
 from fairlead.history.ledger.store.writer import open_writer
 from fairlead.history.recording.claim_ends import claim_ends
 from fairlead.kube.limits import Clock, Sleep
+from fairlead.kube.timestamps import microseconds
 
 
 class LedgerTerm:
@@ -43,7 +44,7 @@ class LedgerTerm:
             taken=LedgerTakenError,
             clock=time.monotonic,
             lease_transitions=lease_transitions,
-            keep_us=round(options.ledger_keep_s * 1e6),
+            keep_us=microseconds(options.ledger_keep_s),
             ends=None if options.record is None else partial(claim_ends, options.record),
         )
         self._feed = LedgerFeed(

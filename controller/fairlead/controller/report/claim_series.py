@@ -75,17 +75,18 @@ class KnownClaims:
             self._notes.touch_all()
         changed, _ = self._notes.take()
         for held in changed:
-            self._infos[held.uid] = self._info(held, settings)
+            self._infos[held.uid] = self._info(held)
         for uid in [uid for uid in self._infos if not self._notes.holds(uid)]:
             del self._infos[uid]
         return self._infos.values()
 
-    def _info(self, held: Held, settings: Settings) -> ClaimInfo:
+    def _info(self, held: Held) -> ClaimInfo:
         meta, pod = held.claim.metadata, held.first_pod
         gang = None if pod is None else gang_id(pod)
-        known = None if gang is None else self._caches.gangs.get(gang)
-        labels = self._caches.namespace_labels(meta.namespace)
-        queue = "" if pod is None else settings.leaf(None if known is None else known.queue, labels) or ""
         return ClaimInfo(
-            meta.namespace, meta.name, "" if gang is None else gang[1], queue, self._flavors.of([held.claim])
+            meta.namespace,
+            meta.name,
+            "" if gang is None else gang[1],
+            "" if gang is None else self._caches.queue_of(gang),
+            self._flavors.of([held.claim]),
         )

@@ -95,6 +95,11 @@ class Caches(Informers):
             )
         return self._settings
 
+    def queue_of(self, gang_id: GangId) -> str:
+        """The leaf queue that a gang names, or else the one that takes its namespace; "" where there is none."""
+        gang = self.gangs.get(gang_id)
+        return self.settings().leaf(None if gang is None else gang.queue, self.namespace_labels(gang_id[0])) or ""
+
     def _setting(self, change: Change[Raw]) -> None:
         if change.old is None or change.new is None or change.old.get("spec") != change.new.get("spec"):
             looks = self._settings is not None and self._settings.any_idle
