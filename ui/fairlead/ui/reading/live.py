@@ -1,6 +1,6 @@
 """The facts of a live cluster, by the lists that `queues`, `gangs` and `explain` make, with the user's own rights.
 
-Lists are made when a page is asked for, and again when they are older than `FRESH_S`; while nobody looks, nothing is asked. So a
+Lists are made when a page is asked for, and again when they are older than `FRESH_S`; while no page is asked for, nothing is asked. So a
 reader never costs more than a command every `FRESH_S` seconds; a gang's page lists its events, too. A list that is refused leaves its part of the pages empty, with the
 reason; one of all namespaces that is refused is made of the user's own. When the cluster does not answer, the facts of before are
 kept, and say so.

@@ -1,4 +1,4 @@
-"""What protects a reader on loopback: headers of every answer, and whom the request says it means. Pure.
+"""What protects a reader on loopback: headers of every answer, and which server a request is meant for. Pure.
 
 A page of another site can make a browser send requests to loopback under that site's name (DNS rebinding); it cannot make it send
 another Host header. So only requests to loopback's own names are answered.
