@@ -12,9 +12,12 @@ from aiohttp.typedefs import Middleware
 from fairlead.kube.resources import Raw
 from fairlead.ui.model.cluster import Memory
 from fairlead.ui.model.facts import Facts
+from fairlead.ui.model.scope import EVERYTHING
+from fairlead.ui.model.time_chart import Choice
 from fairlead.ui.pages import render
 from fairlead.ui.pages.render import Trouble
 from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.reading.source import Source
 from fairlead.ui.serve import pages
 from fairlead.ui.serve.answers import HTML, JSON, answer, wants_json
@@ -29,10 +32,10 @@ Show = Callable[[Facts, web.Request, bool], Shown]
 
 
 @contextlib.asynccontextmanager
-async def serve(source: Source, *, port: int) -> AsyncIterator[str]:
+async def serve(source: Source, *, port: int, ledger: Ledger | None = None) -> AsyncIterator[str]:
     """Serves inside the context, on loopback; yields the address. Port 0 is any free one. Raises OSError where it is taken."""
     hosts: set[str] = set()
-    runner = web.AppRunner(application(source, hosts), access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(application(source, hosts, ledger or Ledger("")), access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
         await web.TCPSite(runner, HOST, port).start()
@@ -43,7 +46,7 @@ async def serve(source: Source, *, port: int) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-def application(source: Source, hosts: set[str]) -> web.Application:
+def application(source: Source, hosts: set[str], ledger: Ledger) -> web.Application:
     """`hosts`: what the Host header may be."""
     memory = Memory()
     app = web.Application(middlewares=[_guard(hosts)])
@@ -55,6 +58,7 @@ def application(source: Source, hosts: set[str]) -> web.Application:
     for path, show in shown.items():
         app.router.add_get(path, _page(source, show))
     app.router.add_get("/gangs/{namespace}/{name}", _gang(source))
+    app.router.add_get("/time", _time(source, ledger))
     app.router.add_get("/style.css", _file("style.css", "text/css; charset=utf-8"))
     app.router.add_get("/icon.svg", _file("icon.svg", "image/svg+xml"))
     app.router.add_get("/healthz", _healthz)
@@ -84,6 +88,23 @@ def _gang(source: Source) -> Handler:
         known = any(_is(raw, namespace, name) for raw in facts.gangs)  # not of whatever an address holds
         events = await source.events("Gang", namespace, name) if known and not json else ()
         return _response(request, pages.one_gang(facts, namespace, name, json=json, events=events), json=json)
+
+    return handler
+
+
+def _time(source: Source, ledger: Ledger) -> Handler:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        json = _wants_json(request)
+        try:
+            choice = Choice.of(request.query)
+        except ValueError as error:
+            return _response(request, pages.wrong(str(error), "/time", json=json), json=json)
+        try:
+            facts = await source.facts()
+        except NotReadError as error:
+            return _response(request, pages.away(str(error), json=json), json=json)
+        past = await ledger.past(choice.lasts_s)
+        return _response(request, pages.time(facts, past, choice, json=json, scope=EVERYTHING), json=json)
 
     return handler
 
