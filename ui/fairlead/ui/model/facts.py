@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fairlead.engine.inventory.changes import ChangeLog
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
 from fairlead.engine.types.workload import Workload
@@ -28,6 +29,7 @@ class Hardware:
 
     `holders`: by claim UID. `idle`: devices that are idle, and since when, unix seconds. `reserved`: nodes that are kept free for a
     gang, and its namespace/name. `workload`: the usual requests; None: not known, and then no device is called stranded.
+    `touched`: nodes of which `holders`, `idle` or `reserved` changed, in order; None: what changed is not known.
     """
 
     inventory: Inventory
@@ -37,6 +39,7 @@ class Hardware:
     holders: Mapping[str, Holder] = field(default_factory=dict)
     idle: Mapping[DeviceId, float] = field(default_factory=dict)
     reserved: Mapping[str, str] = field(default_factory=dict)
+    touched: ChangeLog[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
