@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fairlead.engine.inventory.changes import ChangeLog
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
 from fairlead.engine.types.workload import Workload
 from fairlead.evidence.device_usage import DeviceId
 from fairlead.kube.resource import DeviceClass, ResourceClaim
 from fairlead.kube.resources import Raw
+
+ELSEWHERE = "a gang of another namespace"  # in place of a name that the viewer may not see
+
+
+def gang_text(gang: str) -> str:
+    """As it stands in a sentence: `gang namespace/name`, or that the viewer may not see which."""
+    return ELSEWHERE if gang == ELSEWHERE else f"gang {gang}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +35,7 @@ class Hardware:
 
     `holders`: by claim UID. `idle`: devices that are idle, and since when, unix seconds. `reserved`: nodes that are kept free for a
     gang, and its namespace/name. `workload`: the usual requests; None: not known, and then no device is called stranded.
-    `touched`: nodes of which `holders`, `idle` or `reserved` changed, in order; None: what changed is not known.
+    `namespaces`: of claims that may be named; None: of all.
     """
 
     inventory: Inventory
@@ -39,7 +45,7 @@ class Hardware:
     holders: Mapping[str, Holder] = field(default_factory=dict)
     idle: Mapping[DeviceId, float] = field(default_factory=dict)
     reserved: Mapping[str, str] = field(default_factory=dict)
-    touched: ChangeLog[str] | None = None
+    namespaces: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,16 +1,14 @@
 """The tables of devices, nodes and holders, kept current change by change; no I/O.
 
 A change costs what it touches: a claim its devices, a pod its node and the claims that are reserved for it, a gang its claims.
-`touched` names the nodes of which something changed that inventory and nodes do not know of: holders, idle devices, nodes kept free.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 
-from fairlead.engine.inventory.changes import ChangeLog
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
 from fairlead.engine.types.workload import Workload
@@ -35,7 +33,6 @@ class WatchedTables:
         self.inventory = Inventory()
         self.nodes = NodeTable()
         self.classes: dict[str, DeviceClass] = {}
-        self.touched: ChangeLog[str] = ChangeLog()
         self.pods: dict[str, Raw] = {}  # by UID, those that concern Fairlead
         self._claims: dict[str, ResourceClaim] = {}  # allocated ones, by UID
         self._of_pod: dict[str, set[str]] = {}  # UIDs of claims, by UID of the pod that they are reserved for
@@ -45,22 +42,19 @@ class WatchedTables:
         self._reserved: dict[str, str] = {}
         self._kept: dict[str, tuple[str, ...]] = {}  # nodes that are kept free, by gang
         self._usage: dict[str, dict[DeviceId, DeviceUsage]] = {}  # of idle devices, by claim
-        self._idle: dict[DeviceId, float] = {}
         self._usual = UsualRequests()
         self._workload: Workload | None = None
 
     def hardware(self, *, now: float) -> Hardware:
         """`now`: unix seconds; a device is idle while its driver said so lately."""
-        self._set_idle(now)
         return Hardware(
             inventory=self.inventory,
             nodes=self.nodes,
             classes=self.classes,
             workload=self._usual_now(),
-            holders=self._holders,
-            idle=self._idle,
-            reserved=self._reserved,
-            touched=self.touched,
+            holders=dict(self._holders),
+            idle=self._idle_at(now),
+            reserved=dict(self._reserved),
         )
 
     # ------------------------------------------------------------------------------------------------- changes
@@ -88,7 +82,6 @@ class WatchedTables:
             self._usual.drop_claim(claim.metadata.namespace, claim.metadata.name)
         else:
             self._usual.set_claim(claim)
-        self._touch(uid)  # where it was
         for each in self._claims[uid].status.reserved_for if uid in self._claims else ():
             _discard(self._of_pod, each.uid, uid)
         if change.new is None or claim.status.allocation is None:
@@ -107,7 +100,6 @@ class WatchedTables:
         else:
             self._usage.pop(uid, None)
         self._hold(uid)
-        self._touch(uid)
 
     def on_pod(self, change: Change[Raw]) -> None:
         uid = str(change.object["metadata"].get("uid", ""))
@@ -160,33 +152,24 @@ class WatchedTables:
             _discard(self._of_gang, before.gang, uid)
         self._holders[uid] = found
         self._of_gang.setdefault(found.gang, set()).add(uid)
-        self._touch(uid)
 
     def _keep(self, gang: str, nodes: tuple[str, ...]) -> None:
         before = self._kept.pop(gang, ())
         if nodes:
             self._kept[gang] = nodes
-        if nodes == before:
-            return
         for node in before:
             if self._reserved.get(node) == gang:
                 del self._reserved[node]
         for node in nodes:
             self._reserved[node] = gang
-        for node in (*before, *nodes):
-            self.touched.note(node)
 
-    def _set_idle(self, now: float) -> None:
-        idle = {
+    def _idle_at(self, now: float) -> dict[DeviceId, float]:
+        return {
             device: usage.since_s
             for found in self._usage.values()
             for device, usage in found.items()
             if usage.sampled_at_s >= now - FRESH_S
         }
-        if idle == self._idle:
-            return
-        self._note(device for device in idle.keys() | self._idle.keys() if idle.get(device) != self._idle.get(device))
-        self._idle = idle
 
     def _usual_now(self) -> Workload | None:
         """The same object while the same requests are usual, whatever their number."""
@@ -194,25 +177,6 @@ class WatchedTables:
         if found is None or known is None or _requests(found) != _requests(known):
             self._workload = found
         return self._workload
-
-    def _touch(self, uid: str) -> None:
-        claim = self._claims.get(uid)
-        allocation = claim.status.allocation if claim is not None else None
-        if allocation is not None:
-            self._note(DeviceId(each.driver, each.pool, each.device) for each in allocation.devices.results)
-
-    def _note(self, devices: Iterable[DeviceId]) -> None:
-        for node in {self._node(device) for device in devices}:
-            if node is None:
-                self.touched.note_all()
-            else:
-                self.touched.note(node)
-
-    def _node(self, device: DeviceId) -> str | None:
-        """None: it may be reached from several nodes, or is not published."""
-        pool = self.inventory.pool(device.driver, device.pool)
-        found = pool.devices.get(device.device) if pool is not None else None
-        return found.node if found is not None else None
 
 
 def _requests(workload: Workload) -> frozenset[tuple[object, ...]]:
