@@ -71,6 +71,11 @@ async def facts_of(lists):
     return await ui.source(ui.Apiserver(lists)).facts()
 
 
+def drawn(facts):
+    assert facts.hardware is not None
+    return cluster(facts.hardware)
+
+
 def every_text(
     facts, *, gangs=(("team-0", "wait-00000"), ("team-0", "run-0"), ("team-1", "run-1"), ("team-0", "run-1"))
 ):
@@ -119,14 +124,14 @@ async def test_why_a_gang_waits_says_what_holds_its_devices_without_a_name():
 
 async def test_devices_of_others_are_held_on_the_map_and_their_colour_is_their_queue():
     facts = await facts_of(shared())
-    view = cluster(restrict(facts, OWN).hardware)
-    whole = cluster(facts.hardware)
+    view = drawn(restrict(facts, OWN))
+    whole = drawn(facts)
     assert view.counts == whole.counts
     assert view.queues == whole.queues
     holds = [hold for node in view.nodes for gpu in node.gpus for hold in gpu.holds]
     assert {hold.claim.partition("/")[0] for hold in holds} == {"", "team-0"}
     assert all(hold.elsewhere == (not hold.claim) for hold in holds)
-    hidden = cluster(restrict(facts, replace(OWN, queues=False)).hardware)
+    hidden = drawn(restrict(facts, replace(OWN, queues=False)))
     assert hidden.queues == ("", "queue-0")
     text = pages.cluster(restrict(facts, OWN), {"node": "node-005"}, json=False).text
     assert "its node is kept for a gang of another namespace" in text
