@@ -7,14 +7,17 @@ for those who may list queues; the names of the queues of one's own gangs, and o
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from fairlead.kube.resources import Raw
+from fairlead.ui.model import plain_pods
 from fairlead.ui.model.facts import ELSEWHERE, Facts, Hardware, Holder
 from fairlead.ui.model.redaction import Redaction, known_queues, queues_of
 
 NAMED_MAX = 5
+SCOPES_MAX = 256
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,24 @@ def restrict(facts: Facts, scope: Scope) -> Facts:
     )
 
 
+class ScopedFacts:
+    """Restricted facts are made once for each scope: viewers of equal scope have the same object while the facts are the same."""
+
+    def __init__(self, most: int = SCOPES_MAX) -> None:
+        self._most = most
+        self._made: OrderedDict[Scope, tuple[Facts, Facts]] = OrderedDict()
+
+    def of(self, facts: Facts, scope: Scope) -> Facts:
+        known = self._made.get(scope)
+        if known is None or known[0] is not facts:
+            known = (facts, restrict(facts, scope))
+            self._made[scope] = known
+        self._made.move_to_end(scope)
+        while len(self._made) > self._most:
+            self._made.popitem(last=False)
+        return known[1]
+
+
 def restrict_events(events: Iterable[Raw], facts: Facts, scope: Scope) -> tuple[Raw, ...]:
     """Events on an object that the viewer may see, with what their messages name. `facts`: all of them, not restricted."""
     if scope.namespaces is None:
@@ -107,6 +128,13 @@ def redaction_of(facts: Facts, scope: Scope) -> Redaction:
         queues=frozenset() if scope.queues else frozenset(queues - own),
         nodes=frozenset(nodes),
     )
+
+
+def namespaces_with_gangs(facts: Facts) -> frozenset[str]:
+    """Those of which pages show something: gangs, pods that are one, and claims."""
+    found = {raw["metadata"].get("namespace", "") for raw in facts.gangs}
+    found |= {pod["metadata"].get("namespace", "") for pod in facts.pods if plain_pods.is_plain(pod)}
+    return frozenset(found | {claim.metadata.namespace for claim in facts.claims})
 
 
 def namespaces_of(facts: Facts) -> set[str]:

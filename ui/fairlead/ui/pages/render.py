@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -33,6 +34,17 @@ class Trouble:
     text: str
     steps: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()  # address and text
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownTo:
+    """The viewer whom the head of a page names; "": none. `leaves`: the page offers a logout."""
+
+    name: str = ""
+    leaves: bool = False
+
+
+SHOWN_TO: ContextVar[ShownTo] = ContextVar("shown_to", default=ShownTo())  # noqa: B039 - frozen; of the request that is answered
 
 
 def gang_link(gang: str) -> str:
@@ -109,9 +121,17 @@ def _page(template: str, facts: Facts | None, **values: Any) -> str:
     if facts is not None:
         shown = _time(facts.at)
         notices = [facts.late] if facts.late else []
-    return _environment().get_template(template).render(
-        as_of=shown, origin=facts.origin if facts is not None else "", notices=notices, **values
-    )  # fmt: skip
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            as_of=shown,
+            origin=facts.origin if facts is not None else "",
+            notices=notices,
+            shown_to=SHOWN_TO.get(),
+            **values,
+        )
+    )
 
 
 def _time(at: float) -> str:
@@ -152,3 +172,15 @@ def gang(facts: Facts, view: GangView, events: Sequence[EventLine] = ()) -> str:
 
 def trouble(what: Trouble, facts: Facts | None = None) -> str:
     return _page("trouble.html", facts, what=what)
+
+
+def login(*, problem: str, path: str, audiences: Sequence[str], cluster_tokens: bool) -> str:
+    """The form of a login; `path`: where it leads to, on this server."""
+    return _page(
+        "login.html", None, problem=problem, path=path, audiences=tuple(audiences), cluster_tokens=cluster_tokens
+    )
+
+
+def arrived(address: str) -> str:
+    """A page that goes on to an address of this server by itself."""
+    return _page("arrived.html", None, address=address)
