@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -21,9 +22,10 @@ from fairlead.ui.model.gang import GangView
 from fairlead.ui.model.gang_list import SORTS, GangList
 from fairlead.ui.model.gangs import PHASES, age
 from fairlead.ui.model.queues import Line as QueueLine
-from fairlead.ui.pages import bars
+from fairlead.ui.model.time_chart import BYS, WINDOWS, TimeChart
+from fairlead.ui.pages import bars, gantt
 from fairlead.ui.pages.node_map import LARGE, MANY, SMALL, hold_text, node_map
-from fairlead.ui.pages.palette import palette
+from fairlead.ui.pages.palette import of_counts, palette
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +170,31 @@ def gangs(facts: Facts, found: GangList) -> str:
 def gang(facts: Facts, view: GangView, events: Sequence[EventLine] = ()) -> str:
     shown = [(each, "" if each.at is None else _time(each.at)) for each in events]
     return _page("gang.html", facts, view=view, line=view.line, events=shown)
+
+
+def time(facts: Facts, chart: TimeChart) -> str:
+    held = Counter(run.queue for group in chart.groups for run in group.runs if run.state == "runs")
+    for group in chart.groups:
+        held.update({run.queue: 0 for run in group.runs})
+    colours = of_counts(held) if chart.choice.by == "node" else {}
+    return _page(
+        "time.html",
+        facts,
+        chart=chart,
+        choice=chart.choice,
+        picture=gantt.picture(chart, colours),
+        colours=colours,
+        address=gantt.address,
+        since=_time(chart.since),
+        until=_time(chart.until),
+        missing=[*([chart.missing] if chart.missing else []), *_missing(facts, "gangs", "pods", "resourceclaims")],
+        BYS=BYS,
+        WINDOWS=WINDOWS,
+    )
+
+
+def _missing(facts: Facts, *kinds: str) -> list[str]:
+    return [text for kind, text in facts.refused.items() if kind in kinds]
 
 
 def trouble(what: Trouble, facts: Facts | None = None) -> str:
