@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fairlead.ui.model.cluster import MEANING, STATES, ClusterView
 from fairlead.ui.model.events import EventLine
+from fairlead.ui.model.explanations import Part
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang import GangView
 from fairlead.ui.model.gang_list import SORTS, GangList
@@ -27,12 +28,14 @@ from fairlead.ui.pages.palette import palette
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """What is the matter, and what to do next."""
+    """What is the matter, and what to do next. Links are addresses and texts; `near`: to what may have been meant."""
 
     title: str
     text: str
     steps: tuple[str, ...] = ()
-    links: tuple[tuple[str, str], ...] = ()  # address and text
+    links: tuple[tuple[str, str], ...] = ()
+    near: tuple[tuple[str, str], ...] = ()
+    near_title: str = "One of these may be meant"
 
 
 def gang_link(gang: str) -> str:
@@ -79,6 +82,15 @@ def visible(value: Any) -> Any:
     return value
 
 
+def sentence(text: str) -> str:
+    """A message that stands alone: it begins with a capital letter and ends with a stop. Names stay as they are."""
+    if not text:
+        return text
+    first = text.partition(" ")[0]
+    begun = text[0].upper() + text[1:] if first.isalpha() and first.islower() else text
+    return begun if begun[-1] in ".:?!" else f"{begun}."
+
+
 @cache
 def _environment() -> Environment:
     made = Environment(
@@ -93,6 +105,8 @@ def _environment() -> Environment:
         "gang_link": gang_link,
         "queue_link": queue_link,
         "hold_text": hold_text,
+        "sentence": sentence,
+        "LARGE": LARGE,
         "age": age,
         "STATES": STATES,
         "MEANING": MEANING,
@@ -129,6 +143,7 @@ def cluster(facts: Facts, view: ClusterView, *, node: str = "") -> str:
         colours=colours,
         maps=(maps := [node_map(each, colours, cell=cell) for each in view.nodes]),
         islands=any(each.outlines for each in maps),
+        parts=any(gpu.parts for each in view.nodes for gpu in each.gpus),
         chosen=next((each for each in view.nodes if each.name == node), None),
         asked=node,
         missing=[text for kind, text in facts.refused.items() if kind in {"pods", "resourceclaims", "gangs"}],
@@ -147,7 +162,17 @@ def gangs(facts: Facts, found: GangList) -> str:
 
 def gang(facts: Facts, view: GangView, events: Sequence[EventLine] = ()) -> str:
     shown = [(each, "" if each.at is None else _time(each.at)) for each in events]
-    return _page("gang.html", facts, view=view, line=view.line, events=shown)
+    return _page("gang.html", facts, view=view, line=view.line, parts=_parts(view), events=shown)
+
+
+# A reader comes for the reason: these stand first, in this order; the rest follows as `fairlead explain` prints it.
+_FIRST = ("What blocks it", "What would change it", "Devices it could use are held by", "Why")
+
+
+def _parts(view: GangView) -> list[Part]:
+    parts = view.explanation.parts
+    first = [part for title in _FIRST for part in parts if part.title == title]
+    return [*first, *(part for part in parts if part.title not in _FIRST)]
 
 
 def trouble(what: Trouble, facts: Facts | None = None) -> str:

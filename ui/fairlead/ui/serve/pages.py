@@ -72,11 +72,9 @@ def one_gang(facts: Facts, namespace: str, name: str, *, json: bool, events: Ite
         what = Trouble(
             title="No such gang",
             text=f"no gang is called {name} in namespace {namespace}{why}",
-            steps=(
-                "It may have ended: a Gang is deleted with its pods.",
-                *(("One of these may be meant:",) if near else ()),
-            ),
-            links=(*near, ("/gangs", "All gangs")),
+            steps=("It may have ended: a Gang is deleted with its pods.",),
+            near=near,
+            links=(("/gangs", "All gangs"),),
         )
         return trouble(what, 404, json=json, facts=facts)
     return Shown(
