@@ -6,6 +6,7 @@ or starting. Gangs run on what is held, and `waiting` more wait.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -20,10 +21,13 @@ from fairlead.kube import errors, timestamps
 from fairlead.kube.listing import Listing
 from fairlead.kube.nulls import convert
 from fairlead.kube.resources import Raw, Resource
+from fairlead.kube.watching import WatchEvent
 from fairlead.ui.reading.live import LiveSource
 from fairlead.ui.reading.source import Source
+from fairlead.ui.reading.watched import WatchedSource
 from fairlead.ui.serve.app import serve
 from tests.support.engine.objects import claim_spec, device_request, gpu, mig_gpu, slice_of
+from tests.support.kube import VirtualTime, settle
 
 NOW = 1_800_000_000.0
 GPUS = 8
@@ -84,8 +88,6 @@ def _add_node(found: Lists, number: int, *, queues: int, mig: bool) -> None:
             gpu(at, island=at // 4, **(tainted if (number, at) in {(1, 7), (61, 3)} else {})) for at in range(GPUS)
         ]
         found["resourceslices"] += slice_of(name, devices)
-    for each in found["resourceslices"]:
-        each["metadata"]["resourceVersion"] = "1"
     team = number % queues
     if mig:
         _hold(found, f"mig-{number}", team, name, ["gpu-0-mig-3g-40gb-4", "gpu-0-mig-1g-10gb-0", "gpu-1"])
@@ -219,16 +221,24 @@ def queue(name: str, *, parent: str | None = None, deserved: int = 8, used: int 
 
 
 class Apiserver:
-    """A client that answers lists. `refused`: plurals that may not be listed; `away`: nothing answers. Counts the lists."""
+    """A client that answers lists and watches. `refused`: plurals that may not be listed; `away`: nothing answers. Counts the lists."""
 
     def __init__(self, lists: Lists, *, refused: Sequence[str] = (), own: str | None = None) -> None:
         self.lists = lists
+        self.version = 1
+        for number, raw in enumerate((raw for found in lists.values() for raw in found), 2):
+            raw["metadata"]["resourceVersion"] = str(number)
+            raw["metadata"].setdefault("uid", f"uid-{number}")
+            self.version = number
+        self._watches: dict[str, list[asyncio.Queue[tuple[str, Raw] | None]]] = {}
         self.refused = set(refused)
         self.own = own  # the namespace in which everything may be listed
         self.away = False
         self.asked = 0
 
-    async def list(self, resource: Resource[Any], namespace: str | None = None, **_: Any) -> Listing[Any]:
+    async def list(
+        self, resource: Resource[Any], namespace: str | None = None, *, each: Any = None, **_: Any
+    ) -> Listing[Any]:
         self.asked += 1
         if self.away:
             raise errors.Unreachable("connection refused")
@@ -239,7 +249,64 @@ class Apiserver:
             for raw in self.lists[resource.plural]
             if namespace is None or raw["metadata"].get("namespace") == namespace
         ]
-        return Listing(items=items, resource_version="1")
+        for item in items if each is not None else ():
+            each(item)
+        return Listing(items=[] if each is not None else items, resource_version=str(self.version))
+
+    async def watch(
+        self, resource: Resource[Any], namespace: str | None = None, **_: Any
+    ) -> AsyncIterator[WatchEvent[Any]]:
+        if self.away:
+            raise errors.Unreachable("connection refused")
+        changes: asyncio.Queue[tuple[str, Raw] | None] = asyncio.Queue()
+        self._watches.setdefault(resource.plural, []).append(changes)
+        try:
+            while (change := await changes.get()) is not None:
+                kind, raw = change
+                yield WatchEvent(kind, raw if resource.type is dict else convert(raw, resource.type))
+            raise errors.Unreachable("connection reset")
+        finally:
+            self._watches[resource.plural].remove(changes)
+
+    async def request(self, method: str, path: str, **_: Any) -> bytes:
+        if self.away:
+            raise errors.Unreachable("connection refused")
+        return b"{}"
+
+    def put(self, plural: str, raw: Raw) -> Raw:
+        """Writes an object, new or changed; watches see it."""
+        self.version += 1
+        meta = raw["metadata"] | {"resourceVersion": str(self.version)}
+        meta.setdefault("uid", f"uid-{self.version}")
+        written = {**raw, "metadata": meta}
+        found = self.lists[plural]
+        at = next((at for at, each in enumerate(found) if _key(each) == _key(raw)), None)
+        if at is None:
+            found.append(written)
+        else:
+            found[at] = written
+        self._tell(plural, "ADDED" if at is None else "MODIFIED", written)
+        return written
+
+    def delete(self, plural: str, raw: Raw) -> None:
+        self.version += 1
+        self.lists[plural] = [each for each in self.lists[plural] if _key(each) != _key(raw)]
+        self._tell(plural, "DELETED", {**raw, "metadata": raw["metadata"] | {"resourceVersion": str(self.version)}})
+
+    def go(self) -> None:
+        """Away, with every watch that is open."""
+        self.away = True
+        for watches in self._watches.values():
+            for each in watches:
+                each.put_nowait(None)
+
+    def _tell(self, plural: str, kind: str, raw: Raw) -> None:
+        for each in self._watches.get(plural, ()):
+            each.put_nowait((kind, raw))
+
+
+def _key(raw: Raw) -> tuple[str, str]:
+    return raw["metadata"].get("namespace", ""), raw["metadata"]["name"]
 
 
 class Times:
@@ -250,6 +317,21 @@ class Times:
 
     def __call__(self) -> float:
         return self.now
+
+
+@contextlib.asynccontextmanager
+async def watched(apiserver: Apiserver, time: VirtualTime | None = None) -> AsyncIterator[WatchedSource]:
+    """Runs inside the block, in virtual time, which begins at `NOW`."""
+    at = time or VirtualTime(NOW)
+    client: Any = apiserver
+    made = WatchedSource(client, clock=at.clock, wall=at.clock, sleep=at.sleep)
+    task = asyncio.create_task(made.run())
+    try:
+        await settle()
+        yield made
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def source(apiserver: Apiserver, times: Times | None = None) -> LiveSource:

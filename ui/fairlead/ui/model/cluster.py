@@ -39,13 +39,16 @@ _HOLDS: tuple[State, ...] = ("held", "starting", "idle")  # a GPU with parts in 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """A claim on a device. `claim` and `gang` are namespace/name; `gang` "": none that is known."""
+    """A claim on a device. `claim` and `gang` are namespace/name; `gang` "": none that is known. `elsewhere`: both are of a namespace that
+    the viewer may not see, and "".
+    """
 
     claim: str
     gang: str
     queue: str
     state: State
     idle_since: float | None = None  # unix seconds
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,12 +216,14 @@ class _Picture:
         holder = self._hardware.holders.get(uid, Holder())
         self._queues.add(holder.queue)
         state: State = "starting" if holder.starting else "idle" if since is not None else "held"
+        seen = self._hardware.namespaces is None or (claim is not None and claim.namespace in self._hardware.namespaces)
         hold = Hold(
-            claim=str(claim) if claim is not None else uid,
-            gang=holder.gang,
+            claim=(str(claim) if claim is not None else uid) if seen else "",
+            gang=holder.gang if seen else "",
             queue=holder.queue,
             state=state,
             idle_since=since,
+            elsewhere=not seen,
         )
         if since is None:
             self._holds[uid] = hold

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from fairlead.ui.model.cluster import STATES, GpuView, Hold, NodeView, PartView
+from fairlead.ui.model.facts import ELSEWHERE, gang_text
 
 ROW_MAX = 8
 GAP = 3
@@ -86,8 +87,10 @@ def kinds(node: NodeView) -> str:
 
 
 def hold_text(hold: Hold) -> str:
-    who = f"gang {hold.gang}" if hold.gang else "no gang"
     queue = f" (queue {hold.queue})" if hold.queue else ""
+    if hold.elsewhere:
+        return f"{hold.state}, {ELSEWHERE}{queue}"
+    who = f"gang {hold.gang}" if hold.gang else "no gang"
     return f"{hold.state}, {who}{queue}, claim {hold.claim}"
 
 
@@ -136,7 +139,7 @@ def _title(gpu: GpuView) -> str:
     elif gpu.parts:
         said = f"{len(gpu.parts)} MIG devices"
     elif gpu.state == "nominated":
-        said = f"free, its node is kept for gang {gpu.kept_for}"
+        said = f"free, its node is kept for {gang_text(gpu.kept_for)}"
     return f"{gpu.name}: {said}"
 
 
