@@ -161,17 +161,20 @@ async def test_a_page_of_four_thousand_gpus_is_small():
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "begun"),
     [
-        ("no gang is called x", "No gang is called x."),
-        ("sort=x: not an order; one of line, age", "sort=x: not an order; one of line, age."),
-        ("queue-1 is gone", "queue-1 is gone."),
-        ("Open one of: a, b?", "Open one of: a, b?"),
-        ("", ""),
+        ("no gang is called x", True),
+        ("gangs: you may list none", True),
+        ("sort=x: not an order; one of line, age", False),
+        ("queue-1 is gone", False),
+        ("'evil.example' is not served here", False),
+        ("", False),
     ],
 )
-def test_a_message_that_stands_alone_is_a_sentence_and_names_stay_as_they_are(text, shown):
-    assert render.sentence(text) == shown
+def test_a_message_that_stands_alone_begins_with_a_capital_letter_but_for_a_name(text, begun):
+    shown = pages.away(text, json=False).text
+    assert ('<span class="said">' in shown) is begun
+    assert text in check(shown).text
 
 
 async def test_what_blocks_a_gang_stands_first_on_its_page():

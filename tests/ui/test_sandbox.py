@@ -135,7 +135,7 @@ async def test_a_user_without_rights_reads_which_are_missing():
     ):
         status, _, text = await reader.get("/gangs")
         assert status == 403
-        assert "You may not list gangs.fairlead.dev" in check(text).text
+        assert "you may not list gangs.fairlead.dev" in check(text).text
         assert (await reader.get("/queues"))[0] == 200  # everyone may see the queues
 
 

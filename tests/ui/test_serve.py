@@ -132,7 +132,7 @@ async def test_a_cluster_that_is_away_is_said_and_what_was_read_stays():
     async with ui.reader(ui.source(apiserver, times)) as reader:
         status, _, text = await reader.get("/")
         assert status == 503
-        assert "The cluster does not answer" in check(text).text
+        assert "the cluster does not answer" in check(text).text
         apiserver.away = False
         times.now += FRESH_S
         assert (await reader.get("/"))[0] == 200

@@ -32,10 +32,17 @@ def expected(complaints: list[str], status: int) -> list[str]:
     return [each for each in complaints if status == 200 or f"status of {status}" not in each]
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
+LOOKS = [(width, dark) for width in WIDTHS for dark in (False, True)]
+QUICK = [(WIDE, False), (PHONE, True)]  # the others take as long, and rarely differ
+
+
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [pytest.param(*look, marks=() if look in QUICK else pytest.mark.slow) for look in LOOKS],
+    ids=lambda value: str(value) if type(value) is int else "dark" if value else "light",
+)
 async def test_every_page_is_shown_without_complaint_and_for_everybody(chromium, width, dark):
-    lists = ui.a_cluster(12, waiting=120)
+    lists = ui.a_cluster(6, waiting=12)
     async with (
         ui.reader(ui.source(ui.Apiserver(lists))) as reader,
         tab(chromium, reader.address, width=width, dark=dark) as seen,

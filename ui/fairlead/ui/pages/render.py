@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from fairlead.ui.model.cluster import MEANING, STATES, ClusterView
 from fairlead.ui.model.events import EventLine
@@ -32,6 +33,7 @@ class Trouble:
 
     title: str
     text: str
+    more: tuple[str, ...] = ()  # paragraphs that follow the text
     steps: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
     near: tuple[tuple[str, str], ...] = ()
@@ -83,12 +85,11 @@ def visible(value: Any) -> Any:
 
 
 def sentence(text: str) -> str:
-    """A message that stands alone: it begins with a capital letter and ends with a stop. Names stay as they are."""
-    if not text:
-        return text
-    first = text.partition(" ")[0]
-    begun = text[0].upper() + text[1:] if first.isalpha() and first.islower() else text
-    return begun if begun[-1] in ".:?!" else f"{begun}."
+    """A message that stands alone: shown with a capital letter, unless it begins with a name; its text stays what it is."""
+    first = text.partition(" ")[0].rstrip(",:;")
+    if first.isalpha() and first.isascii() and first.islower():
+        return Markup('<span class="said">{}</span>').format(visible(text))
+    return text
 
 
 @cache
@@ -146,9 +147,21 @@ def cluster(facts: Facts, view: ClusterView, *, node: str = "") -> str:
         parts=any(gpu.parts for each in view.nodes for gpu in each.gpus),
         chosen=next((each for each in view.nodes if each.name == node), None),
         asked=node,
-        missing=[text for kind, text in facts.refused.items() if kind in {"pods", "resourceclaims", "gangs"}],
+        missing=_missing(facts, "gangs", "pods", "resourceclaims"),
+        known_nodes=0 if facts.hardware is None else len(facts.hardware.nodes.all()),
+        waiting=sum((raw.get("status") or {}).get("phase") == "Waiting" for raw in facts.gangs),
         now=facts.at,
     )
+
+
+def _missing(facts: Facts, *kinds: str) -> list[str]:
+    """Why a page has less than there is; of claims that are not read the map says free where it may be held."""
+    found = [facts.refused[kind] for kind in kinds if kind in facts.refused]
+    if "resourceclaims" in kinds and "resourceclaims" in facts.refused:
+        found.append(
+            "devices that claims of other namespaces hold are shown as free: which those are is not known here"
+        )
+    return found
 
 
 def queues(facts: Facts, lines: Sequence[QueueLine]) -> str:
@@ -156,8 +169,7 @@ def queues(facts: Facts, lines: Sequence[QueueLine]) -> str:
 
 
 def gangs(facts: Facts, found: GangList) -> str:
-    missing = [text for kind, text in facts.refused.items() if kind in {"pods", "gangs"}]
-    return _page("gangs.html", facts, found=found, choice=found.choice, missing=missing)
+    return _page("gangs.html", facts, found=found, choice=found.choice, missing=_missing(facts, "gangs", "pods"))
 
 
 def gang(facts: Facts, view: GangView, events: Sequence[EventLine] = ()) -> str:
