@@ -4,7 +4,7 @@ import pytest
 
 from tests.support import browser as browsers
 from tests.support import ui
-from tests.support.browser import WIDTHS, tab
+from tests.support.browser import PHONE, WIDE, WIDTHS, tab
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
