@@ -7,6 +7,7 @@ for those who may list queues; the names of the queues of one's own gangs, and o
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ from fairlead.ui.model.facts import ELSEWHERE, Facts, Hardware, Holder
 from fairlead.ui.model.redaction import Redaction, known_queues, queues_of
 
 NAMED_MAX = 5
+SCOPES_MAX = 256
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,24 @@ def restrict(facts: Facts, scope: Scope) -> Facts:
         claims=tuple(claim for claim in facts.claims if scope.sees(claim.metadata.namespace)),
         refused=refused,
     )
+
+
+class ScopedFacts:
+    """Restricted facts are made once for each scope: viewers of equal scope have the same object while the facts are the same."""
+
+    def __init__(self, most: int = SCOPES_MAX) -> None:
+        self._most = most
+        self._made: OrderedDict[Scope, tuple[Facts, Facts]] = OrderedDict()
+
+    def of(self, facts: Facts, scope: Scope) -> Facts:
+        known = self._made.get(scope)
+        if known is None or known[0] is not facts:
+            known = (facts, restrict(facts, scope))
+            self._made[scope] = known
+        self._made.move_to_end(scope)
+        while len(self._made) > self._most:
+            self._made.popitem(last=False)
+        return known[1]
 
 
 def restrict_events(events: Iterable[Raw], facts: Facts, scope: Scope) -> tuple[Raw, ...]:

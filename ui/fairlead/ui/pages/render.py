@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -22,9 +24,10 @@ from fairlead.ui.model.gang import GangView
 from fairlead.ui.model.gang_list import SORTS, GangList
 from fairlead.ui.model.gangs import PHASES, age
 from fairlead.ui.model.queues import Line as QueueLine
-from fairlead.ui.pages import bars
+from fairlead.ui.model.time_chart import BYS, WINDOWS, TimeChart
+from fairlead.ui.pages import bars, gantt
 from fairlead.ui.pages.node_map import LARGE, MANY, SMALL, hold_text, node_map
-from fairlead.ui.pages.palette import palette
+from fairlead.ui.pages.palette import of_counts, palette
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,17 @@ class Trouble:
     links: tuple[tuple[str, str], ...] = ()
     near: tuple[tuple[str, str], ...] = ()
     near_title: str = "One of these may be meant"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownTo:
+    """The viewer whom the head of a page names; "": none. `leaves`: the page offers a logout."""
+
+    name: str = ""
+    leaves: bool = False
+
+
+SHOWN_TO: ContextVar[ShownTo] = ContextVar("shown_to", default=ShownTo())  # noqa: B039 - frozen; of the request that is answered
 
 
 def gang_link(gang: str) -> str:
@@ -124,9 +138,17 @@ def _page(template: str, facts: Facts | None, **values: Any) -> str:
     if facts is not None:
         shown = _time(facts.at)
         notices = [facts.late] if facts.late else []
-    return _environment().get_template(template).render(
-        as_of=shown, origin=facts.origin if facts is not None else "", notices=notices, **values
-    )  # fmt: skip
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            as_of=shown,
+            origin=facts.origin if facts is not None else "",
+            notices=notices,
+            shown_to=SHOWN_TO.get(),
+            **values,
+        )
+    )
 
 
 def _time(at: float) -> str:
@@ -187,5 +209,42 @@ def _parts(view: GangView) -> list[Part]:
     return [*first, *(part for part in parts if part.title not in _FIRST)]
 
 
+def time(facts: Facts, chart: TimeChart) -> str:
+    held = Counter(run.queue for group in chart.groups for run in group.runs if run.state == "runs")
+    for group in chart.groups:
+        held.update({run.queue: 0 for run in group.runs})
+    colours = of_counts(held) if chart.choice.by == "node" else {}
+    return _page(
+        "time.html",
+        facts,
+        chart=chart,
+        choice=chart.choice,
+        picture=gantt.picture(chart, colours),
+        colours=colours,
+        address=gantt.address,
+        since=_time(chart.since),
+        until=_time(chart.until),
+        missing=[*([chart.missing] if chart.missing else []), *_missing(facts, "gangs", "pods", "resourceclaims")],
+        BYS=BYS,
+        WINDOWS=WINDOWS,
+    )
+
+
+def _missing(facts: Facts, *kinds: str) -> list[str]:
+    return [text for kind, text in facts.refused.items() if kind in kinds]
+
+
 def trouble(what: Trouble, facts: Facts | None = None) -> str:
     return _page("trouble.html", facts, what=what)
+
+
+def login(*, problem: str, path: str, audiences: Sequence[str], cluster_tokens: bool) -> str:
+    """The form of a login; `path`: where it leads to, on this server."""
+    return _page(
+        "login.html", None, problem=problem, path=path, audiences=tuple(audiences), cluster_tokens=cluster_tokens
+    )
+
+
+def arrived(address: str) -> str:
+    """A page that goes on to an address of this server by itself."""
+    return _page("arrived.html", None, address=address)

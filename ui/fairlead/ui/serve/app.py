@@ -1,10 +1,14 @@
-"""The server of the pages: loopback only, answers GET and HEAD, writes nothing anywhere."""
+"""The server of the pages: answers GET and HEAD, and what a login needs; writes nothing anywhere.
+
+`serve` is for loopback, where it reads with the rights of the user who started it; `fairlead.ui.app` serves others, who log in.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -12,27 +16,39 @@ from aiohttp.typedefs import Middleware
 from fairlead.kube.resources import Raw
 from fairlead.ui.model.cluster import Memory
 from fairlead.ui.model.facts import Facts
+from fairlead.ui.model.scope import ScopedFacts, restrict_events
 from fairlead.ui.pages import render
-from fairlead.ui.pages.render import Trouble
+from fairlead.ui.pages.render import SHOWN_TO, ShownTo, Trouble
 from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.reading.source import Source
 from fairlead.ui.serve import pages
-from fairlead.ui.serve.answers import HTML, JSON, answer, wants_json
+from fairlead.ui.serve.answers import answer
+from fairlead.ui.serve.looks import Look, Seen
+from fairlead.ui.serve.of_ledger import PagesOfLedger
+from fairlead.ui.serve.origins import foreign
 from fairlead.ui.serve.pages import Shown
-from fairlead.ui.serve.security import HEADERS, allowed_hosts
+from fairlead.ui.serve.responses import asks_json, respond
+from fairlead.ui.serve.security import allowed_hosts, headers_for
+from fairlead.ui.serve.viewers import Everyone, LoginNeededError, Viewer, Viewers
 
 LOG = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 YEAR = "public, max-age=31536000, immutable"
+BODY_MAX = 64 * 1024
+PROBES = ("/healthz", "/readyz")  # kubelet asks for them by the pod's address
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Show = Callable[[Facts, web.Request, bool], Shown]
+Observe = Callable[[str, int, float], None]
+"""Is called after each answer, with the route, the status and the seconds that it took."""
+VIEWER: web.RequestKey[Viewer] = web.RequestKey("viewer", Viewer)
 
 
 @contextlib.asynccontextmanager
-async def serve(source: Source, *, port: int) -> AsyncIterator[str]:
+async def serve(source: Source, *, port: int, ledger: Ledger | None = None) -> AsyncIterator[str]:
     """Serves inside the context, on loopback; yields the address. Port 0 is any free one. Raises OSError where it is taken."""
     hosts: set[str] = set()
-    runner = web.AppRunner(application(source, hosts), access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(application(source, hosts, ledger=ledger), access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
         await web.TCPSite(runner, HOST, port).start()
@@ -43,49 +59,84 @@ async def serve(source: Source, *, port: int) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-def application(source: Source, hosts: set[str]) -> web.Application:
-    """`hosts`: what the Host header may be."""
+def application(
+    source: Source,
+    hosts: Collection[str] | None,
+    viewers: Viewers | None = None,
+    *,
+    ready: Callable[[], str | None] = lambda: None,
+    observe: Observe | None = None,
+    ledger: Ledger | None = None,
+) -> web.Application:
+    """`hosts`: what the Host header may be; None: anything. `ready`: why it cannot answer yet, None when it can."""
     memory = Memory()
-    app = web.Application(middlewares=[_guard(hosts)])
+    viewers = viewers or Everyone()
+    scoped = ScopedFacts()
+    app = web.Application(middlewares=[_guard(hosts, viewers, observe)], client_max_size=BODY_MAX)
     shown: dict[str, Show] = {
         "/": lambda facts, request, json: pages.cluster(facts, request.query, json=json, memory=memory),
         "/queues": lambda facts, request, json: pages.queue_tree(facts, request.query, json=json),
         "/gangs": lambda facts, request, json: pages.gangs(facts, request.query, json=json),
     }
     for path, show in shown.items():
-        app.router.add_get(path, _page(source, show))
-    app.router.add_get("/gangs/{namespace}/{name}", _gang(source))
+        app.router.add_get(path, _page(source, show, viewers, scoped))
+    app.router.add_get("/gangs/{namespace}/{name}", _gang(source, viewers, scoped))
+    for method, path, handler in viewers.routes():
+        app.router.add_route(method, path, handler)
+    for path, handler in PagesOfLedger(ledger or Ledger(""), _look(source, viewers, scoped)).routes():
+        app.router.add_get(path, handler)
     app.router.add_get("/style.css", _file("style.css", "text/css; charset=utf-8"))
     app.router.add_get("/icon.svg", _file("icon.svg", "image/svg+xml"))
     app.router.add_get("/healthz", _healthz)
+    app.router.add_get("/readyz", _readyz(ready))
     return app
 
 
-def _page(source: Source, show: Show) -> Handler:
+async def _viewer(request: web.Request, viewers: Viewers) -> Viewer:
+    """Who asks; the head of the page names that viewer. Raises LoginNeededError."""
+    found = request[VIEWER] = await viewers.viewer(request)
+    SHOWN_TO.set(ShownTo(name=found.name, leaves=found.leaves))
+    return found
+
+
+def _page(source: Source, show: Show, viewers: Viewers, scoped: ScopedFacts) -> Handler:
     async def handler(request: web.Request) -> web.StreamResponse:
-        json = _wants_json(request)
+        json = asks_json(request)
+        viewer = await _viewer(request, viewers)
         try:
             facts = await source.facts()
         except NotReadError as error:
-            return _response(request, pages.away(str(error), json=json), json=json)
-        return _response(request, show(facts, request, json), json=json)
+            return respond(request, pages.away(str(error), json=json), json=json)
+        return respond(request, show(scoped.of(facts, viewer.scope), request, json), json=json)
 
     return handler
 
 
-def _gang(source: Source) -> Handler:
+def _gang(source: Source, viewers: Viewers, scoped: ScopedFacts) -> Handler:
     async def handler(request: web.Request) -> web.StreamResponse:
-        json = _wants_json(request)
+        json = asks_json(request)
+        viewer = await _viewer(request, viewers)
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         try:
-            facts = await source.facts()
+            everything = await source.facts()
         except NotReadError as error:
-            return _response(request, pages.away(str(error), json=json), json=json)
+            return respond(request, pages.away(str(error), json=json), json=json)
+        facts = scoped.of(everything, viewer.scope)
         known = any(_is(raw, namespace, name) for raw in facts.gangs)  # not of whatever an address holds
         events = await source.events("Gang", namespace, name) if known and not json else ()
-        return _response(request, pages.one_gang(facts, namespace, name, json=json, events=events), json=json)
+        events = restrict_events(events, everything, viewer.scope)
+        return respond(request, pages.one_gang(facts, namespace, name, json=json, events=events), json=json)
 
     return handler
+
+
+def _look(source: Source, viewers: Viewers, scoped: ScopedFacts) -> Look:
+    async def look(request: web.Request) -> Seen:
+        viewer = await _viewer(request, viewers)
+        everything = await source.facts()
+        return Seen(viewer.scope, scoped.of(everything, viewer.scope), everything)
+
+    return look
 
 
 def _is(raw: Raw, namespace: str, name: str) -> bool:
@@ -110,35 +161,63 @@ async def _healthz(request: web.Request) -> web.StreamResponse:
     return web.Response(text="ok\n")
 
 
-def _guard(hosts: set[str]) -> Middleware:
+def _readyz(ready: Callable[[], str | None]) -> Handler:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        problem = ready()
+        return web.Response(text=f"{problem or 'ok'}\n", status=503 if problem else 200)
+
+    return handler
+
+
+def _guard(hosts: Collection[str] | None, viewers: Viewers, observe: Observe | None) -> Middleware:
     """Every answer has the headers, errors too; a request that means another host has no answer but that."""
+    headers = headers_for(private=viewers.private, hosts=hosts)
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.headers.get("Host", "").lower() not in hosts:
+        began = time.perf_counter()
+        SHOWN_TO.set(ShownTo())
+        if hosts is not None and request.path not in PROBES and request.headers.get("Host", "").lower() not in hosts:
             what = Trouble(
                 title="This name is not served here",
-                text=f"the request is for {request.headers.get('Host', '')!r}; this server answers to loopback's own names only",
+                text=f"the request is for {request.headers.get('Host', '')!r}; this server answers to names of its own only",
                 steps=(f"Open one of: {', '.join(sorted(hosts))}",),
             )
-            response: web.StreamResponse = _response(request, pages.trouble(what, 421, json=False), json=False)
+            response: web.StreamResponse = respond(request, pages.trouble(what, 421, json=False), json=False)
         else:
-            response = await _answered(request, handler)
-        response.headers.update(HEADERS)
+            response = await _answered(request, handler, viewers)
+        if not response.prepared:
+            response.headers.update(headers)
+            if VIEWER in request and viewers.private and response.status in {200, 304}:
+                response.headers["Cache-Control"] = "private, no-cache"
+                response.headers["Vary"] = "Accept, Accept-Encoding, Cookie, Authorization"
+        if observe is not None:
+            observe(_route(request), response.status, time.perf_counter() - began)
         return response
 
     return guard
 
 
-async def _answered(request: web.Request, handler: Handler) -> web.StreamResponse:
-    json = _wants_json(request)
+def _route(request: web.Request) -> str:
+    """The address as it was declared: of a closed set."""
+    resource = request.match_info.route.resource
+    return resource.canonical if resource is not None else "none"
+
+
+async def _answered(request: web.Request, handler: Handler, viewers: Viewers) -> web.StreamResponse:
+    json = asks_json(request)
+    if request.method == "POST" and request.match_info.http_exception is None and (why := foreign(request.headers)):
+        what = Trouble(title="This request is refused", text=why, steps=("Open the page itself, and send its form.",))
+        return respond(request, pages.trouble(what, 403, json=json), json=json)
     try:
         return await handler(request)
+    except LoginNeededError as error:
+        return viewers.refused(request, error, json=json or "Authorization" in request.headers)
     except web.HTTPMethodNotAllowed as error:
         what = Trouble(
             title="Pages are only read", text=f"{request.method} is not answered here: this server changes nothing"
         )
-        response = _response(request, pages.trouble(what, 405, json=json), json=json)
+        response = respond(request, pages.trouble(what, 405, json=json), json=json)
         response.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
         return response
     except web.HTTPException as error:
@@ -147,7 +226,7 @@ async def _answered(request: web.Request, handler: Handler) -> web.StreamRespons
             text=f"there is nothing at {request.path}",
             links=(("/", "Cluster"), ("/queues", "Queues"), ("/gangs", "Gangs")),
         )
-        return _response(request, pages.trouble(what, error.status, json=json), json=json)
+        return respond(request, pages.trouble(what, error.status, json=json), json=json)
     except Exception:
         LOG.exception("cannot answer %s", request.path)
         what = Trouble(
@@ -155,19 +234,4 @@ async def _answered(request: web.Request, handler: Handler) -> web.StreamRespons
             text="the reason is in the output of fairlead ui; it is an error of the program",
             steps=("Please report it with that text.",),
         )
-        return _response(request, pages.trouble(what, 500, json=json), json=json)
-
-
-def _wants_json(request: web.Request) -> bool:
-    return wants_json(request.headers.get("Accept", ""), request.query.get("format", ""))
-
-
-def _response(request: web.Request, shown: Shown, *, json: bool) -> web.Response:
-    found = answer(
-        shown.text,
-        JSON if json else HTML,
-        status=shown.status,
-        encodings=request.headers.get("Accept-Encoding", ""),
-        known=request.headers.get("If-None-Match", ""),
-    )
-    return web.Response(status=found.status, body=found.body, headers=found.headers)
+        return respond(request, pages.trouble(what, 500, json=json), json=json)

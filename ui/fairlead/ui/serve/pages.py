@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import cluster as clusters
-from fairlead.ui.model import gang, gang_list, queues
+from fairlead.ui.model import gang, gang_list, queues, time_chart
 from fairlead.ui.model.events import events_of
 from fairlead.ui.model.facts import Facts
+from fairlead.ui.model.past import Past
+from fairlead.ui.model.scope import EVERYTHING, Scope
 from fairlead.ui.pages import render
 from fairlead.ui.pages.render import Trouble
 from fairlead.ui.serve.answers import as_json
@@ -64,6 +66,22 @@ def gangs(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:
     return Shown(200, as_json([asdict(each) for each in found.found]) if json else render.gangs(facts, found))
 
 
+def time(facts: Facts, past: Past, choice: time_chart.Choice, *, json: bool, scope: Scope = EVERYTHING) -> Shown:
+    """`facts` are restricted to the scope, the past is not."""
+    if choice.by == "node" and facts.hardware is None:
+        what = Trouble(
+            title="Nodes cannot be read",
+            text="; ".join(text for kind, text in facts.refused.items() if kind in {"nodes", "resourceslices"}),
+            links=((f"/time{choice.query(by='queue', only='')}", "The same by queue"),),
+        )
+        return trouble(what, 403, json=json, facts=facts)
+    if _unreadable(facts):
+        what = Trouble(title="Gangs cannot be read", text=facts.refused["gangs"])
+        return trouble(what, 403, json=json, facts=facts)
+    chart = time_chart.time_chart(facts, past, choice, scope)
+    return Shown(200, as_json(time_chart.as_json(chart)) if json else render.time(facts, chart))
+
+
 def one_gang(facts: Facts, namespace: str, name: str, *, json: bool, events: Iterable[Raw] = ()) -> Shown:
     """`events`: on that gang, as the apiserver has them; JSON has none, as `fairlead explain`."""
     view = gang.find(facts, namespace, name)
@@ -83,6 +101,13 @@ def one_gang(facts: Facts, namespace: str, name: str, *, json: bool, events: Ite
         as_json(asdict(view.explanation))
         if json
         else render.gang(facts, view, events_of(events, kind="Gang", namespace=namespace, name=name)),
+    )
+
+
+def wrong(text: str, address: str, *, json: bool) -> Shown:
+    """A question in an address that is none."""
+    return trouble(
+        Trouble(title="This address is not right", text=text, links=((address, "As usual"),)), 400, json=json
     )
 
 
