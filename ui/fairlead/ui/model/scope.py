@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from fairlead.kube.resources import Raw
+from fairlead.ui.model import plain_pods
 from fairlead.ui.model.facts import ELSEWHERE, Facts, Hardware, Holder
 from fairlead.ui.model.redaction import Redaction, known_queues, queues_of
 
@@ -127,6 +128,13 @@ def redaction_of(facts: Facts, scope: Scope) -> Redaction:
         queues=frozenset() if scope.queues else frozenset(queues - own),
         nodes=frozenset(nodes),
     )
+
+
+def namespaces_with_gangs(facts: Facts) -> frozenset[str]:
+    """Those of which pages show something: gangs, pods that are one, and claims."""
+    found = {raw["metadata"].get("namespace", "") for raw in facts.gangs}
+    found |= {pod["metadata"].get("namespace", "") for pod in facts.pods if plain_pods.is_plain(pod)}
+    return frozenset(found | {claim.metadata.namespace for claim in facts.claims})
 
 
 def namespaces_of(facts: Facts) -> set[str]:

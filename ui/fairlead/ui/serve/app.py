@@ -102,8 +102,8 @@ async def _viewer(request: web.Request, viewers: Viewers) -> Viewer:
 def _page(source: Source, show: Show, viewers: Viewers, scoped: ScopedFacts) -> Handler:
     async def handler(request: web.Request) -> web.StreamResponse:
         json = asks_json(request)
-        viewer = await _viewer(request, viewers)
         try:
+            viewer = await _viewer(request, viewers)
             facts = await source.facts()
         except NotReadError as error:
             return respond(request, pages.away(str(error), json=json), json=json)
@@ -115,9 +115,9 @@ def _page(source: Source, show: Show, viewers: Viewers, scoped: ScopedFacts) -> 
 def _gang(source: Source, viewers: Viewers, scoped: ScopedFacts) -> Handler:
     async def handler(request: web.Request) -> web.StreamResponse:
         json = asks_json(request)
-        viewer = await _viewer(request, viewers)
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         try:
+            viewer = await _viewer(request, viewers)
             everything = await source.facts()
         except NotReadError as error:
             return respond(request, pages.away(str(error), json=json), json=json)
