@@ -14,9 +14,11 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from fairlead.ui.model.cluster import MEANING, STATES, ClusterView
 from fairlead.ui.model.events import EventLine
+from fairlead.ui.model.explanations import Part
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang import GangView
 from fairlead.ui.model.gang_list import SORTS, GangList
@@ -30,12 +32,15 @@ from fairlead.ui.pages.palette import of_counts, palette
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """What is the matter, and what to do next."""
+    """What is the matter, and what to do next. Links are addresses and texts; `near`: to what may have been meant."""
 
     title: str
     text: str
+    more: tuple[str, ...] = ()  # paragraphs that follow the text
     steps: tuple[str, ...] = ()
-    links: tuple[tuple[str, str], ...] = ()  # address and text
+    links: tuple[tuple[str, str], ...] = ()
+    near: tuple[tuple[str, str], ...] = ()
+    near_title: str = "One of these may be meant"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +98,14 @@ def visible(value: Any) -> Any:
     return value
 
 
+def sentence(text: str) -> str:
+    """A message that stands alone: shown with a capital letter, unless it begins with a name; its text stays what it is."""
+    first = text.partition(" ")[0].rstrip(",:;")
+    if first.isalpha() and first.isascii() and first.islower():
+        return Markup('<span class="said">{}</span>').format(visible(text))
+    return text
+
+
 @cache
 def _environment() -> Environment:
     made = Environment(
@@ -107,6 +120,8 @@ def _environment() -> Environment:
         "gang_link": gang_link,
         "queue_link": queue_link,
         "hold_text": hold_text,
+        "sentence": sentence,
+        "LARGE": LARGE,
         "age": age,
         "STATES": STATES,
         "MEANING": MEANING,
@@ -151,11 +166,24 @@ def cluster(facts: Facts, view: ClusterView, *, node: str = "") -> str:
         colours=colours,
         maps=(maps := [node_map(each, colours, cell=cell) for each in view.nodes]),
         islands=any(each.outlines for each in maps),
+        parts=any(gpu.parts for each in view.nodes for gpu in each.gpus),
         chosen=next((each for each in view.nodes if each.name == node), None),
         asked=node,
-        missing=[text for kind, text in facts.refused.items() if kind in {"pods", "resourceclaims", "gangs"}],
+        missing=_missing(facts, "gangs", "pods", "resourceclaims"),
+        known_nodes=0 if facts.hardware is None else len(facts.hardware.nodes.all()),
+        waiting=sum((raw.get("status") or {}).get("phase") == "Waiting" for raw in facts.gangs),
         now=facts.at,
     )
+
+
+def _missing(facts: Facts, *kinds: str) -> list[str]:
+    """Why a page has less than there is; of claims that are not read the map says free where it may be held."""
+    found = [facts.refused[kind] for kind in kinds if kind in facts.refused]
+    if "resourceclaims" in kinds and "resourceclaims" in facts.refused:
+        found.append(
+            "devices that claims of other namespaces hold are shown as free: which those are is not known here"
+        )
+    return found
 
 
 def queues(facts: Facts, lines: Sequence[QueueLine]) -> str:
@@ -163,13 +191,22 @@ def queues(facts: Facts, lines: Sequence[QueueLine]) -> str:
 
 
 def gangs(facts: Facts, found: GangList) -> str:
-    missing = [text for kind, text in facts.refused.items() if kind in {"pods", "gangs"}]
-    return _page("gangs.html", facts, found=found, choice=found.choice, missing=missing)
+    return _page("gangs.html", facts, found=found, choice=found.choice, missing=_missing(facts, "gangs", "pods"))
 
 
 def gang(facts: Facts, view: GangView, events: Sequence[EventLine] = ()) -> str:
     shown = [(each, "" if each.at is None else _time(each.at)) for each in events]
-    return _page("gang.html", facts, view=view, line=view.line, events=shown)
+    return _page("gang.html", facts, view=view, line=view.line, parts=_parts(view), events=shown)
+
+
+# A reader comes for the reason: these stand first, in this order; the rest follows as `fairlead explain` prints it.
+_FIRST = ("What blocks it", "What would change it", "Devices it could use are held by", "Why")
+
+
+def _parts(view: GangView) -> list[Part]:
+    parts = view.explanation.parts
+    first = [part for title in _FIRST for part in parts if part.title == title]
+    return [*first, *(part for part in parts if part.title not in _FIRST)]
 
 
 def time(facts: Facts, chart: TimeChart) -> str:

@@ -30,11 +30,12 @@ class Shown(NamedTuple):
 
 def cluster(facts: Facts, query: Mapping[str, str], *, json: bool, memory: clusters.Memory | None = None) -> Shown:
     if facts.hardware is None:
-        texts = [text for kind, text in facts.refused.items() if kind in {"nodes", "resourceslices"}]
+        texts = [facts.refused[kind] for kind in ("nodes", "resourceslices") if kind in facts.refused]
         what = Trouble(
             title="The cluster's devices cannot be read",
-            text="; ".join(texts),
-            steps=("Queues and gangs need fewer rights.",),
+            text=texts[0],
+            more=tuple(texts[1:]),
+            steps=("Open the page of queues or of gangs: they need no right to list nodes.",),
             links=(("/queues", "Queues"), ("/gangs", "Gangs")),
         )
         return trouble(what, 403, json=json, facts=facts)
@@ -60,7 +61,7 @@ def gangs(facts: Facts, query: Mapping[str, str], *, json: bool, lines: LineMemo
         what = Trouble(title="This address is not right", text=str(error), links=(("/gangs", "All gangs"),))
         return trouble(what, 400, json=json, facts=facts)
     if _unreadable(facts):
-        what = Trouble(title="Gangs cannot be read", text=facts.refused["gangs"])
+        what = Trouble(title="Gangs cannot be read", text=facts.refused["gangs"], links=(("/queues", "Queues"),))
         return trouble(what, 403, json=json, facts=facts)
     found = gang_list.gang_list((lines or LineMemory()).of(facts), choice, now=facts.at)
     return Shown(200, as_json([asdict(each) for each in found.all_fresh()]) if json else render.gangs(facts, found))
@@ -91,11 +92,9 @@ def one_gang(facts: Facts, namespace: str, name: str, *, json: bool, events: Ite
         what = Trouble(
             title="No such gang",
             text=f"no gang is called {name} in namespace {namespace}{why}",
-            steps=(
-                "It may have ended: a Gang is deleted with its pods.",
-                *(("One of these may be meant:",) if near else ()),
-            ),
-            links=(*near, ("/gangs", "All gangs")),
+            steps=("It may have ended: a Gang is deleted with its pods.",),
+            near=near,
+            links=(("/gangs", "All gangs"),),
         )
         return trouble(what, 404, json=json, facts=facts)
     return Shown(
@@ -124,7 +123,7 @@ def away(text: str, *, json: bool) -> Shown:
 
 def trouble(what: Trouble, status: int, *, json: bool, facts: Facts | None = None) -> Shown:
     if json:
-        said: dict[str, Any] = {"error": what.title, "message": what.text}
+        said: dict[str, Any] = {"error": what.title, "message": "; ".join((what.text, *what.more))}
         return Shown(status, as_json(said))
     return Shown(status, render.trouble(what, facts))
 
