@@ -22,6 +22,7 @@ from fairlead.kube.listing import Listing
 from fairlead.kube.nulls import convert
 from fairlead.kube.resources import Raw, Resource
 from fairlead.kube.watching import WatchEvent
+from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.reading.live import LiveSource
 from fairlead.ui.reading.source import Source
 from fairlead.ui.reading.watched import WatchedSource
@@ -67,6 +68,7 @@ def a_cluster(nodes: int = 6, *, waiting: int = 4, queues: int = 5, mig_every: i
                     "p50": timestamps.seconds(NOW + 600),
                     "p90": timestamps.seconds(NOW + 3600),
                     "because": "32 samples",
+                    "asOf": timestamps.seconds(NOW - 30),
                 },
             )
         )
@@ -167,7 +169,10 @@ def claim(name: str, namespace: str, holder: Raw, node: str, device: str, *, idl
         "metadata": {"name": name, "namespace": namespace, "uid": f"{namespace}-{name}"},
         "spec": claim_spec(device_request()),
         "status": {
-            "allocation": {"devices": {"results": [result]}},
+            "allocation": {
+                "devices": {"results": [result]},
+                "allocationTimestamp": timestamps.seconds(NOW - 800),
+            },
             "reservedFor": [{"resource": "pods", "name": holder["metadata"]["name"], "uid": holder["metadata"]["uid"]}],
             "devices": said,
         },
@@ -355,6 +360,6 @@ class Reader:
 
 
 @contextlib.asynccontextmanager
-async def reader(given: Source) -> AsyncIterator[Reader]:
-    async with serve(given, port=0) as address, aiohttp.ClientSession() as session:
+async def reader(given: Source, ledger: Ledger | None = None) -> AsyncIterator[Reader]:
+    async with serve(given, port=0, ledger=ledger) as address, aiohttp.ClientSession() as session:
         yield Reader(session, address)

@@ -15,6 +15,7 @@ class Element:
     tag: str
     attributes: dict[str, str]
     text: str = ""
+    hidden: bool = False  # within what is aria-hidden
 
 
 class Page(HTMLParser):
@@ -33,6 +34,7 @@ class Page(HTMLParser):
         names = [name for name, _ in attrs]
         assert len(names) == len(set(names)), (tag, names)
         element = Element(tag, {name: value or "" for name, value in attrs})
+        element.hidden = element.attributes.get("aria-hidden") == "true" or any(each.hidden for each in self.open)
         self.elements.append(element)
         if tag not in VOID:
             assert tag not in CLOSED, f"<{tag}> is not closed"
@@ -73,12 +75,18 @@ def check(text: str) -> Page:
         assert not [name for name in each.attributes if name == "style" or name.startswith("on")], each
         for name in ("aria-labelledby", "aria-describedby"):
             assert set(each.attributes.get(name, "").split()) <= set(ids), each
-        if each.tag == "svg" and each.attributes.get("aria-hidden") != "true":
+        if (
+            each.tag == "svg" and each.attributes.get("aria-hidden") != "true"
+        ):  # a picture without words has a table beside it
             assert each.attributes["role"] == "img", each
             assert each.attributes["aria-label"], each
+    hidden = [each for each in page.elements if each.hidden]
+    for each in hidden:
+        if each.tag == "a":
+            assert each.attributes.get("tabindex") == "-1", "the keyboard does not go where nothing is read"
     labels = "".join(each.text for each in page.every("label"))
     for each in page.every(*REACHED):
-        assert each.attributes.get("tabindex", "0") == "0", each
+        assert each.attributes.get("tabindex", "0") == "0" or each in hidden, each
         if each.tag == "a":
             assert each.attributes["href"].startswith(("/", "#")), each
             assert not each.attributes["href"].startswith("//"), each

@@ -23,6 +23,14 @@ Snapshot = Annotated[
     Path | None,
     typer.Option(help="Read this file (`fairlead snapshot > FILE`) instead of a cluster.", exists=True, dir_okay=False),
 ]
+Ledger = Annotated[
+    str,
+    typer.Option(
+        metavar="DIR|URL",
+        envvar="FAIRLEAD_LEDGER",
+        help="The controller's ledger, for what happened and what it cost. Default: $FAIRLEAD_LEDGER.",
+    ),
+]
 Output = Annotated[
     Literal["table", "json", "yaml"],
     typer.Option("--output", "-o", help="A table for people; json or yaml for programs."),
@@ -118,6 +126,7 @@ def verify(
 def ui(
     port: Annotated[int, typer.Option(help="Port on loopback; 0: any free one.", min=0, max=65535)] = 8470,
     snapshot: Snapshot = None,
+    ledger: Ledger = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     login: Annotated[
@@ -197,7 +206,7 @@ def ui(
         print(NO_PAGES, file=sys.stderr)
         raise typer.Exit(1) from None
     if login is None:
-        raise typer.Exit(show(snapshot=snapshot, kubeconfig=kubeconfig, context=context, port=port))
+        raise typer.Exit(show(snapshot=snapshot, kubeconfig=kubeconfig, context=context, port=port, ledger=ledger))
     import uvloop
 
     from fairlead.cli.serve import options_of, serve

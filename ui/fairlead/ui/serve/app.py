@@ -14,15 +14,17 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from fairlead.kube.resources import Raw
-from fairlead.ui.model.cluster import Memory
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.scope import ScopedFacts, restrict_events
 from fairlead.ui.pages import render
 from fairlead.ui.pages.render import SHOWN_TO, ShownTo, Trouble
 from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.reading.source import Source
 from fairlead.ui.serve import pages
 from fairlead.ui.serve.answers import answer
+from fairlead.ui.serve.looks import Look, Seen
+from fairlead.ui.serve.of_ledger import PagesOfLedger
 from fairlead.ui.serve.origins import foreign
 from fairlead.ui.serve.pages import Shown
 from fairlead.ui.serve.responses import asks_json, respond
@@ -42,10 +44,10 @@ VIEWER: web.RequestKey[Viewer] = web.RequestKey("viewer", Viewer)
 
 
 @contextlib.asynccontextmanager
-async def serve(source: Source, *, port: int) -> AsyncIterator[str]:
+async def serve(source: Source, *, port: int, ledger: Ledger | None = None) -> AsyncIterator[str]:
     """Serves inside the context, on loopback; yields the address. Port 0 is any free one. Raises OSError where it is taken."""
     hosts: set[str] = set()
-    runner = web.AppRunner(application(source, hosts), access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(application(source, hosts, ledger=ledger), access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
         await web.TCPSite(runner, HOST, port).start()
@@ -63,14 +65,15 @@ def application(
     *,
     ready: Callable[[], str | None] = lambda: None,
     observe: Observe | None = None,
+    ledger: Ledger | None = None,
 ) -> web.Application:
     """`hosts`: what the Host header may be; None: anything. `ready`: why it cannot answer yet, None when it can."""
-    memory = Memory()
+    kept = pages.Kept.new()
     viewers = viewers or Everyone()
     scoped = ScopedFacts()
     app = web.Application(middlewares=[_guard(hosts, viewers, observe)], client_max_size=BODY_MAX)
     shown: dict[str, Show] = {
-        "/": lambda facts, request, json: pages.cluster(facts, request.query, json=json, memory=memory),
+        "/": lambda facts, request, json: pages.cluster(facts, request.query, json=json, kept=kept),
         "/queues": lambda facts, request, json: pages.queue_tree(facts, request.query, json=json),
         "/gangs": lambda facts, request, json: pages.gangs(facts, request.query, json=json),
     }
@@ -79,6 +82,8 @@ def application(
     app.router.add_get("/gangs/{namespace}/{name}", _gang(source, viewers, scoped))
     for method, path, handler in viewers.routes():
         app.router.add_route(method, path, handler)
+    for path, handler in PagesOfLedger(ledger or Ledger(""), _look(source, viewers, scoped)).routes():
+        app.router.add_get(path, handler)
     app.router.add_get("/style.css", _file("style.css", "text/css; charset=utf-8"))
     app.router.add_get("/icon.svg", _file("icon.svg", "image/svg+xml"))
     app.router.add_get("/healthz", _healthz)
@@ -122,6 +127,15 @@ def _gang(source: Source, viewers: Viewers, scoped: ScopedFacts) -> Handler:
         return respond(request, pages.one_gang(facts, namespace, name, json=json, events=events), json=json)
 
     return handler
+
+
+def _look(source: Source, viewers: Viewers, scoped: ScopedFacts) -> Look:
+    async def look(request: web.Request) -> Seen:
+        viewer = await _viewer(request, viewers)
+        everything = await source.facts()
+        return Seen(viewer.scope, scoped.of(everything, viewer.scope), everything)
+
+    return look
 
 
 def _is(raw: Raw, namespace: str, name: str) -> bool:
