@@ -69,6 +69,7 @@ def a_cluster(nodes: int = 6, *, waiting: int = 4, queues: int = 5, mig_every: i
                     "p50": timestamps.seconds(NOW + 600),
                     "p90": timestamps.seconds(NOW + 3600),
                     "because": "32 samples",
+                    "asOf": timestamps.seconds(NOW - 30),
                 },
             )
         )

@@ -8,7 +8,7 @@ arrives without it: such a request is answered with a page that loads itself onc
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from aiohttp import web
@@ -36,8 +36,14 @@ REVOKED = "the token of your session has expired, or was revoked"
 NOT_ACCEPTED = "this token is not accepted"
 
 
+def _uncounted(result: str) -> None:
+    return
+
+
 class TokenViewers:
-    """`now`: unix seconds, which tokens are compared with. `audiences`: what a token must be made for, shown to who needs one."""
+    """`now`: unix seconds, which tokens are compared with. `audiences`: what a token must be made for, shown to who needs one.
+    `count`: logins accepted, refused and limited.
+    """
 
     private = True
 
@@ -51,6 +57,7 @@ class TokenViewers:
         audiences: tuple[str, ...],
         cluster_tokens: bool,
         now: Clock,
+        count: Callable[[str], None] = _uncounted,
     ) -> None:
         self._reviews = reviews
         self._sessions = sessions
@@ -59,6 +66,7 @@ class TokenViewers:
         self._audiences = audiences
         self._cluster_tokens = cluster_tokens
         self._now = now
+        self._count = count
 
     async def viewer(self, request: web.Request) -> Viewer:
         try:
@@ -119,12 +127,14 @@ class TokenViewers:
         if tried:
             wait = self._attempts.begin(address)
             if wait:
+                self._count("limited")
                 raise LoginNeededError(
                     f"too many tokens were tried from {address}; try again in {max(1, round(wait))} s", status=429
                 )
         user = await self._reviews.user(token)
         if user is None:
             why = jwt.hint(token, self._audiences, cluster_tokens=self._cluster_tokens, now=self._now())
+            self._count("refused")
             LOG.warning("a token from %s was not accepted%s", address, f": {why}" if why else "")
             raise LoginNeededError(f"{NOT_ACCEPTED}: {why}" if why else f"{NOT_ACCEPTED}: the cluster does not know it")
         if tried:
@@ -151,6 +161,7 @@ class TokenViewers:
         if old:
             self._sessions.end(old)
         value = self._sessions.begin(user.name, token, ends=jwt.ends(token))
+        self._count("accepted")
         LOG.info("%s logged in from %s", user.name, request.remote)
         response = web.Response(status=303, headers={"Location": local_path(path), "Cache-Control": "no-store"})
         response.set_cookie(COOKIE, value, path="/", secure=True, httponly=True, samesite="Strict")

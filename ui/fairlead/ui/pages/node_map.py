@@ -47,6 +47,8 @@ class NodeMap:
     link: str
     label: str  # what the picture says, in words
     problem: str
+    kinds: str  # which GPUs it has, and how many of each
+    free: int
     width: int
     height: int
     cell: int
@@ -62,6 +64,8 @@ def node_map(node: NodeView, colours: Mapping[str, str], *, cell: int) -> NodeMa
         link=f"/?{urlencode({'node': node.name})}#node",
         label=summary(node),
         problem=node.problem,
+        kinds=kinds(node),
+        free=node.free,
         width=max(x for x, _ in places) + cell + EDGE,
         height=max(y for _, y in places) + cell + EDGE,
         cell=cell,
@@ -74,6 +78,12 @@ def summary(node: NodeView) -> str:
     counts = Counter(gpu.state for gpu in node.gpus)
     said = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
     return f"{node.name}: {len(node.gpus)} GPUs, {said}" + (f"; {node.problem}" if node.problem else "")
+
+
+def kinds(node: NodeView) -> str:
+    """As "8 × H100 80GB HBM3"; several kinds in the order of the devices. The maker's name tells none apart and is left out."""
+    found = Counter(gpu.product.removeprefix("NVIDIA ") or "GPU" for gpu in node.gpus)
+    return ", ".join(f"{number} × {product}" for product, number in found.items())
 
 
 def hold_text(hold: Hold) -> str:

@@ -14,13 +14,15 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from fairlead.history.cost.bill import BASES, IDLES
 from fairlead.history.cost.grouping import BY
 from fairlead.ui.model import costs
-from fairlead.ui.model.cluster import MEANING, STATES, ClusterView
+from fairlead.ui.model.cluster import MEANING, STATES, ClusterView, NodeView
 from fairlead.ui.model.costs import CostView
 from fairlead.ui.model.events import EventLine
+from fairlead.ui.model.explanations import Part
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang import GangView
 from fairlead.ui.model.gang_list import SORTS, GangList
@@ -29,6 +31,7 @@ from fairlead.ui.model.queues import Line as QueueLine
 from fairlead.ui.model.time_chart import BYS, WINDOWS, TimeChart
 from fairlead.ui.model.what_if_form import HORIZONS, Form, Named
 from fairlead.ui.pages import bars, gantt
+from fairlead.ui.pages.fragments import STREAM, WHO, Live, Marked, name_of, plain
 from fairlead.ui.pages.node_map import LARGE, MANY, SMALL, hold_text, node_map
 from fairlead.ui.pages.palette import of_counts, palette
 from fairlead.ui.what_if import written
@@ -36,12 +39,15 @@ from fairlead.ui.what_if import written
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """What is the matter, and what to do next."""
+    """What is the matter, and what to do next. Links are addresses and texts; `near`: to what may have been meant."""
 
     title: str
     text: str
+    more: tuple[str, ...] = ()  # paragraphs that follow the text
     steps: tuple[str, ...] = ()
-    links: tuple[tuple[str, str], ...] = ()  # address and text
+    links: tuple[tuple[str, str], ...] = ()
+    near: tuple[tuple[str, str], ...] = ()
+    near_title: str = "One of these may be meant"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +100,17 @@ _HIDDEN = dict.fromkeys(
 
 def visible(value: Any) -> Any:
     """Text without characters that a reader does not see."""
-    if isinstance(value, str) and not (value.isascii() and value.isprintable()):
+    if isinstance(value, str) and not (value.isascii() and value.isprintable()) and not isinstance(value, Marked):
         return value.translate(_HIDDEN)
     return value
+
+
+def sentence(text: str) -> str:
+    """A message that stands alone: shown with a capital letter, unless it begins with a name; its text stays what it is."""
+    first = text.partition(" ")[0].rstrip(",:;")
+    if first.isalpha() and first.isascii() and first.islower():
+        return Markup('<span class="said">{}</span>').format(visible(text))
+    return text
 
 
 @cache
@@ -108,17 +122,23 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        extensions=[Live],
     )
     made.globals |= {
         "gang_link": gang_link,
         "queue_link": queue_link,
         "hold_text": hold_text,
+        "sentence": sentence,
+        "LARGE": LARGE,
         "age": age,
         "STATES": STATES,
         "MEANING": MEANING,
         "PHASES": PHASES,
         "SORTS": SORTS,
         "style_hash": _hash("style.css"),
+        "name_of": name_of,
+        "who_mark": WHO,
+        "stream_mark": STREAM,
     }
     return made
 
@@ -136,7 +156,6 @@ def _page(template: str, facts: Facts | None, **values: Any) -> str:
             as_of=shown,
             origin=facts.origin if facts is not None else "",
             notices=notices,
-            shown_to=SHOWN_TO.get(),
             **values,
         )
     )
@@ -146,8 +165,42 @@ def _time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def cluster(facts: Facts, view: ClusterView, *, node: str = "") -> str:
-    """`node`: the one whose devices are listed; "" for none."""
+def page(marked: str, stream: str = "") -> str:
+    """What is sent of what a function here returned: with the name of who asks, and what makes it live; "" for nothing."""
+    shown_to = SHOWN_TO.get()
+    who = _environment().get_template("who.html").render(shown_to=shown_to) if shown_to.name else ""
+    return plain(marked, who=who, stream=stream)
+
+
+class NodeItems:
+    """The items of nodes in the map, kept from one rendering to the next: one is made again when its node or a colour changed."""
+
+    def __init__(self) -> None:
+        self._colours: Mapping[str, str] = {}
+        self._cell = 0
+        self._known: dict[tuple[str, bool], tuple[NodeView, Marked]] = {}
+
+    def of(self, nodes: Sequence[NodeView], colours: Mapping[str, str], *, cell: int, chosen: str) -> Marked:
+        if (self._colours, self._cell) != (colours, cell):
+            self._colours, self._cell = colours, cell
+            self._known.clear()
+        found = Marked("".join(self._item(node, is_chosen=node.name == chosen) for node in nodes))
+        if len(self._known) > 2 * len(nodes):
+            self._known.clear()  # of nodes that are gone
+        return found
+
+    def _item(self, node: NodeView, *, is_chosen: bool) -> Marked:
+        known = self._known.get((node.name, is_chosen))
+        if known is None or known[0] is not node:
+            item = _environment().get_template("node.html").render(
+                node=node_map(node, self._colours, cell=self._cell), key=name_of("n", node.name), is_chosen=is_chosen
+            )  # fmt: skip
+            known = self._known[node.name, is_chosen] = (node, Marked(item))
+        return known[1]
+
+
+def cluster(facts: Facts, view: ClusterView, *, node: str = "", items: NodeItems | None = None) -> str:
+    """`node`: the one whose devices are listed; "" for none. `items`: of the rendering before."""
     colours = palette(view)
     cell = SMALL if len(view.nodes) > MANY else LARGE
     return _page(
@@ -155,13 +208,27 @@ def cluster(facts: Facts, view: ClusterView, *, node: str = "") -> str:
         facts,
         view=view,
         colours=colours,
-        maps=(maps := [node_map(each, colours, cell=cell) for each in view.nodes]),
-        islands=any(each.outlines for each in maps),
+        nodes=(items or NodeItems()).of(view.nodes, colours, cell=cell, chosen=node),
+        many=cell == SMALL,
+        islands=any(len(gpus) > 1 for each in view.nodes for island, gpus in each.islands if island),
+        parts=any(gpu.parts for each in view.nodes for gpu in each.gpus),
         chosen=next((each for each in view.nodes if each.name == node), None),
         asked=node,
-        missing=[text for kind, text in facts.refused.items() if kind in {"pods", "resourceclaims", "gangs"}],
+        missing=_missing(facts, "gangs", "pods", "resourceclaims"),
+        known_nodes=0 if facts.hardware is None else len(facts.hardware.nodes.all()),
+        waiting=sum((raw.get("status") or {}).get("phase") == "Waiting" for raw in facts.gangs),
         now=facts.at,
     )
+
+
+def _missing(facts: Facts, *kinds: str) -> list[str]:
+    """Why a page has less than there is; of claims that are not read the map says free where it may be held."""
+    found = [facts.refused[kind] for kind in kinds if kind in facts.refused]
+    if "resourceclaims" in kinds and "resourceclaims" in facts.refused:
+        found.append(
+            "devices that claims of other namespaces hold are shown as free: which those are is not known here"
+        )
+    return found
 
 
 def queues(facts: Facts, lines: Sequence[QueueLine]) -> str:
@@ -169,13 +236,22 @@ def queues(facts: Facts, lines: Sequence[QueueLine]) -> str:
 
 
 def gangs(facts: Facts, found: GangList) -> str:
-    missing = [text for kind, text in facts.refused.items() if kind in {"pods", "gangs"}]
-    return _page("gangs.html", facts, found=found, choice=found.choice, missing=missing)
+    return _page("gangs.html", facts, found=found, choice=found.choice, missing=_missing(facts, "gangs", "pods"))
 
 
 def gang(facts: Facts, view: GangView, events: Sequence[EventLine] = ()) -> str:
     shown = [(each, "" if each.at is None else _time(each.at)) for each in events]
-    return _page("gang.html", facts, view=view, line=view.line, events=shown)
+    return _page("gang.html", facts, view=view, line=view.line, parts=_parts(view), events=shown)
+
+
+# A reader comes for the reason: these stand first, in this order; the rest follows as `fairlead explain` prints it.
+_FIRST = ("What blocks it", "What would change it", "Devices it could use are held by", "Why")
+
+
+def _parts(view: GangView) -> list[Part]:
+    parts = view.explanation.parts
+    first = [part for title in _FIRST for part in parts if part.title == title]
+    return [*first, *(part for part in parts if part.title not in _FIRST)]
 
 
 def time(facts: Facts, chart: TimeChart) -> str:
@@ -193,7 +269,7 @@ def time(facts: Facts, chart: TimeChart) -> str:
         address=gantt.address,
         since=_time(chart.since),
         until=_time(chart.until),
-        missing=[*([chart.missing] if chart.missing else []), *_missing(facts, "gangs", "pods", "resourceclaims")],
+        missing=[*([chart.missing] if chart.missing else []), *_missing(facts, "gangs", "pods")],
         BYS=BYS,
         WINDOWS=WINDOWS,
     )
@@ -229,10 +305,6 @@ def what_if(
         SHARES=written.SHARES,
         HORIZONS=HORIZONS,
     )
-
-
-def _missing(facts: Facts, *kinds: str) -> list[str]:
-    return [text for kind, text in facts.refused.items() if kind in kinds]
 
 
 def trouble(what: Trouble, facts: Facts | None = None) -> str:

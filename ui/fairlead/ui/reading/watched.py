@@ -105,6 +105,11 @@ class WatchedSource:
         """Whether each kind was read, or is known to be unreadable."""
         return all(each.synced.is_set() or isinstance(each.error, _GONE) for each in self._informers)
 
+    @property
+    def known_at(self) -> float:
+        """Unix seconds: of when what is known is; 0.0 before the first lists."""
+        return self._known_at
+
     async def facts(self) -> Facts:
         """Waits for the first lists. Raises NotReadError where they did not come."""
         if self._facts is None:

@@ -15,7 +15,6 @@ from aiohttp.typedefs import Middleware
 
 from fairlead.api import names
 from fairlead.kube.resources import Raw
-from fairlead.ui.model.cluster import Memory
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.scope import ScopedFacts, restrict_events
 from fairlead.ui.pages import render
@@ -78,12 +77,12 @@ def application(
     drivers: tuple[str, ...] = (names.DRIVER,),
 ) -> web.Application:
     """`hosts`: what the Host header may be; None: anything. `ready`: why it cannot answer yet, None when it can."""
-    memory = Memory()
+    kept = pages.Kept.new()
     viewers = viewers or Everyone()
     scoped = ScopedFacts()
     app = web.Application(middlewares=[_guard(hosts, viewers, observe)], client_max_size=BODY_MAX)
     shown: dict[str, Show] = {
-        "/": lambda facts, request, json: pages.cluster(facts, request.query, json=json, memory=memory),
+        "/": lambda facts, request, json: pages.cluster(facts, request.query, json=json, kept=kept),
         "/queues": lambda facts, request, json: pages.queue_tree(facts, request.query, json=json),
         "/gangs": lambda facts, request, json: pages.gangs(facts, request.query, json=json),
     }
@@ -115,8 +114,8 @@ async def _viewer(request: web.Request, viewers: Viewers) -> Viewer:
 def _page(source: Source, show: Show, viewers: Viewers, scoped: ScopedFacts) -> Handler:
     async def handler(request: web.Request) -> web.StreamResponse:
         json = asks_json(request)
-        viewer = await _viewer(request, viewers)
         try:
+            viewer = await _viewer(request, viewers)
             facts = await source.facts()
         except NotReadError as error:
             return respond(request, pages.away(str(error), json=json), json=json)
@@ -128,9 +127,9 @@ def _page(source: Source, show: Show, viewers: Viewers, scoped: ScopedFacts) -> 
 def _gang(source: Source, viewers: Viewers, scoped: ScopedFacts) -> Handler:
     async def handler(request: web.Request) -> web.StreamResponse:
         json = asks_json(request)
-        viewer = await _viewer(request, viewers)
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         try:
+            viewer = await _viewer(request, viewers)
             everything = await source.facts()
         except NotReadError as error:
             return respond(request, pages.away(str(error), json=json), json=json)
