@@ -22,7 +22,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from fairlead.api import names
-from fairlead.kube import probes
+from fairlead.kube import probes, resources
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import Kubeconfig
 from fairlead.ui.access.attempts import Attempts
@@ -34,6 +34,9 @@ from fairlead.ui.access.sessions import ABSOLUTE_S, IDLE_S, Sessions
 from fairlead.ui.access.tokens import TokenViewers
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.scope import namespaces_with_gangs
+from fairlead.ui.reading.cluster import Cluster
+from fairlead.ui.reading.computing import Computing, Where
+from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.reading.source import Source
 from fairlead.ui.reading.watched import WatchedSource
 from fairlead.ui.serve.app import application
@@ -72,6 +75,11 @@ class UiOptions:
     user_prefix: str = ""
     group_prefix: str = ""
     metrics_bind: str | None = None
+    ledger: str = ""
+    """Where the controller keeps the ledger: what `fairlead.ui.reading.ledger` reads; "": it is not read."""
+    what_if: bool = True
+    """Whether questions are computed, beside the server, with the rights of this program."""
+    drivers: tuple[str, ...] = (names.DRIVER,)
 
 
 async def run(options: UiOptions, *, ready: asyncio.Event | None = None) -> None:
@@ -87,7 +95,17 @@ async def run(options: UiOptions, *, ready: asyncio.Event | None = None) -> None
         metrics = Metrics(CollectorRegistry())
         viewers, sessions = _viewers(options, client, source, metrics, trust)
         metrics.watching(sessions=sessions, age_s=lambda: time.time() - source.known_at if source.known_at else -1.0)
-        app = application(source, hosts, viewers, ready=lambda: _unready(source), observe=metrics.answered)
+        ledger = Ledger(options.ledger, flavors=lambda: Cluster(client).list(resources.FLAVORS))
+        app = application(
+            source,
+            hosts,
+            viewers,
+            ready=lambda: _unready(source),
+            observe=metrics.answered,
+            ledger=ledger,
+            computing=_computing(options),
+            drivers=options.drivers,
+        )
         certificate = Certificate(options.certificate_from, covered=(*LOCAL, *(_host(url) for url in options.urls)))
         tasks.create_task(source.run())
         async with (
@@ -101,6 +119,13 @@ async def run(options: UiOptions, *, ready: asyncio.Event | None = None) -> None
             if ready is not None:
                 ready.set()
             await asyncio.Event().wait()
+
+
+def _computing(options: UiOptions) -> Computing | None:
+    """None where it is switched off, or where the cluster is known by what another process cannot read."""
+    if not options.what_if or not isinstance(options.kubeconfig, Path | str | None):
+        return None
+    return Computing(Where(kubeconfig=None if options.kubeconfig is None else Path(options.kubeconfig)))
 
 
 def allowed_hosts(urls: Collection[str]) -> frozenset[str] | None:
