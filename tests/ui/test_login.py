@@ -313,6 +313,8 @@ async def test_a_form_that_another_site_sends_is_refused(path, headers):
 def test_a_form_of_this_server_is_accepted_by_browsers_with_and_without_fetch_metadata():
     assert foreign({"Host": "a:8443", "Origin": "https://a:8443"}) == ""
     assert foreign({"Host": "a", "Sec-Fetch-Site": "same-origin"}) == ""
+    assert foreign({"Host": "a", "Sec-Fetch-Site": "same-origin", "Origin": "null"}) == ""
+    assert foreign({"Host": "127.0.0.1:1", "Origin": "http://127.0.0.1:1"}, scheme="http") == ""
     assert foreign({"Host": "A", "Origin": "https://a", "Sec-Fetch-Site": "same-origin"}) == ""
 
 
