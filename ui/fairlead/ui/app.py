@@ -74,9 +74,9 @@ class UiOptions:
     proxy_secret_file: Path | None = None
     user_prefix: str = ""
     group_prefix: str = ""
-    metrics_bind: str | None = None
     ledger: str = ""
-    """Where the controller keeps the ledger: what `fairlead.ui.reading.ledger` reads; "": it is not read."""
+    """Where the past is read from, as of `fairlead cost --ledger`; "": nothing is known of it."""
+    metrics_bind: str | None = None
     what_if: bool = True
     """Whether questions are computed, beside the server, with the rights of this program."""
     drivers: tuple[str, ...] = (names.DRIVER,)

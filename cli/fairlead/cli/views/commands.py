@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import typer
 
 from fairlead.cli.options import LogFormat, LogLevel, ManagedDrivers, MetricsBind
-from fairlead.cli.options import drivers as managed_drivers
+from fairlead.cli.options import drivers as drivers_of
 
 Kubeconfig = Annotated[
     Path | None,
@@ -89,7 +89,7 @@ def explain(
     if prove:
         from fairlead.cli.views import proving
 
-        status, observed = proving.observe(snapshot, kubeconfig, context, managed_drivers(managed_drivers))
+        status, observed = proving.observe(snapshot, kubeconfig, context, drivers_of(managed_drivers))
         if observed is not None:
             found = observed
             status = proving.guarded(lambda: proving.prove(target, namespace=chosen, observed=found, output=output))
@@ -117,7 +117,7 @@ def verify(
     except OSError as error:
         print(f"{certificate}: {error.strerror}", file=sys.stderr)
         raise typer.Exit(1) from None
-    status, observed = proving.observe(snapshot, kubeconfig, context, managed_drivers(managed_drivers))
+    status, observed = proving.observe(snapshot, kubeconfig, context, drivers_of(managed_drivers))
     if observed is not None:
         found = observed
         status = proving.guarded(lambda: proving.verify(data, observed=found, output=output))
@@ -218,7 +218,7 @@ def ui(
                 context=context,
                 port=port,
                 ledger=ledger,
-                drivers=managed_drivers(managed_driver),
+                drivers=drivers_of(managed_driver),
             )
         )
     import uvloop
@@ -231,7 +231,7 @@ def ui(
             raise typer.BadParameter("is for pages on loopback: leave out --login", param_hint=flag)
     session_idle_s, session_max_s = _seconds(session_idle, "--session-idle"), _seconds(session_max, "--session-max")
     urls, audiences, proxy_names = tuple(url or ()), tuple(audience or (AUDIENCE,)), tuple(proxy_name or ())
-    drivers = managed_drivers(managed_driver)
+    drivers = drivers_of(managed_driver)
     serve(run, options_of(UiOptions, locals()), log_format=log_format, log_level=log_level, loop=uvloop.new_event_loop)
 
 

@@ -48,6 +48,7 @@ def show(
             port,
             known,
             Computing(Where(kubeconfig=kubeconfig, context=context)),
+            drivers,
         )
 
     code, ended = reading.run(live, kubeconfig=kubeconfig, context=context)
