@@ -16,7 +16,11 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from fairlead.history.cost.bill import BASES, IDLES
+from fairlead.history.cost.grouping import BY
+from fairlead.ui.model import costs
 from fairlead.ui.model.cluster import MEANING, STATES, ClusterView
+from fairlead.ui.model.costs import CostView
 from fairlead.ui.model.events import EventLine
 from fairlead.ui.model.explanations import Part
 from fairlead.ui.model.facts import Facts
@@ -227,6 +231,21 @@ def time(facts: Facts, chart: TimeChart) -> str:
         missing=[*([chart.missing] if chart.missing else []), *_missing(facts, "gangs", "pods", "resourceclaims")],
         BYS=BYS,
         WINDOWS=WINDOWS,
+    )
+
+
+def cost(facts: Facts, view: CostView) -> str:
+    return _page(
+        "cost.html",
+        facts,
+        view=view,
+        choice=view.choice,
+        missing=[*([view.missing] if view.missing else []), *_missing(facts, "gangs")],
+        GROUPS=BY,
+        COST_WINDOWS=costs.WINDOWS,
+        COST_COLUMNS=costs.COLUMNS,
+        BASES=BASES,
+        IDLES=IDLES,
     )
 
 
