@@ -16,11 +16,11 @@ from tests.support import ui
 from tests.support.kube import VirtualTime, settle
 
 
-def same(found: Facts, listed: Facts) -> None:
-    """In all that a page reads."""
+def same(found: Facts, listed: Facts, memory: clusters.Memory | None = None) -> None:
+    """In all that a page reads. `memory`: of the picture before."""
     assert found.hardware is not None
     assert listed.hardware is not None
-    assert clusters.cluster(found.hardware) == clusters.cluster(listed.hardware)
+    assert clusters.cluster(found.hardware, memory) == clusters.cluster(listed.hardware)
     assert dict(found.hardware.holders) == dict(listed.hardware.holders)
     assert gang_list.lines(found) == gang_list.lines(listed)
     assert names(found.pods) == names(listed.pods)
@@ -49,13 +49,14 @@ async def test_after_any_changes_watches_say_what_lists_say(seed):
     draw = random.Random(seed)
     apiserver, time = ui.Apiserver(ui.a_cluster(10, waiting=6)), VirtualTime(ui.NOW)
     gone: list[tuple[str, Raw]] = []
+    memory = clusters.Memory()
     async with ui.watched(apiserver, time) as source:
         await source.facts()
         for _ in range(12):
             for _ in range(draw.randrange(1, 8)):
                 change(apiserver, draw, gone)
             await time.advance(NEWER_S)
-            same(await source.facts(), await listed(apiserver, time))
+            same(await source.facts(), await listed(apiserver, time), memory)
 
 
 def change(apiserver: ui.Apiserver, draw: random.Random, gone: list[tuple[str, Raw]]) -> None:
@@ -90,6 +91,39 @@ def change(apiserver: ui.Apiserver, draw: random.Random, gone: list[tuple[str, R
         case "resourceslices":
             raw["spec"]["devices"] = raw["spec"].get("devices", [])[: draw.randrange(1, 9)]
     apiserver.put(plural, raw)
+
+
+async def test_a_node_of_which_nothing_changed_is_not_drawn_again():
+    apiserver, time, memory = ui.Apiserver(ui.a_cluster(12)), VirtualTime(ui.NOW), clusters.Memory()
+    async with ui.watched(apiserver, time) as source:
+
+        async def drawn() -> list[str]:
+            await time.advance(NEWER_S)
+            hardware = (await source.facts()).hardware
+            assert hardware is not None
+            before = {node.name: node for node in picture.nodes} if picture is not None else {}
+            found.append(clusters.cluster(hardware, memory))
+            return [node.name for node in found[-1].nodes if before.get(node.name) is not node]
+
+        found: list[clusters.ClusterView] = []
+        picture = None
+        assert len(await drawn()) == 12
+        for plural, raw, where in (
+            ("pods", _with(apiserver, "pods", "run-0-0", phase="Succeeded"), ["node-000"]),
+            ("gangs", ui.gang("run-1", "team-1", phase="Running", queue="queue-4"), ["node-001"]),
+            ("gangs", ui.gang("wait-00000", "team-0", reservedNodes=["node-005"]), ["node-005"]),
+            ("gangs", ui.gang("wait-00000", "team-0", reservedNodes=["node-006"]), ["node-005", "node-006"]),
+            ("gangs", ui.gang("wait-00001", "team-1", message="other"), []),
+            ("nodes", ui.node("node-007", ready=False), ["node-007"]),
+        ):
+            picture = found[-1]
+            apiserver.put(plural, raw)
+            assert await drawn() == where, (plural, where)
+
+
+def _with(apiserver: ui.Apiserver, plural: str, name: str, **status: str) -> Raw:
+    raw = next(each for each in apiserver.lists[plural] if each["metadata"]["name"] == name)
+    return {**raw, "status": {**raw["status"], **status}}
 
 
 async def test_facts_are_the_same_object_while_nothing_changes_and_made_once_a_second_at_most():

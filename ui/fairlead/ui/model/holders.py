@@ -44,12 +44,13 @@ def idle_since(claims: Iterable[ResourceClaim], *, now: float) -> dict[DeviceId,
 
 
 def reserved(gangs: Iterable[Raw]) -> dict[str, str]:
-    """Nodes that are kept free for a gang: its namespace/name, by node."""
-    found: dict[str, str] = {}
-    for raw in gangs:
-        for node in (raw.get("status") or {}).get("reservedNodes") or ():
-            found[str(node)] = f"{raw['metadata'].get('namespace', '')}/{raw['metadata']['name']}"
-    return found
+    """Nodes that are kept free for a gang: its namespace/name, by node; of several gangs that of the last name."""
+    kept = {
+        f"{raw['metadata'].get('namespace', '')}/{raw['metadata']['name']}": nodes
+        for raw in gangs
+        if (nodes := (raw.get("status") or {}).get("reservedNodes"))
+    }
+    return {str(node): gang for gang in sorted(kept) for node in kept[gang]}
 
 
 def queue_of(raw: Raw) -> str:

@@ -39,7 +39,6 @@ class WatchedTables:
         self._of_gang: dict[str, set[str]] = {}  # UIDs of claims, by namespace/name
         self._holders: dict[str, Holder] = {}
         self._queues: dict[tuple[str, str], str] = {}  # of gangs
-        self._reserved: dict[str, str] = {}
         self._kept: dict[str, tuple[str, ...]] = {}  # nodes that are kept free, by gang
         self._usage: dict[str, dict[DeviceId, DeviceUsage]] = {}  # of idle devices, by claim
         self._usual = UsualRequests()
@@ -54,7 +53,7 @@ class WatchedTables:
             workload=self._usual_now(),
             holders=dict(self._holders),
             idle=self._idle_at(now),
-            reserved=dict(self._reserved),
+            reserved={node: gang for gang in sorted(self._kept) for node in self._kept[gang]},
         )
 
     # ------------------------------------------------------------------------------------------------- changes
@@ -128,7 +127,10 @@ class WatchedTables:
         for claim in tuple(self._of_gang.get("/".join(key), ())):
             self._hold(claim)
         status = {} if change.new is None else change.new.get("status") or {}
-        self._keep("/".join(key), tuple(map(str, status.get("reservedNodes") or ())))
+        nodes = tuple(map(str, status.get("reservedNodes") or ()))
+        self._kept.pop("/".join(key), None)
+        if nodes:
+            self._kept["/".join(key)] = nodes
 
     # ------------------------------------------------------------------------------------------------- internal
 
@@ -152,16 +154,6 @@ class WatchedTables:
             _discard(self._of_gang, before.gang, uid)
         self._holders[uid] = found
         self._of_gang.setdefault(found.gang, set()).add(uid)
-
-    def _keep(self, gang: str, nodes: tuple[str, ...]) -> None:
-        before = self._kept.pop(gang, ())
-        if nodes:
-            self._kept[gang] = nodes
-        for node in before:
-            if self._reserved.get(node) == gang:
-                del self._reserved[node]
-        for node in nodes:
-            self._reserved[node] = gang
 
     def _idle_at(self, now: float) -> dict[DeviceId, float]:
         return {

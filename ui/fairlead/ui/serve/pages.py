@@ -16,6 +16,7 @@ from fairlead.ui.model import cluster as clusters
 from fairlead.ui.model import costs, gang, gang_list, queues, time_chart
 from fairlead.ui.model.events import events_of
 from fairlead.ui.model.facts import Facts
+from fairlead.ui.model.gang_lines import LineMemory
 from fairlead.ui.model.past import Past
 from fairlead.ui.model.scope import EVERYTHING, Scope
 from fairlead.ui.pages import render
@@ -53,7 +54,7 @@ def queue_tree(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:
     return Shown(200, as_json([asdict(each) for each in lines]) if json else render.queues(facts, lines))
 
 
-def gangs(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:
+def gangs(facts: Facts, query: Mapping[str, str], *, json: bool, lines: LineMemory | None = None) -> Shown:
     """JSON has all that was chosen, not a page of it."""
     try:
         choice = gang_list.Choice.of(query)
@@ -63,8 +64,8 @@ def gangs(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:
     if _unreadable(facts):
         what = Trouble(title="Gangs cannot be read", text=facts.refused["gangs"], links=(("/queues", "Queues"),))
         return trouble(what, 403, json=json, facts=facts)
-    found = gang_list.gang_list(gang_list.lines(facts), choice)
-    return Shown(200, as_json([asdict(each) for each in found.found]) if json else render.gangs(facts, found))
+    found = gang_list.gang_list((lines or LineMemory()).of(facts), choice, now=facts.at)
+    return Shown(200, as_json([asdict(each) for each in found.all_fresh()]) if json else render.gangs(facts, found))
 
 
 def time(facts: Facts, past: Past, choice: time_chart.Choice, *, json: bool, scope: Scope = EVERYTHING) -> Shown:
