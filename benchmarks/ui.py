@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Any
 
 from fairlead.controller.gc_tuning import frozen_heap
-from fairlead.ui.model.cluster import Memory
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.time_chart import Choice
 from fairlead.ui.serve import pages
@@ -52,9 +51,9 @@ def figures() -> list[dict[str, Any]]:
 
 
 def _pages(facts: Facts) -> list[tuple[str, Callable[[], Shown], float | None]]:
-    memory = Memory()
+    kept = pages.Kept.new()
     return [
-        (f"cluster-{NODES}x{ui.GPUS}", lambda: pages.cluster(facts, {}, json=False, memory=memory), 200.0),
+        (f"cluster-{NODES}x{ui.GPUS}", lambda: pages.cluster(facts, {}, json=False, kept=kept), 200.0),
         ("queues", lambda: pages.queue_tree(facts, {}, json=False), None),
         (f"gangs-{WAITING}", lambda: pages.gangs(facts, {"page": "50"}, json=False), None),
         ("gang", lambda: pages.one_gang(facts, "team-0", "wait-00000", json=False), None),

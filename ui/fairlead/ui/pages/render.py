@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from markupsafe import Markup
 from fairlead.history.cost.bill import BASES, IDLES
 from fairlead.history.cost.grouping import BY
 from fairlead.ui.model import costs
-from fairlead.ui.model.cluster import MEANING, STATES, ClusterView
+from fairlead.ui.model.cluster import MEANING, STATES, ClusterView, NodeView
 from fairlead.ui.model.costs import CostView
 from fairlead.ui.model.events import EventLine
 from fairlead.ui.model.explanations import Part
@@ -30,6 +30,7 @@ from fairlead.ui.model.gangs import PHASES, age
 from fairlead.ui.model.queues import Line as QueueLine
 from fairlead.ui.model.time_chart import BYS, WINDOWS, TimeChart
 from fairlead.ui.pages import bars, gantt
+from fairlead.ui.pages.fragments import STREAM, WHO, Live, Marked, name_of, plain
 from fairlead.ui.pages.node_map import LARGE, MANY, SMALL, hold_text, node_map
 from fairlead.ui.pages.palette import of_counts, palette
 
@@ -97,7 +98,7 @@ _HIDDEN = dict.fromkeys(
 
 def visible(value: Any) -> Any:
     """Text without characters that a reader does not see."""
-    if isinstance(value, str) and not (value.isascii() and value.isprintable()):
+    if isinstance(value, str) and not (value.isascii() and value.isprintable()) and not isinstance(value, Marked):
         return value.translate(_HIDDEN)
     return value
 
@@ -119,6 +120,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        extensions=[Live],
     )
     made.globals |= {
         "gang_link": gang_link,
@@ -132,6 +134,9 @@ def _environment() -> Environment:
         "PHASES": PHASES,
         "SORTS": SORTS,
         "style_hash": _hash("style.css"),
+        "name_of": name_of,
+        "who_mark": WHO,
+        "stream_mark": STREAM,
     }
     return made
 
@@ -149,7 +154,6 @@ def _page(template: str, facts: Facts | None, **values: Any) -> str:
             as_of=shown,
             origin=facts.origin if facts is not None else "",
             notices=notices,
-            shown_to=SHOWN_TO.get(),
             **values,
         )
     )
@@ -159,11 +163,45 @@ def _time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def page(marked: str, stream: str = "") -> str:
+    """What is sent of what a function here returned: with the name of who asks, and what makes it live; "" for nothing."""
+    shown_to = SHOWN_TO.get()
+    who = _environment().get_template("who.html").render(shown_to=shown_to) if shown_to.name else ""
+    return plain(marked, who=who, stream=stream)
+
+
+class NodeItems:
+    """The items of nodes in the map, kept from one rendering to the next: one is made again when its node or a colour changed."""
+
+    def __init__(self) -> None:
+        self._colours: Mapping[str, str] = {}
+        self._cell = 0
+        self._known: dict[tuple[str, bool], tuple[NodeView, Marked]] = {}
+
+    def of(self, nodes: Sequence[NodeView], colours: Mapping[str, str], *, cell: int, chosen: str) -> Marked:
+        if (self._colours, self._cell) != (colours, cell):
+            self._colours, self._cell = colours, cell
+            self._known.clear()
+        found = Marked("".join(self._item(node, is_chosen=node.name == chosen) for node in nodes))
+        if len(self._known) > 2 * len(nodes):
+            self._known.clear()  # of nodes that are gone
+        return found
+
+    def _item(self, node: NodeView, *, is_chosen: bool) -> Marked:
+        known = self._known.get((node.name, is_chosen))
+        if known is None or known[0] is not node:
+            item = _environment().get_template("node.html").render(
+                node=node_map(node, self._colours, cell=self._cell), key=name_of("n", node.name), is_chosen=is_chosen
+            )  # fmt: skip
+            known = self._known[node.name, is_chosen] = (node, Marked(item))
+        return known[1]
+
+
 _LOOKS_FREE = "devices that claims of other namespaces hold are shown as free: which those are is not known here"
 
 
-def cluster(facts: Facts, view: ClusterView, *, node: str = "") -> str:
-    """`node`: the one whose devices are listed; "" for none."""
+def cluster(facts: Facts, view: ClusterView, *, node: str = "", items: NodeItems | None = None) -> str:
+    """`node`: the one whose devices are listed; "" for none. `items`: of the rendering before."""
     colours = palette(view)
     cell = SMALL if len(view.nodes) > MANY else LARGE
     # Where claims of other namespaces are not read, what they hold looks free.
@@ -173,8 +211,9 @@ def cluster(facts: Facts, view: ClusterView, *, node: str = "") -> str:
         facts,
         view=view,
         colours=colours,
-        maps=(maps := [node_map(each, colours, cell=cell) for each in view.nodes]),
-        islands=any(each.outlines for each in maps),
+        nodes=(items or NodeItems()).of(view.nodes, colours, cell=cell, chosen=node),
+        many=cell == SMALL,
+        islands=any(len(gpus) > 1 for each in view.nodes for island, gpus in each.islands if island),
         parts=any(gpu.parts for each in view.nodes for gpu in each.gpus),
         chosen=next((each for each in view.nodes if each.name == node), None),
         asked=node,

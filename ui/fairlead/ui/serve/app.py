@@ -14,7 +14,6 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from fairlead.kube.resources import Raw
-from fairlead.ui.model.cluster import Memory
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.scope import ScopedFacts, restrict_events
 from fairlead.ui.pages import render
@@ -69,12 +68,12 @@ def application(
     ledger: Ledger | None = None,
 ) -> web.Application:
     """`hosts`: what the Host header may be; None: anything. `ready`: why it cannot answer yet, None when it can."""
-    memory = Memory()
+    kept = pages.Kept.new()
     viewers = viewers or Everyone()
     scoped = ScopedFacts()
     app = web.Application(middlewares=[_guard(hosts, viewers, observe)], client_max_size=BODY_MAX)
     shown: dict[str, Show] = {
-        "/": lambda facts, request, json: pages.cluster(facts, request.query, json=json, memory=memory),
+        "/": lambda facts, request, json: pages.cluster(facts, request.query, json=json, kept=kept),
         "/queues": lambda facts, request, json: pages.queue_tree(facts, request.query, json=json),
         "/gangs": lambda facts, request, json: pages.gangs(facts, request.query, json=json),
     }

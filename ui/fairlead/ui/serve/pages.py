@@ -25,11 +25,30 @@ from fairlead.ui.serve.answers import as_json
 
 
 class Shown(NamedTuple):
+    """`marked`: a page with its fragments marked (`pages.fragments`), or JSON."""
+
     status: int
-    text: str
+    marked: str
+
+    @property
+    def text(self) -> str:
+        """As it is sent to a reader without a stream."""
+        return render.page(self.marked)
 
 
-def cluster(facts: Facts, query: Mapping[str, str], *, json: bool, memory: clusters.Memory | None = None) -> Shown:
+class Kept(NamedTuple):
+    """What is kept from one rendering to the next, of one cluster, for viewers of the same rights; it changes no page."""
+
+    memory: clusters.Memory
+    lines: LineMemory
+    items: render.NodeItems
+
+    @classmethod
+    def new(cls) -> Kept:
+        return cls(clusters.Memory(), LineMemory(), render.NodeItems())
+
+
+def cluster(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | None = None) -> Shown:
     if facts.hardware is None:
         texts = [facts.refused[kind] for kind in ("nodes", "resourceslices") if kind in facts.refused]
         what = Trouble(
@@ -40,10 +59,11 @@ def cluster(facts: Facts, query: Mapping[str, str], *, json: bool, memory: clust
             links=(("/queues", "Queues"), ("/gangs", "Gangs")),
         )
         return trouble(what, 403, json=json, facts=facts)
-    view = clusters.cluster(facts.hardware, memory)
+    kept = kept or Kept.new()
+    view = clusters.cluster(facts.hardware, kept.memory)
     if json:
         return Shown(200, as_json(asdict(view)))
-    return Shown(200, render.cluster(facts, view, node=query.get("node", "")))
+    return Shown(200, render.cluster(facts, view, node=query.get("node", ""), items=kept.items))
 
 
 def queue_tree(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:
@@ -54,7 +74,7 @@ def queue_tree(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:
     return Shown(200, as_json([asdict(each) for each in lines]) if json else render.queues(facts, lines))
 
 
-def gangs(facts: Facts, query: Mapping[str, str], *, json: bool, lines: LineMemory | None = None) -> Shown:
+def gangs(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | None = None) -> Shown:
     """JSON has all that was chosen, not a page of it."""
     try:
         choice = gang_list.Choice.of(query)
@@ -64,7 +84,7 @@ def gangs(facts: Facts, query: Mapping[str, str], *, json: bool, lines: LineMemo
     if _unreadable(facts):
         what = Trouble(title="Gangs cannot be read", text=facts.refused["gangs"], links=(("/queues", "Queues"),))
         return trouble(what, 403, json=json, facts=facts)
-    found = gang_list.gang_list((lines or LineMemory()).of(facts), choice, now=facts.at)
+    found = gang_list.gang_list((kept or Kept.new()).lines.of(facts), choice, now=facts.at)
     return Shown(200, as_json([asdict(each) for each in found.all_fresh()]) if json else render.gangs(facts, found))
 
 
