@@ -132,7 +132,10 @@ def test_a_wheel_runs_the_command_and_finds_its_data(tmp_path):
         archive.extractall(site)
         names = archive.namelist()
     assert [name for name in names if "/tests/" in name or name.startswith("tests/")] == []
-    assert {f"fairlead/ui/pages/{name}" for name in ("style.css", "icon.svg", "templates/base.html")} <= set(names)
+    assert {
+        f"fairlead/ui/pages/{name}"
+        for name in ("style.css", "icon.svg", "templates/base.html", "vendor/htmx.min.js", "vendor/htmx.LICENSE")
+    } <= set(names)
     probe = (
         "from fairlead.sandbox import files; from importlib import resources; import fairlead.cli.main as main; "
         "print(main.__file__, files.find('manifests/base'), files.find('examples/01-one-gpu'), "

@@ -66,12 +66,15 @@ class Page(HTMLParser):
 
 
 def check(text: str) -> Page:
-    """The page, once it is found well formed, without scripts and inline styles, and each control with a name."""
+    """The page, once it is found well formed, without scripts of its own and inline styles, and each control with a name."""
     page = Page(text)
     ids = [each.attributes["id"] for each in page.elements if "id" in each.attributes]
     assert len(ids) == len(set(ids)), ids
     for each in page.elements:
-        assert each.tag not in {"script", "style", "iframe", "object", "embed", "base"}, each
+        if each.tag == "script":
+            assert each.attributes["src"].startswith("/vendor/"), each
+            assert not each.text.strip(), each
+        assert each.tag not in {"style", "iframe", "object", "embed", "base"}, each
         assert not [name for name in each.attributes if name == "style" or name.startswith("on")], each
         for name in ("aria-labelledby", "aria-describedby"):
             assert set(each.attributes.get(name, "").split()) <= set(ids), each

@@ -80,6 +80,8 @@ def _hash(name: str) -> str:
     return hashlib.sha256(file(name).encode()).hexdigest()[:12]
 
 
+SCRIPTS = ("htmx.min.js", "hx-sse.min.js")
+
 # Characters that reorder or hide what stands beside them: a name with them would look like another one.
 _HIDDEN = dict.fromkeys(
     [
@@ -168,6 +170,12 @@ def page(marked: str, stream: str = "") -> str:
     shown_to = SHOWN_TO.get()
     who = _environment().get_template("who.html").render(shown_to=shown_to) if shown_to.name else ""
     return plain(marked, who=who, stream=stream)
+
+
+def stream(address: str) -> str:
+    """What opens the stream of a live page, for browsers that run scripts."""
+    hashes = {name: _hash(f"vendor/{name}") for name in SCRIPTS}
+    return _environment().get_template("stream.html").render(address=address, scripts=SCRIPTS, hashes=hashes)
 
 
 class NodeItems:

@@ -8,14 +8,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from fairlead.kube.resources import Raw
-from fairlead.ui.model.facts import Facts
-from fairlead.ui.model.scope import ScopedFacts, restrict_events
+from fairlead.ui.model.scope import ScopedFacts
 from fairlead.ui.pages import render
 from fairlead.ui.pages.render import SHOWN_TO, ShownTo, Trouble
 from fairlead.ui.reading.errors import NotReadError
@@ -23,13 +21,14 @@ from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.reading.source import Source
 from fairlead.ui.serve import pages
 from fairlead.ui.serve.answers import answer
+from fairlead.ui.serve.live import Hub
 from fairlead.ui.serve.looks import Look, Seen
 from fairlead.ui.serve.of_ledger import PagesOfLedger
 from fairlead.ui.serve.origins import foreign
-from fairlead.ui.serve.pages import Shown
 from fairlead.ui.serve.responses import asks_json, respond
 from fairlead.ui.serve.security import allowed_hosts, headers_for
 from fairlead.ui.serve.viewers import Everyone, LoginNeededError, Viewer, Viewers
+from fairlead.ui.serve.views import Address, Views
 
 LOG = logging.getLogger(__name__)
 HOST = "127.0.0.1"
@@ -37,7 +36,6 @@ YEAR = "public, max-age=31536000, immutable"
 BODY_MAX = 64 * 1024
 PROBES = ("/healthz", "/readyz")  # kubelet asks for them by the pod's address
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Show = Callable[[Facts, web.Request, bool], Shown]
 Observe = Callable[[str, int, float], None]
 """Is called after each answer, with the route, the status and the seconds that it took."""
 VIEWER: web.RequestKey[Viewer] = web.RequestKey("viewer", Viewer)
@@ -68,23 +66,25 @@ def application(
     ledger: Ledger | None = None,
 ) -> web.Application:
     """`hosts`: what the Host header may be; None: anything. `ready`: why it cannot answer yet, None when it can."""
-    kept = pages.Kept.new()
     viewers = viewers or Everyone()
     scoped = ScopedFacts()
     app = web.Application(middlewares=[_guard(hosts, viewers, observe)], client_max_size=BODY_MAX)
-    shown: dict[str, Show] = {
-        "/": lambda facts, request, json: pages.cluster(facts, request.query, json=json, kept=kept),
-        "/queues": lambda facts, request, json: pages.queue_tree(facts, request.query, json=json),
-        "/gangs": lambda facts, request, json: pages.gangs(facts, request.query, json=json),
-    }
-    for path, show in shown.items():
-        app.router.add_get(path, _page(source, show, viewers, scoped))
-    app.router.add_get("/gangs/{namespace}/{name}", _gang(source, viewers, scoped))
+    views = Views(source, scoped)
+    hub = Hub(views)
+    app.cleanup_ctx.append(hub.serving)
+    app.on_shutdown.append(hub.close)
+    for path in ("/", "/queues", "/gangs", "/gangs/{namespace}/{name}"):
+        app.router.add_get(path, _page(views, hub, viewers))
+    app.router.add_get(
+        "/live", _stream(hub, viewers, headers_for(private=viewers.private, hosts=hosts)), allow_head=False
+    )
     for method, path, handler in viewers.routes():
         app.router.add_route(method, path, handler)
     for path, handler in PagesOfLedger(ledger or Ledger(""), _look(source, viewers, scoped)).routes():
         app.router.add_get(path, handler)
     app.router.add_get("/style.css", _file("style.css", "text/css; charset=utf-8"))
+    for name in render.SCRIPTS:
+        app.router.add_get(f"/vendor/{name}", _file(f"vendor/{name}", "text/javascript; charset=utf-8"))
     app.router.add_get("/icon.svg", _file("icon.svg", "image/svg+xml"))
     app.router.add_get("/healthz", _healthz)
     app.router.add_get("/readyz", _readyz(ready))
@@ -98,33 +98,29 @@ async def _viewer(request: web.Request, viewers: Viewers) -> Viewer:
     return found
 
 
-def _page(source: Source, show: Show, viewers: Viewers, scoped: ScopedFacts) -> Handler:
+def _page(views: Views, hub: Hub, viewers: Viewers) -> Handler:
     async def handler(request: web.Request) -> web.StreamResponse:
         json = asks_json(request)
         try:
             viewer = await _viewer(request, viewers)
-            facts = await source.facts()
         except NotReadError as error:
             return respond(request, pages.away(str(error), json=json), json=json)
-        return respond(request, show(scoped.of(facts, viewer.scope), request, json), json=json)
+        address = Address.of(request.rel_url)
+        if json:
+            return respond(request, await views.shown(await views.facts(), address, viewer.scope, json=True), json=True)
+        shown, stream = await hub.page(address, viewer.scope)
+        return respond(request, shown, json=False, stream=stream)
 
     return handler
 
 
-def _gang(source: Source, viewers: Viewers, scoped: ScopedFacts) -> Handler:
+def _stream(hub: Hub, viewers: Viewers, headers: Mapping[str, str]) -> Handler:
     async def handler(request: web.Request) -> web.StreamResponse:
-        json = asks_json(request)
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
         try:
             viewer = await _viewer(request, viewers)
-            everything = await source.facts()
         except NotReadError as error:
-            return respond(request, pages.away(str(error), json=json), json=json)
-        facts = scoped.of(everything, viewer.scope)
-        known = any(_is(raw, namespace, name) for raw in facts.gangs)  # not of whatever an address holds
-        events = await source.events("Gang", namespace, name) if known and not json else ()
-        events = restrict_events(events, everything, viewer.scope)
-        return respond(request, pages.one_gang(facts, namespace, name, json=json, events=events), json=json)
+            return respond(request, pages.away(str(error), json=True), json=True)
+        return await hub.stream(request, viewers, viewer, headers)
 
     return handler
 
@@ -136,10 +132,6 @@ def _look(source: Source, viewers: Viewers, scoped: ScopedFacts) -> Look:
         return Seen(viewer.scope, scoped.of(everything, viewer.scope), everything)
 
     return look
-
-
-def _is(raw: Raw, namespace: str, name: str) -> bool:
-    return bool(raw["metadata"]["name"] == name and raw["metadata"].get("namespace") == namespace)
 
 
 def _file(name: str, kind: str) -> Handler:
