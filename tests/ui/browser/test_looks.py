@@ -47,7 +47,8 @@ def differences(one: Image.Image, other: Image.Image) -> tuple[float, float]:
     """The mean over all fields, and the share of fields (of 100) that differ much."""
     between = ImageChops.difference(one, other)
     mean = sum(ImageStat.Stat(between).mean) / 3
-    far = sum(max(field) > FAR for field in between.get_flattened_data())
+    red, green, blue = (part.get_flattened_data() for part in between.split())
+    far = sum(max(field) > FAR for field in zip(red, green, blue, strict=True))
     return mean, 100 * far / (one.width * one.height)
 
 

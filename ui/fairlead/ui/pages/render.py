@@ -29,10 +29,12 @@ from fairlead.ui.model.gang_list import SORTS, GangList
 from fairlead.ui.model.gangs import PHASES, age
 from fairlead.ui.model.queues import Line as QueueLine
 from fairlead.ui.model.time_chart import BYS, WINDOWS, TimeChart
+from fairlead.ui.model.what_if_form import HORIZONS, Form, Named
 from fairlead.ui.pages import bars, gantt
 from fairlead.ui.pages.fragments import STREAM, WHO, Live, Marked, name_of, plain
 from fairlead.ui.pages.node_map import LARGE, MANY, SMALL, hold_text, node_map
 from fairlead.ui.pages.palette import of_counts, palette
+from fairlead.ui.what_if import written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,7 +277,7 @@ def time(facts: Facts, chart: TimeChart) -> str:
         address=gantt.address,
         since=_time(chart.since),
         until=_time(chart.until),
-        missing=[*([chart.missing] if chart.missing else []), *_missing(facts, "gangs", "pods", "resourceclaims")],
+        missing=[*([chart.missing] if chart.missing else []), *_missing(facts, "gangs", "pods")],
         BYS=BYS,
         WINDOWS=WINDOWS,
     )
@@ -293,6 +295,23 @@ def cost(facts: Facts, view: CostView) -> str:
         COST_COLUMNS=costs.COLUMNS,
         BASES=BASES,
         IDLES=IDLES,
+    )
+
+
+def what_if(
+    facts: Facts, form: Form, named: Named, *, shown: Mapping[str, Any] | None = None, problem: str = ""
+) -> str:
+    """`shown`: the answer, as `fairlead.ui.what_if.written` words it; None: there is none yet. `problem`: why there is none."""
+    return _page(
+        "what_if.html",
+        facts,
+        form=form,
+        named=named,
+        shown=shown,
+        problem=problem,
+        STARTS=written.STARTS,
+        SHARES=written.SHARES,
+        HORIZONS=HORIZONS,
     )
 
 
