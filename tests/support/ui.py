@@ -25,6 +25,7 @@ from fairlead.kube.listing import Listing
 from fairlead.kube.nulls import convert
 from fairlead.kube.resources import Raw, Resource
 from fairlead.kube.watching import WatchEvent
+from fairlead.ui.reading.computing import Computing
 from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.reading.live import LiveSource
 from fairlead.ui.reading.source import Source
@@ -354,6 +355,13 @@ class Reader:
         self.session = session
         self.address = address
 
+    async def post(self, path: str, fields: Mapping[str, str], **headers: str) -> tuple[int, Mapping[str, str], str]:
+        """As a form of this server's own page sends it."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        own = {"Origin": self.address.rstrip("/"), "Sec-Fetch-Site": "same-origin", **named}
+        async with self.session.post(self.address.rstrip("/") + path, data=fields, headers=own) as answer:
+            return answer.status, answer.headers, await answer.text()
+
     async def get(self, path: str, *, method: str = "GET", **headers: str) -> tuple[int, Mapping[str, str], str]:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         async with self.session.request(
@@ -430,6 +438,8 @@ def stream_of(page: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def reader(given: Source, ledger: Ledger | None = None) -> AsyncIterator[Reader]:
-    async with serve(given, port=0, ledger=ledger) as address, aiohttp.ClientSession() as session:
+async def reader(
+    given: Source, ledger: Ledger | None = None, computing: Computing | None = None
+) -> AsyncIterator[Reader]:
+    async with serve(given, port=0, ledger=ledger, computing=computing) as address, aiohttp.ClientSession() as session:
         yield Reader(session, address)

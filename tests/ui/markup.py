@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 VOID = {"meta", "link", "input", "br"}
 CLOSED = {"rect", "path", "circle"}  # of SVG, written with a slash
-REACHED = {"a", "button", "input", "select"}
+REACHED = {"a", "button", "input", "select", "textarea"}
 
 
 @dataclasses.dataclass

@@ -10,7 +10,7 @@ from fairlead.engine.types.reasons import Code, Holder, PreemptionBlock, Preempt
 from fairlead.ui.model.cluster import cluster
 from fairlead.ui.model.events import events_of
 from fairlead.ui.model.redaction import Redaction
-from fairlead.ui.model.scope import EVERYTHING, Scope, restrict, restrict_events
+from fairlead.ui.model.scope import EVERYTHING, Scope, ScopedFacts, restrict, restrict_events
 from fairlead.ui.serve import pages
 from tests.support import ui
 
@@ -184,3 +184,32 @@ def test_which_words_of_a_text_are_names(text, said):
         namespaces=frozenset({"a"}), hidden=frozenset({"b", "7"}), queues=frozenset({"qb"}), nodes=frozenset({"n"})
     )
     assert redaction.text(text) == said
+
+
+async def test_viewers_of_equal_scope_share_what_is_restricted_and_what_did_not_change_stays_the_same_object():
+    lists = shared()
+    times = ui.Times()
+    source, scoped = ui.source(ui.Apiserver(lists), times), ScopedFacts(most=2)
+    before = scoped.of(await source.facts(), OWN)
+    assert scoped.of(await source.facts(), Scope(namespaces=frozenset({"team-0"}), cluster=True, queues=True)) is before
+    times.now += 10
+    lists["gangs"] = [raw for raw in lists["gangs"] if raw["metadata"]["name"] != "run-10"]
+    after = scoped.of(await source.facts(), OWN)
+    assert [raw["metadata"]["name"] for raw in after.gangs] == ["run-0", "wait-00000", "wait-00005"]
+    assert after.gangs[1] is before.gangs[2]
+    assert after.pods is before.pods
+    for scope in (OWN, NARROW, NONE, OWN):
+        assert scoped.of(await source.facts(), scope) == restrict(await source.facts(), scope)
+
+
+async def test_a_name_that_becomes_foreign_is_hidden_from_then_on():
+    """What is kept of the reading before must not outlive the rule by which it was made."""
+    lists, times = shared(), ui.Times()
+    lists["gangs"][-2]["status"]["message"] = "waits for queue queue-9"
+    own = next(raw for raw in lists["gangs"] if raw["metadata"]["name"] == "wait-00005")
+    own["status"] |= {"message": "it waits behind queue queue-9", "why": {}}
+    source, scoped = ui.source(ui.Apiserver(lists), times), ScopedFacts()
+    assert "queue-9" in str(scoped.of(await source.facts(), NARROW).gangs)
+    lists["gangs"].append(ui.gang("new", "team-2", queue="queue-9"))
+    times.now += 10
+    assert "queue-9" not in str(scoped.of(await source.facts(), NARROW).gangs)

@@ -36,7 +36,7 @@ Output = Annotated[
     typer.Option("--output", "-o", help="A table for people; json or yaml for programs."),
 ]
 
-NO_PAGES = "fairlead ui: Jinja2 is not installed here (the image leaves it out); run it from a checkout, or install the wheel with pip"
+NO_PAGES = "fairlead ui: Jinja2 is not installed here; install Fairlead with pip and its extra: fairlead[ui]"
 
 
 def register(app: typer.Typer) -> None:

@@ -70,7 +70,7 @@ class Trust:
         if presented:
             return f"the client certificate is of {', '.join(sorted(presented))[:200]}, which this server does not know as its proxy"
         wanted = [*(["a client certificate"] if self.names else []), *([f"the header {SECRET}"] if self.secret else [])]
-        return f"the request did not come through the proxy: it has no {' and no '.join(wanted)}"
+        return f"the request did not come through the proxy: it lacks {' and '.join(wanted)}"
 
 
 class ProxyViewers:

@@ -1,7 +1,7 @@
 """What the cluster says of a token, and of a user's rights: TokenReview and SubjectAccessReview, remembered for a short time.
 
 A yes counts for `YES_S`, a no for `NO_S`: a right that is given shows at once, one that is taken away within a minute. While the apiserver
-does not answer, a yes counts for `AWAY_S`: the pages then show what they knew, to those who saw it already. What is remembered is found by
+does not answer, an answer counts for `AWAY_S`: the pages then show what they knew, to those who saw it already. What is remembered is found by
 a keyed hash of the token, or of the user and the right; it is bounded, and what was used longest ago goes first.
 At most `AT_ONCE` reviews are under way; the same question by several is asked once.
 Source: authentication.k8s.io/v1 TokenReview ("a client that sets audiences should validate that a compatible audience identifier is
@@ -108,7 +108,7 @@ class _Answers(Generic[T]):
         try:
             return await asyncio.shield(task)
         except ReviewError:
-            if known is not None and known.yes and now - known.at < AWAY_S:
+            if known is not None and now - known.at < AWAY_S:
                 return known.answer
             raise
 

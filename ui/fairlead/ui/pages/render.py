@@ -16,7 +16,11 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from fairlead.history.cost.bill import BASES, IDLES
+from fairlead.history.cost.grouping import BY
+from fairlead.ui.model import costs
 from fairlead.ui.model.cluster import MEANING, STATES, ClusterView, NodeView
+from fairlead.ui.model.costs import CostView
 from fairlead.ui.model.events import EventLine
 from fairlead.ui.model.explanations import Part
 from fairlead.ui.model.facts import Facts
@@ -25,10 +29,12 @@ from fairlead.ui.model.gang_list import SORTS, GangList
 from fairlead.ui.model.gangs import PHASES, age
 from fairlead.ui.model.queues import Line as QueueLine
 from fairlead.ui.model.time_chart import BYS, WINDOWS, TimeChart
+from fairlead.ui.model.what_if_form import HORIZONS, Form, Named
 from fairlead.ui.pages import bars, gantt
 from fairlead.ui.pages.fragments import STREAM, WHO, Live, Marked, name_of, plain
 from fairlead.ui.pages.node_map import LARGE, MANY, SMALL, hold_text, node_map
 from fairlead.ui.pages.palette import of_counts, palette
+from fairlead.ui.what_if import written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,10 +207,15 @@ class NodeItems:
         return known[1]
 
 
+_LOOKS_FREE = "devices that claims of other namespaces hold are shown as free: which those are is not known here"
+
+
 def cluster(facts: Facts, view: ClusterView, *, node: str = "", items: NodeItems | None = None) -> str:
     """`node`: the one whose devices are listed; "" for none. `items`: of the rendering before."""
     colours = palette(view)
     cell = SMALL if len(view.nodes) > MANY else LARGE
+    # Where claims of other namespaces are not read, what they hold looks free.
+    unread = [_LOOKS_FREE] if "resourceclaims" in facts.refused else []
     return _page(
         "cluster.html",
         facts,
@@ -216,7 +227,7 @@ def cluster(facts: Facts, view: ClusterView, *, node: str = "", items: NodeItems
         parts=any(gpu.parts for each in view.nodes for gpu in each.gpus),
         chosen=next((each for each in view.nodes if each.name == node), None),
         asked=node,
-        missing=_missing(facts, "gangs", "pods", "resourceclaims"),
+        missing=[*_missing(facts, "gangs", "pods", "resourceclaims"), *unread],
         known_nodes=0 if facts.hardware is None else len(facts.hardware.nodes.all()),
         waiting=sum((raw.get("status") or {}).get("phase") == "Waiting" for raw in facts.gangs),
         now=facts.at,
@@ -224,13 +235,8 @@ def cluster(facts: Facts, view: ClusterView, *, node: str = "", items: NodeItems
 
 
 def _missing(facts: Facts, *kinds: str) -> list[str]:
-    """Why a page has less than there is; of claims that are not read the map says free where it may be held."""
-    found = [facts.refused[kind] for kind in kinds if kind in facts.refused]
-    if "resourceclaims" in kinds and "resourceclaims" in facts.refused:
-        found.append(
-            "devices that claims of other namespaces hold are shown as free: which those are is not known here"
-        )
-    return found
+    """Why a page has less than there is."""
+    return [facts.refused[kind] for kind in kinds if kind in facts.refused]
 
 
 def queues(facts: Facts, lines: Sequence[QueueLine]) -> str:
@@ -271,9 +277,41 @@ def time(facts: Facts, chart: TimeChart) -> str:
         address=gantt.address,
         since=_time(chart.since),
         until=_time(chart.until),
-        missing=[*([chart.missing] if chart.missing else []), *_missing(facts, "gangs", "pods", "resourceclaims")],
+        missing=[*([chart.missing] if chart.missing else []), *_missing(facts, "gangs", "pods")],
         BYS=BYS,
         WINDOWS=WINDOWS,
+    )
+
+
+def cost(facts: Facts, view: CostView) -> str:
+    return _page(
+        "cost.html",
+        facts,
+        view=view,
+        choice=view.choice,
+        missing=[*([view.missing] if view.missing else []), *_missing(facts, "gangs")],
+        GROUPS=BY,
+        COST_WINDOWS=costs.WINDOWS,
+        COST_COLUMNS=costs.COLUMNS,
+        BASES=BASES,
+        IDLES=IDLES,
+    )
+
+
+def what_if(
+    facts: Facts, form: Form, named: Named, *, shown: Mapping[str, Any] | None = None, problem: str = ""
+) -> str:
+    """`shown`: the answer, as `fairlead.ui.what_if.written` words it; None: there is none yet. `problem`: why there is none."""
+    return _page(
+        "what_if.html",
+        facts,
+        form=form,
+        named=named,
+        shown=shown,
+        problem=problem,
+        STARTS=written.STARTS,
+        SHARES=written.SHARES,
+        HORIZONS=HORIZONS,
     )
 
 

@@ -26,7 +26,7 @@ from fairlead.history.ledger.store.reader import open_reader
 from fairlead.history.prices import PriceBook
 from fairlead.kube.limits import Clock
 from fairlead.kube.resources import Raw
-from fairlead.kube.timestamps import SECOND_US
+from fairlead.kube.timestamps import DAY_US, SECOND_US
 from fairlead.ui.model.past import Past
 from fairlead.ui.reading.errors import NotReadError
 
@@ -34,6 +34,7 @@ T = TypeVar("T")
 Flavors = Callable[[], Awaitable[Sequence[Raw]]]
 FRESH_S = 10.0
 BILL_S = 30.0  # how long a bill is kept
+BILL_DAYS_MAX = 100
 KEPT_MAX = 32
 WAITING_MAX = 16
 SPANS_MAX = 400_000  # of one answer: some 150 MB
@@ -87,7 +88,11 @@ class Ledger:
         """Raises CostError for the question or the ledger, NotReadError for prices, or where too many questions wait."""
         if not self.where:
             raise CostError(NO_LEDGER)
-        parse(window, self._wall())  # what is wrong with it is said without waiting
+        asked_for = parse(window, self._wall())  # what is wrong with it is said without waiting
+        if asked_for.until_us - asked_for.since_us > BILL_DAYS_MAX * DAY_US:
+            raise CostError(
+                f"--window {window}: a page shows {BILL_DAYS_MAX} days at most: ask for less, or `fairlead cost` for all of it"
+            )
         key = ("bill", window, asked)
         kept = self._known(key)
         if kept is not None:

@@ -13,9 +13,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from fairlead.api import names
 from fairlead.ui.model.scope import ScopedFacts
 from fairlead.ui.pages import render
 from fairlead.ui.pages.render import SHOWN_TO, ShownTo, Trouble
+from fairlead.ui.reading.computing import Computing
 from fairlead.ui.reading.errors import NotReadError
 from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.reading.source import Source
@@ -29,6 +31,7 @@ from fairlead.ui.serve.responses import asks_json, respond
 from fairlead.ui.serve.security import allowed_hosts, headers_for
 from fairlead.ui.serve.viewers import Everyone, LoginNeededError, Viewer, Viewers
 from fairlead.ui.serve.views import Address, Views
+from fairlead.ui.serve.what_if import WhatIf
 
 LOG = logging.getLogger(__name__)
 HOST = "127.0.0.1"
@@ -42,10 +45,14 @@ VIEWER: web.RequestKey[Viewer] = web.RequestKey("viewer", Viewer)
 
 
 @contextlib.asynccontextmanager
-async def serve(source: Source, *, port: int, ledger: Ledger | None = None) -> AsyncIterator[str]:
+async def serve(
+    source: Source, *, port: int, ledger: Ledger | None = None, computing: Computing | None = None
+) -> AsyncIterator[str]:
     """Serves inside the context, on loopback; yields the address. Port 0 is any free one. Raises OSError where it is taken."""
     hosts: set[str] = set()
-    runner = web.AppRunner(application(source, hosts, ledger=ledger), access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(
+        application(source, hosts, ledger=ledger, computing=computing), access_log=None, shutdown_timeout=1.0
+    )
     await runner.setup()
     try:
         await web.TCPSite(runner, HOST, port).start()
@@ -64,6 +71,8 @@ def application(
     ready: Callable[[], str | None] = lambda: None,
     observe: Observe | None = None,
     ledger: Ledger | None = None,
+    computing: Computing | None = None,
+    drivers: tuple[str, ...] = (names.DRIVER,),
 ) -> web.Application:
     """`hosts`: what the Host header may be; None: anything. `ready`: why it cannot answer yet, None when it can."""
     viewers = viewers or Everyone()
@@ -80,8 +89,12 @@ def application(
     )
     for method, path, handler in viewers.routes():
         app.router.add_route(method, path, handler)
-    for path, handler in PagesOfLedger(ledger or Ledger(""), _look(source, viewers, scoped)).routes():
+    look = _look(source, viewers, scoped)
+    for path, handler in PagesOfLedger(ledger or Ledger(""), look).routes():
         app.router.add_get(path, handler)
+    what_if = WhatIf(computing, drivers, look)
+    app.router.add_get("/what-if", what_if.ask)
+    app.router.add_post("/what-if", what_if.answer)
     app.router.add_get("/style.css", _file("style.css", "text/css; charset=utf-8"))
     for name in render.SCRIPTS:
         app.router.add_get(f"/vendor/{name}", _file(f"vendor/{name}", "text/javascript; charset=utf-8"))
@@ -197,7 +210,11 @@ def _route(request: web.Request) -> str:
 
 async def _answered(request: web.Request, handler: Handler, viewers: Viewers) -> web.StreamResponse:
     json = asks_json(request)
-    if request.method == "POST" and request.match_info.http_exception is None and (why := foreign(request.headers)):
+    if (
+        request.method == "POST"
+        and request.match_info.http_exception is None
+        and (why := foreign(request.headers, scheme="https" if viewers.private else "http"))
+    ):
         what = Trouble(title="This request is refused", text=why, steps=("Open the page itself, and send its form.",))
         return respond(request, pages.trouble(what, 403, json=json), json=json)
     try:

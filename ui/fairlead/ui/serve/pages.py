@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from fairlead.history.cost.bill import Bill
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import cluster as clusters
-from fairlead.ui.model import gang, gang_list, queues, time_chart
+from fairlead.ui.model import costs, gang, gang_list, queues, time_chart
 from fairlead.ui.model.events import events_of
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang_lines import LineMemory
@@ -101,6 +102,32 @@ def time(facts: Facts, past: Past, choice: time_chart.Choice, *, json: bool, sco
         return trouble(what, 403, json=json, facts=facts)
     chart = time_chart.time_chart(facts, past, choice, scope)
     return Shown(200, as_json(time_chart.as_json(chart)) if json else render.time(facts, chart))
+
+
+def cost(facts: Facts, bill: Bill, choice: costs.Choice, *, json: bool) -> Shown:
+    if json:
+        return Shown(200, as_json(costs.as_json(bill)))
+    return Shown(200, render.cost(facts, costs.cost_view(bill, choice, facts.queues)))
+
+
+def no_ledger(facts: Facts, text: str, *, json: bool) -> Shown:
+    """A page that says what to do."""
+    what = Trouble(
+        title="Cost",
+        text=text,
+        steps=(
+            "In a cluster: keep the ledger in PostgreSQL (controller.ledger.urlSecret), and give the pages its URL.",
+            "On a laptop: fairlead ui --ledger DIR|URL, with that URL, or a copy that fairlead ledger backup made.",
+        ),
+        links=(("/time", "What runs and what waits"),),
+    )
+    return trouble(what, 404 if json else 200, json=json, facts=facts)
+
+
+def no_bill(facts: Facts, text: str, status: int, *, json: bool) -> Shown:
+    title = "This cannot be charged" if status == 400 else "Prices or the ledger cannot be read"
+    what = Trouble(title=title, text=text, links=(("/cost", "Cost, as usual"),))
+    return trouble(what, status, json=json, facts=facts)
 
 
 def one_gang(facts: Facts, namespace: str, name: str, *, json: bool, events: Iterable[Raw] = ()) -> Shown:
