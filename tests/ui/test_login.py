@@ -34,10 +34,15 @@ PATHS = [
     "/",
     "/?node=node-001",
     "/queues",
+    "/queues/queue-1",
     "/gangs",
     "/gangs?text=run",
     "/gangs/team-0/wait-00000",
     "/gangs/team-1/run-1",
+    "/time",
+    "/time?by=node",
+    "/cost",
+    "/what-if",
 ]
 WITH_QUEUES = {("alice", "queues", "")}
 
