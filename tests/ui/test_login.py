@@ -375,7 +375,8 @@ async def test_a_hostile_name_of_a_user_is_text(name):
         cookie = await login.cookie(login.reviewer.user("t", name, gangs=("team-0",)))
         for path in (*PATHS, "/login", "/none"):
             page = check((await login.get(path, cookie))[2])
-            assert not page.every("script", "img")
+            assert not page.every("img")
+            assert all(each.attributes["src"].startswith("/vendor/") for each in page.every("script"))
 
 
 async def test_errors_have_the_headers_of_security_too():
