@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from fairlead.kube.resources import Raw
 from fairlead.ui.model.scope import EVERYTHING, Scope
 from fairlead.ui.pages.fragments import tree
 from fairlead.ui.reading.watched import NEWER_S
@@ -32,7 +33,7 @@ class Cluster:
     def __init__(self, apiserver: ui.Apiserver, time: VirtualTime, reader: ui.Reader) -> None:
         self.apiserver, self.time, self.reader = apiserver, time, reader
 
-    async def change(self, plural: str, raw: ui.Raw) -> None:
+    async def change(self, plural: str, raw: Raw) -> None:
         self.apiserver.put(plural, raw)
         await self.time.advance(NEWER_S)
 
@@ -145,7 +146,12 @@ async def test_nothing_is_sent_while_nothing_changes_but_a_sign_of_life(monkeypa
 async def test_a_page_is_rendered_once_for_all_who_look_at_it(monkeypatch):
     rendered = []
     whole = pages.gangs
-    monkeypatch.setattr(pages, "gangs", lambda *args, **named: (rendered.append(1), whole(*args, **named))[1])
+
+    def counted(*args, **named):
+        rendered.append(args)
+        return whole(*args, **named)
+
+    monkeypatch.setattr(pages, "gangs", counted)
     async with served() as made:
         _, stream = await made.page("/gangs")
         async with contextlib.AsyncExitStack() as stack:

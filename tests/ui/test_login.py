@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from urllib.parse import urlencode
 
 import pytest
 
@@ -10,6 +11,7 @@ from fairlead.ui.access import jwt
 from fairlead.ui.access.attempts import BURST, Attempts, network
 from fairlead.ui.access.reviews import AWAY_S, YES_S
 from fairlead.ui.access.sessions import Sessions
+from fairlead.ui.access.tokens import COOKIE
 from fairlead.ui.serve.origins import foreign, local_path
 from tests.support import ui
 from tests.support.ui_login import HOST, OWN_PAGE, Login, by_token, cookie_of
@@ -313,6 +315,8 @@ async def test_a_form_that_another_site_sends_is_refused(path, headers):
 def test_a_form_of_this_server_is_accepted_by_browsers_with_and_without_fetch_metadata():
     assert foreign({"Host": "a:8443", "Origin": "https://a:8443"}) == ""
     assert foreign({"Host": "a", "Sec-Fetch-Site": "same-origin"}) == ""
+    assert foreign({"Host": "a", "Sec-Fetch-Site": "same-origin", "Origin": "null"}) == ""
+    assert foreign({"Host": "127.0.0.1:1", "Origin": "http://127.0.0.1:1"}, scheme="http") == ""
     assert foreign({"Host": "A", "Origin": "https://a", "Sec-Fetch-Site": "same-origin"}) == ""
 
 
@@ -415,3 +419,42 @@ def test_sessions_are_bounded_and_those_used_longest_ago_end_first():
     assert len(sessions) == 5
     times.now += 3600
     assert len(sessions) == 0
+
+
+# ------------------------------------------------------------------------------------------- what viewers share
+
+
+async def test_viewers_who_share_a_rendering_are_each_named_and_no_other_is():
+    async with by_token(shared()) as login:
+        login.reviewer.rights |= {("bob", "queues", "")}
+        both = [
+            await login.cookie(alice(login)),
+            await login.cookie(login.reviewer.user("token-of-bob", "bob", gangs=("team-0",), nodes=True)),
+        ]
+        for path in ("/", "/gangs", "/queues", "/time", "/gangs/team-0/wait-00000"):
+            for _ in range(2):
+                texts = [(await login.get(path, cookie))[2] for cookie in both]
+                assert ["alice" in text for text in texts] == [True, False]
+                assert ["bob" in text for text in texts] == [False, True]
+        login.reviewer.rights.discard(("bob", "queues", ""))
+        text = (await login.get("/gangs?format=json", both[0]))[2]
+        assert "alice" not in text
+
+
+@pytest.mark.parametrize("path", ["/", "/gangs", "/queues", "/gangs/team-0/wait-00000", "/gangs/team-1/run-1"])
+async def test_a_stream_needs_a_login_and_names_nothing_of_another_tenant(path):
+    async with by_token(shared()) as login:
+        cookie = await login.cookie(alice(login))
+        address = f"{login.address}/live?{urlencode({'page': path, 'from': 'unknown'})}"
+        async with login.session.get(address, headers={"Host": HOST}) as answer:
+            assert answer.status == 401
+        named = {"Host": HOST, "Cookie": f"{COOKIE}={cookie}", "Accept-Encoding": "identity"}
+        async with login.session.get(address, headers=named) as answer:
+            assert answer.status == 200
+            assert answer.headers["Cache-Control"] == "no-store"
+            found = b""
+            while b"hx-partial" not in found:
+                found += await answer.content.readany()
+        text = re.sub(r"no gang is called [-\w]+ in namespace [-\w]+", "", found.decode())
+        assert not OTHERS.findall(text.replace(path, ""))
+        assert "alice" not in text

@@ -22,7 +22,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from fairlead.api import names
-from fairlead.kube import probes
+from fairlead.kube import probes, resources
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import Kubeconfig
 from fairlead.ui.access.attempts import Attempts
@@ -34,6 +34,8 @@ from fairlead.ui.access.sessions import ABSOLUTE_S, IDLE_S, Sessions
 from fairlead.ui.access.tokens import TokenViewers
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.scope import namespaces_with_gangs
+from fairlead.ui.reading.cluster import Cluster
+from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.reading.source import Source
 from fairlead.ui.reading.watched import WatchedSource
 from fairlead.ui.serve.app import application
@@ -71,6 +73,8 @@ class UiOptions:
     proxy_secret_file: Path | None = None
     user_prefix: str = ""
     group_prefix: str = ""
+    ledger: str = ""
+    """Where the past is read from, as of `fairlead cost --ledger`; "": nothing is known of it."""
     metrics_bind: str | None = None
 
 
@@ -87,7 +91,10 @@ async def run(options: UiOptions, *, ready: asyncio.Event | None = None) -> None
         metrics = Metrics(CollectorRegistry())
         viewers, sessions = _viewers(options, client, source, metrics, trust)
         metrics.watching(sessions=sessions, age_s=lambda: time.time() - source.known_at if source.known_at else -1.0)
-        app = application(source, hosts, viewers, ready=lambda: _unready(source), observe=metrics.answered)
+        ledger = Ledger(options.ledger, flavors=lambda: Cluster(client).list(resources.FLAVORS))
+        app = application(
+            source, hosts, viewers, ready=lambda: _unready(source), observe=metrics.answered, ledger=ledger
+        )
         certificate = Certificate(options.certificate_from, covered=(*LOCAL, *(_host(url) for url in options.urls)))
         tasks.create_task(source.run())
         async with (

@@ -195,7 +195,7 @@ def _guard(hosts: Collection[str] | None, viewers: Viewers, observe: Observe | N
             if VIEWER in request and viewers.private and response.status in {200, 304}:
                 response.headers["Cache-Control"] = "private, no-cache"
                 response.headers["Vary"] = "Accept, Accept-Encoding, Cookie, Authorization"
-        if observe is not None:
+        if observe is not None and not response.prepared:  # a stream lasts as long as its reader
             observe(_route(request), response.status, time.perf_counter() - began)
         return response
 

@@ -20,6 +20,8 @@ def foreign(headers: Mapping[str, str], *, scheme: str = "https") -> str:
     origin, host = headers.get("Origin", ""), headers.get("Host", "")
     if not origin and not site:
         return "the request does not say which page it comes from: it has neither an Origin nor a Sec-Fetch-Site header"
+    if origin == "null" and site:
+        return ""  # a page without a referrer has an origin that is not named; that it is this server's own the browser says
     if origin and origin.lower() != f"{scheme}://{host}".lower():
         return f"the form was sent by a page of {origin[:200]}, and this server is {scheme}://{host[:200]}"
     return ""
