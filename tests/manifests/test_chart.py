@@ -402,7 +402,26 @@ def test_the_pages_read_what_they_show_and_write_nothing_but_reviews(template):
         ("subjectaccessreviews", "create"),
     }
     assert not {"secrets", "configmaps"} & {resource for resource, _ in written}
-    assert ("Role", "fairlead-ui") not in objects
+    assert objects["Role", "fairlead-ui"]["rules"] == [
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["fairlead-run-history"], "verbs": ["get"]}
+    ]
+    without = by_name(template(values={"ui": {"enabled": True, "whatIf": False}}))
+    assert ("Role", "fairlead-ui") not in without
+    listed = {each for rule in without["ClusterRole", "fairlead-ui"]["rules"] for each in rule["resources"]}
+    assert not {"namespaces", "jobs", "priorityclasses"} & listed
+    assert "--no-what-if" in without["Deployment", "fairlead-ui"]["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+def test_the_pages_have_the_url_of_a_ledger_in_a_database_and_a_way_to_it(template):
+    ledger = {"controller": {"ledger": {"urlSecret": "ledger-url"}}}
+    objects = by_name(template(values={"ui": {"enabled": True}, **ledger}))
+    (container,) = objects["Deployment", "fairlead-ui"]["spec"]["template"]["spec"]["containers"]
+    source = {"valueFrom": {"secretKeyRef": {"name": "ledger-url", "key": "url"}}}
+    assert container["env"] == [{"name": "FAIRLEAD_LEDGER", **source}]
+    ports = [port for each in objects["NetworkPolicy", "fairlead-ui"]["spec"]["egress"] for port in each["ports"]]
+    assert {"port": 5432} in ports
+    plain = by_name(template(values={"ui": {"enabled": True}}))
+    assert "env" not in plain["Deployment", "fairlead-ui"]["spec"]["template"]["spec"]["containers"][0]
 
 
 def test_without_the_value_nothing_of_the_pages_is_installed(template):

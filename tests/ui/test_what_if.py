@@ -230,6 +230,14 @@ async def test_a_cluster_that_is_away_is_said(tmp_path):
     assert caught.value.kind == "cluster"
 
 
+async def test_a_container_without_memory_begins_no_process_and_one_with_little_bounds_it():
+    asked = "import json, sys; print(json.dumps({'json': json.load(sys.stdin)['memory_bytes']}))"
+    with pytest.raises(NoAnswerError, match=r"100 MiB of memory are left to this server"):
+        await computing(asked, headroom=lambda: 100 * 2**20).answer(QUESTION, lambda: False)
+    assert (await computing(asked, headroom=lambda: 2**30).answer(QUESTION, lambda: False))["json"] == 2**29
+    assert (await computing(asked, headroom=lambda: None).answer(QUESTION, lambda: False))["json"] is None
+
+
 def test_who_sees_a_part_may_not_ask():
     assert why_not(EVERYTHING) == ""
     for less in ({"namespaces": frozenset({"a"})}, {"cluster": False}, {"queues": False}):

@@ -35,6 +35,7 @@ from fairlead.ui.access.tokens import TokenViewers
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.scope import namespaces_with_gangs
 from fairlead.ui.reading.cluster import Cluster
+from fairlead.ui.reading.computing import Computing, Where
 from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.reading.source import Source
 from fairlead.ui.reading.watched import WatchedSource
@@ -76,6 +77,9 @@ class UiOptions:
     ledger: str = ""
     """Where the past is read from, as of `fairlead cost --ledger`; "": nothing is known of it."""
     metrics_bind: str | None = None
+    what_if: bool = True
+    """Whether questions are computed, beside the server, with the rights of this program."""
+    drivers: tuple[str, ...] = (names.DRIVER,)
 
 
 async def run(options: UiOptions, *, ready: asyncio.Event | None = None) -> None:
@@ -93,7 +97,14 @@ async def run(options: UiOptions, *, ready: asyncio.Event | None = None) -> None
         metrics.watching(sessions=sessions, age_s=lambda: time.time() - source.known_at if source.known_at else -1.0)
         ledger = Ledger(options.ledger, flavors=lambda: Cluster(client).list(resources.FLAVORS))
         app = application(
-            source, hosts, viewers, ready=lambda: _unready(source), observe=metrics.answered, ledger=ledger
+            source,
+            hosts,
+            viewers,
+            ready=lambda: _unready(source),
+            observe=metrics.answered,
+            ledger=ledger,
+            computing=_computing(options),
+            drivers=options.drivers,
         )
         certificate = Certificate(options.certificate_from, covered=(*LOCAL, *(_host(url) for url in options.urls)))
         tasks.create_task(source.run())
@@ -108,6 +119,13 @@ async def run(options: UiOptions, *, ready: asyncio.Event | None = None) -> None
             if ready is not None:
                 ready.set()
             await asyncio.Event().wait()
+
+
+def _computing(options: UiOptions) -> Computing | None:
+    """None where it is switched off, or where the cluster is known by what another process cannot read."""
+    if not options.what_if or not isinstance(options.kubeconfig, Path | str | None):
+        return None
+    return Computing(Where(kubeconfig=None if options.kubeconfig is None else Path(options.kubeconfig)))
 
 
 def allowed_hosts(urls: Collection[str]) -> frozenset[str] | None:

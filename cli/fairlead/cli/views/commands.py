@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from fairlead.cli.options import LogFormat, LogLevel, ManagedDrivers, MetricsBind, drivers
+from fairlead.cli.options import LogFormat, LogLevel, ManagedDrivers, MetricsBind
+from fairlead.cli.options import drivers as drivers_of
 
 Kubeconfig = Annotated[
     Path | None,
@@ -88,7 +89,7 @@ def explain(
     if prove:
         from fairlead.cli.views import proving
 
-        status, observed = proving.observe(snapshot, kubeconfig, context, drivers(managed_drivers))
+        status, observed = proving.observe(snapshot, kubeconfig, context, drivers_of(managed_drivers))
         if observed is not None:
             found = observed
             status = proving.guarded(lambda: proving.prove(target, namespace=chosen, observed=found, output=output))
@@ -116,7 +117,7 @@ def verify(
     except OSError as error:
         print(f"{certificate}: {error.strerror}", file=sys.stderr)
         raise typer.Exit(1) from None
-    status, observed = proving.observe(snapshot, kubeconfig, context, drivers(managed_drivers))
+    status, observed = proving.observe(snapshot, kubeconfig, context, drivers_of(managed_drivers))
     if observed is not None:
         found = observed
         status = proving.guarded(lambda: proving.verify(data, observed=found, output=output))
@@ -193,6 +194,10 @@ def ui(
         str, typer.Option(help="--login proxy: stands before each user's name, such as oidc:.")
     ] = "",
     group_prefix: Annotated[str, typer.Option(help="--login proxy: stands before each group's name.")] = "",
+    what_if: Annotated[
+        bool, typer.Option("--what-if/--no-what-if", help="With --login: answer questions of what if.")
+    ] = True,
+    managed_driver: ManagedDrivers = None,
     metrics_bind: MetricsBind = None,
     log_format: LogFormat = "json",
     log_level: LogLevel = "INFO",
@@ -206,7 +211,16 @@ def ui(
         print(NO_PAGES, file=sys.stderr)
         raise typer.Exit(1) from None
     if login is None:
-        raise typer.Exit(show(snapshot=snapshot, kubeconfig=kubeconfig, context=context, port=port, ledger=ledger))
+        raise typer.Exit(
+            show(
+                snapshot=snapshot,
+                kubeconfig=kubeconfig,
+                context=context,
+                port=port,
+                ledger=ledger,
+                drivers=drivers_of(managed_driver),
+            )
+        )
     import uvloop
 
     from fairlead.cli.serve import options_of, serve
@@ -217,6 +231,7 @@ def ui(
             raise typer.BadParameter("is for pages on loopback: leave out --login", param_hint=flag)
     session_idle_s, session_max_s = _seconds(session_idle, "--session-idle"), _seconds(session_max, "--session-max")
     urls, audiences, proxy_names = tuple(url or ()), tuple(audience or (AUDIENCE,)), tuple(proxy_name or ())
+    drivers = drivers_of(managed_driver)
     serve(run, options_of(UiOptions, locals()), log_format=log_format, log_level=log_level, loop=uvloop.new_event_loop)
 
 

@@ -8,6 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
+from fairlead.api import names
 from fairlead.cli.views import reading
 from fairlead.controller.gc_tuning import frozen_heap
 from fairlead.kube import resources
@@ -21,7 +22,15 @@ from fairlead.ui.reading.source import Source
 from fairlead.ui.serve.app import HOST, serve
 
 
-def show(*, snapshot: Path | None, kubeconfig: Path | None, context: str | None, port: int, ledger: str = "") -> int:
+def show(
+    *,
+    snapshot: Path | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    port: int,
+    ledger: str = "",
+    drivers: tuple[str, ...] = (names.DRIVER,),
+) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit code."""
     if snapshot is not None:
         try:
@@ -29,7 +38,7 @@ def show(*, snapshot: Path | None, kubeconfig: Path | None, context: str | None,
         except NotReadError as error:
             print(error, file=sys.stderr)
             return 1
-        return asyncio.run(_serve(source, port, Ledger(ledger), Computing(Where(snapshot=snapshot))))
+        return asyncio.run(_serve(source, port, Ledger(ledger), Computing(Where(snapshot=snapshot)), drivers))
 
     async def live(cluster: Cluster) -> int:
         namespace = reading.own_namespace(kubeconfig, context)
@@ -39,13 +48,14 @@ def show(*, snapshot: Path | None, kubeconfig: Path | None, context: str | None,
             port,
             known,
             Computing(Where(kubeconfig=kubeconfig, context=context)),
+            drivers,
         )
 
     code, ended = reading.run(live, kubeconfig=kubeconfig, context=context)
     return code if ended is None else ended
 
 
-async def _serve(source: Source, port: int, ledger: Ledger, computing: Computing) -> int:
+async def _serve(source: Source, port: int, ledger: Ledger, computing: Computing, drivers: tuple[str, ...]) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -55,7 +65,9 @@ async def _serve(source: Source, port: int, ledger: Ledger, computing: Computing
             frozen_heap()
         )  # what is listed lives long: to look at all of it again costs a quarter of a second
         try:
-            address = await stack.enter_async_context(serve(source, port=port, ledger=ledger, computing=computing))
+            address = await stack.enter_async_context(
+                serve(source, port=port, ledger=ledger, computing=computing, drivers=drivers)
+            )
         except OSError as error:
             reason = error.strerror or str(error)
             print(

@@ -22,15 +22,16 @@ from fairlead.ui.model import costs
 from fairlead.ui.model.cluster import MEANING, STATES, ClusterView, NodeView
 from fairlead.ui.model.costs import CostView
 from fairlead.ui.model.events import EventLine
-from fairlead.ui.model.explanations import Part
+from fairlead.ui.model.explanations import Explanation, Part
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang import GangView
 from fairlead.ui.model.gang_list import SORTS, GangList
 from fairlead.ui.model.gangs import PHASES, age
+from fairlead.ui.model.queue_history import QueueHistory
 from fairlead.ui.model.queues import Line as QueueLine
 from fairlead.ui.model.time_chart import BYS, WINDOWS, TimeChart
 from fairlead.ui.model.what_if_form import HORIZONS, Form, Named
-from fairlead.ui.pages import bars, gantt
+from fairlead.ui.pages import bars, gantt, sparkline
 from fairlead.ui.pages.fragments import STREAM, WHO, Live, Marked, name_of, plain
 from fairlead.ui.pages.node_map import LARGE, MANY, SMALL, hold_text, node_map
 from fairlead.ui.pages.palette import of_counts, palette
@@ -312,6 +313,20 @@ def what_if(
         STARTS=written.STARTS,
         SHARES=written.SHARES,
         HORIZONS=HORIZONS,
+    )
+
+
+def queue(facts: Facts, explanation: Explanation, history: QueueHistory, window: str) -> str:
+    return _page(
+        "queue.html",
+        facts,
+        line=history.line,
+        explanation=explanation,
+        history=history,
+        pictures=sparkline.pictures(history),
+        ticks=sparkline.ticks(history),
+        chosen=window,
+        WINDOWS=WINDOWS,
     )
 
 

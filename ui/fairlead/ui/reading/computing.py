@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from fairlead.controller.forecasting.memory import Memory
 from fairlead.kube.limits import Clock
 from fairlead.ui.what_if.question import Question
 
@@ -24,6 +25,9 @@ ANSWER_S = 60.0
 LOOK_S = 0.25  # how often it is looked whether the reader is still there
 ANSWER_MAX_BYTES = 64 * 2**20
 ERROR_SHOWN = 400
+MEMORY_LEAST = (
+    256 * 2**20
+)  # what must be left in the container for a process to be begun; it may take half of what is left
 Json = dict[str, Any]
 
 
@@ -63,8 +67,10 @@ class Computing:
         answer_s: float = ANSWER_S,
         turn_s: float = TURN_S,
         clock: Clock = time.monotonic,
+        headroom: Callable[[], int | None] | None = None,
     ) -> None:
         self._where = where
+        self._headroom = headroom or Memory().headroom
         self._command = tuple(command)
         self._answer_s, self._turn_s = answer_s, turn_s
         self._clock = clock
@@ -104,7 +110,17 @@ class Computing:
                 acquire.cancel()
 
     async def _run(self, question: Question, gone: Callable[[], bool]) -> Json:
-        asked = json.dumps({"where": self._where.as_json(), "question": asdict(question)}).encode()
+        left = self._headroom()
+        if left is not None and left < MEMORY_LEAST:
+            raise NoAnswerError(
+                f"{left // 2**20} MiB of memory are left to this server, and a simulation needs {MEMORY_LEAST // 2**20}: raise its limit "
+                "(ui.resources), or run `fairlead what-if` on your own machine",
+                "busy",
+            )
+        bound = None if left is None else left // 2
+        asked = json.dumps(
+            {"where": self._where.as_json(), "question": asdict(question), "memory_bytes": bound}
+        ).encode()
         process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,

@@ -46,12 +46,19 @@ VIEWER: web.RequestKey[Viewer] = web.RequestKey("viewer", Viewer)
 
 @contextlib.asynccontextmanager
 async def serve(
-    source: Source, *, port: int, ledger: Ledger | None = None, computing: Computing | None = None
+    source: Source,
+    *,
+    port: int,
+    ledger: Ledger | None = None,
+    computing: Computing | None = None,
+    drivers: tuple[str, ...] = (names.DRIVER,),
 ) -> AsyncIterator[str]:
     """Serves inside the context, on loopback; yields the address. Port 0 is any free one. Raises OSError where it is taken."""
     hosts: set[str] = set()
     runner = web.AppRunner(
-        application(source, hosts, ledger=ledger, computing=computing), access_log=None, shutdown_timeout=1.0
+        application(source, hosts, ledger=ledger, computing=computing, drivers=drivers),
+        access_log=None,
+        shutdown_timeout=1.0,
     )
     await runner.setup()
     try:

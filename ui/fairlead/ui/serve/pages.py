@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from fairlead.history.cost.bill import Bill
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import cluster as clusters
-from fairlead.ui.model import costs, gang, gang_list, queues, time_chart
+from fairlead.ui.model import costs, gang, gang_list, queue_history, queues, time_chart
 from fairlead.ui.model.events import events_of
+from fairlead.ui.model.explanations import queue_explanation
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang_lines import LineMemory
 from fairlead.ui.model.past import Past
@@ -72,6 +73,40 @@ def queue_tree(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:
         return trouble(what, 403, json=json, facts=facts)
     lines = queues.tree(facts.queues)
     return Shown(200, as_json([asdict(each) for each in lines]) if json else render.queues(facts, lines))
+
+
+def one_queue(facts: Facts, everything: Facts, past: Past, name: str, window: str, *, json: bool) -> Shown:
+    """`everything`: what waits in it counts whoever looks, as in its status."""
+    raw = _queue(facts, name)
+    if raw is None:
+        return _no_queue(facts, name, json=json)
+    own = [gang for gang in facts.gangs if ((gang.get("status") or {}).get("queue") or "") == name]
+    explanation = queue_explanation(raw, own, now=facts.at, unseen=facts.refused.get("gangs", ""))
+    if json:
+        return Shown(200, as_json(asdict(explanation)))
+    found = queue_history.queue_history(everything, past, raw, lasts_s=time_chart.WINDOWS[window])
+    return Shown(200, render.queue(facts, explanation, found, window))
+
+
+def history_of_queue(facts: Facts, everything: Facts, past: Past, name: str, window: str, *, json: bool) -> Shown:
+    """JSON alone: its picture is on the queue's page."""
+    raw = _queue(facts, name)
+    if raw is None:
+        return _no_queue(facts, name, json=json)
+    found = queue_history.queue_history(everything, past, raw, lasts_s=time_chart.WINDOWS[window])
+    return Shown(200, as_json(queue_history.as_json(found)))
+
+
+def _queue(facts: Facts, name: str) -> Raw | None:
+    return next((raw for raw in facts.queues if raw["metadata"]["name"] == name), None)
+
+
+def _no_queue(facts: Facts, name: str, *, json: bool) -> Shown:
+    if "queues" in facts.refused:
+        what = Trouble(title="Queues cannot be read", text=facts.refused["queues"], links=(("/gangs", "Gangs"),))
+        return trouble(what, 403, json=json, facts=facts)
+    what = Trouble(title="No such queue", text=f"no queue is called {name}", links=(("/queues", "All queues"),))
+    return trouble(what, 404, json=json, facts=facts)
 
 
 def gangs(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | None = None) -> Shown:

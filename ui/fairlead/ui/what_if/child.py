@@ -42,6 +42,8 @@ def main() -> None:
         OOM_SCORE.write_text("1000", encoding="ascii")  # where memory runs out, this ends and not the server
     gc.disable()  # of what is read nothing becomes free
     asked: Json = json.load(sys.stdin)
+    if asked.get("memory_bytes"):  # where a container has none left, the kernel ends all of it
+        resource.setrlimit(resource.RLIMIT_DATA, (asked["memory_bytes"], asked["memory_bytes"]))
     json.dump(_answer(asked), sys.stdout)
 
 
