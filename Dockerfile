@@ -1,11 +1,11 @@
-# One image for the three programs: `fairlead driver | webhook | controller`, and the rest of the command line.
+# One image for the four programs: `fairlead driver | webhook | controller | ui`, and the rest of the command line.
 #
 #   docker build -t fairlead:0.1.0 .
 #   docker build -t fairlead:0.1.0 --build-arg TRACES=yes .    # with OpenTelemetry's SDK, for --otlp-endpoint (docs/tracing.md)
 #
 # The base image is pinned by digest, that of the index of all platforms; `docker buildx imagetools inspect python:3.12-slim-bookworm` shows
 # the current one, and taking it is how Debian's fixes come in. Everything that is installed is pinned by hash (lock/image.txt). Nothing of NVIDIA's is in it: the driver finds NVML
-# under --driver-root. The webhook and the controller run as 65532; the driver's DaemonSet asks for root itself.
+# under --driver-root. The webhook, the controller and the pages run as 65532; the driver's DaemonSet asks for root itself.
 ARG PYTHON=3.12-slim-bookworm@sha256:34386ef0cb081344d7ec1c103ba398e6e9f64e9ab3a1509accc92a4e24a07258
 
 FROM python:${PYTHON} AS build

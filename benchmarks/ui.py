@@ -2,7 +2,7 @@
 
 The cluster has 500 nodes of eight GPUs, 100 of them MIG-capable with every placement published, and 10,000 gangs that wait. Times are
 the best of several, beside a heap that is frozen as `fairlead ui` freezes it.
-Bars: the map of the cluster in 200 ms, every page below 100 kB.
+Bars: the map of the cluster and the page of time in 200 ms, every page below 100 kB.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import gc
 import gzip
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from fairlead.controller.gc_tuning import frozen_heap
-from fairlead.ui.model.cluster import Memory
 from fairlead.ui.model.facts import Facts
+from fairlead.ui.model.time_chart import Choice
 from fairlead.ui.serve import pages
 from fairlead.ui.serve.pages import Shown
-from tests.support import ui
+from tests.support import pasts, ui
 
 NODES = 500
 WAITING = 10_000
@@ -39,7 +40,7 @@ def figures() -> list[dict[str, Any]]:
         _figure(f"ui/{NODES}x{ui.GPUS}/read-again", again_s * 1e3, "ms"),
     ]
     with frozen_heap():
-        for name, show, bar in _pages(facts):
+        for name, show, bar in (*_pages(facts), *_times(facts)):
             show()
             best_s, shown = min((_timed(show) for _ in range(REPEATED)), key=lambda each: each[0])
             found += [
@@ -50,12 +51,23 @@ def figures() -> list[dict[str, Any]]:
 
 
 def _pages(facts: Facts) -> list[tuple[str, Callable[[], Shown], float | None]]:
-    memory = Memory()
+    kept = pages.Kept.new()
     return [
-        (f"cluster-{NODES}x{ui.GPUS}", lambda: pages.cluster(facts, {}, json=False, memory=memory), 200.0),
+        (f"cluster-{NODES}x{ui.GPUS}", lambda: pages.cluster(facts, {}, json=False, kept=kept), 200.0),
         ("queues", lambda: pages.queue_tree(facts, {}, json=False), None),
         (f"gangs-{WAITING}", lambda: pages.gangs(facts, {"page": "50"}, json=False), None),
         ("gang", lambda: pages.one_gang(facts, "team-0", "wait-00000", json=False), None),
+    ]
+
+
+def _times(facts: Facts) -> list[tuple[str, Callable[[], Shown], float | None]]:
+    """The page of time with 10,000 gangs: half of them wait, half came and went in a day. What is made of the ledger's answer is kept."""
+    half = replace(facts, gangs=facts.gangs[-WAITING // 2 :], pods=())
+    past = pasts.a_past(*pasts.busy(WAITING // 2, nodes=NODES))
+    by_queue, by_node = Choice(window="24h"), Choice(window="24h", by="node")
+    return [
+        (f"time-by-queue-{WAITING}", lambda: pages.time(half, past, by_queue, json=False), 200.0),
+        (f"time-by-node-{WAITING}", lambda: pages.time(half, past, by_node, json=False), 200.0),
     ]
 
 

@@ -20,7 +20,7 @@ def documented_metrics():
 
 
 def served_metrics():
-    """Every metric family that the three programs register, by the name under which it is scraped."""
+    """Every metric family that the four programs register, by the name under which it is scraped."""
     from prometheus_client import CollectorRegistry
 
     from fairlead.controller.report.metrics import Metrics as Controller
@@ -30,6 +30,7 @@ def served_metrics():
     from fairlead.driver.common.metrics import Metrics as Driver
     from fairlead.driver.metrics.collector import SlicesCollector
     from fairlead.kube.tracing import Tracer
+    from fairlead.ui.access.metrics import Metrics as Pages
     from fairlead.webhook.serve.metrics import Metrics as Webhook
 
     controller, webhook = CollectorRegistry(), CollectorRegistry()
@@ -42,7 +43,9 @@ def served_metrics():
     driver.register(SlicesCollector(lambda: None))
     traces = CollectorRegistry()
     traces.register(Tracer(nowhere, where=""))  # of each program, with traces on
-    registries = [controller, webhook, driver, traces]
+    pages = CollectorRegistry()
+    Pages(pages)
+    registries = [controller, webhook, driver, traces, pages]
     return {
         family.name + ("_total" if family.type == "counter" else "")
         for registry in registries

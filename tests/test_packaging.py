@@ -18,11 +18,17 @@ HATCH = PROJECT["tool"]["hatch"]["build"]
 # A kubeconfig is read by the official client's loaders; in a cluster there is a ServiceAccount instead. uvloop is imported by the
 # commands that start webhook and controller, psycopg-binary by psycopg.
 OUTSIDE_A_CLUSTER = {"kubernetes"}
-STARTED_WITH = {"driver": set(), "webhook": {"uvloop"}, "controller": {"uvloop", "psycopg-binary"}}
+STARTED_WITH = {
+    "driver": set(),
+    "webhook": {"uvloop"},
+    "controller": {"uvloop", "psycopg-binary"},
+    "ui": {"uvloop", "psycopg-binary"},
+}
 ROOTS = {
     "driver": ("lib", "driver"),
     "webhook": ("lib", "webhook"),
     "controller": ("lib", "engine", "history", "controller"),
+    "ui": ("lib", "engine", "history", "controller", "webhook", "ui"),
 }
 
 
@@ -66,7 +72,7 @@ def test_every_source_root_is_in_the_wheel_in_the_editable_install_and_checked()
     assert {path.parent.name for path in ROOT.glob("*/fairlead")} == set(roots)
 
 
-@pytest.mark.parametrize("program", ["driver", "webhook", "controller"])
+@pytest.mark.parametrize("program", ["driver", "webhook", "controller", "ui"])
 def test_an_extra_names_exactly_what_its_program_imports(program):
     needed = set.union(STARTED_WITH[program], {"typer", "rich"}, *(distributions(root) for root in ROOTS[program]))
     needed -= {name for name in needed if name.startswith("opentelemetry-")}  # of the extra `otel`
@@ -132,7 +138,10 @@ def test_a_wheel_runs_the_command_and_finds_its_data(tmp_path):
         archive.extractall(site)
         names = archive.namelist()
     assert [name for name in names if "/tests/" in name or name.startswith("tests/")] == []
-    assert {f"fairlead/ui/pages/{name}" for name in ("style.css", "icon.svg", "templates/base.html")} <= set(names)
+    assert {
+        f"fairlead/ui/pages/{name}"
+        for name in ("style.css", "icon.svg", "templates/base.html", "vendor/htmx.min.js", "vendor/htmx.LICENSE")
+    } <= set(names)
     probe = (
         "from fairlead.sandbox import files; from importlib import resources; import fairlead.cli.main as main; "
         "print(main.__file__, files.find('manifests/base'), files.find('examples/01-one-gpu'), "

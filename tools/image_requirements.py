@@ -1,4 +1,4 @@
-"""Prints what the image installs beside Fairlead: the extras of its three programs, and what builds the wheel.
+"""Prints what the image installs beside Fairlead: the extras of its four programs, and what builds the wheel.
 
 `image_requirements.py EXTRA…` prints what these extras name.
 """
@@ -9,7 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-PROGRAMS = ("driver", "webhook", "controller")
+PROGRAMS = ("driver", "webhook", "controller", "ui")
 PROJECT = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
 
 

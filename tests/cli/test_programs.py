@@ -12,10 +12,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from fairlead.cli import serve
 from fairlead.cli.demo import cases
 from fairlead.cli.demo.observe import Observer
 from fairlead.cli.main import app
-from fairlead.cli.programs import serve
 from fairlead.controller.app import ControllerOptions
 from fairlead.driver.app import DriverOptions
 from fairlead.sandbox import files

@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlead.cli.main import app
-from fairlead.cli.what_if.priorities import read
 from fairlead.engine.forecast.what_if import ChangeError
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.history.facts.snapshot_file import dump
+from fairlead.ui.what_if.priorities import read
 from tests.support.engine.objects import claim_spec, device_request, gang
 from tests.support.engine.world import h100_world
 

@@ -81,6 +81,12 @@ def test_the_chart_lints_without_a_warning(helm):
         ({"driver": {"pools": [{"name": "a", "backend": "nvml"}] * 2}}, 'two pools are called "a"'),
         ({"managedDrivers": ["gpu.nvidia.com"]}, "nobody would allocate them; add it, or set driver.enabled=false"),
         ({"claimControllers": ["o'brien"]}, "does not match pattern"),
+        (
+            {"ui": {"enabled": True, "login": "proxy"}},
+            "whoever can reach the pages could be anybody; set ui.proxy.secret",
+        ),
+        ({"ui": {"enabled": True, "login": "proxy", "proxy": {"names": ["p"]}}}, "set ui.proxy.secret"),
+        ({"ui": {"urls": ["http://gpus.example.com"]}}, "does not match pattern"),
     ],
 )
 def test_values_that_mean_nothing_are_refused_with_the_way_out(refusal, values, said):
@@ -154,9 +160,10 @@ def test_an_uninstall_asks_first(template):
 # -- how the objects hang together ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["fairlead-webhook", "fairlead-controller", "fairlead-uninstall"])
+@pytest.mark.parametrize("name", ["fairlead-webhook", "fairlead-controller", "fairlead-uninstall", "fairlead-ui"])
 def test_all_but_the_driver_meet_the_restricted_pod_security_standard(template, name):
-    (each,) = (o for o in template(hooks=True) if o["kind"] in {"Deployment", "Job"} and o["metadata"]["name"] == name)
+    objects = template(hooks=True, values={"ui": {"enabled": True}})
+    (each,) = (o for o in objects if o["kind"] in {"Deployment", "Job"} and o["metadata"]["name"] == name)
     pod = each["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -176,7 +183,9 @@ def test_a_simulated_driver_is_not_privileged(template):
 
 
 def test_every_selector_selects_the_pods_that_it_is_meant_for(template):
-    objects = template(values={"monitoring": {"serviceMonitor": {"enabled": True}}})
+    objects = template(
+        values={"monitoring": {"serviceMonitor": {"enabled": True}}, "ui": {"enabled": True, "replicas": 2}}
+    )
     pods = {each["metadata"]["name"]: each["spec"]["template"]["metadata"]["labels"] for each in workloads(objects)}
 
     def chosen(labels: dict[str, str]) -> set[str]:
@@ -193,7 +202,7 @@ def test_every_selector_selects_the_pods_that_it_is_meant_for(template):
 
 
 def test_every_port_that_is_named_is_declared(template):
-    for each in workloads(template()):
+    for each in workloads(template(values={"ui": {"enabled": True}})):
         of = container(each)
         for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
             if probe in of:
@@ -379,3 +388,64 @@ def test_the_webhooks_probes_ask_the_server_that_answers_reviews(template):
     (webhook,) = (each for each in workloads(template()) if each["metadata"]["name"] == "fairlead-webhook")
     for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
         assert container(webhook)[probe]["httpGet"] == {"path": path, "port": "webhook", "scheme": "HTTPS"}
+
+
+# -- the pages -----------------------------------------------------------------------------------------------------
+
+
+def test_the_pages_read_what_they_show_and_write_nothing_but_reviews(template):
+    objects = by_name(template(values={"ui": {"enabled": True}}))
+    rules = objects["ClusterRole", "fairlead-ui"]["rules"]
+    written = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+    assert {each for each in written if each[1] not in {"list", "watch"}} == {
+        ("tokenreviews", "create"),
+        ("subjectaccessreviews", "create"),
+    }
+    assert not {"secrets", "configmaps"} & {resource for resource, _ in written}
+    assert ("Role", "fairlead-ui") not in objects
+
+
+def test_without_the_value_nothing_of_the_pages_is_installed(template):
+    assert [each for each in by_name(template()) if "ui" in each[1].split("-")] == []
+
+
+@pytest.mark.parametrize(
+    ("values", "arguments", "volumes"),
+    [
+        ({}, {"--login=token", "--audience=fairlead-ui"}, {}),
+        ({"tlsSecret": "mine"}, {"--certificate-from=/etc/fairlead/ui"}, {"certificate": "mine"}),
+        (
+            {"login": "proxy", "proxy": {"secret": "shared", "userPrefix": "oidc:"}},
+            {"--login=proxy", "--proxy-secret-file=/etc/fairlead/proxy/secret", "--user-prefix=oidc:"},
+            {"proxy": "shared"},
+        ),
+        (
+            {"login": "proxy", "proxy": {"clientCaSecret": "ca", "names": ["a", "b"]}},
+            {"--client-ca=/etc/fairlead/client-ca/ca.crt", "--proxy-name=a", "--proxy-name=b"},
+            {"client-ca": "ca"},
+        ),
+        (
+            {"urls": ["https://gpus.example.com"], "clusterTokens": True},
+            {"--url=https://gpus.example.com", "--cluster-tokens"},
+            {},
+        ),
+    ],
+    ids=["token", "certificate", "secret", "mTLS", "address"],
+)
+def test_each_login_has_its_flags_and_its_secrets(template, values, arguments, volumes):
+    objects = by_name(template(values={"ui": {"enabled": True, **values}}))
+    deployment = objects["Deployment", "fairlead-ui"]
+    of = container(deployment)
+    assert arguments <= set(of["args"])
+    found = deployment["spec"]["template"]["spec"].get("volumes") or []
+    assert {each["name"]: each["secret"]["secretName"] for each in found} == volumes
+    assert {each["name"] for each in of.get("volumeMounts") or []} == set(volumes)
+    reviews = "tokenreviews" in yaml.safe_dump(objects["ClusterRole", "fairlead-ui"])
+    assert reviews == (values.get("login") != "proxy")
+
+
+def test_cert_manager_makes_the_certificate_of_the_pages_too(template):
+    values = {"certManager": {"enabled": True}, "ui": {"enabled": True, "urls": ["https://gpus.example.com:8443"]}}
+    objects = by_name(template(values=values))
+    assert "gpus.example.com" in objects["Certificate", "fairlead-ui"]["spec"]["dnsNames"]
+    assert "--certificate-from=/etc/fairlead/ui" in container(objects["Deployment", "fairlead-ui"])["args"]

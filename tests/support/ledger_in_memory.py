@@ -20,6 +20,7 @@ from fairlead.history.ledger.entries import (
     Interval,
     Measure,
     Sampled,
+    Span,
     Sum,
     Unit,
     UnitDay,
@@ -82,6 +83,31 @@ class Ledger:
                 ),
                 ended_by=last.ended_by,
                 lost=any(interval.lost for interval, _ in parts),
+            )
+
+    def spans(self, since_us: int, until_us: int) -> Iterator[Span]:
+        found: dict[tuple[Allocation, Unit, str], list[Interval]] = defaultdict(list)
+        for each in sorted(self.intervals, key=lambda interval: interval.start_us):
+            if _part(each, since_us, until_us) is not None and each.allocation is not None:
+                found[each.allocation, each.unit, each.device].append(each)
+        for (of, _, _), parts in found.items():
+            last = max(part.end_us or 0 for part in parts)
+            goes_on = last > until_us
+            yield Span(
+                namespace=of.namespace,
+                queue=of.queue,
+                gang=of.gang,
+                claim=of.claim,
+                allocated_us=of.allocated_us,
+                node=parts[-1].node,
+                flavor=parts[-1].measure.flavor,
+                amount=parts[-1].measure.amount,
+                share_ppm=parts[-1].measure.share_ppm,
+                start_us=max(since_us, parts[0].start_us),
+                end_us=min(until_us, last),
+                goes_on=goes_on,
+                ended_by="" if goes_on else parts[-1].ended_by,
+                lost=any(part.lost for part in parts),
             )
 
     def waits(self, since_us: int, until_us: int) -> list[Wait]:
@@ -156,6 +182,7 @@ def interval(
     memory: int | None = None,
     lost: bool = False,
     node: str = "node-a",
+    ended_by: str = "",
 ) -> Interval:
     """Of GPU number `gpu` of the node. `busy`: the samples' utilisation, 0 to 1, over all of it; None: no samples."""
     lasts = end_us - start_us
@@ -173,6 +200,7 @@ def interval(
         allocation=claim,
         sampled=sampled,
         lost=lost,
+        ended_by=ended_by,
     )
 
 

@@ -15,8 +15,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from fairlead.cli import serve
 from fairlead.cli.main import app
-from fairlead.cli.programs import serve
 from fairlead.sandbox.install.programs import Program, ProgramError, Programs
 
 SWITCH_S = 0.0005

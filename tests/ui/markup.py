@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 VOID = {"meta", "link", "input", "br"}
 CLOSED = {"rect", "path", "circle"}  # of SVG, written with a slash
-REACHED = {"a", "button", "input", "select"}
+REACHED = {"a", "button", "input", "select", "textarea"}
 
 
 @dataclasses.dataclass
@@ -15,6 +15,7 @@ class Element:
     tag: str
     attributes: dict[str, str]
     text: str = ""
+    hidden: bool = False  # within what is aria-hidden
 
 
 class Page(HTMLParser):
@@ -33,6 +34,7 @@ class Page(HTMLParser):
         names = [name for name, _ in attrs]
         assert len(names) == len(set(names)), (tag, names)
         element = Element(tag, {name: value or "" for name, value in attrs})
+        element.hidden = element.attributes.get("aria-hidden") == "true" or any(each.hidden for each in self.open)
         self.elements.append(element)
         if tag not in VOID:
             assert tag not in CLOSED, f"<{tag}> is not closed"
@@ -64,21 +66,30 @@ class Page(HTMLParser):
 
 
 def check(text: str) -> Page:
-    """The page, once it is found well formed, without scripts and inline styles, and each control with a name."""
+    """The page, once it is found well formed, without scripts of its own and inline styles, and each control with a name."""
     page = Page(text)
     ids = [each.attributes["id"] for each in page.elements if "id" in each.attributes]
     assert len(ids) == len(set(ids)), ids
     for each in page.elements:
-        assert each.tag not in {"script", "style", "iframe", "object", "embed", "base"}, each
+        if each.tag == "script":
+            assert each.attributes["src"].startswith("/vendor/"), each
+            assert not each.text.strip(), each
+        assert each.tag not in {"style", "iframe", "object", "embed", "base"}, each
         assert not [name for name in each.attributes if name == "style" or name.startswith("on")], each
         for name in ("aria-labelledby", "aria-describedby"):
             assert set(each.attributes.get(name, "").split()) <= set(ids), each
-        if each.tag == "svg" and each.attributes.get("aria-hidden") != "true":
+        if (
+            each.tag == "svg" and each.attributes.get("aria-hidden") != "true"
+        ):  # a picture without words has a table beside it
             assert each.attributes["role"] == "img", each
             assert each.attributes["aria-label"], each
+    hidden = [each for each in page.elements if each.hidden]
+    for each in hidden:
+        if each.tag == "a":
+            assert each.attributes.get("tabindex") == "-1", "the keyboard does not go where nothing is read"
     labels = "".join(each.text for each in page.every("label"))
     for each in page.every(*REACHED):
-        assert each.attributes.get("tabindex", "0") == "0", each
+        assert each.attributes.get("tabindex", "0") == "0" or each in hidden, each
         if each.tag == "a":
             assert each.attributes["href"].startswith(("/", "#")), each
             assert not each.attributes["href"].startswith("//"), each

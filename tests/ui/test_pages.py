@@ -158,3 +158,34 @@ async def test_a_page_of_four_thousand_gpus_is_small():
     facts = await read(ui.a_cluster(500, waiting=100))
     for shown in (pages.cluster(facts, {}, json=False), pages.gangs(facts, {}, json=False)):
         assert len(gzip.compress(shown.text.encode(), 6)) + len(render.file("style.css")) < 100_000
+
+
+@pytest.mark.parametrize(
+    ("text", "begun"),
+    [
+        ("no gang is called x", True),
+        ("gangs: you may list none", True),
+        ("sort=x: not an order; one of line, age", False),
+        ("queue-1 is gone", False),
+        ("'evil.example' is not served here", False),
+        ("", False),
+    ],
+)
+def test_a_message_that_stands_alone_begins_with_a_capital_letter_but_for_a_name(text, begun):
+    shown = pages.away(text, json=False).text
+    assert ('<span class="said">' in shown) is begun
+    assert text in check(shown).text
+
+
+async def test_what_blocks_a_gang_stands_first_on_its_page():
+    page = check(pages.one_gang(await read(ui.a_cluster(2)), "team-0", "wait-00000", json=False).text)
+    titles = [each.text for each in page.every("h2")]
+    assert titles[:3] == ["What blocks it", "What would change it", "Devices it could use are held by"]
+    assert {"Pods", "Waited", "Forecast of its start"} <= set(titles)
+
+
+async def test_a_node_says_which_gpus_it_has_and_how_many_are_free():
+    page = check(pages.cluster(await read(ui.a_cluster(5)), {}, json=False).text)
+    cards = [each.text for each in page.every("a") if "8 × " in each.text]
+    assert len(cards) == 5
+    assert "node-004" in cards[4] and "8 × A100-SXM4-80GB" in cards[4] and "6 free" in cards[4]

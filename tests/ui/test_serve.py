@@ -192,7 +192,7 @@ async def test_the_page_of_a_gang_has_its_events_newest_first_and_works_without_
         assert "8 wanted <b>" in text
         assert "of a pod" not in text
         apiserver.refused.add("events")
-        status, _, text = await reader.get("/gangs/team-0/wait-00000")
+        status, _, text = await reader.get("/gangs/team-0/wait-00000?again=1")
         assert (status, "Forecast</bdi>" in text) == (200, False)
         asked = apiserver.asked
         assert (await reader.get("/gangs/x/y"))[0] == 404

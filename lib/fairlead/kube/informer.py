@@ -80,6 +80,7 @@ class Informer(Store[T]):
         self.resource = resource
         self.synced = asyncio.Event()
         self.failures = 0  # in a row; readiness may look at it
+        self.error: errors.ApiError | None = None  # of the last failure; None once the watch has brought anything since
         self.resource_version = ""
         self._client = client
         self._namespace = namespace
@@ -104,7 +105,7 @@ class Informer(Store[T]):
                 if fresh:
                     await self._relist()
                 if await self._follow() or self._clock() - started >= SHORT_WATCH_S:
-                    self.failures = 0
+                    self.failures, self.error = 0, None
                     continue
                 problem: str = "the watch ended at once"
             except errors.Gone as error:
@@ -115,6 +116,7 @@ class Informer(Store[T]):
                     continue
             except errors.ApiError as error:
                 problem = str(error)
+                self.error = error
             delay = self._backoff.delay(self.failures, self._random)
             self.failures += 1
             level = logging.INFO if self.failures == 1 else logging.WARNING
@@ -175,7 +177,7 @@ class Informer(Store[T]):
         try:
             async for event in watch:
                 progressed = True
-                self.failures = 0
+                self.failures, self.error = 0, None
                 if isinstance(event, Bookmark):
                     self._advance(event.resource_version)
                     continue

@@ -97,6 +97,10 @@ class Store(Generic[T]):
         """In no particular order: sort where it can reach a decision."""
         return list(self._objects.values())
 
+    def keys(self) -> list[str]:
+        """Of all objects, in no particular order."""
+        return list(self._objects)
+
     def by_index(self, name: str, key: str) -> list[T]:
         """The objects for which the index function gave `key`, sorted by their own key."""
         return [self._objects[found] for found in sorted(self._indexes[name].get(key, ()))]

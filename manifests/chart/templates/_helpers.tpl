@@ -7,6 +7,11 @@
 {{- if and .Values.driver.enabled (not (has "gpu.fairlead.dev" .Values.managedDrivers)) -}}
 {{- fail "driver.enabled: the driver announces devices of gpu.fairlead.dev, which managedDrivers does not name: nobody would allocate them; add it, or set driver.enabled=false" -}}
 {{- end -}}
+{{- with .Values.ui -}}
+{{- if and .enabled (eq .login "proxy") (not .proxy.secret) (not (and .proxy.clientCaSecret .proxy.names)) -}}
+{{- fail "ui.login: proxy: whoever can reach the pages could be anybody; set ui.proxy.secret, or ui.proxy.clientCaSecret and ui.proxy.names" -}}
+{{- end -}}
+{{- end -}}
 {{- $names := dict -}}
 {{- range .Values.driver.pools -}}
 {{- if hasKey $names .name -}}
@@ -148,4 +153,50 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- define "fairlead.urlPort" -}}
 {{- $url := urlParse . -}}
 {{- regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host) | default (ternary "443" "80" (eq $url.scheme "https")) -}}
+{{- end }}
+
+{{/* The Secret whose certificate the pages serve; empty: each replica makes one of its own. */}}
+{{- define "fairlead.uiCertificate" -}}
+{{- .Values.ui.tlsSecret | default (ternary "fairlead-ui-certificate" "" .Values.certManager.enabled) -}}
+{{- end }}
+
+{{- define "fairlead.uiMounts" -}}
+{{- if include "fairlead.uiCertificate" . }}
+- name: certificate
+  mountPath: /etc/fairlead/ui
+  readOnly: true
+{{- end }}
+{{- if eq .Values.ui.login "proxy" }}
+{{- if .Values.ui.proxy.secret }}
+- name: proxy
+  mountPath: /etc/fairlead/proxy
+  readOnly: true
+{{- end }}
+{{- if .Values.ui.proxy.clientCaSecret }}
+- name: client-ca
+  mountPath: /etc/fairlead/client-ca
+  readOnly: true
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "fairlead.uiVolumes" -}}
+{{- with include "fairlead.uiCertificate" . }}
+- name: certificate
+  secret:
+    secretName: {{ . }}
+{{- end }}
+{{- if eq .Values.ui.login "proxy" }}
+{{- with .Values.ui.proxy.secret }}
+- name: proxy
+  secret:
+    secretName: {{ . }}
+{{- end }}
+{{- with .Values.ui.proxy.clientCaSecret }}
+- name: client-ca
+  secret:
+    secretName: {{ . }}
+    items: [{key: ca.crt, path: ca.crt}]
+{{- end }}
+{{- end }}
 {{- end }}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,7 +15,7 @@ from fairlead.history.cost import focus
 from fairlead.history.cost.bill import BASES, IDLES, Asked, Bill, make
 from fairlead.history.cost.errors import CostError
 from fairlead.history.cost.grouping import BY
-from fairlead.history.cost.window import Known
+from fairlead.history.cost.window import Known, Window
 from fairlead.history.ledger.entries import Allocation, Batch, Interval
 from fairlead.history.ledger.store import reader, writer
 from fairlead.kube.timestamps import DAY_US
@@ -71,5 +72,12 @@ def test_a_bill_from_the_store_is_the_naive_one(life: list[Interval], questions:
                 for source in (stored, Ledger(life))
             )
             assert found == expected
+            for window in (WHOLE, Window(WHOLE.since_us + DAY_US // 2, WHOLE.until_us - DAY_US)):
+                found, expected = (
+                    # Of a device that one claim holds in two shares, which no claim does, either may be named.
+                    sorted(map(str, (each._replace(amount=Fraction(0), share_ppm=0) for each in source.spans(*window))))
+                    for source in (stored, Ledger(life))
+                )
+                assert found == expected
         finally:
             stored.close()

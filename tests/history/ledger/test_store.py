@@ -21,6 +21,7 @@ from fairlead.history.ledger.entries import (
     Kept,
     Measure,
     Sampled,
+    Span,
     UnitDay,
     Wait,
 )
@@ -175,6 +176,28 @@ def test_a_claim_is_told_by_device(where: str) -> None:
         (part,) = reader.held(MONDAY_US, MONDAY_US + 12 * HOUR_US)
         assert (part.times_us[0], part.ended_by) == (("used", 8 * HOUR_US), ""), "its end lies beyond"
         assert list(reader.held(MONDAY_US + 20 * HOUR_US, TUESDAY_US)) == []
+
+
+def test_a_claim_has_one_span_on_each_device_through_its_states(where: str) -> None:
+    begin, end = MONDAY_US + 2 * HOUR_US, MONDAY_US + 20 * HOUR_US
+    whole = Span("ml", "research", "train", "train-0", MONDAY_US, "node-0", "h100", Fraction(1), 1_000_000, begin, end, False, "Completed", False)  # fmt: skip
+    with writing(where) as writer, reading(where) as reader:
+        writer.commit(a_day())
+        assert list(reader.spans(MONDAY_US, TUESDAY_US)) == [whole]
+        (cut,) = reader.spans(begin + 5, end - 5)
+        assert cut == whole._replace(start_us=begin + 5, end_us=end - 5, goes_on=True, ended_by="")
+        assert list(reader.spans(end, TUESDAY_US)) == []
+        assert list(reader.spans(MONDAY_US, begin)) == []
+        again = allocation(0, allocated_us=TUESDAY_US)  # the same claim, allocated again; it goes on
+        twice = tuple(
+            (number, interval("used", TUESDAY_US, of=again, number=number, lost=number == 8)) for number in (8, 9)
+        )
+        writer.commit(Batch(as_of_us=TUESDAY_US + HOUR_US, intervals=twice))
+        on = [(each.node, each.start_us, each.end_us, each.goes_on, each.lost) for each in reader.spans(end, 2**62)]
+        assert on == [
+            ("node-1", TUESDAY_US, TUESDAY_US + HOUR_US, True, True),
+            ("node-1", TUESDAY_US, TUESDAY_US + HOUR_US, True, False),
+        ]
 
 
 def test_what_is_lost_to_an_eviction_is_marked_back_to_its_beginning_and_no_other_claim(where: str) -> None:

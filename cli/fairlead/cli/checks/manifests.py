@@ -32,6 +32,7 @@ from fairlead.kube.resources import (
     raw,
 )
 from fairlead.ui.reading.errors import NotReadError, not_read
+from fairlead.ui.reading.manifests import documents
 from fairlead.webhook.offline import GROUPS, Result, judge, world_of
 
 Json = dict[str, Any]
@@ -86,17 +87,7 @@ def documents_of(paths: Sequence[Path]) -> Iterator[Json]:
             yield from documents_of(sorted(p for p in path.rglob("*") if p.suffix in _SUFFIXES and p.is_file()))
             continue
         text = sys.stdin.read() if str(path) == "-" else path.read_text()
-        try:
-            found = list(yaml.safe_load_all(text))
-        except yaml.YAMLError as error:
-            raise ValueError(f"{path}: {error}") from None
-        for document in found:
-            if document is None:
-                continue
-            if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-                raise ValueError(f"{path}: holds something that is no Kubernetes object")  # noqa: TRY004 - the file is wrong
-            items = document.get("items")
-            yield from items if isinstance(items, list) and document["kind"].endswith("List") else [document]
+        yield from documents(text, str(path))
 
 
 async def _cluster(kubeconfig: Path) -> tuple[list[Json], frozenset[str]]:

@@ -12,6 +12,7 @@ from fairlead.history.cost.bill import Bill, Line
 from fairlead.history.cost.conservation import Conservation
 from fairlead.history.cost.usage import Figures, hours
 from fairlead.history.cost.window import shown
+from fairlead.history.cost.wording import amounts, number
 from fairlead.history.ledger.entries import BUCKETS
 from fairlead.history.prices import rounded
 
@@ -103,19 +104,10 @@ def _figures(figures: Figures, charged: Mapping[str, Fraction], *, held: bool, e
         Cell(number(hours(whole)) if whole else ""),
         *(Cell(number(hours(each)) if held and figures.held else "") for each in own),
         Cell("" if utilisation is None else f"{rounded(utilisation * 100, 0)} %"),
-        Cell(money(figures.money(buckets=figures.weighed))),
-        Cell(money(figures.money(utilised=True)) if held else ""),
-        Cell(money(charged)),
+        Cell(amounts(figures.money(buckets=figures.weighed))),
+        Cell(amounts(figures.money(utilised=True)) if held else ""),
+        Cell(amounts(charged)),
     ]
-
-
-def money(amounts: Mapping[str, Fraction]) -> str:
-    """`1,234.50 EUR`; several currencies stand side by side."""
-    return " + ".join(f"{rounded(amount):,f} {currency}" for currency, amount in sorted(amounts.items()))
-
-
-def number(value: Fraction) -> str:
-    return f"{rounded(value, 1):,f}"
 
 
 def printable(text: str) -> str:

@@ -132,7 +132,7 @@ def driver(
     log_level: LogLevel = "INFO",
 ) -> None:
     """Run the kubelet plugin of one node: publish its GPUs, prepare claims."""
-    from fairlead.cli.programs.serve import options_of, serve
+    from fairlead.cli.serve import options_of, serve
     from fairlead.driver.app import DriverOptions, run
 
     idle_levels = _levels(levels)
@@ -170,7 +170,7 @@ def webhook(
     """Run the admission webhook: gate managed pods, settle gangs, turn legacy requests into claims."""
     import uvloop
 
-    from fairlead.cli.programs.serve import options_of, serve
+    from fairlead.cli.serve import options_of, serve
     from fairlead.webhook.app import WebhookOptions, run
 
     managed_drivers, own_process = drivers(managed_driver), True
@@ -262,7 +262,7 @@ def controller(
     import uvloop
 
     from fairlead.api.durations import duration_s
-    from fairlead.cli.programs.serve import options_of, serve
+    from fairlead.cli.serve import options_of, serve
     from fairlead.controller.app import ControllerOptions, run
     from fairlead.history.ledger.store.errors import LedgerError
     from fairlead.history.ledger.store.place import place_of

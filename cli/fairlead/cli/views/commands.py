@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fairlead.cli.options import ManagedDrivers, drivers
+from fairlead.cli.options import LogFormat, LogLevel, ManagedDrivers, MetricsBind, drivers
 
 Kubeconfig = Annotated[
     Path | None,
@@ -23,12 +23,20 @@ Snapshot = Annotated[
     Path | None,
     typer.Option(help="Read this file (`fairlead snapshot > FILE`) instead of a cluster.", exists=True, dir_okay=False),
 ]
+Ledger = Annotated[
+    str,
+    typer.Option(
+        metavar="DIR|URL",
+        envvar="FAIRLEAD_LEDGER",
+        help="The controller's ledger, for what happened and what it cost. Default: $FAIRLEAD_LEDGER.",
+    ),
+]
 Output = Annotated[
     Literal["table", "json", "yaml"],
     typer.Option("--output", "-o", help="A table for people; json or yaml for programs."),
 ]
 
-NO_PAGES = "fairlead ui: Jinja2 is not installed here (the image leaves it out); run it from a checkout, or install the wheel with pip"
+NO_PAGES = "fairlead ui: Jinja2 is not installed here; install Fairlead with pip and its extra: fairlead[ui]"
 
 
 def register(app: typer.Typer) -> None:
@@ -118,10 +126,78 @@ def verify(
 def ui(
     port: Annotated[int, typer.Option(help="Port on loopback; 0: any free one.", min=0, max=65535)] = 8470,
     snapshot: Snapshot = None,
+    ledger: Ledger = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    login: Annotated[
+        Literal["token", "proxy"] | None,
+        typer.Option(
+            help="Serve others, by TLS, each with what they may see: who logs in with a bearer token, or through a proxy that logs "
+            "users in. Default: loopback only, without a login."
+        ),
+    ] = None,
+    bind: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT", help="With --login: where to listen; /healthz and /readyz are answered here, too."
+        ),
+    ] = "0.0.0.0:8443",
+    url: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Where browsers reach it, as https://gpus.example.com; may be repeated. Default: any name is answered."
+        ),
+    ] = None,
+    certificate_from: Annotated[
+        Path | None,
+        typer.Option(
+            help="Serve tls.crt and tls.key from this directory, read again when they change. Default: a certificate of its own, "
+            "which no browser knows.",
+            exists=True,
+            file_okay=False,
+        ),
+    ] = None,
+    audience: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="--login token: tokens must be made for this audience; may be repeated. Default: fairlead-ui."
+        ),
+    ] = None,
+    cluster_tokens: Annotated[
+        bool,
+        typer.Option(
+            "--cluster-tokens",
+            help="--login token: accept tokens for the apiserver itself, too; such a token can do all that its owner may.",
+        ),
+    ] = False,
+    session_idle: Annotated[str, typer.Option(help="A session ends when it was not used for this long.")] = "1h",
+    session_max: Annotated[str, typer.Option(help="A session ends after this long.")] = "12h",
+    client_ca: Annotated[
+        Path | None,
+        typer.Option(
+            help="--login proxy: the authority (PEM) of the proxy's client certificate.", exists=True, dir_okay=False
+        ),
+    ] = None,
+    proxy_name: Annotated[
+        list[str] | None,
+        typer.Option(help="--login proxy: common or DNS name in that certificate; may be repeated."),
+    ] = None,
+    proxy_secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="--login proxy: a file with the secret that the proxy sends as X-Fairlead-Proxy-Secret.",
+            dir_okay=False,
+        ),
+    ] = None,
+    user_prefix: Annotated[
+        str, typer.Option(help="--login proxy: stands before each user's name, such as oidc:.")
+    ] = "",
+    group_prefix: Annotated[str, typer.Option(help="--login proxy: stands before each group's name.")] = "",
+    metrics_bind: MetricsBind = None,
+    log_format: LogFormat = "json",
+    log_level: LogLevel = "INFO",
 ) -> None:
-    """Serve pages about the cluster on loopback, with your own rights, and print their address: devices, queues, gangs."""
+    """Serve pages about the cluster: on loopback, with your own rights, or for all who log in. Devices, queues, gangs."""
     try:
         from fairlead.cli.views.ui import show
     except ModuleNotFoundError as error:
@@ -129,4 +205,25 @@ def ui(
             raise
         print(NO_PAGES, file=sys.stderr)
         raise typer.Exit(1) from None
-    raise typer.Exit(show(snapshot=snapshot, kubeconfig=kubeconfig, context=context, port=port))
+    if login is None:
+        raise typer.Exit(show(snapshot=snapshot, kubeconfig=kubeconfig, context=context, port=port, ledger=ledger))
+    import uvloop
+
+    from fairlead.cli.serve import options_of, serve
+    from fairlead.ui.app import AUDIENCE, UiOptions, run
+
+    for flag, value in (("--snapshot", snapshot), ("--context", context)):
+        if value is not None:
+            raise typer.BadParameter("is for pages on loopback: leave out --login", param_hint=flag)
+    session_idle_s, session_max_s = _seconds(session_idle, "--session-idle"), _seconds(session_max, "--session-max")
+    urls, audiences, proxy_names = tuple(url or ()), tuple(audience or (AUDIENCE,)), tuple(proxy_name or ())
+    serve(run, options_of(UiOptions, locals()), log_format=log_format, log_level=log_level, loop=uvloop.new_event_loop)
+
+
+def _seconds(text: str, flag: str) -> float:
+    from fairlead.api.durations import duration_s
+
+    try:
+        return duration_s(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=flag) from None

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fairlead.api import certificate as form
-from fairlead.cli import live_snapshot
 from fairlead.cli.views import printing, reading
 from fairlead.cli.views.certificates import lines
 from fairlead.engine.prove.prover import Prover
@@ -22,6 +21,7 @@ from fairlead.evidence import snapshot_file
 from fairlead.evidence.document import Facts
 from fairlead.history.facts.errors import FactsError
 from fairlead.history.facts.snapshot_file import dump, load
+from fairlead.ui.reading import live_snapshot
 from fairlead.ui.reading.cluster import Cluster
 from fairlead.ui.reading.errors import NotReadError
 from fairlead.verify.check import RefusedError, check

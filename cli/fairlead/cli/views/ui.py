@@ -10,15 +10,18 @@ from pathlib import Path
 
 from fairlead.cli.views import reading
 from fairlead.controller.gc_tuning import frozen_heap
+from fairlead.kube import resources
 from fairlead.ui.reading.cluster import Cluster
+from fairlead.ui.reading.computing import Computing, Where
 from fairlead.ui.reading.errors import NotReadError
 from fairlead.ui.reading.file import FileSource
+from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.reading.live import LiveSource
 from fairlead.ui.reading.source import Source
 from fairlead.ui.serve.app import HOST, serve
 
 
-def show(*, snapshot: Path | None, kubeconfig: Path | None, context: str | None, port: int) -> int:
+def show(*, snapshot: Path | None, kubeconfig: Path | None, context: str | None, port: int, ledger: str = "") -> int:
     """Serve until SIGINT or SIGTERM; returns the exit code."""
     if snapshot is not None:
         try:
@@ -26,17 +29,23 @@ def show(*, snapshot: Path | None, kubeconfig: Path | None, context: str | None,
         except NotReadError as error:
             print(error, file=sys.stderr)
             return 1
-        return asyncio.run(_serve(source, port))
+        return asyncio.run(_serve(source, port, Ledger(ledger), Computing(Where(snapshot=snapshot))))
 
     async def live(cluster: Cluster) -> int:
         namespace = reading.own_namespace(kubeconfig, context)
-        return await _serve(LiveSource(cluster.client, namespace=namespace), port)
+        known = Ledger(ledger, flavors=lambda: cluster.list(resources.FLAVORS))
+        return await _serve(
+            LiveSource(cluster.client, namespace=namespace),
+            port,
+            known,
+            Computing(Where(kubeconfig=kubeconfig, context=context)),
+        )
 
     code, ended = reading.run(live, kubeconfig=kubeconfig, context=context)
     return code if ended is None else ended
 
 
-async def _serve(source: Source, port: int) -> int:
+async def _serve(source: Source, port: int, ledger: Ledger, computing: Computing) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -46,7 +55,7 @@ async def _serve(source: Source, port: int) -> int:
             frozen_heap()
         )  # what is listed lives long: to look at all of it again costs a quarter of a second
         try:
-            address = await stack.enter_async_context(serve(source, port=port))
+            address = await stack.enter_async_context(serve(source, port=port, ledger=ledger, computing=computing))
         except OSError as error:
             reason = error.strerror or str(error)
             print(

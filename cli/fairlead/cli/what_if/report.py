@@ -1,19 +1,12 @@
-"""A comparison as a table for people, and as JSON for programs. Times are forecasts, counted from the snapshot."""
+"""A comparison as a table for people."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from fairlead.cli.views import printing
 from fairlead.cli.views.table import Cell, Column
-from fairlead.engine.forecast.forecast import duration
-from fairlead.engine.forecast.what_if import Comparison, Future, GangStart
-from fairlead.engine.types.amounts import text
-from fairlead.engine.types.plan import QueueUse
-from fairlead.kube import timestamps
+from fairlead.engine.forecast.what_if import Comparison
+from fairlead.ui.what_if import written
 
-ROWS_MAX = 25
-NOTICEABLE_S = 60.0
 COLUMNS = (
     Column(title="GANG", least=16, most=64),
     Column(title="QUEUE", least=8, most=32),
@@ -24,165 +17,35 @@ COLUMNS = (
 SHARES = (
     Column(title="QUEUE", least=8, most=40),
     Column(title="FLAVOR", least=6, most=32),
-    Column(title="DESERVED", right=True),
-    Column(title="FAIR SHARE", right=True),
-    Column(title="USED NOW", right=True),
-    Column(title="AFTER: DESERVED", right=True),
-    Column(title="FAIR SHARE", right=True),
-    Column(title="USED NOW", right=True),
+    *(Column(title=name.upper(), right=True) for name in written.SHARES[2:]),
 )
-_NEVER = GangStart(queue="", p50_s=None, p90_s=None)
+_COLOURS = {True: "green", False: "red", None: ""}
 
 
 def show(found: Comparison) -> None:
-    before, after = found.before, found.after
-    _starts(before, after)
-    _evicted(before, after)
-    _shares(before, after)
-    _figures(before, after)
-
-
-def _starts(before: Future, after: Future) -> None:
-    ids = sorted(before.starts.keys() | after.starts.keys(), key=lambda each: (_order(after.starts.get(each)), each))
-    changed = [each for each in ids if _moves(before.starts.get(each), after.starts.get(each))]
-    print(f"Forecast of starts: {len(changed)} of {len(ids)} waiting gangs start at another time.")
-    if changed:
-        printing.table(COLUMNS, [_row(each, before, after) for each in changed[:ROWS_MAX]])
-    if len(changed) > ROWS_MAX:
-        print(f"(and {len(changed) - ROWS_MAX} more; -o json shows all)")
-
-
-def _row(gang: str, before: Future, after: Future) -> list[Cell]:
-    old, new = before.starts.get(gang), after.starts.get(gang)
-    shown = new or old or _NEVER
-    change, colour = "", ""
-    if old is None:
-        change = "new" if gang not in after.evicted else "evicted"
-    elif new is not None and old.p50_s is not None and new.p50_s is not None:
-        sooner = old.p50_s - new.p50_s
-        change, colour = (
-            f"{duration(abs(sooner))} {'sooner' if sooner > 0 else 'later'}",
-            "green" if sooner > 0 else "red",
+    shown = written.shown(found)
+    print(shown.headline)
+    if shown.starts:
+        printing.table(
+            COLUMNS,
+            [
+                [
+                    Cell(row.gang),
+                    Cell(row.queue),
+                    Cell(row.before),
+                    Cell(row.after),
+                    Cell(row.change, _COLOURS[row.better]),
+                ]
+                for row in shown.starts
+            ],
         )
-    elif new is not None and new.p50_s is not None:
-        change, colour = "sooner", "green"
-    elif old.p50_s is not None:
-        change, colour = "later", "red"
-    return [
-        Cell(gang),
-        Cell(shown.queue or "-"),
-        Cell(_start(old, before)),
-        Cell(_start(new, after)),
-        Cell(change, colour),
-    ]
-
-
-def _start(found: GangStart | None, future: Future) -> str:
-    if found is None:
-        return "-"
-    if found.never:
-        return "cannot run"
-    if found.p50_s is None:
-        return "later"
-    late = f" (p90 {duration(found.p90_s)})" if found.p90_s is not None else ""
-    return ("now" if found.p50_s < 1.0 else duration(found.p50_s)) + late
-
-
-def _order(found: GangStart | None) -> float:
-    return float("inf") if found is None or found.p50_s is None else found.p50_s
-
-
-def _moves(old: GangStart | None, new: GangStart | None) -> bool:
-    if old is None or new is None:
-        return old is not new
-    if bool(old.never) != bool(new.never) or (old.p50_s is None) != (new.p50_s is None):
-        return True
-    return old.p50_s is not None and new.p50_s is not None and abs(old.p50_s - new.p50_s) >= NOTICEABLE_S
-
-
-def _evicted(before: Future, after: Future) -> None:
-    more = [f"{gang} ({why})" for gang, why in sorted(after.evicted.items()) if gang not in before.evicted]
-    fewer = sorted(before.evicted.keys() - after.evicted.keys())
-    for title, gangs in (("Evicted with the change", more), ("No longer evicted", fewer)):
-        if gangs:
-            shown = ", ".join(gangs[:8]) + (f" and {len(gangs) - 8} more" if len(gangs) > 8 else "")
-            printing.paragraph(f"{title}: {shown}")
-
-
-def _shares(before: Future, after: Future) -> None:
-    old = {(use.name, each.flavor): each for use in before.queues for each in use.flavors}
-    rows = []
-    for use in after.queues:
-        for each in use.flavors:
-            was = old.get((use.name, each.flavor))
-            figures = (each.deserved, each.fair_share, each.used)
-            earlier = None if was is None else (was.deserved, was.fair_share, was.used)
-            if earlier == figures:
-                continue
-            cells = ["-"] * 3 if earlier is None else [text(number) for number in earlier]
-            rows.append([Cell(value) for value in (use.name, each.flavor, *cells, *map(text, figures))])
-    if rows:
+    if shown.more:
+        print(f"(and {shown.more} more; -o json shows all)")
+    for line in shown.evicted:
+        printing.paragraph(line)
+    if shown.shares:
         printing.paragraph("Fair shares that change:")
-        printing.table(SHARES, rows)
-
-
-def _figures(before: Future, after: Future) -> None:
-    print(f"Devices:       {before.devices} -> {after.devices}; in use now {before.used_now} -> {after.used_now}")
-    print(
-        f"Utilisation:   {before.utilisation:.1%} -> {after.utilisation:.1%} on average, {duration(after.until_s)} ahead"
-    )
-    print(
-        f"Fragmentation: {before.fragmented:.1%} -> {after.fragmented:.1%} of the free devices are on nodes partly in use"
-    )
-    runs = "every run lasts its median" if after.samples == 1 else f"{after.samples} samples of run times"
-    notes = "; ".join(filter(None, (runs, after.note)))
-    printing.paragraph(f"A forecast: {notes}; what is submitted later is not in it.")
-
-
-def as_json(found: Comparison, now: float) -> dict[str, Any]:
-    return {"asOf": timestamps.seconds(now), "before": _future(found.before, now), "after": _future(found.after, now)}
-
-
-def _future(future: Future, now: float) -> dict[str, Any]:
-    return {
-        "gangs": [
-            {
-                "gang": gang,
-                "queue": start.queue,
-                "p50": None if start.p50_s is None else timestamps.seconds(now + start.p50_s),
-                "p90": None if start.p90_s is None else timestamps.seconds(now + start.p90_s),
-                "p50Seconds": start.p50_s,
-                "p90Seconds": start.p90_s,
-                "never": start.never or None,
-            }
-            for gang, start in sorted(future.starts.items())
-        ],
-        "evicted": [{"gang": gang, "why": why} for gang, why in sorted(future.evicted.items())],
-        "queues": [_queue(use) for use in future.queues],
-        "devices": future.devices,
-        "usedNow": future.used_now,
-        "utilisation": round(future.utilisation, 4),
-        "fragmentation": round(future.fragmented, 4),
-        "horizonSeconds": round(future.until_s, 1),
-        "samples": future.samples,
-        "note": future.note or None,
-    }
-
-
-def _queue(use: QueueUse) -> dict[str, Any]:
-    return {
-        "name": use.name,
-        "waiting": use.waiting,
-        "admitted": use.admitted,
-        "flavors": [
-            {
-                "flavor": each.flavor,
-                "used": text(each.used),
-                "demand": text(each.demand),
-                "fairShare": text(each.fair_share),
-                "deserved": text(each.deserved),
-                "limit": None if each.limit is None else text(each.limit),
-            }
-            for each in use.flavors
-        ],
-    }
+        printing.table(SHARES, [[Cell(value) for value in row] for row in shown.shares])
+    for name, line in shown.figures:
+        print(f"{name + ':':<14} {line}")
+    printing.paragraph(shown.note)

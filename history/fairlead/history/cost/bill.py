@@ -33,10 +33,11 @@ Keys = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """`by` and `where` as `grouping` reads them."""
+    """`by` and `where` as `grouping` reads them. `namespaces`: only what claims of these held; None: everything, and what no claim held."""
 
     by: tuple[str, ...] = ("queue",)
     where: tuple[tuple[str, str], ...] = ()
+    namespaces: frozenset[str] | None = None
     basis: Basis = "allocated"
     idle: Idle = "holder"
 
@@ -80,13 +81,22 @@ class Bill:
 def make(reader: Reader, book: PriceBook, asked: Asked, known: Known) -> Bill:
     """Raises CostError where a label is unknown, ConservationError where the ledger is inconsistent."""
     conservation = conserve(reader, known.window)
-    groups = tuple(dict.fromkeys((*asked.by, *(name for name, _ in asked.where), "queue")))
+    groups = tuple(
+        dict.fromkeys(
+            (
+                *asked.by,
+                *(name for name, _ in asked.where),
+                "queue",
+                *([] if asked.namespaces is None else ["namespace"]),
+            )
+        )
+    )
     held, unheld = dict[Keys, Figures](), dict[tuple[Bucket, Keys], Figures]()
     for each in priced(reader, book, [known.window], groups):
         keys, bucket = each.sum.keys, each.sum.bucket
         where = held.setdefault(keys, Figures()) if bucket in HELD else unheld.setdefault((bucket, keys), Figures())
         where.add(each.figures())
-    _check_labels(reader, groups, held, known.window)
+    _check_labels(reader, groups, [keys for keys in held if _is_of(keys, groups, asked)], known.window, asked)
     lines = [*_held_lines(held, groups, asked), *_unheld_lines(unheld, groups, asked)]
     return Bill(asked=asked, known=known, lines=tuple(lines), conservation=conservation)
 
@@ -110,7 +120,7 @@ def _held_lines(held: Mapping[Keys, Figures], groups: Keys, asked: Asked) -> lis
     lines.sort(key=lambda line: (0 if in_time else -line.figures.held, line.keys))
     if asked.idle == "queue":
         lines += _idle_of_queues({keys: idle[keys] for keys in kept}, groups, asked)
-    if any(unshared.values()) and not asked.where:
+    if any(unshared.values()) and not asked.where and asked.namespaces is None:
         lines.append(Line(kind="idle", keys=("",) * len(asked.by), charged=unshared))
     if utilised:
         rest = dict[str, Fraction]()
@@ -165,15 +175,19 @@ def _unheld_lines(unheld: Mapping[tuple[Bucket, Keys], Figures], groups: Keys, a
 
 
 def _matches(keys: Keys, groups: Keys, asked: Asked) -> bool:
-    return all(keys[groups.index(name)] == value for name, value in asked.where)
+    return all(keys[groups.index(name)] == value for name, value in asked.where) and _is_of(keys, groups, asked)
 
 
-def _check_labels(reader: Reader, groups: Keys, held: Iterable[Keys], window: Window) -> None:
+def _is_of(keys: Keys, groups: Keys, asked: Asked) -> bool:
+    return asked.namespaces is None or keys[groups.index("namespace")] in asked.namespaces
+
+
+def _check_labels(reader: Reader, groups: Keys, held: Iterable[Keys], window: Window, asked: Asked) -> None:
     """Raises CostError for a label that no claim of the window has."""
     seen = [any(values) for values in zip(*held, strict=True)]
     for place, name in enumerate(groups):
         if name.startswith(LABEL) and seen and not seen[place]:
-            check_label(name, label_names(reader, window))
+            check_label(name, label_names(reader, window, asked.namespaces))
 
 
 def check_label(name: str, known: Sequence[str]) -> None:
@@ -186,6 +200,9 @@ def check_label(name: str, known: Sequence[str]) -> None:
         )
 
 
-def label_names(reader: Reader, window: Window) -> list[str]:
-    """Of the claims held in the window, sorted."""
-    return sorted({name for held in reader.held(*window) for name, _ in held.allocation.labels})
+def label_names(reader: Reader, window: Window, namespaces: frozenset[str] | None = None) -> list[str]:
+    """Of the claims held in the window, in these namespaces, sorted."""
+    held = (each.allocation for each in reader.held(*window))
+    return sorted({
+        name for each in held if namespaces is None or each.namespace in namespaces for name, _ in each.labels
+    })  # fmt: skip

@@ -12,9 +12,18 @@ from fairlead.history.prices import rounded
 GIB = 2**30
 
 
-def money(amounts: Mapping[str, Fraction]) -> str:
+def money(by_currency: Mapping[str, Fraction]) -> str:
     """`1,234.50 EUR`; several currencies stand side by side; "unpriced" where there is none."""
-    return " + ".join(f"{rounded(amount):,f} {currency}" for currency, amount in sorted(amounts.items())) or "unpriced"
+    return amounts(by_currency) or "unpriced"
+
+
+def amounts(by_currency: Mapping[str, Fraction]) -> str:
+    """As `money`, "" where there is none."""
+    return " + ".join(f"{rounded(amount):,f} {currency}" for currency, amount in sorted(by_currency.items()))
+
+
+def number(value: Fraction) -> str:
+    return f"{rounded(value, 1):,f}"
 
 
 def gpu_hours(weighed: int | Fraction) -> str:

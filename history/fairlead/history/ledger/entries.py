@@ -181,6 +181,28 @@ class Held:
     lost: bool
 
 
+class Span(NamedTuple):
+    """One device of one claim while it was held, cut to a window. One that a claim held in states one after the other has one span.
+
+    `amount` is in the measure of the flavor. `goes_on`: it was still held at the end of the window, and `ended_by` is "".
+    """
+
+    namespace: str
+    queue: str
+    gang: str
+    claim: str
+    allocated_us: int
+    node: str
+    flavor: str
+    amount: Fraction
+    share_ppm: int
+    start_us: int
+    end_us: int
+    goes_on: bool
+    ended_by: str
+    lost: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitDay:
     """One unit on one day (UTC) within a window: `weighed` is share × time by bucket, in ppm × µs, in the order of BUCKETS.

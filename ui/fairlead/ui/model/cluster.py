@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from fairlead.controller.accounting.units import Units
 from fairlead.controller.accounting.vacancies import UsualRequests, broken, of_use, vacancy
 from fairlead.engine.allocator.candidates import taints
 from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.inventory.pool import Pool
 from fairlead.evidence.device_usage import DeviceId
@@ -22,6 +23,8 @@ from fairlead.kube.resource import DeviceTaintRuleSpec
 from fairlead.ui.model.devices import GpuPlace, Places, natural
 from fairlead.ui.model.facts import Hardware, Holder
 
+K = TypeVar("K")
+V = TypeVar("V")
 State = Literal["free", "nominated", "starting", "idle", "held", "stranded", "broken"]
 STATES: tuple[State, ...] = ("held", "idle", "starting", "nominated", "free", "stranded", "broken")
 MEANING: Mapping[State, str] = {
@@ -39,13 +42,16 @@ _HOLDS: tuple[State, ...] = ("held", "starting", "idle")  # a GPU with parts in 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """A claim on a device. `claim` and `gang` are namespace/name; `gang` "": none that is known."""
+    """A claim on a device. `claim` and `gang` are namespace/name; `gang` "": none that is known. `elsewhere`: both are of a namespace that
+    the viewer may not see, and "".
+    """
 
     claim: str
     gang: str
     queue: str
     state: State
     idle_since: float | None = None  # unix seconds
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +96,12 @@ class NodeView:
     problem: str = ""
 
     @property
+    def queues(self) -> frozenset[str]:
+        """Of the claims that hold something there."""
+        found = {hold.queue for gpu in self.gpus for hold in gpu.holds}
+        return frozenset(found.union(hold.queue for gpu in self.gpus for part in gpu.parts for hold in part.holds))
+
+    @property
     def islands(self) -> tuple[tuple[str, tuple[GpuView, ...]], ...]:
         """Consecutive GPUs of one NVLink island; "" for those without."""
         found: list[tuple[str, list[GpuView]]] = []
@@ -120,38 +132,107 @@ class ClusterView:
 
 @dataclass(kw_only=True)
 class Memory:
-    """What is kept from one picture to the next; it changes no picture."""
+    """What is kept from one picture to the next of one cluster, for viewers of the same rights; it changes no picture.
+
+    Only nodes of which something changed are drawn anew: the others are the same objects as in the picture before.
+    """
 
     places: Places = field(default_factory=Places)
+    _before: Hardware | None = None
+    _usual: UsualRequests | None = None
+    _inventory_at: int = 0  # cursors of what changed
+    _nodes_at: int = 0
+    _nodes: dict[str, NodeView] = field(default_factory=dict)
+
+    def draw(self, hardware: Hardware) -> ClusterView:
+        changed = self._changed(hardware)
+        if self._usual is None or changed is None:
+            self._usual = UsualRequests(hardware.workload, hardware.classes)
+        self._nodes = _Picture(hardware, self.places, self._usual).draw({} if changed is None else self._nodes, changed)
+        self._before = hardware
+        self._inventory_at, self._nodes_at = hardware.inventory.changes.cursor, hardware.nodes.changes.cursor
+        return _view(hardware.inventory, tuple(self._nodes.values()))
+
+    def _changed(self, now: Hardware) -> set[str] | None:
+        """Names of nodes that may look different; None: all may."""
+        before = self._before
+        if (
+            before is None
+            or before.inventory is not now.inventory
+            or before.nodes is not now.nodes
+            or before.workload is not now.workload
+            or before.classes != now.classes
+            or before.namespaces != now.namespaces
+        ):
+            return None
+        devices, nodes = now.inventory.changes.since(self._inventory_at), now.nodes.changes.since(self._nodes_at)
+        if devices is None or nodes is None:
+            return None
+        found = {*devices, *nodes, *_differing(before.reserved, now.reserved)}
+        for uid in _differing(before.holders, now.holders):
+            claim = now.inventory.claim(uid)
+            for each in claim.devices if claim is not None else ():
+                found.update(_where(now.inventory, each.ref.driver, each.ref.pool, each.ref.device))
+        for device in _differing(before.idle, now.idle):
+            found.update(_where(now.inventory, device.driver, device.pool, device.device))
+        return found
 
 
 def cluster(hardware: Hardware, memory: Memory | None = None) -> ClusterView:
-    return _Picture(hardware, memory or Memory()).draw()
+    return (memory or Memory()).draw(hardware)
+
+
+def _differing(before: Mapping[K, V], now: Mapping[K, V]) -> Iterable[K]:
+    if before is now:
+        return
+    for key, value in now.items():
+        known = before.get(key)
+        if known is not value and known != value:
+            yield key
+    if len(before) != len(now) or before.keys() != now.keys():
+        yield from before.keys() - now.keys()
+
+
+def _where(inventory: Inventory, driver: str, pool: str, device: str) -> Collection[str]:
+    """Names of the nodes that reach the device."""
+    published = inventory.pool(driver, pool)
+    found = published.devices.get(device) if published is not None else None
+    if published is None or found is None:
+        return ()
+    return published.local.keys() if found.node is None else {found.node}
+
+
+def _view(inventory: Inventory, nodes: tuple[NodeView, ...]) -> ClusterView:
+    counts: dict[State, int] = dict.fromkeys(STATES, 0)
+    queues: set[str] = set()
+    for node in nodes:
+        for gpu in node.gpus:
+            counts[gpu.state] += 1
+        queues |= node.queues
+    problems = tuple(pool.problem for pool in inventory.pools() if pool.problem is not None)
+    return ClusterView(nodes=nodes, counts=counts, queues=tuple(sorted(queues)), problems=problems)
 
 
 class _Picture:
-    def __init__(self, hardware: Hardware, memory: Memory) -> None:
+    def __init__(self, hardware: Hardware, places: Places, usual: UsualRequests) -> None:
         self._hardware = hardware
-        self._places = memory.places
+        self._places = places
         self._units = Units(hardware.inventory)
-        self._usual = UsualRequests(hardware.workload, hardware.classes)
-        self._queues: set[str] = set()
+        self._usual = usual
         self._holds: dict[str, Hold] = {}  # of claims without an idle device
 
-    def draw(self) -> ClusterView:
+    def draw(self, known: Mapping[str, NodeView], changed: Collection[str] | None) -> dict[str, NodeView]:
+        """By name, in their order. `changed`: those that are drawn though they are known; None: all."""
         by_node: dict[str, list[Pool]] = {}
-        problems: list[str] = []
         for pool in self._hardware.inventory.pools():
             for name in pool.local:
                 by_node.setdefault(name, []).append(pool)
-            if pool.problem is not None:
-                problems.append(pool.problem)
-        nodes = tuple(self._node(name, by_node[name]) for name in sorted(by_node, key=natural))
-        counts: dict[State, int] = dict.fromkeys(STATES, 0)
-        for node in nodes:
-            for gpu in node.gpus:
-                counts[gpu.state] += 1
-        return ClusterView(nodes=nodes, counts=counts, queues=tuple(sorted(self._queues)), problems=tuple(problems))
+        return {
+            name: self._node(name, by_node[name])
+            if changed is None or name in changed or name not in known
+            else known[name]
+            for name in (known if known.keys() == by_node.keys() else sorted(by_node, key=natural))
+        }
 
     def _node(self, name: str, pools: Iterable[Pool]) -> NodeView:
         info = self._hardware.nodes.get(name)
@@ -211,14 +292,15 @@ class _Picture:
             return known
         claim = self._hardware.inventory.claim(uid)
         holder = self._hardware.holders.get(uid, Holder())
-        self._queues.add(holder.queue)
         state: State = "starting" if holder.starting else "idle" if since is not None else "held"
+        seen = self._hardware.namespaces is None or (claim is not None and claim.namespace in self._hardware.namespaces)
         hold = Hold(
-            claim=str(claim) if claim is not None else uid,
-            gang=holder.gang,
+            claim=(str(claim) if claim is not None else uid) if seen else "",
+            gang=holder.gang if seen else "",
             queue=holder.queue,
             state=state,
             idle_since=since,
+            elsewhere=not seen,
         )
         if since is None:
             self._holds[uid] = hold

@@ -14,6 +14,7 @@ from fairlead.api import foreign, names
 from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import plain_pods
+from fairlead.ui.model.facts import gang_text
 from fairlead.ui.model.gangs import age, line, order
 from fairlead.ui.model.line import Line
 from fairlead.ui.model.queues import line as queue_line
@@ -53,12 +54,7 @@ def gang_explanation(raw: Raw, *, now: float, devices: str = "") -> Explanation:
         Part(title="Forecast of its start", lines=_forecast(status, seen, now=now)),
     ]
     if why:
-        holders = [
-            f"gang {holder['gang']} (queue {holder.get('queue') or '-'}) holds {holder['devices']}"
-            if holder.get("gang")
-            else f"claims outside any gang hold {holder['devices']}"
-            for holder in why.get("holders") or ()
-        ]
+        holders = [_holder(each) for each in why.get("holders") or ()]
         parts += [
             Part(title="What blocks it", lines=(with_time_left(why.get("message", ""), now=now),)),
             Part(title="In detail", lines=tuple(why.get("details") or ())),
@@ -80,6 +76,12 @@ def gang_explanation(raw: Raw, *, now: float, devices: str = "") -> Explanation:
     ]
     parts.append(Part(title="Also", lines=tuple(holding)))
     return Explanation(kind="gang", name=f"{seen.namespace}/{seen.name}", headline=headline, parts=_filled(parts))
+
+
+def _holder(holder: Raw) -> str:
+    if not holder.get("gang"):
+        return f"claims outside any gang hold {holder['devices']}"
+    return f"{gang_text(holder['gang'])} (queue {holder.get('queue') or '-'}) holds {holder['devices']}"
 
 
 def _forecast(status: Raw, seen: Line, *, now: float) -> tuple[str, ...]:

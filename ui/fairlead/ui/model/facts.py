@@ -12,6 +12,13 @@ from fairlead.evidence.device_usage import DeviceId
 from fairlead.kube.resource import DeviceClass, ResourceClaim
 from fairlead.kube.resources import Raw
 
+ELSEWHERE = "a gang of another namespace"  # in place of a name that the viewer may not see
+
+
+def gang_text(gang: str) -> str:
+    """As it stands in a sentence: `gang namespace/name`, or that the viewer may not see which."""
+    return ELSEWHERE if gang == ELSEWHERE else f"gang {gang}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Holder:
@@ -28,6 +35,7 @@ class Hardware:
 
     `holders`: by claim UID. `idle`: devices that are idle, and since when, unix seconds. `reserved`: nodes that are kept free for a
     gang, and its namespace/name. `workload`: the usual requests; None: not known, and then no device is called stranded.
+    `namespaces`: of claims that may be named; None: of all.
     """
 
     inventory: Inventory
@@ -37,6 +45,7 @@ class Hardware:
     holders: Mapping[str, Holder] = field(default_factory=dict)
     idle: Mapping[DeviceId, float] = field(default_factory=dict)
     reserved: Mapping[str, str] = field(default_factory=dict)
+    namespaces: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

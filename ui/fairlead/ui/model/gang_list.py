@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, get_args
 from urllib.parse import urlencode
 
 from fairlead.ui.model import plain_pods
 from fairlead.ui.model.facts import Facts
+from fairlead.ui.model.gang_lines import GangLines
 from fairlead.ui.model.gangs import PHASES, line, order
 from fairlead.ui.model.line import Line
 
@@ -61,6 +62,11 @@ class Choice:
         kept = {name: value for name, value in fields.items() if value not in {"", 1, "line"}}
         return f"?{urlencode(kept)}" if kept else ""
 
+    @property
+    def chooses(self) -> bool:
+        """Whether it may leave any out."""
+        return bool(self.namespace or self.queue or self.phase or self.text)
+
     def takes(self, each: Line) -> bool:
         text = self.text.casefold()
         return (
@@ -78,7 +84,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangList:
-    """`lines` are those of the page, `found` all that were chosen."""
+    """`lines` are those of the page, `found` all that were chosen, with ages as of when their gangs changed last."""
 
     choice: Choice
     lines: tuple[Line, ...]
@@ -88,11 +94,16 @@ class GangList:
     phases: Mapping[str, int]  # of all, by phase, in the order of phases
     queues: tuple[str, ...]
     namespaces: tuple[str, ...]
+    fresh: Callable[[Line], Line]
 
     @property
     def first(self) -> int:
         """The number of the page's first line, from 1 up."""
         return (self.choice.page - 1) * PAGE_SIZE + 1
+
+    def all_fresh(self) -> Iterable[Line]:
+        """All that were chosen, with ages as of the page's."""
+        return map(self.fresh, self.found)
 
 
 def lines(facts: Facts) -> list[Line]:
@@ -101,22 +112,24 @@ def lines(facts: Facts) -> list[Line]:
     return order([*found, *plain_pods.lines(facts.pods, facts.gangs, now=facts.at)])
 
 
-def gang_list(every: Sequence[Line], choice: Choice) -> GangList:
-    """A page beyond the last is the last."""
-    found = [each for each in every if choice.takes(each)]
+def gang_list(all_lines: GangLines, choice: Choice, *, now: float) -> GangList:
+    """A page beyond the last is the last. `now`: unix seconds; ages of the page's lines are as of then."""
+    every = all_lines.every
+    found = every if not choice.chooses else tuple(each for each in every if choice.takes(each))
     if choice.sort in _KEYS:
-        found.sort(key=_KEYS[choice.sort])
+        found = tuple(sorted(found, key=_KEYS[choice.sort]))
     pages = max(1, -(-len(found) // PAGE_SIZE))
     choice = replace(choice, page=min(choice.page, pages))
-    counts = Counter(each.phase for each in every)
     first = (choice.page - 1) * PAGE_SIZE
+    fresh = partial(all_lines.fresh, now=now)
     return GangList(
         choice=choice,
-        lines=tuple(found[first : first + PAGE_SIZE]),
-        found=tuple(found),
+        lines=tuple(fresh(each) for each in found[first : first + PAGE_SIZE]),
+        found=found,
         total=len(every),
         pages=pages,
-        phases={phase: counts[phase] for phase in PHASES if counts[phase]},
-        queues=tuple(sorted({each.queue for each in every if each.queue})),
-        namespaces=tuple(sorted({each.namespace for each in every})),
+        phases=all_lines.phases,
+        queues=all_lines.queues,
+        namespaces=all_lines.namespaces,
+        fresh=fresh,
     )

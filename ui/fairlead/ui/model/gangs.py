@@ -63,15 +63,12 @@ def _why(status: Raw) -> tuple[str, str]:
 
 def order(lines: Sequence[Line]) -> list[Line]:
     """By phase, waiting gangs first; then by position in the queue, namespace and name."""
-    return sorted(
-        lines,
-        key=lambda each: (
-            PHASES.index(each.phase) if each.phase in PHASES else len(PHASES),
-            each.position or sys.maxsize,
-            each.namespace,
-            each.name,
-        ),
-    )
+    return sorted(lines, key=order_key)
+
+
+def order_key(each: Line) -> tuple[int, int, str, str]:
+    phase = PHASES.index(each.phase) if each.phase in PHASES else len(PHASES)
+    return phase, each.position or sys.maxsize, each.namespace, each.name
 
 
 def age(seconds: float) -> str:

@@ -15,20 +15,22 @@ from fairlead.ui.model.facts import Holder
 def holders(claims: Iterable[ResourceClaim], pods: Iterable[Raw], gangs: Iterable[Raw]) -> dict[str, Holder]:
     """By claim UID, of the claims that are allocated. Where the pods are not known it says no more than that."""
     by_uid = {pod["metadata"].get("uid", ""): pod for pod in pods}
-    queues = {(raw["metadata"].get("namespace", ""), raw["metadata"]["name"]): _queue(raw) for raw in gangs}
-    found: dict[str, Holder] = {}
-    for claim in claims:
-        if claim.status.allocation is None:
-            continue
-        own = [pod for each in claim.status.reserved_for if (pod := by_uid.get(each.uid)) is not None]
-        if not own:
-            found[claim.metadata.uid] = Holder()
-            continue
-        namespace, name = claim.metadata.namespace, gang_of(own[0])
-        starting = not any((pod.get("status") or {}).get("phase") in {"Running", "Succeeded", "Failed"} for pod in own)
-        queue = queues.get((namespace, name)) or _named_queue(own[0])
-        found[claim.metadata.uid] = Holder(gang=f"{namespace}/{name}", queue=queue, starting=starting)
-    return found
+    queues = {(raw["metadata"].get("namespace", ""), raw["metadata"]["name"]): queue_of(raw) for raw in gangs}
+    return {
+        claim.metadata.uid: holder(claim, by_uid, queues) for claim in claims if claim.status.allocation is not None
+    }
+
+
+def holder(claim: ResourceClaim, pods: Mapping[str, Raw], queues: Mapping[tuple[str, str], str]) -> Holder:
+    """`pods` by UID; `queues` of gangs, by namespace and name."""
+    own = [pod for each in claim.status.reserved_for if (pod := pods.get(each.uid)) is not None]
+    if not own:
+        return Holder()
+    namespace, name = claim.metadata.namespace, gang_of(own[0])
+    starting = not any((pod.get("status") or {}).get("phase") in {"Running", "Succeeded", "Failed"} for pod in own)
+    return Holder(
+        gang=f"{namespace}/{name}", queue=queues.get((namespace, name)) or _named_queue(own[0]), starting=starting
+    )
 
 
 def idle_since(claims: Iterable[ResourceClaim], *, now: float) -> dict[DeviceId, float]:
@@ -42,15 +44,17 @@ def idle_since(claims: Iterable[ResourceClaim], *, now: float) -> dict[DeviceId,
 
 
 def reserved(gangs: Iterable[Raw]) -> dict[str, str]:
-    """Nodes that are kept free for a gang: its namespace/name, by node."""
-    found: dict[str, str] = {}
-    for raw in gangs:
-        for node in (raw.get("status") or {}).get("reservedNodes") or ():
-            found[str(node)] = f"{raw['metadata'].get('namespace', '')}/{raw['metadata']['name']}"
-    return found
+    """Nodes that are kept free for a gang: its namespace/name, by node; of several gangs that of the last name."""
+    kept = {
+        f"{raw['metadata'].get('namespace', '')}/{raw['metadata']['name']}": nodes
+        for raw in gangs
+        if (nodes := (raw.get("status") or {}).get("reservedNodes"))
+    }
+    return {str(node): gang for gang in sorted(kept) for node in kept[gang]}
 
 
-def _queue(raw: Raw) -> str:
+def queue_of(raw: Raw) -> str:
+    """Of a gang: the queue that it is in, else the one that it names; "" for none."""
     return str((raw.get("status") or {}).get("queue") or (raw.get("spec") or {}).get("queue") or "")
 
 

@@ -35,7 +35,7 @@ def lines(pods: Iterable[Raw], gangs: Iterable[Raw], *, now: float) -> Iterator[
     known = {(raw["metadata"].get("namespace", ""), raw["metadata"]["name"]) for raw in gangs}
     for pod in pods:
         if is_plain(pod) and (pod["metadata"]["namespace"], pod["metadata"]["name"]) not in known:
-            yield _line(pod, now=now)
+            yield line(pod, now=now)
 
 
 def claims(pod: Raw) -> Iterator[str]:
@@ -58,7 +58,8 @@ def _origin(source: claim_sources.ClaimSource) -> str:
     return f"the limit {request.resource}: {request.count}{narrowed}"
 
 
-def _line(pod: Raw, *, now: float) -> Line:
+def line(pod: Raw, *, now: float) -> Line:
+    """Of a pod that `is_plain`."""
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     gated = any(gate.get("name") == names.ADMISSION_GATE for gate in spec.get("schedulingGates") or ())
     phase = _PHASES.get(status.get("phase", ""), "Gathering" if gated else "Admitted")

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from fairlead.ui.model.cluster import STATES, GpuView, Hold, NodeView, PartView
+from fairlead.ui.model.facts import ELSEWHERE, gang_text
 
 ROW_MAX = 8
 GAP = 3
@@ -46,6 +47,8 @@ class NodeMap:
     link: str
     label: str  # what the picture says, in words
     problem: str
+    kinds: str  # which GPUs it has, and how many of each
+    free: int
     width: int
     height: int
     cell: int
@@ -61,6 +64,8 @@ def node_map(node: NodeView, colours: Mapping[str, str], *, cell: int) -> NodeMa
         link=f"/?{urlencode({'node': node.name})}#node",
         label=summary(node),
         problem=node.problem,
+        kinds=kinds(node),
+        free=node.free,
         width=max(x for x, _ in places) + cell + EDGE,
         height=max(y for _, y in places) + cell + EDGE,
         cell=cell,
@@ -75,9 +80,17 @@ def summary(node: NodeView) -> str:
     return f"{node.name}: {len(node.gpus)} GPUs, {said}" + (f"; {node.problem}" if node.problem else "")
 
 
+def kinds(node: NodeView) -> str:
+    """As "8 × H100 80GB HBM3"; several kinds in the order of the devices. The maker's name tells none apart and is left out."""
+    found = Counter(gpu.product.removeprefix("NVIDIA ") or "GPU" for gpu in node.gpus)
+    return ", ".join(f"{number} × {product}" for product, number in found.items())
+
+
 def hold_text(hold: Hold) -> str:
-    who = f"gang {hold.gang}" if hold.gang else "no gang"
     queue = f" (queue {hold.queue})" if hold.queue else ""
+    if hold.elsewhere:
+        return f"{hold.state}, {ELSEWHERE}{queue}"
+    who = f"gang {hold.gang}" if hold.gang else "no gang"
     return f"{hold.state}, {who}{queue}, claim {hold.claim}"
 
 
@@ -126,7 +139,7 @@ def _title(gpu: GpuView) -> str:
     elif gpu.parts:
         said = f"{len(gpu.parts)} MIG devices"
     elif gpu.state == "nominated":
-        said = f"free, its node is kept for gang {gpu.kept_for}"
+        said = f"free, its node is kept for {gang_text(gpu.kept_for)}"
     return f"{gpu.name}: {said}"
 
 

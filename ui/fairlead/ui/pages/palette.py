@@ -22,6 +22,11 @@ def palette(view: ClusterView) -> Mapping[str, str]:
         for gpu in node.gpus:
             for hold in (*gpu.holds, *(hold for part in gpu.parts for hold in part.holds)):
                 held[hold.queue] += 1
+    return of_counts(held)
+
+
+def of_counts(held: Mapping[str, int]) -> Mapping[str, str]:
+    """The same, from how many devices each queue holds."""
     most = sorted((name for name in held if name), key=lambda name: (-held[name], name))[:COLOURS]
     found = {name: f"q{number}" for number, name in enumerate(sorted(most))}
     return {name: NONE if not name else found.get(name, OTHER) for name in held}

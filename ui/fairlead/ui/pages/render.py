@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -12,27 +14,51 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
-from fairlead.ui.model.cluster import MEANING, STATES, ClusterView
+from fairlead.history.cost.bill import BASES, IDLES
+from fairlead.history.cost.grouping import BY
+from fairlead.ui.model import costs
+from fairlead.ui.model.cluster import MEANING, STATES, ClusterView, NodeView
+from fairlead.ui.model.costs import CostView
 from fairlead.ui.model.events import EventLine
+from fairlead.ui.model.explanations import Part
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang import GangView
 from fairlead.ui.model.gang_list import SORTS, GangList
 from fairlead.ui.model.gangs import PHASES, age
 from fairlead.ui.model.queues import Line as QueueLine
-from fairlead.ui.pages import bars
+from fairlead.ui.model.time_chart import BYS, WINDOWS, TimeChart
+from fairlead.ui.model.what_if_form import HORIZONS, Form, Named
+from fairlead.ui.pages import bars, gantt
+from fairlead.ui.pages.fragments import STREAM, WHO, Live, Marked, name_of, plain
 from fairlead.ui.pages.node_map import LARGE, MANY, SMALL, hold_text, node_map
-from fairlead.ui.pages.palette import palette
+from fairlead.ui.pages.palette import of_counts, palette
+from fairlead.ui.what_if import written
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """What is the matter, and what to do next."""
+    """What is the matter, and what to do next. Links are addresses and texts; `near`: to what may have been meant."""
 
     title: str
     text: str
+    more: tuple[str, ...] = ()  # paragraphs that follow the text
     steps: tuple[str, ...] = ()
-    links: tuple[tuple[str, str], ...] = ()  # address and text
+    links: tuple[tuple[str, str], ...] = ()
+    near: tuple[tuple[str, str], ...] = ()
+    near_title: str = "One of these may be meant"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownTo:
+    """The viewer whom the head of a page names; "": none. `leaves`: the page offers a logout."""
+
+    name: str = ""
+    leaves: bool = False
+
+
+SHOWN_TO: ContextVar[ShownTo] = ContextVar("shown_to", default=ShownTo())  # noqa: B039 - frozen; of the request that is answered
 
 
 def gang_link(gang: str) -> str:
@@ -56,6 +82,8 @@ def _hash(name: str) -> str:
     return hashlib.sha256(file(name).encode()).hexdigest()[:12]
 
 
+SCRIPTS = ("htmx.min.js", "hx-sse.min.js")
+
 # Characters that reorder or hide what stands beside them: a name with them would look like another one.
 _HIDDEN = dict.fromkeys(
     [
@@ -74,9 +102,17 @@ _HIDDEN = dict.fromkeys(
 
 def visible(value: Any) -> Any:
     """Text without characters that a reader does not see."""
-    if isinstance(value, str) and not (value.isascii() and value.isprintable()):
+    if isinstance(value, str) and not (value.isascii() and value.isprintable()) and not isinstance(value, Marked):
         return value.translate(_HIDDEN)
     return value
+
+
+def sentence(text: str) -> str:
+    """A message that stands alone: shown with a capital letter, unless it begins with a name; its text stays what it is."""
+    first = text.partition(" ")[0].rstrip(",:;")
+    if first.isalpha() and first.isascii() and first.islower():
+        return Markup('<span class="said">{}</span>').format(visible(text))
+    return text
 
 
 @cache
@@ -88,17 +124,23 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        extensions=[Live],
     )
     made.globals |= {
         "gang_link": gang_link,
         "queue_link": queue_link,
         "hold_text": hold_text,
+        "sentence": sentence,
+        "LARGE": LARGE,
         "age": age,
         "STATES": STATES,
         "MEANING": MEANING,
         "PHASES": PHASES,
         "SORTS": SORTS,
         "style_hash": _hash("style.css"),
+        "name_of": name_of,
+        "who_mark": WHO,
+        "stream_mark": STREAM,
     }
     return made
 
@@ -109,17 +151,64 @@ def _page(template: str, facts: Facts | None, **values: Any) -> str:
     if facts is not None:
         shown = _time(facts.at)
         notices = [facts.late] if facts.late else []
-    return _environment().get_template(template).render(
-        as_of=shown, origin=facts.origin if facts is not None else "", notices=notices, **values
-    )  # fmt: skip
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            as_of=shown,
+            origin=facts.origin if facts is not None else "",
+            notices=notices,
+            **values,
+        )
+    )
 
 
 def _time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def cluster(facts: Facts, view: ClusterView, *, node: str = "") -> str:
-    """`node`: the one whose devices are listed; "" for none."""
+def page(marked: str, stream: str = "") -> str:
+    """What is sent of what a function here returned: with the name of who asks, and what makes it live; "" for nothing."""
+    shown_to = SHOWN_TO.get()
+    who = _environment().get_template("who.html").render(shown_to=shown_to) if shown_to.name else ""
+    return plain(marked, who=who, stream=stream)
+
+
+def stream(address: str) -> str:
+    """What opens the stream of a live page, for browsers that run scripts."""
+    hashes = {name: _hash(f"vendor/{name}") for name in SCRIPTS}
+    return _environment().get_template("stream.html").render(address=address, scripts=SCRIPTS, hashes=hashes)
+
+
+class NodeItems:
+    """The items of nodes in the map, kept from one rendering to the next: one is made again when its node or a colour changed."""
+
+    def __init__(self) -> None:
+        self._colours: Mapping[str, str] = {}
+        self._cell = 0
+        self._known: dict[tuple[str, bool], tuple[NodeView, Marked]] = {}
+
+    def of(self, nodes: Sequence[NodeView], colours: Mapping[str, str], *, cell: int, chosen: str) -> Marked:
+        if (self._colours, self._cell) != (colours, cell):
+            self._colours, self._cell = colours, cell
+            self._known.clear()
+        found = Marked("".join(self._item(node, is_chosen=node.name == chosen) for node in nodes))
+        if len(self._known) > 2 * len(nodes):
+            self._known.clear()  # of nodes that are gone
+        return found
+
+    def _item(self, node: NodeView, *, is_chosen: bool) -> Marked:
+        known = self._known.get((node.name, is_chosen))
+        if known is None or known[0] is not node:
+            item = _environment().get_template("node.html").render(
+                node=node_map(node, self._colours, cell=self._cell), key=name_of("n", node.name), is_chosen=is_chosen
+            )  # fmt: skip
+            known = self._known[node.name, is_chosen] = (node, Marked(item))
+        return known[1]
+
+
+def cluster(facts: Facts, view: ClusterView, *, node: str = "", items: NodeItems | None = None) -> str:
+    """`node`: the one whose devices are listed; "" for none. `items`: of the rendering before."""
     colours = palette(view)
     cell = SMALL if len(view.nodes) > MANY else LARGE
     return _page(
@@ -127,13 +216,27 @@ def cluster(facts: Facts, view: ClusterView, *, node: str = "") -> str:
         facts,
         view=view,
         colours=colours,
-        maps=(maps := [node_map(each, colours, cell=cell) for each in view.nodes]),
-        islands=any(each.outlines for each in maps),
+        nodes=(items or NodeItems()).of(view.nodes, colours, cell=cell, chosen=node),
+        many=cell == SMALL,
+        islands=any(len(gpus) > 1 for each in view.nodes for island, gpus in each.islands if island),
+        parts=any(gpu.parts for each in view.nodes for gpu in each.gpus),
         chosen=next((each for each in view.nodes if each.name == node), None),
         asked=node,
-        missing=[text for kind, text in facts.refused.items() if kind in {"pods", "resourceclaims", "gangs"}],
+        missing=_missing(facts, "gangs", "pods", "resourceclaims"),
+        known_nodes=0 if facts.hardware is None else len(facts.hardware.nodes.all()),
+        waiting=sum((raw.get("status") or {}).get("phase") == "Waiting" for raw in facts.gangs),
         now=facts.at,
     )
+
+
+def _missing(facts: Facts, *kinds: str) -> list[str]:
+    """Why a page has less than there is; of claims that are not read the map says free where it may be held."""
+    found = [facts.refused[kind] for kind in kinds if kind in facts.refused]
+    if "resourceclaims" in kinds and "resourceclaims" in facts.refused:
+        found.append(
+            "devices that claims of other namespaces hold are shown as free: which those are is not known here"
+        )
+    return found
 
 
 def queues(facts: Facts, lines: Sequence[QueueLine]) -> str:
@@ -141,14 +244,88 @@ def queues(facts: Facts, lines: Sequence[QueueLine]) -> str:
 
 
 def gangs(facts: Facts, found: GangList) -> str:
-    missing = [text for kind, text in facts.refused.items() if kind in {"pods", "gangs"}]
-    return _page("gangs.html", facts, found=found, choice=found.choice, missing=missing)
+    return _page("gangs.html", facts, found=found, choice=found.choice, missing=_missing(facts, "gangs", "pods"))
 
 
 def gang(facts: Facts, view: GangView, events: Sequence[EventLine] = ()) -> str:
     shown = [(each, "" if each.at is None else _time(each.at)) for each in events]
-    return _page("gang.html", facts, view=view, line=view.line, events=shown)
+    return _page("gang.html", facts, view=view, line=view.line, parts=_parts(view), events=shown)
+
+
+# A reader comes for the reason: these stand first, in this order; the rest follows as `fairlead explain` prints it.
+_FIRST = ("What blocks it", "What would change it", "Devices it could use are held by", "Why")
+
+
+def _parts(view: GangView) -> list[Part]:
+    parts = view.explanation.parts
+    first = [part for title in _FIRST for part in parts if part.title == title]
+    return [*first, *(part for part in parts if part.title not in _FIRST)]
+
+
+def time(facts: Facts, chart: TimeChart) -> str:
+    held = Counter(run.queue for group in chart.groups for run in group.runs if run.state == "runs")
+    for group in chart.groups:
+        held.update({run.queue: 0 for run in group.runs})
+    colours = of_counts(held) if chart.choice.by == "node" else {}
+    return _page(
+        "time.html",
+        facts,
+        chart=chart,
+        choice=chart.choice,
+        picture=gantt.picture(chart, colours),
+        colours=colours,
+        address=gantt.address,
+        since=_time(chart.since),
+        until=_time(chart.until),
+        missing=[*([chart.missing] if chart.missing else []), *_missing(facts, "gangs", "pods")],
+        BYS=BYS,
+        WINDOWS=WINDOWS,
+    )
+
+
+def cost(facts: Facts, view: CostView) -> str:
+    return _page(
+        "cost.html",
+        facts,
+        view=view,
+        choice=view.choice,
+        missing=[*([view.missing] if view.missing else []), *_missing(facts, "gangs")],
+        GROUPS=BY,
+        COST_WINDOWS=costs.WINDOWS,
+        COST_COLUMNS=costs.COLUMNS,
+        BASES=BASES,
+        IDLES=IDLES,
+    )
+
+
+def what_if(
+    facts: Facts, form: Form, named: Named, *, shown: Mapping[str, Any] | None = None, problem: str = ""
+) -> str:
+    """`shown`: the answer, as `fairlead.ui.what_if.written` words it; None: there is none yet. `problem`: why there is none."""
+    return _page(
+        "what_if.html",
+        facts,
+        form=form,
+        named=named,
+        shown=shown,
+        problem=problem,
+        STARTS=written.STARTS,
+        SHARES=written.SHARES,
+        HORIZONS=HORIZONS,
+    )
 
 
 def trouble(what: Trouble, facts: Facts | None = None) -> str:
     return _page("trouble.html", facts, what=what)
+
+
+def login(*, problem: str, path: str, audiences: Sequence[str], cluster_tokens: bool) -> str:
+    """The form of a login; `path`: where it leads to, on this server."""
+    return _page(
+        "login.html", None, problem=problem, path=path, audiences=tuple(audiences), cluster_tokens=cluster_tokens
+    )
+
+
+def arrived(address: str) -> str:
+    """A page that goes on to an address of this server by itself."""
+    return _page("arrived.html", None, address=address)

@@ -118,7 +118,11 @@ class LiveSource:
                 return []
         try:
             found = (await self._client.list(resource, self._namespace)).items
-        except (errors.Forbidden, errors.NotFound):
+        except (errors.Forbidden, errors.NotFound) as error:
+            refused[resource.plural] = (
+                f"{not_read(error, 'list', resource, self._namespace)}; that namespace is the one of your kubeconfig's context, and "
+                "in all namespaces you may not either"
+            )
             return []
         refused[resource.plural] = (
             f"{resource.plural} of other namespaces than {self._namespace}: you may not list them"

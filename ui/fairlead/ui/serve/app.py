@@ -1,38 +1,58 @@
-"""The server of the pages: loopback only, answers GET and HEAD, writes nothing anywhere."""
+"""The server of the pages: answers GET and HEAD, and what a login needs; writes nothing anywhere.
+
+`serve` is for loopback, where it reads with the rights of the user who started it; `fairlead.ui.app` serves others, who log in.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from fairlead.kube.resources import Raw
-from fairlead.ui.model.cluster import Memory
-from fairlead.ui.model.facts import Facts
+from fairlead.api import names
+from fairlead.ui.model.scope import ScopedFacts
 from fairlead.ui.pages import render
-from fairlead.ui.pages.render import Trouble
+from fairlead.ui.pages.render import SHOWN_TO, ShownTo, Trouble
+from fairlead.ui.reading.computing import Computing
 from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.reading.source import Source
 from fairlead.ui.serve import pages
-from fairlead.ui.serve.answers import HTML, JSON, answer, wants_json
-from fairlead.ui.serve.pages import Shown
-from fairlead.ui.serve.security import HEADERS, allowed_hosts
+from fairlead.ui.serve.answers import answer
+from fairlead.ui.serve.live import Hub
+from fairlead.ui.serve.looks import Look, Seen
+from fairlead.ui.serve.of_ledger import PagesOfLedger
+from fairlead.ui.serve.origins import foreign
+from fairlead.ui.serve.responses import asks_json, respond
+from fairlead.ui.serve.security import allowed_hosts, headers_for
+from fairlead.ui.serve.viewers import Everyone, LoginNeededError, Viewer, Viewers
+from fairlead.ui.serve.views import Address, Views
+from fairlead.ui.serve.what_if import WhatIf
 
 LOG = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 YEAR = "public, max-age=31536000, immutable"
+BODY_MAX = 64 * 1024
+PROBES = ("/healthz", "/readyz")  # kubelet asks for them by the pod's address
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Show = Callable[[Facts, web.Request, bool], Shown]
+Observe = Callable[[str, int, float], None]
+"""Is called after each answer, with the route, the status and the seconds that it took."""
+VIEWER: web.RequestKey[Viewer] = web.RequestKey("viewer", Viewer)
 
 
 @contextlib.asynccontextmanager
-async def serve(source: Source, *, port: int) -> AsyncIterator[str]:
+async def serve(
+    source: Source, *, port: int, ledger: Ledger | None = None, computing: Computing | None = None
+) -> AsyncIterator[str]:
     """Serves inside the context, on loopback; yields the address. Port 0 is any free one. Raises OSError where it is taken."""
     hosts: set[str] = set()
-    runner = web.AppRunner(application(source, hosts), access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(
+        application(source, hosts, ledger=ledger, computing=computing), access_log=None, shutdown_timeout=1.0
+    )
     await runner.setup()
     try:
         await web.TCPSite(runner, HOST, port).start()
@@ -43,53 +63,88 @@ async def serve(source: Source, *, port: int) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-def application(source: Source, hosts: set[str]) -> web.Application:
-    """`hosts`: what the Host header may be."""
-    memory = Memory()
-    app = web.Application(middlewares=[_guard(hosts)])
-    shown: dict[str, Show] = {
-        "/": lambda facts, request, json: pages.cluster(facts, request.query, json=json, memory=memory),
-        "/queues": lambda facts, request, json: pages.queue_tree(facts, request.query, json=json),
-        "/gangs": lambda facts, request, json: pages.gangs(facts, request.query, json=json),
-    }
-    for path, show in shown.items():
-        app.router.add_get(path, _page(source, show))
-    app.router.add_get("/gangs/{namespace}/{name}", _gang(source))
+def application(
+    source: Source,
+    hosts: Collection[str] | None,
+    viewers: Viewers | None = None,
+    *,
+    ready: Callable[[], str | None] = lambda: None,
+    observe: Observe | None = None,
+    ledger: Ledger | None = None,
+    computing: Computing | None = None,
+    drivers: tuple[str, ...] = (names.DRIVER,),
+) -> web.Application:
+    """`hosts`: what the Host header may be; None: anything. `ready`: why it cannot answer yet, None when it can."""
+    viewers = viewers or Everyone()
+    scoped = ScopedFacts()
+    app = web.Application(middlewares=[_guard(hosts, viewers, observe)], client_max_size=BODY_MAX)
+    views = Views(source, scoped)
+    hub = Hub(views)
+    app.cleanup_ctx.append(hub.serving)
+    app.on_shutdown.append(hub.close)
+    for path in ("/", "/queues", "/gangs", "/gangs/{namespace}/{name}"):
+        app.router.add_get(path, _page(views, hub, viewers))
+    app.router.add_get(
+        "/live", _stream(hub, viewers, headers_for(private=viewers.private, hosts=hosts)), allow_head=False
+    )
+    for method, path, handler in viewers.routes():
+        app.router.add_route(method, path, handler)
+    look = _look(source, viewers, scoped)
+    for path, handler in PagesOfLedger(ledger or Ledger(""), look).routes():
+        app.router.add_get(path, handler)
+    what_if = WhatIf(computing, drivers, look)
+    app.router.add_get("/what-if", what_if.ask)
+    app.router.add_post("/what-if", what_if.answer)
     app.router.add_get("/style.css", _file("style.css", "text/css; charset=utf-8"))
+    for name in render.SCRIPTS:
+        app.router.add_get(f"/vendor/{name}", _file(f"vendor/{name}", "text/javascript; charset=utf-8"))
     app.router.add_get("/icon.svg", _file("icon.svg", "image/svg+xml"))
     app.router.add_get("/healthz", _healthz)
+    app.router.add_get("/readyz", _readyz(ready))
     return app
 
 
-def _page(source: Source, show: Show) -> Handler:
+async def _viewer(request: web.Request, viewers: Viewers) -> Viewer:
+    """Who asks; the head of the page names that viewer. Raises LoginNeededError."""
+    found = request[VIEWER] = await viewers.viewer(request)
+    SHOWN_TO.set(ShownTo(name=found.name, leaves=found.leaves))
+    return found
+
+
+def _page(views: Views, hub: Hub, viewers: Viewers) -> Handler:
     async def handler(request: web.Request) -> web.StreamResponse:
-        json = _wants_json(request)
+        json = asks_json(request)
         try:
-            facts = await source.facts()
+            viewer = await _viewer(request, viewers)
         except NotReadError as error:
-            return _response(request, pages.away(str(error), json=json), json=json)
-        return _response(request, show(facts, request, json), json=json)
+            return respond(request, pages.away(str(error), json=json), json=json)
+        address = Address.of(request.rel_url)
+        if json:
+            return respond(request, await views.shown(await views.facts(), address, viewer.scope, json=True), json=True)
+        shown, stream = await hub.page(address, viewer.scope)
+        return respond(request, shown, json=False, stream=stream)
 
     return handler
 
 
-def _gang(source: Source) -> Handler:
+def _stream(hub: Hub, viewers: Viewers, headers: Mapping[str, str]) -> Handler:
     async def handler(request: web.Request) -> web.StreamResponse:
-        json = _wants_json(request)
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
         try:
-            facts = await source.facts()
+            viewer = await _viewer(request, viewers)
         except NotReadError as error:
-            return _response(request, pages.away(str(error), json=json), json=json)
-        known = any(_is(raw, namespace, name) for raw in facts.gangs)  # not of whatever an address holds
-        events = await source.events("Gang", namespace, name) if known and not json else ()
-        return _response(request, pages.one_gang(facts, namespace, name, json=json, events=events), json=json)
+            return respond(request, pages.away(str(error), json=True), json=True)
+        return await hub.stream(request, viewers, viewer, headers)
 
     return handler
 
 
-def _is(raw: Raw, namespace: str, name: str) -> bool:
-    return bool(raw["metadata"]["name"] == name and raw["metadata"].get("namespace") == namespace)
+def _look(source: Source, viewers: Viewers, scoped: ScopedFacts) -> Look:
+    async def look(request: web.Request) -> Seen:
+        viewer = await _viewer(request, viewers)
+        everything = await source.facts()
+        return Seen(viewer.scope, scoped.of(everything, viewer.scope), everything)
+
+    return look
 
 
 def _file(name: str, kind: str) -> Handler:
@@ -110,35 +165,67 @@ async def _healthz(request: web.Request) -> web.StreamResponse:
     return web.Response(text="ok\n")
 
 
-def _guard(hosts: set[str]) -> Middleware:
+def _readyz(ready: Callable[[], str | None]) -> Handler:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        problem = ready()
+        return web.Response(text=f"{problem or 'ok'}\n", status=503 if problem else 200)
+
+    return handler
+
+
+def _guard(hosts: Collection[str] | None, viewers: Viewers, observe: Observe | None) -> Middleware:
     """Every answer has the headers, errors too; a request that means another host has no answer but that."""
+    headers = headers_for(private=viewers.private, hosts=hosts)
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.headers.get("Host", "").lower() not in hosts:
+        began = time.perf_counter()
+        SHOWN_TO.set(ShownTo())
+        if hosts is not None and request.path not in PROBES and request.headers.get("Host", "").lower() not in hosts:
             what = Trouble(
                 title="This name is not served here",
-                text=f"the request is for {request.headers.get('Host', '')!r}; this server answers to loopback's own names only",
+                text=f"the request is for {request.headers.get('Host', '')!r}; this server answers to names of its own only",
                 steps=(f"Open one of: {', '.join(sorted(hosts))}",),
             )
-            response: web.StreamResponse = _response(request, pages.trouble(what, 421, json=False), json=False)
+            response: web.StreamResponse = respond(request, pages.trouble(what, 421, json=False), json=False)
         else:
-            response = await _answered(request, handler)
-        response.headers.update(HEADERS)
+            response = await _answered(request, handler, viewers)
+        if not response.prepared:
+            response.headers.update(headers)
+            if VIEWER in request and viewers.private and response.status in {200, 304}:
+                response.headers["Cache-Control"] = "private, no-cache"
+                response.headers["Vary"] = "Accept, Accept-Encoding, Cookie, Authorization"
+        if observe is not None and not response.prepared:  # a stream lasts as long as its reader
+            observe(_route(request), response.status, time.perf_counter() - began)
         return response
 
     return guard
 
 
-async def _answered(request: web.Request, handler: Handler) -> web.StreamResponse:
-    json = _wants_json(request)
+def _route(request: web.Request) -> str:
+    """The address as it was declared: of a closed set."""
+    resource = request.match_info.route.resource
+    return resource.canonical if resource is not None else "none"
+
+
+async def _answered(request: web.Request, handler: Handler, viewers: Viewers) -> web.StreamResponse:
+    json = asks_json(request)
+    if (
+        request.method == "POST"
+        and request.match_info.http_exception is None
+        and (why := foreign(request.headers, scheme="https" if viewers.private else "http"))
+    ):
+        what = Trouble(title="This request is refused", text=why, steps=("Open the page itself, and send its form.",))
+        return respond(request, pages.trouble(what, 403, json=json), json=json)
     try:
         return await handler(request)
+    except LoginNeededError as error:
+        return viewers.refused(request, error, json=json or "Authorization" in request.headers)
     except web.HTTPMethodNotAllowed as error:
         what = Trouble(
             title="Pages are only read", text=f"{request.method} is not answered here: this server changes nothing"
         )
-        response = _response(request, pages.trouble(what, 405, json=json), json=json)
+        response = respond(request, pages.trouble(what, 405, json=json), json=json)
         response.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
         return response
     except web.HTTPException as error:
@@ -147,7 +234,7 @@ async def _answered(request: web.Request, handler: Handler) -> web.StreamRespons
             text=f"there is nothing at {request.path}",
             links=(("/", "Cluster"), ("/queues", "Queues"), ("/gangs", "Gangs")),
         )
-        return _response(request, pages.trouble(what, error.status, json=json), json=json)
+        return respond(request, pages.trouble(what, error.status, json=json), json=json)
     except Exception:
         LOG.exception("cannot answer %s", request.path)
         what = Trouble(
@@ -155,19 +242,4 @@ async def _answered(request: web.Request, handler: Handler) -> web.StreamRespons
             text="the reason is in the output of fairlead ui; it is an error of the program",
             steps=("Please report it with that text.",),
         )
-        return _response(request, pages.trouble(what, 500, json=json), json=json)
-
-
-def _wants_json(request: web.Request) -> bool:
-    return wants_json(request.headers.get("Accept", ""), request.query.get("format", ""))
-
-
-def _response(request: web.Request, shown: Shown, *, json: bool) -> web.Response:
-    found = answer(
-        shown.text,
-        JSON if json else HTML,
-        status=shown.status,
-        encodings=request.headers.get("Accept-Encoding", ""),
-        known=request.headers.get("If-None-Match", ""),
-    )
-    return web.Response(status=found.status, body=found.body, headers=found.headers)
+        return respond(request, pages.trouble(what, 500, json=json), json=json)

@@ -10,35 +10,60 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from fairlead.history.cost.bill import Bill
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import cluster as clusters
-from fairlead.ui.model import gang, gang_list, queues
+from fairlead.ui.model import costs, gang, gang_list, queues, time_chart
 from fairlead.ui.model.events import events_of
 from fairlead.ui.model.facts import Facts
+from fairlead.ui.model.gang_lines import LineMemory
+from fairlead.ui.model.past import Past
+from fairlead.ui.model.scope import EVERYTHING, Scope
 from fairlead.ui.pages import render
 from fairlead.ui.pages.render import Trouble
 from fairlead.ui.serve.answers import as_json
 
 
 class Shown(NamedTuple):
+    """`marked`: a page with its fragments marked (`pages.fragments`), or JSON."""
+
     status: int
-    text: str
+    marked: str
+
+    @property
+    def text(self) -> str:
+        """As it is sent to a reader without a stream."""
+        return render.page(self.marked)
 
 
-def cluster(facts: Facts, query: Mapping[str, str], *, json: bool, memory: clusters.Memory | None = None) -> Shown:
+class Kept(NamedTuple):
+    """What is kept from one rendering to the next, of one cluster, for viewers of the same rights; it changes no page."""
+
+    memory: clusters.Memory
+    lines: LineMemory
+    items: render.NodeItems
+
+    @classmethod
+    def new(cls) -> Kept:
+        return cls(clusters.Memory(), LineMemory(), render.NodeItems())
+
+
+def cluster(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | None = None) -> Shown:
     if facts.hardware is None:
-        texts = [text for kind, text in facts.refused.items() if kind in {"nodes", "resourceslices"}]
+        texts = [facts.refused[kind] for kind in ("nodes", "resourceslices") if kind in facts.refused]
         what = Trouble(
             title="The cluster's devices cannot be read",
-            text="; ".join(texts),
-            steps=("Queues and gangs need fewer rights.",),
+            text=texts[0],
+            more=tuple(texts[1:]),
+            steps=("Open the page of queues or of gangs: they need no right to list nodes.",),
             links=(("/queues", "Queues"), ("/gangs", "Gangs")),
         )
         return trouble(what, 403, json=json, facts=facts)
-    view = clusters.cluster(facts.hardware, memory)
+    kept = kept or Kept.new()
+    view = clusters.cluster(facts.hardware, kept.memory)
     if json:
         return Shown(200, as_json(asdict(view)))
-    return Shown(200, render.cluster(facts, view, node=query.get("node", "")))
+    return Shown(200, render.cluster(facts, view, node=query.get("node", ""), items=kept.items))
 
 
 def queue_tree(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:
@@ -49,7 +74,7 @@ def queue_tree(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:
     return Shown(200, as_json([asdict(each) for each in lines]) if json else render.queues(facts, lines))
 
 
-def gangs(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:
+def gangs(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | None = None) -> Shown:
     """JSON has all that was chosen, not a page of it."""
     try:
         choice = gang_list.Choice.of(query)
@@ -57,10 +82,52 @@ def gangs(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:
         what = Trouble(title="This address is not right", text=str(error), links=(("/gangs", "All gangs"),))
         return trouble(what, 400, json=json, facts=facts)
     if _unreadable(facts):
+        what = Trouble(title="Gangs cannot be read", text=facts.refused["gangs"], links=(("/queues", "Queues"),))
+        return trouble(what, 403, json=json, facts=facts)
+    found = gang_list.gang_list((kept or Kept.new()).lines.of(facts), choice, now=facts.at)
+    return Shown(200, as_json([asdict(each) for each in found.all_fresh()]) if json else render.gangs(facts, found))
+
+
+def time(facts: Facts, past: Past, choice: time_chart.Choice, *, json: bool, scope: Scope = EVERYTHING) -> Shown:
+    """`facts` are restricted to the scope, the past is not."""
+    if choice.by == "node" and facts.hardware is None:
+        what = Trouble(
+            title="Nodes cannot be read",
+            text="; ".join(text for kind, text in facts.refused.items() if kind in {"nodes", "resourceslices"}),
+            links=((f"/time{choice.query(by='queue', only='')}", "The same by queue"),),
+        )
+        return trouble(what, 403, json=json, facts=facts)
+    if _unreadable(facts):
         what = Trouble(title="Gangs cannot be read", text=facts.refused["gangs"])
         return trouble(what, 403, json=json, facts=facts)
-    found = gang_list.gang_list(gang_list.lines(facts), choice)
-    return Shown(200, as_json([asdict(each) for each in found.found]) if json else render.gangs(facts, found))
+    chart = time_chart.time_chart(facts, past, choice, scope)
+    return Shown(200, as_json(time_chart.as_json(chart)) if json else render.time(facts, chart))
+
+
+def cost(facts: Facts, bill: Bill, choice: costs.Choice, *, json: bool) -> Shown:
+    if json:
+        return Shown(200, as_json(costs.as_json(bill)))
+    return Shown(200, render.cost(facts, costs.cost_view(bill, choice, facts.queues)))
+
+
+def no_ledger(facts: Facts, text: str, *, json: bool) -> Shown:
+    """A page that says what to do."""
+    what = Trouble(
+        title="Cost",
+        text=text,
+        steps=(
+            "In a cluster: keep the ledger in PostgreSQL (controller.ledger.urlSecret), and give the pages its URL.",
+            "On a laptop: fairlead ui --ledger DIR|URL, with that URL, or a copy that fairlead ledger backup made.",
+        ),
+        links=(("/time", "What runs and what waits"),),
+    )
+    return trouble(what, 404 if json else 200, json=json, facts=facts)
+
+
+def no_bill(facts: Facts, text: str, status: int, *, json: bool) -> Shown:
+    title = "This cannot be charged" if status == 400 else "Prices or the ledger cannot be read"
+    what = Trouble(title=title, text=text, links=(("/cost", "Cost, as usual"),))
+    return trouble(what, status, json=json, facts=facts)
 
 
 def one_gang(facts: Facts, namespace: str, name: str, *, json: bool, events: Iterable[Raw] = ()) -> Shown:
@@ -72,11 +139,9 @@ def one_gang(facts: Facts, namespace: str, name: str, *, json: bool, events: Ite
         what = Trouble(
             title="No such gang",
             text=f"no gang is called {name} in namespace {namespace}{why}",
-            steps=(
-                "It may have ended: a Gang is deleted with its pods.",
-                *(("One of these may be meant:",) if near else ()),
-            ),
-            links=(*near, ("/gangs", "All gangs")),
+            steps=("It may have ended: a Gang is deleted with its pods.",),
+            near=near,
+            links=(("/gangs", "All gangs"),),
         )
         return trouble(what, 404, json=json, facts=facts)
     return Shown(
@@ -84,6 +149,13 @@ def one_gang(facts: Facts, namespace: str, name: str, *, json: bool, events: Ite
         as_json(asdict(view.explanation))
         if json
         else render.gang(facts, view, events_of(events, kind="Gang", namespace=namespace, name=name)),
+    )
+
+
+def wrong(text: str, address: str, *, json: bool) -> Shown:
+    """A question in an address that is none."""
+    return trouble(
+        Trouble(title="This address is not right", text=text, links=((address, "As usual"),)), 400, json=json
     )
 
 
@@ -98,7 +170,7 @@ def away(text: str, *, json: bool) -> Shown:
 
 def trouble(what: Trouble, status: int, *, json: bool, facts: Facts | None = None) -> Shown:
     if json:
-        said: dict[str, Any] = {"error": what.title, "message": what.text}
+        said: dict[str, Any] = {"error": what.title, "message": "; ".join((what.text, *what.more))}
         return Shown(status, as_json(said))
     return Shown(status, render.trouble(what, facts))
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
 
-from fairlead.history.ledger.entries import Gap, Held, Sum, UnitDay, Wait
-from fairlead.history.ledger.store import check, holdings, sums, unit_days
+from fairlead.history.ledger.entries import Gap, Held, Span, Sum, UnitDay, Wait
+from fairlead.history.ledger.store import check, holdings, spans, sums, unit_days
 from fairlead.history.ledger.store.database import PATIENCE_S, Database
 from fairlead.history.ledger.store.migrations import check_version
 from fairlead.history.ledger.store.place import place_of
@@ -60,6 +60,11 @@ class Reader:
     def held(self, since_us: int, until_us: int) -> Iterator[Held]:
         with self._database.transaction() as connection:
             yield from holdings.held(connection, _window(connection, since_us, until_us))
+
+    def spans(self, since_us: int, until_us: int) -> Iterator[Span]:
+        """From when to when each claim held each of its devices."""
+        with self._database.transaction() as connection:
+            yield from spans.spans(connection, _window(connection, since_us, until_us))
 
     def unit_days(self, since_us: int, until_us: int) -> Iterator[UnitDay]:
         with self._database.transaction() as connection:

@@ -7,6 +7,7 @@ SelfSubjectAccessReview (`kubectl auth can-i`), SubjectAccessReview and its loca
 from __future__ import annotations
 
 from fairlead.sandbox.apiserver import statuses
+from fairlead.sandbox.apiserver.authn import SERVICE_ACCOUNT
 from fairlead.sandbox.apiserver.bodies import read_object
 from fairlead.sandbox.apiserver.call import Call
 from fairlead.sandbox.apiserver.exchange import Response, json_response
@@ -52,10 +53,21 @@ async def self_subject(call: Call) -> Response:
 
 async def token(call: Call) -> Response:
     given = _given(call)
-    user = call.state.tokens.user_of_token(given["spec"].get("token") or "")
-    if user is None:
+    spec = given["spec"]
+    found = call.state.tokens.review(spec.get("token") or "", spec.get("audiences") or (), call.state.now())
+    if found is None or _gone(call, found[0]):
         return _answer(call, given, {"user": {}, "error": "the token is not known to this cluster"})
-    return _answer(call, given, {"authenticated": True, "user": user.as_json()})
+    user, audiences = found
+    return _answer(call, given, {"authenticated": True, "user": user.as_json(), "audiences": list(audiences)})
+
+
+def _gone(call: Call, user: UserInfo) -> bool:
+    """Whether it is of a service account that was deleted: its tokens end with it."""
+    account = SERVICE_ACCOUNT.fullmatch(user.name)
+    if account is None or not user.uid:
+        return False
+    found = call.state.get("", "serviceaccounts", account[2], account[1])
+    return found is None or found["metadata"]["uid"] != user.uid
 
 
 def _given(call: Call) -> Json:

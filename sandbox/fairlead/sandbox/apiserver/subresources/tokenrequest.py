@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from fairlead.sandbox.apiserver import statuses
+from fairlead.sandbox.apiserver.authn import API_AUDIENCE, identity
 from fairlead.sandbox.apiserver.bodies import read_object
 from fairlead.sandbox.apiserver.call import Call
 from fairlead.sandbox.apiserver.exchange import Response, json_response
@@ -15,7 +16,7 @@ _DEFAULT_S = 3600
 
 
 async def create(call: Call) -> Response:
-    """The sandbox's tokens do not expire; the answer has the requested expiry, by which clients refresh."""
+    """Tokens for the apiserver do not expire here; the answer has the requested expiry, by which clients refresh."""
     given: Json = read_object(call.request, call.kind, call.state.registry, body_kind=_BODY).value
     account = call.state.store.get(call.kind.storage, call.key)
     if account is None:
@@ -24,13 +25,18 @@ async def create(call: Call) -> Response:
     seconds = spec.get("expirationSeconds") or _DEFAULT_S
     user = f"system:serviceaccount:{call.namespace}:{call.target.name}"
     extra = _bound_to(call, spec.get("boundObjectRef") or {})
-    token = call.state.tokens.issue(user, extra=extra, uid=account.obj["metadata"]["uid"])
-    expires = timestamp(call.state.now() + timedelta(seconds=seconds))
+    uid, ends = account.obj["metadata"]["uid"], call.state.now() + timedelta(seconds=seconds)
+    audiences = spec.get("audiences") or []
+    if audiences and API_AUDIENCE not in audiences:
+        token = call.state.tokens.bind(identity(user, (), extra, uid), audiences, ends)
+    else:
+        token = call.state.tokens.issue(user, extra=extra, uid=uid)
+    expires = timestamp(ends)
     body = {
         "kind": "TokenRequest",
         "apiVersion": "authentication.k8s.io/v1",
         "metadata": {"name": call.target.name, "namespace": call.namespace},
-        "spec": {"audiences": ["https://kubernetes.default.svc"], **spec, "expirationSeconds": seconds},
+        "spec": {"audiences": [API_AUDIENCE], **spec, "expirationSeconds": seconds},
         "status": {"token": token, "expirationTimestamp": expires},
     }
     return json_response(body, 201)

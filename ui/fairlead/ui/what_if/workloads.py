@@ -14,12 +14,12 @@ import msgspec
 from fairlead.api import claim_sources, legacy, names
 from fairlead.api.claim_sources import ClaimSourcesError
 from fairlead.api.intent import Intent, IntentError, read_intent
-from fairlead.cli.what_if.priorities import Priorities
 from fairlead.engine.forecast.what_if import ChangeError
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.references import PodRef
 from fairlead.kube import core, nulls, resource
+from fairlead.ui.what_if.priorities import Priorities
 from fairlead.webhook.objects.pod_templates import WORKLOADS
 from fairlead.webhook.offline import Result, World, judge, namespace_of
 

@@ -25,8 +25,13 @@ _QUEUE = re.compile(r"([^=]+)=(.*)")
 _ROOM = {"cpu": milli("192"), "memory": milli("2Ti"), "pods": milli("110")}  # of a node that is made from a profile
 
 
-def new_nodes(texts: Iterable[str], snapshot: Snapshot, drivers: tuple[str, ...]) -> tuple[NewNode, ...]:
-    """`NxNAME`: N nodes like the node NAME of the cluster, or of the simulated profile NAME."""
+def new_nodes(
+    texts: Iterable[str], snapshot: Snapshot, drivers: tuple[str, ...], *, own_profiles: bool
+) -> tuple[NewNode, ...]:
+    """`NxNAME`: N nodes like the node NAME of the cluster, or of the simulated profile NAME.
+
+    `own_profiles`: NAME may be the path of a profile's file, too.
+    """
     found: list[NewNode] = []
     for text in texts:
         match = _ADD.fullmatch(text)
@@ -35,7 +40,7 @@ def new_nodes(texts: Iterable[str], snapshot: Snapshot, drivers: tuple[str, ...]
             raise ChangeError(
                 f"--add-nodes {text}: write a number up to {NODES_MAX}, x, and a node or a profile: 4xhgx-h100"
             )
-        make = _like_node(match[2], snapshot) or _of_profile(text, match[2], drivers)
+        make = _like_node(match[2], snapshot) or _of_profile(text, match[2], drivers, own_profiles=own_profiles)
         taken = {each.info.name for each in found}
         number = 0
         for _ in range(count):
@@ -77,12 +82,16 @@ def _slice(node: str, number: int, spec: resource.ResourceSliceSpec) -> resource
     return resource.ResourceSlice(metadata=ObjectMeta(name=f"{node}-{spec.driver}-{number}"), spec=moved)
 
 
-def _of_profile(text: str, name: str, drivers: tuple[str, ...]) -> Callable[[str], NewNode]:
+def _of_profile(text: str, name: str, drivers: tuple[str, ...], *, own_profiles: bool) -> Callable[[str], NewNode]:
     from fairlead.driver.backend import factory  # not every command pays for the driver
     from fairlead.driver.backend.interface import BackendError
-    from fairlead.driver.backend.profiles.loading import ProfileError
+    from fairlead.driver.backend.profiles.loading import ProfileError, known
     from fairlead.driver.publish import slices
 
+    if not own_profiles and name not in known():
+        raise ChangeError(
+            f"--add-nodes {text}: the cluster has no node {name}, and there is no such profile: there are {', '.join(known())}"
+        )
     try:
         backend = factory.open_backend(f"simulated:{name}", node="new", data=None)
     except (BackendError, ProfileError, factory.BackendSpecError) as error:

@@ -1,0 +1,56 @@
+"""Every page in a browser: no complaint, no other host, readable by those who cannot see it, and at every width."""
+
+import pytest
+
+from tests.support import browser as browsers
+from tests.support import ui
+from tests.support.browser import PHONE, WIDE, WIDTHS, tab
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PATHS = {
+    "cluster": "/",
+    "node": "/?node=node-004#node",
+    "no-node": "/?node=none",
+    "queues": "/queues",
+    "gangs": "/gangs",
+    "chosen": "/gangs?queue=queue-1&sort=age",
+    "none-chosen": "/gangs?text=nothing",
+    "gang-waits": "/gangs/team-0/wait-00000",
+    "gang-runs": "/gangs/team-0/run-0",
+}
+TROUBLES = {"no-gang": ("/gangs/team-0/wait-0000", 404), "no-page": ("/nothing", 404), "wrong": ("/gangs?sort=x", 400)}
+
+
+async def opened(seen: browsers.Tab, path: str, status: int = 200) -> None:
+    assert await seen.open(path) == status
+    await seen.settled()
+
+
+def expected(complaints: list[str], status: int) -> list[str]:
+    """Chromium reports the status of a page that is not 200 as an error of the console: that one is meant."""
+    return [each for each in complaints if status == 200 or f"status of {status}" not in each]
+
+
+LOOKS = [(width, dark) for width in WIDTHS for dark in (False, True)]
+QUICK = [(WIDE, False), (PHONE, True)]  # the others take as long, and rarely differ
+
+
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [pytest.param(*look, marks=() if look in QUICK else pytest.mark.slow) for look in LOOKS],
+    ids=lambda value: str(value) if type(value) is int else "dark" if value else "light",
+)
+async def test_every_page_is_shown_without_complaint_and_for_everybody(chromium, width, dark):
+    lists = ui.a_cluster(6, waiting=12)
+    async with (
+        ui.reader(ui.source(ui.Apiserver(lists))) as reader,
+        tab(chromium, reader.address, width=width, dark=dark) as seen,
+    ):
+        for path, status in [*((path, 200) for path in PATHS.values()), *TROUBLES.values()]:
+            await opened(seen, path, status)
+            assert await seen.faults() == [], path
+            assert await seen.overflow() == [], path
+            assert expected(seen.seen.complaints, status) == [], path
+            seen.seen.complaints.clear()
+        assert seen.seen.hosts == {seen.address.removeprefix("http://")}

@@ -1,0 +1,263 @@
+"""The page of what if: the command's answer, bounded computations, readers who leave, and what a tenant may not ask."""
+
+import asyncio
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fairlead.cli.main import app
+from fairlead.engine.forecast.what_if import ChangeError
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
+from fairlead.history.facts.snapshot_file import dump
+from fairlead.ui.model.scope import EVERYTHING
+from fairlead.ui.model.what_if_form import Form, why_not
+from fairlead.ui.reading.computing import Computing, NoAnswerError, ReaderGoneError, Where
+from fairlead.ui.reading.file import FileSource
+from fairlead.ui.what_if.question import Question
+from tests.support import ui
+from tests.support.engine.objects import claim_spec, device_request, gang
+from tests.support.engine.world import h100_world
+
+from .markup import check
+
+NOW = 1_000_000.0
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: tune, namespace: ml}
+spec:
+  parallelism: 2
+  completions: 2
+  template:
+    metadata: {annotations: {fairlead.dev/gang: tune, fairlead.dev/queue: team}}
+    spec:
+      restartPolicy: Never
+      containers:
+      - {name: main, image: busybox, resources: {limits: {nvidia.com/gpu: 8}}}
+"""
+QUESTION = Question(add_nodes=("1xhgx-h100",))
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    """Two nodes, each held by a gang with an hour left; one gang of two nodes waits."""
+    world = h100_world(2)
+    world.flavors = (FlavorSpec(name="h100", device_selector='device.driver == "gpu.fairlead.dev"'),)
+    world.queues = (QueueSpec(name="team", uid="team", quotas=(FlavorQuota(flavor="h100", deserved=16),)),)
+    world.now = NOW - 3600
+    running = [
+        gang(f"run-{n}", 1, claim_spec(device_request(8)), queue="team", run_s=7200.0, created=1.0) for n in (0, 1)
+    ]
+    world.carry_out(world.decide(*running), running)
+    path = tmp_path / "snapshot.json"
+    path.write_bytes(
+        dump(world.snapshot(gang("waits", 2, claim_spec(device_request(8)), queue="team", created=NOW)), NOW)
+    )
+    return path
+
+
+def served(snapshot, computing=None):
+    return ui.reader(FileSource(snapshot), computing=computing or Computing(Where(snapshot=snapshot)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"add-nodes": "2xhgx-h100"}, ["--add-nodes", "2xhgx-h100"]),
+        (
+            {"remove": "node-00001", "queue": "team.deserved=8 team.weight=2"},
+            ["--remove", "node-00001", "--queue", "team.deserved=8", "--queue", "team.weight=2"],
+        ),
+        ({"manifests": JOB, "horizon": "90m", "samples": "4"}, ["-f", "JOB", "--horizon", "90m", "--samples", "4"]),
+    ],
+)
+async def test_the_json_is_the_commands_and_the_page_shows_it(snapshot, tmp_path, fields, words):
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    given = [str(file) if word == "JOB" else word for word in words]
+    printed = CliRunner().invoke(app, ["what-if", "--snapshot", str(snapshot), *given, "-o", "json"]).stdout
+    async with served(snapshot) as reader:
+        status, _, text = await reader.post("/what-if", fields, Accept="application/json")
+        assert status == 200
+        assert text == printed
+        status, _, text = await reader.post("/what-if", fields)
+        page = check(text)
+        assert status == 200
+        assert "Forecast of starts:" in page.text
+        table = CliRunner().invoke(app, ["what-if", "--snapshot", str(snapshot), *given]).stdout
+        assert table.splitlines()[0] in page.text
+        for name, value in fields.items():
+            kept = [each for each in page.every("input", "textarea") if each.attributes.get("name") == name]
+            assert value.strip() in (kept[0].attributes.get("value") or kept[0].text), (
+                "what was asked stays in the form"
+            )
+
+
+async def test_the_form_is_a_page_and_says_what_may_be_named(snapshot):
+    async with served(snapshot) as reader:
+        status, _, text = await reader.get("/what-if?add-nodes=4xhgx-h100")
+        page = check(text)
+        assert status == 200
+        assert page.every("form")[0].attributes == {
+            "method": "post", "action": "/what-if", "class": "rows", "aria-label": "A change",
+        }  # fmt: skip
+        assert page.every("input")[0].attributes["value"] == "4xhgx-h100"
+        named = json.loads((await reader.get("/what-if?format=json"))[2])
+        assert (named["queues"], named["nodes"]) == (["team"], ["node-00000", "node-00001"])
+        assert "hgx-h100" in named["profiles"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "nothing is changed"),
+        ({"add-nodes": "many"}, "--add-nodes many: write a number up to 10000"),
+        ({"remove": "node-9"}, "node-9"),
+        ({"queue": "none.deserved=3"}, "no queue is called none"),
+        ({"queue": "team.deserved=much"}, "'much' is no number"),
+        ({"remove": "node-00000", "samples": "65"}, "--samples 65: a number from 1 to 64"),
+        ({"remove": "node-00000", "horizon": "soon"}, "--horizon"),
+        ({"manifests": "{"}, "manifests: "),
+        ({"manifests": "kind: Pod\nmetadata: {name: x}"}, "-f: nothing in it creates pods that ask for devices"),
+        ({"remove": "x " * 1100}, "remove: more than 2000 characters"),
+    ],
+)
+async def test_a_change_that_cannot_be_made_is_said_beside_the_form(snapshot, fields, said):
+    async with served(snapshot) as reader:
+        status, _, text = await reader.post("/what-if", fields)
+        assert (status, said in check(text).text) == (400, True), check(text).text
+        assert said in json.loads((await reader.post("/what-if", fields, Accept="application/json"))[2])["message"]
+
+
+async def test_no_file_of_the_server_is_read(snapshot, tmp_path):
+    profile = tmp_path / "profile.yaml"
+    profile.write_text("secret: true")
+    async with served(snapshot) as reader:
+        for name in (str(profile), "/etc/passwd", "../../../../etc/passwd"):
+            status, _, text = await reader.post("/what-if", {"add-nodes": f"1x{name}"})
+            assert status == 400
+            assert "there is no such profile: there are " in check(text).text
+            assert "secret" not in text
+
+
+async def test_a_question_of_another_site_is_refused(snapshot):
+    async with served(snapshot) as reader:
+        status, _, _ = await reader.post(
+            "/what-if", {"remove": "node-00000"}, Origin="https://evil.example", Sec_Fetch_Site="cross-site"
+        )
+        assert status == 403
+        async with reader.session.post(reader.address + "what-if", json={"remove": "node-00000"}) as answer:
+            assert answer.status == 403
+        own = {"Origin": reader.address.rstrip("/")}
+        async with reader.session.post(reader.address + "what-if", json={"remove": "x"}, headers=own) as answer:
+            assert answer.status == 415
+
+
+async def test_a_form_that_is_too_large_is_said(snapshot):
+    async with served(snapshot) as reader:
+        status, _, text = await reader.post("/what-if", {"manifests": "#" * 70_000})
+        assert (status, "larger than the server reads" in check(text).text) == (413, True)
+
+
+def computing(code: str, **options) -> Computing:
+    return Computing(Where(), command=(sys.executable, "-c", code), **options)
+
+
+SLOW = "import sys, time; sys.stdin.read(); time.sleep(60)"
+
+
+async def test_what_takes_too_long_is_ended_and_said():
+    slow = computing(SLOW, answer_s=0.5)
+    with pytest.raises(NoAnswerError, match=r"longer than 0.5 s and was ended") as caught:
+        await slow.answer(QUESTION, lambda: False)
+    assert caught.value.kind == "late"
+
+
+async def test_a_reader_who_leaves_ends_the_process(tmp_path):
+    file = tmp_path / "pid"
+    code = f"import os, pathlib, time; pathlib.Path({str(file)!r}).write_text(str(os.getpid())); time.sleep(60)"
+    with pytest.raises(ReaderGoneError):
+        await computing(code).answer(QUESTION, file.exists)
+    pid = int(file.read_text())
+    assert not Path(f"/proc/{pid}").exists()
+
+
+async def test_one_is_answered_at_a_time_some_wait_and_more_are_refused():
+    slow = computing(SLOW, answer_s=30.0, turn_s=0.6)
+    left = asyncio.Event()
+    first = asyncio.create_task(slow.answer(QUESTION, left.is_set))
+    await asyncio.sleep(0.1)
+    waiting = [asyncio.create_task(slow.answer(QUESTION, lambda: False)) for _ in range(4)]
+    await asyncio.sleep(0)
+    with pytest.raises(NoAnswerError, match="all that wait"):
+        await slow.answer(QUESTION, lambda: False)
+    for each in waiting:
+        with pytest.raises(NoAnswerError, match=r"no turn came within 0.6 s"):
+            await each
+    left.set()
+    with pytest.raises(ReaderGoneError):
+        await first
+    done = computing("import json, sys; sys.stdin.read(); print(json.dumps({'json': 1, 'shown': 2}))")
+    assert await done.answer(QUESTION, lambda: False) == {"json": 1, "shown": 2}
+
+
+async def test_a_turn_is_given_on():
+    quick = computing("import json, sys, time; sys.stdin.read(); time.sleep(0.3); print(json.dumps({'json': 1}))")
+    assert await asyncio.gather(*(quick.answer(QUESTION, lambda: False) for _ in range(3))) == [{"json": 1}] * 3
+
+
+async def test_a_process_that_dies_is_said_with_its_last_word(caplog):
+    broken = computing("raise SystemExit('out of memory')")
+    with pytest.raises(NoAnswerError, match=r"its process ended with 1: out of memory") as caught:
+        await broken.answer(QUESTION, lambda: False)
+    assert caught.value.kind == "failed"
+    assert "out of memory" in caplog.text
+
+
+async def test_a_cluster_that_is_away_is_said(tmp_path):
+    config = tmp_path / "config"
+    config.write_text(json.dumps({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}],
+    }))  # fmt: skip
+    with pytest.raises(NoAnswerError, match="does not answer") as caught:
+        await Computing(Where(kubeconfig=config)).answer(QUESTION, lambda: False)
+    assert caught.value.kind == "cluster"
+
+
+def test_who_sees_a_part_may_not_ask():
+    assert why_not(EVERYTHING) == ""
+    for less in ({"namespaces": frozenset({"a"})}, {"cluster": False}, {"queues": False}):
+        assert "ask for a role" in why_not(replace(EVERYTHING, **less))
+
+
+def test_a_form_is_read_as_it_is_written():
+    form = Form.of({"add-nodes": " 2xa  3xb ", "queue": "t.deserved=1", "samples": "", "other": "x", "remove": b"odd"})
+    asked = form.question(("d",))
+    assert (list(asked.add_nodes), list(asked.queue), asked.samples, asked.horizon_s) == (["2xa", "3xb"], ["t.deserved=1"], 1, 86_400.0)  # fmt: skip
+    with pytest.raises(ChangeError, match="--samples -1"):
+        replace(form, samples="-1").question(("d",))
+
+
+async def test_names_are_text():
+    name = "<script>alert(1)</script>"
+    shown = {
+        "headline": name, "starts": [{"gang": f"{name}/{name}", "queue": name, "before": name, "after": name, "change": name, "better": None}],
+        "more": 3, "evicted": [name], "shares": [[name] * 8], "figures": [[name, name]], "note": name,
+    }  # fmt: skip
+    echo = computing(f"import json, sys; sys.stdin.read(); print(json.dumps({{'json': {{}}, 'shown': {shown!r}}}))")
+    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster())), computing=echo) as reader:
+        _, _, text = await reader.post("/what-if", {"remove": name, "manifests": "", "queue": name})
+        check(text)
+        assert "<script>alert" not in text
+
+
+async def test_without_computing_the_page_names_the_command():
+    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster()))) as reader:
+        status, _, text = await reader.get("/what-if")
+        assert (status, "fairlead what-if" in check(text).text) == (200, True)

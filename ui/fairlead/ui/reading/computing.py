@@ -1,0 +1,149 @@
+"""Answers to what-if questions, each by a process of its own: bounded in number and in time, and ended when nobody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fairlead.kube.limits import Clock
+from fairlead.ui.what_if.question import Question
+
+LOG = logging.getLogger(__name__)
+AT_ONCE = 1
+WAITING_MAX = 4
+TURN_S = 60.0  # how long a turn is waited for
+ANSWER_S = 60.0
+LOOK_S = 0.25  # how often it is looked whether the reader is still there
+ANSWER_MAX_BYTES = 64 * 2**20
+ERROR_SHOWN = 400
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """What is asked: a snapshot's file, or the cluster of a kubeconfig's context; all empty: as the program's own."""
+
+    snapshot: Path | None = None
+    kubeconfig: Path | None = None
+    context: str | None = None
+
+    def as_json(self) -> Json:
+        named = {"snapshot": self.snapshot, "kubeconfig": self.kubeconfig, "context": self.context}
+        return {name: None if value is None else str(value) for name, value in named.items()}
+
+
+class NoAnswerError(Exception):
+    """`kind`: "change", the question cannot be answered; "cluster", it cannot be read; "busy", "late" or "failed"."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class ReaderGoneError(Exception):
+    """Whoever asked is not there any more; the process was ended."""
+
+
+class Computing:
+    """`command`: what is run for each question."""
+
+    def __init__(
+        self,
+        where: Where,
+        *,
+        command: Sequence[str] = (sys.executable, "-m", "fairlead.ui.what_if.child"),
+        answer_s: float = ANSWER_S,
+        turn_s: float = TURN_S,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._where = where
+        self._command = tuple(command)
+        self._answer_s, self._turn_s = answer_s, turn_s
+        self._clock = clock
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._waiting = 0
+
+    async def answer(self, question: Question, gone: Callable[[], bool]) -> Json:
+        """`json` and `shown`. `gone`: whether the reader has left. Raises NoAnswerError and ReaderGoneError."""
+        if self._waiting >= WAITING_MAX + AT_ONCE:
+            raise NoAnswerError(
+                f"{AT_ONCE} question is being answered and {WAITING_MAX} wait, which is all that wait; ask again in a minute",
+                "busy",
+            )
+        self._waiting += 1
+        try:
+            async with self._turn(gone):
+                return await self._run(question, gone)
+        finally:
+            self._waiting -= 1
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, gone: Callable[[], bool]) -> Any:
+        acquire = asyncio.ensure_future(self._turns.acquire())
+        try:
+            until = self._clock() + self._turn_s
+            while not (await asyncio.wait({acquire}, timeout=LOOK_S))[0]:
+                if gone():
+                    raise ReaderGoneError
+                if self._clock() >= until:
+                    raise NoAnswerError(f"no turn came within {self._turn_s:g} s: others ask, too; ask again", "busy")
+            try:
+                yield
+            finally:
+                self._turns.release()
+        finally:
+            if not acquire.done():
+                acquire.cancel()
+
+    async def _run(self, question: Question, gone: Callable[[], bool]) -> Json:
+        asked = json.dumps({"where": self._where.as_json(), "question": asdict(question)}).encode()
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=ANSWER_MAX_BYTES,
+        )
+        talking = asyncio.ensure_future(process.communicate(asked))
+        try:
+            until = self._clock() + self._answer_s
+            while not (await asyncio.wait({talking}, timeout=LOOK_S))[0]:
+                if gone():
+                    raise ReaderGoneError
+                if self._clock() >= until:
+                    raise NoAnswerError(
+                        f"it took longer than {self._answer_s:g} s and was ended: ask for less (fewer samples, a shorter horizon), or run "
+                        "`fairlead what-if` on your own machine",
+                        "late",
+                    )
+            out, err = talking.result()
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+            with contextlib.suppress(asyncio.CancelledError, OSError):
+                await asyncio.shield(talking)
+        return _read(out, err, process.returncode)
+
+
+def _read(out: bytes, err: bytes, code: int | None) -> Json:
+    try:
+        found: Json = json.loads(out)
+    except ValueError:
+        LOG.error("what if: the process ended with %s: %s", code, err.decode(errors="replace"))
+        last = err.decode(errors="replace").strip().rpartition("\n")[2][:ERROR_SHOWN]
+        why = f"its process ended with {code}" + (
+            f": {last}" if last else "; it may have taken too much memory or time"
+        )
+        raise NoAnswerError(why, "failed") from None
+    if "error" in found:
+        raise NoAnswerError(str(found["error"]), str(found["kind"]))
+    return found

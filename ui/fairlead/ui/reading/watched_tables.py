@@ -1,0 +1,182 @@
+"""The tables of devices, nodes and holders, kept current change by change; no I/O.
+
+A change costs what it touches: a claim its devices, a pod its node and the claims that are reserved for it, a gang its claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from fairlead.engine.inventory.inventory import Inventory
+from fairlead.engine.inventory.nodes import NodeTable
+from fairlead.engine.types.workload import Workload
+from fairlead.evidence.device_usage import FRESH_S, DeviceId, DeviceUsage, usage_of
+from fairlead.kube.core import Node, Pod
+from fairlead.kube.informer import Change
+from fairlead.kube.nulls import convert
+from fairlead.kube.resource import DeviceClass, ResourceClaim, ResourceSlice
+from fairlead.kube.resources import Raw
+from fairlead.ui.model.facts import Hardware, Holder
+from fairlead.ui.model.holders import holder, queue_of
+from fairlead.ui.model.usual import UsualRequests
+from fairlead.ui.reading.lean_pods import concerns
+
+
+class WatchedTables:
+    """Subscribe `on_slice`, `on_node`, … to the informers; `hardware` is what they add up to."""
+
+    def __init__(self, stored_pod: Callable[[str], Raw | None]) -> None:
+        """`stored_pod`: what is kept of a pod, by namespace/name (`lean_pods.lean`)."""
+        self._stored_pod = stored_pod
+        self.inventory = Inventory()
+        self.nodes = NodeTable()
+        self.classes: dict[str, DeviceClass] = {}
+        self.pods: dict[str, Raw] = {}  # by UID, those that concern Fairlead
+        self._claims: dict[str, ResourceClaim] = {}  # allocated ones, by UID
+        self._of_pod: dict[str, set[str]] = {}  # UIDs of claims, by UID of the pod that they are reserved for
+        self._of_gang: dict[str, set[str]] = {}  # UIDs of claims, by namespace/name
+        self._holders: dict[str, Holder] = {}
+        self._queues: dict[tuple[str, str], str] = {}  # of gangs
+        self._kept: dict[str, tuple[str, ...]] = {}  # nodes that are kept free, by gang
+        self._usage: dict[str, dict[DeviceId, DeviceUsage]] = {}  # of idle devices, by claim
+        self._usual = UsualRequests()
+        self._workload: Workload | None = None
+
+    def hardware(self, *, now: float) -> Hardware:
+        """`now`: unix seconds; a device is idle while its driver said so lately."""
+        return Hardware(
+            inventory=self.inventory,
+            nodes=self.nodes,
+            classes=self.classes,
+            workload=self._usual_now(),
+            holders=dict(self._holders),
+            idle=self._idle_at(now),
+            reserved={node: gang for gang in sorted(self._kept) for node in self._kept[gang]},
+        )
+
+    # ------------------------------------------------------------------------------------------------- changes
+
+    def on_slice(self, change: Change[ResourceSlice]) -> None:
+        if change.new is None:
+            self.inventory.drop_slice(change.object.metadata.name)
+        else:
+            self.inventory.set_slice(change.new)
+
+    def on_node(self, change: Change[Node]) -> None:
+        if change.new is None:
+            self.nodes.drop_node(change.key)
+        else:
+            self.nodes.set_node(change.new)
+
+    def on_class(self, change: Change[DeviceClass]) -> None:
+        self.classes = {name: each for name, each in self.classes.items() if name != change.key}
+        if change.new is not None:
+            self.classes[change.key] = change.new
+
+    def on_claim(self, change: Change[ResourceClaim]) -> None:
+        claim, uid = change.object, change.object.metadata.uid
+        if change.new is None:
+            self._usual.drop_claim(claim.metadata.namespace, claim.metadata.name)
+        else:
+            self._usual.set_claim(claim)
+        for each in self._claims[uid].status.reserved_for if uid in self._claims else ():
+            _discard(self._of_pod, each.uid, uid)
+        if change.new is None or claim.status.allocation is None:
+            self.inventory.drop_claim(uid)
+            self._claims.pop(uid, None)
+            self._usage.pop(uid, None)
+            _discard(self._of_gang, self._holders.pop(uid, Holder()).gang, uid)
+            return
+        self.inventory.set_claim(claim)
+        self._claims[uid] = claim
+        for each in claim.status.reserved_for:
+            self._of_pod.setdefault(each.uid, set()).add(uid)
+        idle = {device: usage for device, usage in usage_of(claim).items() if usage.state == "Idle"}
+        if idle:
+            self._usage[uid] = idle
+        else:
+            self._usage.pop(uid, None)
+        self._hold(uid)
+
+    def on_pod(self, change: Change[Raw]) -> None:
+        uid = str(change.object["metadata"].get("uid", ""))
+        if change.new is None:
+            self.nodes.drop_pod(uid)
+            self._usual.drop_pod(uid)
+            self.pods.pop(uid, None)
+        else:
+            self._count(uid, change.new)
+            kept = self._stored_pod(change.key) if concerns(change.new) else None
+            if kept is None:
+                self.pods.pop(uid, None)
+            else:
+                self.pods[uid] = kept
+        for claim in tuple(self._of_pod.get(uid, ())):
+            self._hold(claim)
+
+    def on_gang(self, change: Change[Raw]) -> None:
+        meta = change.object["metadata"]
+        key = (str(meta.get("namespace", "")), str(meta["name"]))
+        queue = "" if change.new is None else queue_of(change.new)
+        if change.new is None:
+            self._queues.pop(key, None)
+        elif self._queues.get(key) != queue:
+            self._queues[key] = queue
+        for claim in tuple(self._of_gang.get("/".join(key), ())):
+            self._hold(claim)
+        status = {} if change.new is None else change.new.get("status") or {}
+        nodes = tuple(map(str, status.get("reservedNodes") or ()))
+        self._kept.pop("/".join(key), None)
+        if nodes:
+            self._kept["/".join(key)] = nodes
+
+    # ------------------------------------------------------------------------------------------------- internal
+
+    def _count(self, uid: str, raw: Raw) -> None:
+        """Every pod counts against its node. One that is not of the API's form does not."""
+        try:
+            pod: Pod = convert(raw, Pod)
+        except msgspec.ValidationError:
+            self.nodes.drop_pod(uid)
+            self._usual.drop_pod(uid)
+            return
+        self.nodes.set_pod(pod)
+        self._usual.set_pod(pod)
+
+    def _hold(self, uid: str) -> None:
+        """Of an allocated claim: what holds it now."""
+        before, found = self._holders.get(uid), holder(self._claims[uid], self.pods, self._queues)
+        if found == before:
+            return
+        if before is not None:
+            _discard(self._of_gang, before.gang, uid)
+        self._holders[uid] = found
+        self._of_gang.setdefault(found.gang, set()).add(uid)
+
+    def _idle_at(self, now: float) -> dict[DeviceId, float]:
+        return {
+            device: usage.since_s
+            for found in self._usage.values()
+            for device, usage in found.items()
+            if usage.sampled_at_s >= now - FRESH_S
+        }
+
+    def _usual_now(self) -> Workload | None:
+        """The same object while the same requests are usual, whatever their number."""
+        found, known = self._usual.workload(), self._workload
+        if found is None or known is None or _requests(found) != _requests(known):
+            self._workload = found
+        return self._workload
+
+
+def _requests(workload: Workload) -> frozenset[tuple[object, ...]]:
+    return frozenset((msgspec.json.encode(each.spec), each.needs) for each in workload.demands)
+
+
+def _discard(index: dict[str, set[str]], key: str, uid: str) -> None:
+    if key in index:
+        index[key].discard(uid)
+        if not index[key]:
+            del index[key]

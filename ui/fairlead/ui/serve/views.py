@@ -1,0 +1,104 @@
+"""Which addresses are live, and what each answers to viewers of a scope; what is kept for each scope from one rendering to the next."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from yarl import URL
+
+from fairlead.ui.model.facts import Facts
+from fairlead.ui.model.scope import Scope, ScopedFacts, restrict_events
+from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.source import Source
+from fairlead.ui.serve import pages
+from fairlead.ui.serve.pages import Kept, Shown
+
+SCOPES_MAX = 32
+ADDRESS_MAX = 2048
+
+
+class Address(NamedTuple):
+    """A page's path, in its parts, and its query: equal for pages that are the same."""
+
+    parts: tuple[str, ...]
+    query: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, url: URL) -> Address:
+        query = tuple(sorted((name, value) for name, value in url.query.items() if name != "format"))
+        return cls(() if url.path == "/" else tuple(url.parts[1:]), query)
+
+    @property
+    def gang(self) -> tuple[str, str] | None:
+        """Namespace and name, of a gang's page."""
+        return (self.parts[1], self.parts[2]) if len(self.parts) == 3 and self.parts[0] == "gangs" else None
+
+    @property
+    def live(self) -> bool:
+        return self.parts in {(), ("queues",), ("gangs",)} or self.gang is not None
+
+    @property
+    def choice(self) -> Mapping[str, str]:
+        return dict(self.query)
+
+    def __str__(self) -> str:
+        return str(URL.build(path="/" + "/".join(self.parts), query=dict(self.query)))
+
+
+def live_address(text: str) -> Address | None:
+    """Of a page on this server that is live; None for anything else."""
+    try:
+        url = URL(text) if len(text) <= ADDRESS_MAX else None
+    except ValueError:
+        return None
+    if url is None or url.absolute or not url.raw_path.startswith("/"):
+        return None
+    found = Address.of(url)
+    return found if found.live else None
+
+
+class Views:
+    """Of one source: pages of live addresses."""
+
+    def __init__(self, source: Source, scoped: ScopedFacts) -> None:
+        self._source = source
+        self._scoped = scoped
+        self._kept: OrderedDict[Scope, Kept] = OrderedDict()
+
+    async def facts(self) -> Facts | NotReadError:
+        try:
+            return await self._source.facts()
+        except NotReadError as error:
+            return error
+
+    async def shown(self, everything: Facts | NotReadError, address: Address, scope: Scope, *, json: bool) -> Shown:
+        """`address` is live."""
+        if isinstance(everything, NotReadError):
+            return pages.away(str(everything), json=json)
+        facts, kept = self._scoped.of(everything, scope), self._kept_for(scope)
+        if address.gang is None:
+            match address.parts:
+                case ("queues",):
+                    return pages.queue_tree(facts, address.choice, json=json)
+                case ("gangs",):
+                    return pages.gangs(facts, address.choice, json=json, kept=kept)
+                case _:
+                    return pages.cluster(facts, address.choice, json=json, kept=kept)
+        namespace, name = address.gang
+        known = any(_is(raw["metadata"], namespace, name) for raw in facts.gangs)  # not of whatever an address holds
+        events = await self._source.events("Gang", namespace, name) if known and not json else ()
+        events = restrict_events(events, everything, scope)
+        return pages.one_gang(facts, namespace, name, json=json, events=events)
+
+    def _kept_for(self, scope: Scope) -> Kept:
+        kept = self._kept.setdefault(scope, Kept.new())
+        self._kept.move_to_end(scope)
+        while len(self._kept) > SCOPES_MAX:
+            self._kept.popitem(last=False)
+        return kept
+
+
+def _is(meta: Mapping[str, str], namespace: str, name: str) -> bool:
+    return meta["name"] == name and meta.get("namespace") == namespace

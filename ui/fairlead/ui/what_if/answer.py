@@ -1,0 +1,60 @@
+"""The comparison of two futures, without and with the change. Takes seconds of CPU, and leaves the snapshot changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from fairlead.engine.forecast.run_times import RunTimes
+from fairlead.engine.forecast.what_if import Change, Comparison, compare
+from fairlead.ui.what_if import changes
+from fairlead.ui.what_if.question import Question
+from fairlead.ui.what_if.world import World
+
+FIRST_S = 0.3  # of CPU, for each future of the first version of the table
+BUDGET_S = 8.0  # of the last one
+
+
+def answer(question: Question, world: World, *, quick: bool = False) -> Comparison:
+    """`quick`: a first look. Raises ChangeError."""
+    snapshot, now = world.snapshot, world.now
+    change = Change(
+        add=changes.new_nodes(question.add_nodes, snapshot, question.drivers, own_profiles=question.own_profiles),
+        remove=tuple(dict.fromkeys(question.remove)),
+        queues=changes.queues(question.queue, snapshot),
+        submit=_submitted(question, world),
+    )
+    world.history.note(snapshot.gangs, snapshot.running, now, lambda _: False)
+    return compare(
+        snapshot,
+        now,
+        change,
+        RunTimes(world.history.records(now)),
+        horizon_s=question.horizon_s,
+        samples=question.samples,
+        budget_s=FIRST_S if quick else BUDGET_S,
+        quick=quick,
+        spent_s=_since(time.process_time()),
+    )
+
+
+def _since(began: float) -> Callable[[], float]:
+    return lambda: time.process_time() - began
+
+
+def _submitted(question: Question, world: World) -> Any:
+    if not question.submit:
+        return ()
+    from fairlead.ui.what_if import priorities, workloads
+    from fairlead.webhook import offline
+
+    seen = offline.World(drivers=question.drivers, classes=dict(world.snapshot.classes))
+    for document in (*world.templates, *question.submit):
+        seen.add(document)
+    labels = {gang.namespace: dict(gang.namespace_labels) for gang in world.snapshot.running}
+    labels |= {gang.namespace: dict(gang.namespace_labels) for gang in world.snapshot.gangs}
+    labels |= world.namespaces
+    seen.namespaces |= {name: each for name, each in labels.items() if name not in seen.namespaces}
+    known = priorities.read(question.submit, cluster=world.priority_classes, unread=world.no_priority_classes)
+    return workloads.gangs(question.submit, seen, {**labels, **seen.namespaces}, known, world.now)
