@@ -82,6 +82,9 @@ CONFIG_MAPS = _raw("", "v1", "configmaps", "ConfigMap", namespaced=True)
 SECRETS = _raw("", "v1", "secrets", "Secret", namespaced=True)
 SERVICES = _raw("", "v1", "services", "Service", namespaced=True)
 SERVICE_ACCOUNTS = _raw("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True)
+PERSISTENT_VOLUME_CLAIMS = _raw("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True)
+PERSISTENT_VOLUMES = _raw("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+STORAGE_CLASSES = _raw("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 RESOURCE_QUOTAS = _raw("", "v1", "resourcequotas", "ResourceQuota", namespaced=True)
 
 # batch, apps, policy, scheduling, coordination
