@@ -68,13 +68,26 @@ class Explainer:
         return Reason(
             code=refined,
             message=messages.message_of(
-                code, gang, units, unit, shortages, worst, willing, len(self._node_snapshot.all)
+                code,
+                gang,
+                units,
+                unit,
+                shortages,
+                worst,
+                willing,
+                len(self._node_snapshot.all),
+                beside=result.beside,
+                placed=result.members_placed,
             ),
             advice=messages.reserved_of(reserved) or messages.advice_of(refined, worst),
             blockers=blockers if code in {Code.NO_DEVICES, Code.SEARCH_ENDED} else (),
             could_ever_fit=ever,
             requests=shortages,
-            nodes=refusals.shortages(unit.shape.needs, self._ledger),
+            nodes=tuple(
+                sorted(
+                    (*refusals.shortages(unit.shape.needs, self._ledger), *result.beside), key=lambda each: each.need
+                )
+            ),
             near_miss=messages.near_miss_of(gang, result),
             holders=() if worst is None else worst.largest(HOLDERS_MAX, self._owners, self._queues),
         )

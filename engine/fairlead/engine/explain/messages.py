@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import SearchStatus
-from fairlead.engine.types.reasons import Code, NearMiss, PreemptionBlock, PreemptionBlocker, Rejection, RequestShortage
+from fairlead.engine.types.reasons import (
+    Code,
+    NearMiss,
+    NodeShortage,
+    PreemptionBlock,
+    PreemptionBlocker,
+    Rejection,
+    RequestShortage,
+)
 from fairlead.kube import timestamps
 
 if TYPE_CHECKING:
@@ -33,6 +41,8 @@ def code_of(
     if worst is not None and worst.incomplete:
         return Code.POOL_INCOMPLETE
     enough = all(shortage.per_node_best + _on_unsuitable_nodes(shortage) >= shortage.wanted for shortage in shortages)
+    if result.beside and ever is not False:
+        return Code.NEIGHBOURS
     by_nodes = not willing or (enough and any(_on_unsuitable_nodes(shortage) for shortage in shortages))
     if by_nodes and (ever is not True or not any(_in_use(shortage) for shortage in shortages)):
         return Code.NO_NODE
@@ -48,7 +58,11 @@ def message_of(
     worst: RequestCounts | None,
     willing: set[CandidateNode],
     known: int,
+    *,
+    beside: tuple[NodeShortage, ...] = (),
+    placed: int = 0,
 ) -> str:
+    """`known`: nodes there are. `placed`: members that found a place, and `beside`: what kept the next one off nodes."""
     count = len(gang.members)
     pods = f"its {count} pods" if count > 1 else "its pod"
     wanted = sum(claim.least for claim in unit.shape.claims)
@@ -62,6 +76,10 @@ def message_of(
                 f"no node takes {pods}: {known - len(willing)} of {_plural(known, 'node')} ruled out by what "
                 "the pod needs besides devices"
             )
+        case Code.NEIGHBOURS:
+            kept = ", ".join(f"{one.need} ({_plural(one.nodes, 'node')})" for one in beside)
+            first = f"{placed} of {pods} would find a place, the next one is" if placed else f"{pods} would be"
+            return f"{first} kept off nodes by the pods there: {kept}; the other nodes do not suffice ({each}; {free})"
         case Code.SELECTOR_ERROR:
             return (
                 f"a selector failed on devices that {pods} might have used, and the others do not suffice "
@@ -140,6 +158,8 @@ def advice_of(code: Code, worst: RequestCounts | None) -> str:
             return "add nodes or devices that match, or ask for less"
         case Code.NO_NODE:
             return "free or add what the nodes lack, or change what the pod asks of its node"
+        case Code.NEIGHBOURS:
+            return "it starts when such pods end or others start, or nodes are added in other domains; or loosen affinity or spread"
         case Code.SELECTOR_ERROR:
             return "guard the expression, for instance with has(...) or ?. and orValue(...)"
         case Code.POOL_INCOMPLETE:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.shapes import PlacementUnit
+    from fairlead.engine.types.reasons import NodeShortage
 
 
 @dataclass(slots=True, eq=False)
@@ -34,6 +35,7 @@ class PlacementResult:
     unplaced: PlacementUnit | None = None  # the unit that fits no node
     closest: CandidateNode | None = None
     short: SearchResult | None = None
+    beside: tuple[NodeShortage, ...] = ()  # nodes that terms about other pods ruled out for `unplaced` then
 
 
 class NodeScope(NamedTuple):

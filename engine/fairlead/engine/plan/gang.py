@@ -111,12 +111,15 @@ class Places:
     def _ever(self, gang: GangRequest, units: list[PlacementUnit]) -> bool | None:
         placer, domains = self.cache.empty
         placer.begin()
-        if not gang.topology and all(unit.shape is units[0].shape for unit in units):
+        alike = all(unit.shape is units[0].shape for unit in units)
+        if not gang.topology and alike and not units[0].shape.facets:
             found = alike_fit(units, placer.node_snapshot, placer.device_room(units[0].shape))
             if found is not None:
                 return found
         outcome = domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=False)
         placer.undo(outcome.placed)
+        if outcome.status is SearchStatus.FOUND and any(unit.shape.facets for unit in units):
+            return None  # terms about other pods do not count here: that it fits without them is no proof
         return None if outcome.status is SearchStatus.BUDGET_ENDED else outcome.status is SearchStatus.FOUND
 
 

@@ -43,6 +43,7 @@ class PendingMember:
     pod: PodRef
     needs: PodNeeds  # PodNeeds.of(pod)
     claims: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)  # by which terms of other pods select it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
