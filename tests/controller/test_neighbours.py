@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from fairlead.kube import resources
+from fairlead.engine.inventory.node_selector import pinned_node
+from fairlead.kube import core, resources
 from fairlead.kube.client import Patch
+from fairlead.kube.informer import Change
 
 from .conftest import NAMESPACE, Bench
 
@@ -85,6 +89,10 @@ async def test_members_spread_over_hosts_beside_what_runs(bench: Bench):
         pods = await bench.gang("g", 3, template="one", labels=X, topologySpreadConstraints=SPREAD)
         await bench.until(lambda: bench.running(pods), "all run")
         assert nodes(bench, pods) == ["h1", "h2", "h2"]
+
+
+def gone_or(holds: Callable[[list[str]], bool], bench: Bench, name: str) -> bool:
+    return bench.get(name) is None or holds([name])
 
 
 async def make(bench: Bench, kind: Any, body: dict[str, Any]) -> None:
@@ -167,18 +175,58 @@ async def test_a_claim_that_waits_for_its_first_pod_keeps_to_what_its_class_allo
         assert nodes(bench, ["p"]) == ["h2"]
 
 
+async def test_a_node_that_kube_scheduler_refused_is_not_chosen_twice_in_a_row(bench: Bench):
+    """What the engine does not know: here the volume, which its role does not let it read."""
+    await bench.template("one")
+    await make(bench, resources.PERSISTENT_VOLUMES, volume("h2"))
+    await make(bench, resources.PERSISTENT_VOLUME_CLAIMS, claim("pv"))
+    await forbid_volumes(bench)
+    pins: list[str] = []
+
+    def note(change: Change[core.Pod]) -> None:
+        affinity = change.new.spec.affinity if change.new else None
+        pin = pinned_node(affinity.node_affinity.required) if affinity and affinity.node_affinity else None
+        if pin and change.old and change.old.spec.affinity is None:
+            pins.append(pin)
+
+    bench.pods.subscribe(note)
+    async with bench.controller(gang_timeout_s=2.0):
+        only: dict[str, Any] = {"nodeSelector": {HOST: "h1"}, "volumes": VOLUMES}
+        for name in ("g-0", "g-1"):
+            await bench.pod(name, template="one", gang="g", size=1, **only)
+            await bench.until(partial(gone_or, bench.gated, bench, name), "it waits or is evicted")
+            if name == "g-0":
+                await bench.until(lambda: bench.get("g-0") is None, "its first pod is rolled back")
+        await bench.until(lambda: bench.status("g").get("reason") == "NodesRefused", "the next one says why it waits")
+        message = bench.status("g")["message"]
+        assert "such as h1 (0/2 nodes are available" in message
+        assert "not chosen again until" in message
+        assert pins == ["h1"]
+        for name in ("free-0", "free-1"):
+            await bench.pod(name, template="one", gang="free", size=1, volumes=VOLUMES)
+            await bench.until(partial(gone_or, bench.running, bench, name), "it runs or is evicted")
+            if bench.running([name]):
+                break
+        assert nodes(bench, ["free-0", "free-1"]) == ["h2"]
+
+
 async def test_without_the_right_to_read_volumes_nothing_is_known_of_them(bench: Bench):
     """A role from before: no gang waits for a volume, and kube-scheduler judges it alone."""
     await bench.template("one")
-    roles = [role for role in (await bench.client.list(resources.CLUSTER_ROLES)).items if _reads_volumes(role)]
-    assert [role["metadata"]["name"] for role in roles] == ["fairlead-controller"]
-    rules = [rule for rule in roles[0]["rules"] if not _of_volumes(rule)]
-    await bench.client.patch(resources.CLUSTER_ROLES, "fairlead-controller", {"rules": rules}, kind=Patch.MERGE)
+    await forbid_volumes(bench)
     async with bench.controller(gang_timeout_s=60.0):
         await bench.pod("p", template="one", volumes=VOLUMES)
         await bench.until(lambda: not bench.gated(["p"]), "it is released")
         await bench.pod("q", template="one")
         await bench.until(lambda: bench.running(["q"]), "others run")
+
+
+async def forbid_volumes(bench: Bench) -> None:
+    """Before the controller starts."""
+    roles = [role for role in (await bench.client.list(resources.CLUSTER_ROLES)).items if _reads_volumes(role)]
+    assert [role["metadata"]["name"] for role in roles] == ["fairlead-controller"]
+    rules = [rule for rule in roles[0]["rules"] if not _of_volumes(rule)]
+    await bench.client.patch(resources.CLUSTER_ROLES, "fairlead-controller", {"rules": rules}, kind=Patch.MERGE)
 
 
 def _of_volumes(rule: dict[str, Any]) -> bool:

@@ -74,6 +74,7 @@ class SnapshotBuilder:
             uid=raw.get("metadata", {}).get("uid", ""),
             queued_since=min(queued, default=None),
             avoid_nodes=tuple(sorted(backoff.avoid)),
+            refused=self._backoffs.refusals.of(gang, now),
             preemptor=self._evictor.is_preemptor(gang, now),
         )
 

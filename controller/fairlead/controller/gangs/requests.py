@@ -15,7 +15,7 @@ from fairlead.controller.gangs.allocations import node_of, pod_ref
 from fairlead.controller.gangs.gangs import Gang, created_s
 from fairlead.controller.gangs.members import GangProblem, Member, PodClaim
 from fairlead.controller.gangs.quotas import Classes, admission_charge
-from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember, RefusedNode
 from fairlead.engine.types.neighbours import Namespaces
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.reasons import Code
@@ -30,6 +30,7 @@ class GangRecord:
     uid: str = ""  # of the Gang object
     queued_since: float | None = None  # unix seconds, of an incarnation that was evicted or rolled back
     avoid_nodes: tuple[str, ...] = ()  # it failed there
+    refused: tuple[RefusedNode, ...] = ()  # kube-scheduler refused its pods there
     preemptor: bool = False  # others were evicted for it
 
     def uid_of(self, gang: Gang) -> str:
@@ -125,6 +126,7 @@ def gang_request(
         topology=gang.topology,
         placed_nodes=tuple(sorted(placed)),
         avoid=record.avoid_nodes,
+        refused=record.refused,
         preempts=gang.preempts,
         preemptor=record.preemptor,
         run_s=_run_s(members),

@@ -60,7 +60,8 @@ class Explainer:
         refusals = self._counts.nodes(unit.shape)
         willing = refusals.willing
         shortages, worst = self._counts.shortages(unit, refusals)
-        refined = code = messages.code_of(result, ever, worst, willing, shortages)
+        refused = [each for each in gang.refused if any(node.name == each.node for node in willing)]
+        refined = code = messages.code_of(result, ever, worst, willing, shortages, refused)
         if code is Code.NO_DEVICES:
             refined = messages.refined_code(
                 worst, sum(other.shape.least for other in units if other.shape is unit.shape), blockers
@@ -77,6 +78,7 @@ class Explainer:
                 willing,
                 len(self._node_snapshot.all),
                 beside=result.beside,
+                refused=refused,
                 placed=result.members_placed,
             ),
             advice=messages.reserved_of(reserved) or messages.advice_of(refined, worst),
@@ -85,7 +87,12 @@ class Explainer:
             requests=shortages,
             nodes=tuple(
                 sorted(
-                    (*refusals.shortages(unit.shape.needs, self._ledger), *result.beside), key=lambda each: each.need
+                    (
+                        *refusals.shortages(unit.shape.needs, self._ledger),
+                        *result.beside,
+                        *messages.refused_nodes(refused),
+                    ),
+                    key=lambda each: each.need,
                 )
             ),
             near_miss=messages.near_miss_of(gang, result),

@@ -55,6 +55,7 @@ class ScoredNodes:
         self.room = room
         self.spread = scope.spread
         self.avoid = scope.avoid
+        self.refused = scope.refused
         self.fragmentation = None if scope.spread else fragmentation
         self.domain = None if scope.among is None else frozenset(scope.among.nodes)
         self.preferring = [needs for needs in shape.needs if needs.preferred]
@@ -170,6 +171,7 @@ class ScoredNodes:
         return (
             (self.domain is None or node in self.domain)
             and self.node_snapshot.by_name.get(node.name) is node
+            and node.name not in self.refused
             and not self._never(node)
         )
 

@@ -149,7 +149,8 @@ def signature(gang: GangRequest, units: list[PlacementUnit], *, spread: bool) ->
     for unit in units:
         counts[unit.shape.number] = counts.get(unit.shape.number, 0) + 1
     placed = tuple(sorted(gang.placed_nodes)) if gang.topology else ()
-    return (tuple(sorted(counts.items())), gang.topology, placed, tuple(sorted(gang.avoid)), spread)
+    refused = tuple(each.node for each in gang.refused)
+    return (tuple(sorted(counts.items())), gang.topology, placed, tuple(sorted(gang.avoid)), refused, spread)
 
 
 def hardest_first(units: Sequence[PlacementUnit]) -> list[PlacementUnit]:

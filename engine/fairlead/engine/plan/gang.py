@@ -102,6 +102,7 @@ class Places:
 
     def ever(self, gang: GangRequest, units: list[PlacementUnit]) -> bool | None:
         """Whether it fits on the same cluster with nothing running; None when that search did not end."""
+        gang = replace(gang, refused=()) if gang.refused else gang  # for a while only
         key = (signature(gang, units, spread=False), self.snapshot.search_steps)
         known = self.cache.ever
         if key not in known:

@@ -38,6 +38,9 @@ class Code(StrEnum):
     NEIGHBOURS = (
         "PodConstraints"  # devices would do, but affinity, anti-affinity or spread keeps its pods off those nodes
     )
+    NODES_REFUSED = (
+        "NodesRefused"  # kube-scheduler refused its pods on nodes that would do; they are not chosen for a while
+    )
     VOLUME = "VolumeNotReady"  # a PersistentVolumeClaim is missing, or is not bound and does not wait for its first pod
     SELECTOR_ERROR = "SelectorError"  # a CEL expression failed on devices that might have matched
     POOL_INCOMPLETE = "PoolIncomplete"  # `All` must wait until the driver has published its pool whole

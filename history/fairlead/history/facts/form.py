@@ -94,6 +94,12 @@ class Member(Item, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
 
 
+class RefusedNode(Item, frozen=True, kw_only=True):
+    node: str
+    until: float
+    why: str = ""
+
+
 class Gang(Item, frozen=True, kw_only=True):
     """A gang that waits."""
 
@@ -110,6 +116,7 @@ class Gang(Item, frozen=True, kw_only=True):
     topology: str | None = None
     placed_nodes: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
+    refused: tuple[RefusedNode, ...] = ()
     preempts: bool = True
     replaces: bool = False
     preemptor: bool = False

@@ -10,7 +10,15 @@ import msgspec
 from fairlead.api.bounds import NO_BOUNDS, Bound, Bounds
 from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
 from fairlead.engine.inventory.nodes import NodeInfo
-from fairlead.engine.types.gangs import ClaimRequest, GangRequest, IdleSpan, PendingMember, RunningGang, RunningMember
+from fairlead.engine.types.gangs import (
+    ClaimRequest,
+    GangRequest,
+    IdleSpan,
+    PendingMember,
+    RefusedNode,
+    RunningGang,
+    RunningMember,
+)
 from fairlead.engine.types.neighbours import PodIdentity
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.references import DeviceRef, PodRef
@@ -96,7 +104,8 @@ def gang(value: form.Gang) -> GangRequest:
         for each in value.members
     )
     claims = tuple(ClaimRequest(**_fields(each)) for each in value.claims)
-    return GangRequest(**{**_fields(value), "members": members, "claims": claims})
+    refused = tuple(RefusedNode(**_fields(each)) for each in value.refused)
+    return GangRequest(**{**_fields(value), "members": members, "claims": claims, "refused": refused})
 
 
 def running_gang(value: form.RunningGang) -> RunningGang:

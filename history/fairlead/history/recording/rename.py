@@ -332,6 +332,10 @@ class Renaming:
             topology=self._topology(value.topology),
             placed_nodes=self._places(value.placed_nodes),
             avoid=self._places(value.avoid),
+            refused=tuple(
+                replace(each, node=self._names.place(each.node), why=self._names.text(each.why))
+                for each in value.refused
+            ),
             quota_charge=tuple((self._quota_resource(name), amount) for name, amount in value.quota_charge),
         )
 
