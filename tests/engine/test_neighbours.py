@@ -13,8 +13,10 @@ import pytest
 from fairlead.api.certificate import NotProven
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.prove.prover import Prover
+from fairlead.engine.types.gangs import GangRequest, RefusedNode
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code, Reason
+from fairlead.engine.types.settings import QueueSpec
 from fairlead.history.facts.snapshot_file import dump, load_facts
 from fairlead.history.facts.state import State
 from fairlead.kube import core
@@ -302,3 +304,82 @@ def test_pods_that_only_other_pods_keep_away_have_no_certificate():
     where = world("ab")
     prover = Prover(where.snapshot(gang("g", 3, ONE, labels=X, pod=apart(term(ZONE)))), 0.0)
     assert prover.certificate("ml/g", "digest").because == NotProven(code="PodConstraints")
+
+
+def repelled(where: World) -> list[str]:
+    """Counted pods that stand where an anti-affinity term forbids it."""
+    found = []
+    pods = {uid: where.nodes.counted(uid) for uid in where.nodes.pods()}
+    for uid, one in pods.items():
+        for wanted in one[1].neighbours.anti_affinity if one and one[1].neighbours else ():
+            for other_uid, other in pods.items():
+                if other is None or one is None or other_uid == uid:
+                    continue
+                values = [
+                    info.labels.get(wanted.topology_key) for at in (one, other) if (info := where.nodes.get(at[0]))
+                ]
+                if values[0] is not None and values[0] == values[1]:
+                    found += [f"{uid} {other_uid}"] * wanted.pods.selects(other[2].namespace, other[2].labels)
+    return found
+
+
+@pytest.mark.parametrize("seed", [*range(20, 32)])
+def test_day_by_day_decisions_are_those_of_a_fresh_reader_and_no_pods_that_repel_meet(seed: int):
+    """With preemption: what is evicted makes room for others, and its neighbours count no more."""
+    random = Random(seed)
+    where = world("".join(random.choice("aabbc") for _ in range(random.randint(2, 6))), gpus=random.choice((2, 4)))
+    where.queues = (QueueSpec(name="q"),)
+    waiting: list[GangRequest] = []
+    for step in range(6):
+        for number in range(random.randint(0, 3)):
+            more: dict[str, Any] = {
+                "priority": random.choice((0, 0, 10)),
+                "queue": "q",
+                "created": 10.0 * step + number,
+            }
+            labels, spec = {"app": random.choice("xyz")}, random.choice(POD_TERMS)
+            waiting.append(gang(f"g{step}-{number}", random.randint(1, 4), ONE, labels=labels, pod=spec, **more))
+        snapshot = where.snapshot(*waiting)
+        plan = where.decide(*waiting)
+        facts, now = load_facts(dump(snapshot, where.now))
+        state = State()
+        state.apply(facts)
+        assert decide(state.snapshot(), now) == plan
+        waiting = where.carry_out(plan, waiting)
+        waiting += where.gone() if plan.evictions else []
+        assert not where.faults()
+        assert not repelled(where)
+        if where.running and random.random() < 0.4:
+            where.end(random.choice(sorted(where.running)))
+
+
+class TestRefusedNodes:
+    REFUSED = (RefusedNode(node="n0", until=900.0, why="0/2 nodes are available"),)
+
+    def test_a_refused_node_is_not_chosen_however_well_it_looks(self):
+        assert nodes_of(world("ab").decide(gang("g", 1, ONE)), "g") == ["n0"]
+        assert nodes_of(world("ab").decide(gang("g", 1, ONE, refused=self.REFUSED)), "g") == ["n1"]
+
+    def test_where_no_other_node_would_do_the_gang_waits_and_says_until_when(self):
+        found = reason(world("a").decide(gang("g", 1, ONE, refused=self.REFUSED)), "g")
+        assert (found.code, found.could_ever_fit) == (Code.NODES_REFUSED, True)
+        assert "such as n0 (0/2 nodes are available); not chosen again until 1970-01-01T00:15:00Z" in found.message
+        assert [(each.need, each.nodes) for each in found.nodes] == [("refused by kube-scheduler", 1)]
+
+    def test_nothing_is_evicted_for_a_place_there(self):
+        where = world("a", gpus=1)
+        where.queues = (QueueSpec(name="q"),)
+        low = gang("low", 1, ONE, queue="q")
+        where.carry_out(where.decide(low), [low])
+        assert where.decide(gang("high", 1, ONE, queue="q", priority=1)).evictions
+        assert not where.decide(gang("high", 1, ONE, queue="q", priority=1, refused=self.REFUSED)).evictions
+
+    def test_it_has_no_certificate_and_is_in_the_recording(self):
+        where = world("a")
+        snapshot = where.snapshot(gang("g", 1, ONE, refused=self.REFUSED))
+        assert Prover(snapshot, 0.0).certificate("ml/g", "digest").because == NotProven(code="NodesRefused")
+        facts, now = load_facts(dump(snapshot, 5.0))
+        state = State()
+        state.apply(facts)
+        assert state.snapshot().gangs[0].refused == self.REFUSED
+        assert decide(state.snapshot(), now) == decide(snapshot, 5.0)

@@ -36,7 +36,7 @@ def code_of(
     refused: Sequence[RefusedNode] = (),
 ) -> Code:
     """`refused`: nodes that would take the pods, and that are not chosen for a while."""
-    if result.status is SearchStatus.BUDGET_ENDED:
+    if result.status is SearchStatus.BUDGET_ENDED and not result.beside:
         return Code.SEARCH_ENDED
     if worst is not None and worst.removed.get(Rejection.SELECTOR_ERROR):
         return Code.SELECTOR_ERROR

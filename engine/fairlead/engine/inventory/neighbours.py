@@ -270,10 +270,11 @@ class NeighbourCounts:
         self._delta: dict[Mark, dict[str, int]] = {}
         self._domains: dict[object, _Domains] = {}
         self._by_mark: dict[Mark, list[tuple[str, _Domains]]] = {}
+        self._as_of: tuple[int, int, int] | None = None  # what of the table the domains were counted from
 
     def clear(self) -> None:
         """As the table is now: nodes and pods may have changed, too."""
-        if self._delta or self._domains:
+        if self._delta:
             self.loosened += 1
         self._delta.clear()
         self._domains.clear()
@@ -312,6 +313,11 @@ class NeighbourCounts:
 
     def refusal(self, facet: Facet, node: NodeInfo) -> str | None:
         """Why the node does not take a pod of this facet beside those that are there; None when it does."""
+        table = self.table
+        if self._as_of != (stamp := (table.version, table.changes, table.nodes.structure)):
+            self._as_of = stamp  # nodes may be scored before the table has caught up
+            self._domains.clear()
+            self._by_mark.clear()
         labels = node.labels
         for term, mark, counts_itself in facet.spread:
             value = labels.get(term.topology_key)

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.shapes import PlacementUnit, Shapes, UnitShape
 
 DEFAULT_SCOPE = NodeScope()
+RELATED_STEPS = (
+    20_000  # of a search over nodes where terms about other pods count: a step costs more, and few steps are equal
+)
 NEAR_MAX = 16  # domains that are tried for pods that want to be near one another
 DOMAINS_MAX = 1024  # remembered
 
@@ -57,7 +60,9 @@ class Placer(NodePlacer):
             if found is not None:
                 return found
         if result.status is SearchStatus.IMPOSSIBLE and self._worth_searching(units, scope):
-            searched = Backtracking(self, self._nodes_for(scope), budget).place(units)
+            related = any(unit.shape.facets for unit in units)
+            steps = StepBudget(min(budget.steps, RELATED_STEPS)) if related else budget
+            searched = Backtracking(self, self._nodes_for(scope), steps).place(units)
             if searched.status is not SearchStatus.IMPOSSIBLE:
                 return searched if searched.status is SearchStatus.FOUND else replace(result, status=searched.status)
         return result
