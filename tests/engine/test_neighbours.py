@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -19,10 +21,15 @@ from fairlead.engine.types.reasons import Code, Reason
 from fairlead.engine.types.settings import QueueSpec
 from fairlead.history.facts.snapshot_file import dump, load_facts
 from fairlead.history.facts.state import State
+from fairlead.history.recording.anonymise import anonymise
+from fairlead.history.recording.reader import Reader
+from fairlead.history.recording.writer import segments
+from fairlead.history.replay.verify import Counts, differences
 from fairlead.kube import core
 from fairlead.sandbox.scheduler.neighbours import Neighbours
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World, nodes_of
+from tests.support.history import record
 
 Json = dict[str, Any]
 ONE = claim_spec(device_request())
@@ -383,3 +390,25 @@ class TestRefusedNodes:
         state.apply(facts)
         assert state.snapshot().gangs[0].refused == self.REFUSED
         assert decide(state.snapshot(), now) == decide(snapshot, 5.0)
+
+
+def test_an_anonymised_recording_has_no_name_of_the_terms_and_decides_the_same(tmp_path: Path):
+    def day() -> None:
+        where = world("aabb")
+        run(where, "n0", {"app": "tenant-a"}, **apart(term(ZONE, "tenant-b")))
+        one = gang("secret", 2, ONE, labels={"app": "tenant-b", "team": "red"}, pod=apart(term(HOST, "tenant-b")))
+        two = gang("other", 3, ONE, labels=X, pod=spread("example.org/rack", selector={"matchLabels": {"team": "red"}}))
+        rule = core.NodeSelectorRequirement(key="example.org/rack", operator="In", values=("rack-7",))
+        volume = core.NodeSelector(node_selector_terms=(core.NodeSelectorTerm(match_expressions=(rule,)),))
+        needs = replace(two.members[0].needs, volumes=(volume,))
+        refused = (RefusedNode(node="n3", until=9.0, why="no"),)
+        two = replace(two, members=tuple(replace(each, needs=needs) for each in two.members), refused=refused)
+        where.decide(one, two)
+
+    (directory,) = record(day, tmp_path / "day")
+    found = anonymise([directory], tmp_path / "out", b"key")
+    assert (found.decisions, found.alike) == (1, 1)
+    assert list(differences(Reader([tmp_path / "out"]), Counts())) == []
+    text = "".join(gzip.decompress(path.read_bytes()).decode() for _, path in segments(tmp_path / "out"))
+    for name in ("tenant-a", "tenant-b", "red", "rack-7", "example.org", "secret", '"n3"'):
+        assert name not in text
