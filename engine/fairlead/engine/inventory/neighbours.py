@@ -259,14 +259,27 @@ class _Domains:
         self.among = among
         self.least: int | None = None  # None: not known
 
+    def rises(self, before: int) -> bool:
+        """After a change of a value that was `before`: whether nodes elsewhere may take pods now that they did not take.
+
+        By affinity where there was none of them, by spread where the least rises.
+        """
+        if self.among is None:
+            return before == 0
+        least, self.least = self.least, None
+        if least is None:
+            return True
+        self.least = least if before > least else min(self.by_value.values(), default=0)
+        return self.least > least
+
 
 class NeighbourCounts:
     """Of one ledger: the table's counts with what a decision changes. `add` and `release` are undone by `times` -1."""
 
     def __init__(self, table: NeighbourTable) -> None:
         self.table = table
-        self.tightened = 0  # grows when a pod is placed
-        self.loosened = 0  # and when one is taken away
+        self.opened = 0  # grows when a pod that is placed may open other nodes to pods with affinity or spread
+        self.loosened = 0  # and when a pod is taken away
         self._delta: dict[Mark, dict[str, int]] = {}
         self._domains: dict[object, _Domains] = {}
         self._by_mark: dict[Mark, list[tuple[str, _Domains]]] = {}
@@ -284,7 +297,7 @@ class NeighbourCounts:
         """As long as it is the same, no node takes a pod that it refused because of its neighbours."""
         loosens = any(facet is not None and facet.loosens for facet in facets)
         table = self.table
-        return (table.changes, table.nodes.structure, self.loosened, self.tightened if loosens else 0)
+        return (table.changes, table.nodes.structure, self.loosened, self.opened if loosens else 0)
 
     def add(self, facet: Facet, node: NodeInfo, times: int) -> None:
         """A pod of this facet on the node."""
@@ -302,12 +315,10 @@ class NeighbourCounts:
             for key, domains in self._by_mark.get(mark, ()):
                 value = node.labels.get(key)
                 if value is not None and (domains.among is None or node.name in domains.among):
+                    before = domains.by_value.get(value, 0)
                     _add(domains.by_value, value, times, keep=domains.among is not None)
-                    domains.least = None
-        if times > 0:
-            self.tightened += 1
-        else:
-            self.loosened += 1
+                    self.opened += domains.rises(before)
+        self.loosened += times < 0
 
     # ------------------------------------------------------------------------------------------------ judging
 
