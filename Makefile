@@ -14,7 +14,7 @@ export GPUS ?= 400
 export KILLS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow install-test scale evictions kills hostile fuzz chaos proofs replays properties soak decisions lint format bench e2e e2e-kind image manifests lock clean
+.PHONY: help demo screenshots test slow install-test scale evictions kills hostile fuzz chaos proofs replays properties soak decisions lint format bench e2e e2e-kind image manifests lock clean
 
 help:  ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -88,6 +88,9 @@ e2e: $(VENV)/.dev  ## the seven cases of examples/ on a sandbox, or on KUBECONFI
 manifests: $(VENV)/.tools  ## write the dashboards, and render manifests/base and the CRDs from manifests/chart and lib/fairlead/api
 	@$(BIN)/python -m monitoring
 	@$(BIN)/python tools/render.py
+
+screenshots: $(VENV)/.dev  ## take the pictures of docs/ui.md from a cluster with work on it: needs chromium (ALL=folder: every page at every width)
+	@$(BIN)/python tools/screenshots.py $(if $(ALL),--all $(ALL))
 
 image:  ## build the image (IMAGE=name:tag)
 	@docker build --tag $(or $(IMAGE),fairlead:0.1.0) .

@@ -9,7 +9,7 @@ import msgspec
 from fairlead.api import names
 from fairlead.controller.gangs import gangs, recovery
 from fairlead.controller.gangs.build import build_gang
-from fairlead.controller.gangs.members import GroupTerms
+from fairlead.controller.gangs.members import ANYWHERE, GroupTerms, VolumeNeeds
 from fairlead.kube import batch, core, resource, timestamps
 
 NOW = 1_800_000_000.0
@@ -84,6 +84,7 @@ class Objects:
     jobs: list[batch.Job] = field(default_factory=list)
     groups: dict[tuple[str, str], GroupTerms] = field(default_factory=dict)
     drivers: tuple[str, ...] = (names.DRIVER,)
+    volumes: dict[str, VolumeNeeds] = field(default_factory=dict)
     classes: dict[str, resource.DeviceClass] = field(default_factory=lambda: {"gpu": CLASS, "nic": OTHER_CLASS})
 
     def claim(self, namespace, name):
@@ -101,6 +102,9 @@ class Objects:
     def job_of(self, pod):
         owner = pod.metadata.controller
         return next((each for each in self.jobs if owner is not None and each.metadata.uid == owner.uid), None)
+
+    def volume_needs(self, pod):
+        return self.volumes.get(pod.metadata.name, ANYWHERE)
 
     def pod_group(self, api, namespace, name):
         return self.groups.get((api, name))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
+from pathlib import Path
 
 import aiohttp
 
 from fairlead.driver.backend.simulated import fault_file
+from fairlead.driver.publish.node_labels import FILE
 from fairlead.kube.resources import EVENTS
 from tests.support.driver.claims import claim, mps
 from tests.support.driver.cluster import DriverCluster, free_port
@@ -45,6 +48,21 @@ class TestMetrics:
         assert 'pod="trainer-0"' in power
         assert ',hostname="n1"' in power
         assert 'container=""' in power
+
+    async def test_node_labels_are_written_where_they_are_asked_for(
+        self, cluster: DriverCluster, tmp_path: Path
+    ) -> None:
+        features = tmp_path / "features.d"
+        features.mkdir()
+        async with cluster.driver(node_labels_dir=features, mig_strategy="mixed", backend="simulated:hgx-h100"):
+            for _ in range(500):
+                if (features / FILE).exists():
+                    break
+                await asyncio.sleep(0.02)
+        text = (features / FILE).read_text()
+        assert "nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3\n" in text
+        assert "nvidia.com/gpu.count=8\n" in text
+        assert "nvidia.com/mig.strategy=mixed\n" in text
 
     async def test_a_load_on_what_claims_hold_is_measured_while_they_do(self, cluster: DriverCluster) -> None:
         wanted, bind = await cluster.allocate("gpu-0"), free_port()

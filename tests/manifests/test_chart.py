@@ -215,7 +215,12 @@ def test_every_port_that_is_named_is_declared(template):
 def test_every_flag_is_one_that_the_program_has(template):
     pool = {"name": "", "backend": "nvml", "dynamicMig": True, "sharedGpus": True}
     values = {
-        "driver": {"pools": [pool], "dcgmMetrics": True, "extraArgs": ["--no-device-metadata"]},
+        "driver": {
+            "pools": [pool],
+            "dcgmMetrics": True,
+            "nodeLabels": {"enabled": True},
+            "extraArgs": ["--no-device-metadata"],
+        },
         "certManager": {"enabled": True},
     }
     command: Any = typer.main.get_command(app)

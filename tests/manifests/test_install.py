@@ -192,7 +192,15 @@ async def test_base_runs(image: Image, nvidia_root: Path, short_path: Path) -> N
         await checked(site)
 
 
-MOVED = {"driver": {"kubeletDir": "/data/kubelet", "cdiDir": "/data/cdi", "maxSurge": 0, "dcgmMetrics": True}}
+MOVED = {
+    "driver": {
+        "kubeletDir": "/data/kubelet",
+        "cdiDir": "/data/cdi",
+        "maxSurge": 0,
+        "dcgmMetrics": True,
+        "nodeLabels": {"enabled": True},
+    }
+}
 CHANGED_MOUNTS: dict[str, dict[str, Any]] = {
     "directories of a kubelet elsewhere, no surge, MIG on demand": {
         **MOVED,

@@ -51,7 +51,7 @@ async def test_a_cluster_starts_in_seconds_and_leaves_nothing_behind(tmp_path: P
     began_s = time.monotonic()
     nodes = tuple(NodeSpec(name, profile) for name, profile in (("a", "hgx-h100"), ("b", "dgx-a100"), ("c", "l40s")))
     async with cluster(*nodes, run_programs=False) as made, made.client() as client:
-        assert time.monotonic() - began_s < 15
+        assert time.monotonic() - began_s < 30
         view = View(client)
         assert {each["metadata"]["name"] for each in await view.all(NODES)} == {"a", "b", "c"}
         assert {each["spec"]["nodeName"] for each in await view.all(RESOURCE_SLICES)} == {"a", "b", "c"}

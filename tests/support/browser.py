@@ -61,11 +61,15 @@ class Seen:
         page.on("console", self._console)
         page.on("pageerror", lambda error: self.complaints.append(f"uncaught: {error}"))
         page.on("request", self._request)
-        page.on("requestfailed", lambda request: self.complaints.append(f"failed: {request.url} {request.failure}"))
+        page.on("requestfailed", self._failed)
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"}:
             self.complaints.append(f"{message.type}: {message.text}")
+
+    def _failed(self, request: Request) -> None:
+        if urlsplit(request.url).path != "/live":  # a page's stream ends with the page
+            self.complaints.append(f"failed: {request.url} {request.failure}")
 
     def _request(self, request: Request) -> None:
         self.requests.append(request.url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -12,11 +13,11 @@ from aiohttp import web
 
 from fairlead.kube import errors
 from fairlead.ui.access.attempts import Attempts
+from fairlead.ui.access.namespaces import KnownNamespaces
 from fairlead.ui.access.proxy import ProxyViewers, Trust
 from fairlead.ui.access.reviews import Reviews
 from fairlead.ui.access.sessions import Sessions
 from fairlead.ui.access.tokens import COOKIE, TokenViewers
-from fairlead.ui.app import namespaces_of
 from fairlead.ui.reading.source import Source
 from fairlead.ui.serve.app import application
 from fairlead.ui.serve.viewers import Viewers
@@ -111,19 +112,24 @@ def cookie_of(headers: Any) -> str:
 
 
 @contextlib.asynccontextmanager
-async def served(source: Source, viewers: Viewers, reviewer: Reviewer, times: ui.Times) -> AsyncIterator[Login]:
+async def served(
+    source: Source, viewers: Viewers, reviewer: Reviewer, times: ui.Times, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Login]:
     runner = web.AppRunner(application(source, None, viewers), access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        scheme = "http" if tls is None else "https"
         async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
-            yield Login(session, f"http://127.0.0.1:{runner.addresses[0][1]}", reviewer, times)
+            yield Login(session, f"{scheme}://127.0.0.1:{runner.addresses[0][1]}", reviewer, times)
     finally:
         await runner.cleanup()
 
 
 @contextlib.asynccontextmanager
-async def by_token(lists: ui.Lists, *, cluster_tokens: bool = False, **sessions: Any) -> AsyncIterator[Login]:
+async def by_token(
+    lists: ui.Lists, *, cluster_tokens: bool = False, tls: ssl.SSLContext | None = None, **sessions: Any
+) -> AsyncIterator[Login]:
     reviewer, times = Reviewer(), ui.Times()
     source = ui.source(ui.Apiserver(lists), times)
     reviews = Reviews(reviewer, audiences=(AUDIENCE,), cluster_tokens=cluster_tokens, clock=times)
@@ -131,12 +137,12 @@ async def by_token(lists: ui.Lists, *, cluster_tokens: bool = False, **sessions:
         reviews,
         Sessions(clock=times, **sessions),
         Attempts(clock=times),
-        namespaces_of(source),
+        KnownNamespaces(source),
         audiences=(AUDIENCE,),
         cluster_tokens=cluster_tokens,
         now=times,
     )
-    async with served(source, viewers, reviewer, times) as login:
+    async with served(source, viewers, reviewer, times, tls) as login:
         yield login
 
 
@@ -146,6 +152,6 @@ async def by_proxy(lists: ui.Lists, trust: Trust, **prefixes: str) -> AsyncItera
     source = ui.source(ui.Apiserver(lists), times)
     reviews = Reviews(reviewer, audiences=(AUDIENCE,), clock=times)
     async with served(
-        source, ProxyViewers(reviews, namespaces_of(source), trust, **prefixes), reviewer, times
+        source, ProxyViewers(reviews, KnownNamespaces(source), trust, **prefixes), reviewer, times
     ) as login:
         yield login

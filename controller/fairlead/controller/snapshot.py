@@ -74,11 +74,13 @@ class SnapshotBuilder:
             uid=raw.get("metadata", {}).get("uid", ""),
             queued_since=min(queued, default=None),
             avoid_nodes=tuple(sorted(backoff.avoid)),
+            refused=self._backoffs.refusals.of(gang, now),
             preemptor=self._evictor.is_preemptor(gang, now),
         )
 
     def remove(self, gang_id: GangId) -> GangRequest | None:
         """The gang is pending no more until it is set again, nor does it hold anything if it is gone. Returns what it requested."""
+        self._caches.tables.awaits_neighbours(gang_id, awaits=False)
         gang = self._caches.gangs.get(gang_id)
         if gang is None or not gang.members:
             self._holding.set(gang_id, None)
@@ -89,6 +91,7 @@ class SnapshotBuilder:
         """The gang is pending no more; its admission has begun."""
         gang_id = (admission.namespace, admission.name)
         self._requests.pop(gang_id, None)
+        self._caches.tables.awaits_neighbours(gang_id, awaits=False)
         gang = self._caches.gangs.get(gang_id)
         if gang is not None and gang.plain:
             self._holding.set(gang_id, self._admitted(gang, admission, now))
@@ -136,9 +139,11 @@ class SnapshotBuilder:
             self._caches.namespace_labels(gang.namespace),
             limited=tables.namespace_quotas.limited(gang.namespace),
             classes=tables.classes,
+            namespaces=self._caches.namespaces_of,
         )
         if request is None:
             return None
+        tables.awaits_neighbours(gang.id, awaits=any(member.needs.neighbours for member in request.members))
         self._requests[gang.id] = request
         if request.whole and not (before and before.whole):
             self._learner.note(request)

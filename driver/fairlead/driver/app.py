@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -41,6 +42,7 @@ from fairlead.driver.prepare.recovery_report import RecoveryReporter
 from fairlead.driver.publish.fault_store import FaultStore
 from fairlead.driver.publish.layout import layout_for
 from fairlead.driver.publish.monitor import HardwareMonitor
+from fairlead.driver.publish.node_labels import NodeLabels
 from fairlead.driver.publish.publisher import Publisher
 from fairlead.driver.publish.slices import PoolSlices
 from fairlead.driver.usage.sampler import Sampler, Settings
@@ -292,6 +294,8 @@ class Driver:
             group.create_task(self._cleaner.run())
             if options.device_usage:
                 group.create_task(self._usage_writer.run())
+            if options.node_labels_dir is not None:
+                group.create_task(self._node_labels(options.node_labels_dir).run())
             await self._publisher.published.wait()
             log.info(
                 "serving",
@@ -303,6 +307,10 @@ class Driver:
             )
             if ready is not None:
                 ready.set()
+
+    def _node_labels(self, directory: Path) -> NodeLabels:
+        strategy = self._options.mig_strategy
+        return NodeLabels(directory, strategy, lambda: self._monitor.inventory, self._threads, wall=time.time)
 
     def _register_metrics(self) -> None:
         self._metrics.track_claims_held(lambda: Counter(record.state for record in self._preparer.records()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from fairlead.driver.publish.node_labels import MigStrategy
 from fairlead.kube.credentials import Kubeconfig
 from fairlead.kube.quantity import Quantity
 
@@ -22,6 +23,8 @@ class DriverOptions:
     that differs. `mps_dir` (default: in the driver's own directory) has to be the same path on the host. `mps_shm_size`
     is a quantity: what the containers of one MPS claim can write into their /dev/shm; nothing bounds it on simulated
     hardware.
+    `node_labels_dir` is where labels as GPU feature discovery's are written for Node Feature Discovery; None: nowhere. `mig_strategy`
+    says how they show MIG devices.
     `otlp_endpoint` is where a span of each prepared claim goes, where the claim's annotation names a trace.
     `device_metadata` gives containers a file with their devices' attributes.
     `device_usage` writes into claims' statuses whether their devices are busy: idle is what was below `idle_below` percent
@@ -44,6 +47,8 @@ class DriverOptions:
     dynamic_mig: bool = False
     shared_gpus: bool = False
     dcgm_metrics: bool = False
+    node_labels_dir: Path | None = None
+    mig_strategy: MigStrategy = "none"
     otlp_endpoint: str | None = None
     device_usage: bool = True
     idle_below: float = 5.0

@@ -8,7 +8,7 @@ node pins). Other fields are dropped on decoding, see `objects`.
 
 import msgspec
 
-from fairlead.kube.objects import Object, Struct
+from fairlead.kube.objects import LabelSelector, Object, Struct
 
 ResourceList = dict[str, str | int]
 
@@ -42,8 +42,38 @@ class NodeAffinity(Struct, frozen=True, kw_only=True):
     )
 
 
+class PodAffinityTerm(Struct, frozen=True, kw_only=True):
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class PodAffinity(Struct, frozen=True, kw_only=True):
+    """Of podAffinity and podAntiAffinity."""
+
+    required: tuple[PodAffinityTerm, ...] = msgspec.field(
+        default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
 class Affinity(Struct, frozen=True, kw_only=True):
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(Struct, frozen=True, kw_only=True):
+    topology_key: str = ""
+    max_skew: int = 1
+    when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
 
 
 class Toleration(Struct, frozen=True, kw_only=True):
@@ -104,6 +134,22 @@ class PodSchedulingGroup(Struct, frozen=True, kw_only=True):
     pod_group_name: str | None = None
 
 
+class ClaimVolumeSource(Struct, frozen=True, kw_only=True):
+    claim_name: str = ""
+
+
+class EphemeralVolumeSource(Struct, frozen=True, kw_only=True):
+    """A claim that is made for the pod; its template is not read."""
+
+
+class Volume(Struct, frozen=True, kw_only=True):
+    """Of the kinds of volume, those by which a pod names a PersistentVolumeClaim."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimVolumeSource | None = None
+    ephemeral: EphemeralVolumeSource | None = None
+
+
 class PodSpec(Struct, frozen=True, kw_only=True):
     node_name: str = ""
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
@@ -116,6 +162,8 @@ class PodSpec(Struct, frozen=True, kw_only=True):
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    volumes: tuple[Volume, ...] = ()
     priority: int | None = None
     preemption_policy: str | None = None
     restart_policy: str = "Always"

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, cast
 from urllib.parse import quote
 
 from fairlead.api import names
-from fairlead.kube import batch, coordination, core, resource
+from fairlead.kube import batch, coordination, core, resource, storage
 
 T = TypeVar("T")
 Raw = dict[str, Any]
@@ -82,6 +82,12 @@ CONFIG_MAPS = _raw("", "v1", "configmaps", "ConfigMap", namespaced=True)
 SECRETS = _raw("", "v1", "secrets", "Secret", namespaced=True)
 SERVICES = _raw("", "v1", "services", "Service", namespaced=True)
 SERVICE_ACCOUNTS = _raw("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True)
+PERSISTENT_VOLUME_CLAIMS = _raw("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True)
+PERSISTENT_VOLUMES = _raw("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+STORAGE_CLASSES = _raw("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
+TYPED_VOLUME_CLAIMS = _typed("", "v1", "persistentvolumeclaims", storage.PersistentVolumeClaim, namespaced=True)
+TYPED_VOLUMES = _typed("", "v1", "persistentvolumes", storage.PersistentVolume, namespaced=False)
+TYPED_STORAGE_CLASSES = _typed("storage.k8s.io", "v1", "storageclasses", storage.StorageClass, namespaced=False)
 RESOURCE_QUOTAS = _raw("", "v1", "resourcequotas", "ResourceQuota", namespaced=True)
 
 # batch, apps, policy, scheduling, coordination

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlead.cli.main import app
-from fairlead.cli.simulate import command
+from fairlead.cli.simulate import command, report
 from fairlead.cli.simulate.cluster import Cluster
 from fairlead.cli.simulate.policies import BestFit, Fgd, Machine, RandomPolicy, ScoringPolicy, target_workload
 from fairlead.cli.simulate.replay import POLICIES, replay
@@ -100,8 +100,11 @@ def test_every_policy_fills_a_small_cluster_the_same_way_twice(files, policy):
 # ------------------------------------------------------------------------------------------------------- the command
 
 
-def test_the_command_shows_means_beside_what_was_published(files, tmp_path):
-    result = run(*options(files()), "--seed", "42-43", "--json", tmp_path / "out.json", "--plot", tmp_path / "out.svg")
+def test_the_command_shows_means_beside_what_was_published_of_these_lists(files, tmp_path, monkeypatch):
+    paths = files()
+    digest = read_trace(paths[0], paths[1]).digest
+    monkeypatch.setattr(report, "PUBLISHED", {digest: next(iter(report.PUBLISHED.values()))})
+    result = run(*options(paths), "--seed", "42-43", "--json", tmp_path / "out.json", "--plot", tmp_path / "out.svg")
     assert result.exit_code == 0, result.output
     assert "FGD, published" in result.output
     assert "95.23" in result.output
@@ -109,7 +112,36 @@ def test_the_command_shows_means_beside_what_was_published(files, tmp_path):
     assert [entry["seed"] for entry in written["seeds"]] == [42, 43]
     assert written["policy"] == "fairlead"
     assert written["seeds"][0]["arrivals"] == 7
+    assert written["published"]["FGD"]["100"] == 95.23
     assert ET.fromstring((tmp_path / "out.svg").read_text()).tag.endswith("svg")
+
+
+def test_beside_another_list_nothing_published_is_shown(files, tmp_path):
+    result = run(*options(files()), "--json", tmp_path / "out.json", "--plot", tmp_path / "out.svg")
+    assert result.exit_code == 0, result.output
+    assert ", published" not in result.output
+    assert "(published)" not in result.output
+    assert "nothing is published of these two lists" in result.output
+    assert json.loads((tmp_path / "out.json").read_text())["published"] == {}
+    assert "published" not in (tmp_path / "out.svg").read_text()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_pod_that_fits_on_no_node_fails_and_is_counted(files, tmp_path, policy):
+    paths = files(arrivals="position,seed42\n0,5\n1,0\n2,5\n")
+    paths[1].write_text(paths[1].read_text() + "p-5,1000,1024,1,500,A100\n")
+    result = run(*options(paths), "--policy", policy, "--json", tmp_path / "out.json")
+    assert result.exit_code == 0, result.output
+    assert "1 of the 6 pods in the list fit on no node even when all are empty" in result.output
+    assert "row 6, pod p-5: 1000m CPU, 1024 MiB, 1 x 500 thousandths of a GPU of A100" in result.output
+    assert "2 of 3 arrivals failed, 2 of them on no node even when all are empty" in result.output
+    seed = json.loads((tmp_path / "out.json").read_text())["seeds"][0]
+    assert (seed["arrivals"], seed["failed"], seed["unplaceable"]) == (3, 2, 2)
+
+
+@pytest.mark.skipif(not (TRACES / POD_LIST).exists(), reason=f"the openb trace is not in {TRACES.name}/")
+def test_the_published_figures_are_those_of_the_default_list():
+    assert report.published(read_trace(TRACES / NODE_LIST, TRACES / POD_LIST).digest)["FGD"][100] == 95.23
 
 
 def test_without_recorded_arrivals_it_draws_and_says_so(files):

@@ -46,9 +46,6 @@ def test_a_bad_node_list_is_refused_with_its_place(files, nodes, wrong):
         ("p,1,1,1,1001,", "gpu_milli: 1001 is out of range; write a number from 0 to 1000"),
         ("p,1,1,1,0,", "gpu_milli: 0 with num_gpu 1: both are 0, or none is"),
         ("p,1,1,2,500,", "gpu_milli: 500 with num_gpu 2: several GPUs are asked whole"),
-        ("p,1,1,1,500,A100", "gpu_spec: no node has a 'A100'"),
-        ("p,999999,1,1,500,", "pod p fits on no node even when all are empty (999999m CPU"),
-        ("p,1,1,4,1000,T4", "pod p fits on no node even when all are empty"),
         (",1,1,1,500,", "name: is empty"),
     ],
 )
@@ -58,6 +55,23 @@ def test_a_bad_pod_is_refused_with_its_place(files, row, wrong):
         read_trace(nodes, pods)
     assert str(refused.value).startswith(f"{pods}: row 1: ")
     assert wrong in str(refused.value)
+
+
+@pytest.mark.parametrize("row", ["p,1,1,1,500,A100", "p,999999,1,1,500,", "p,1,1,4,1000,T4"])
+def test_a_pod_that_fits_on_no_node_is_part_of_the_list(files, row):
+    nodes, pods, _ = files(pods=f"{PODS_HEAD}good,1,1,1,500,\n{row}\n")
+    trace = read_trace(nodes, pods)
+    assert trace.unplaceable == (1,)
+    assert [pod.name for pod in trace.pods] == ["good", "p"]
+
+
+def test_lists_are_told_apart_by_what_is_read_of_them(files):
+    nodes, pods, _ = files()
+    known = read_trace(nodes, pods).digest
+    pods.write_bytes(pods.read_bytes().replace(b"\n", b"\r\n"))
+    assert read_trace(nodes, pods).digest == known
+    pods.write_bytes(pods.read_bytes().replace(b"p-1,2000", b"p-1,2001"))
+    assert read_trace(nodes, pods).digest != known
 
 
 @pytest.mark.parametrize(

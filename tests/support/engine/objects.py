@@ -128,11 +128,12 @@ def gang(
     shared: bool = False,
     pod: Json | None = None,
     namespace: str = "ml",
+    labels: dict[str, str] | None = None,
     **more: Any,
 ) -> GangRequest:
     """A gang of alike pods, one claim each, or (shared) one claim for all."""
     body: Json = {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}], **(pod or {})}
-    needs = PodNeeds.of(msgspec.convert({"metadata": {"name": name}, "spec": body}, core.Pod))
+    needs = PodNeeds.of(msgspec.convert({"metadata": _metadata(name, namespace, labels), "spec": body}, core.Pod))
     keys = [] if spec is None else [f"{name}-shared"] if shared else [f"{name}-{number}-gpu" for number in range(size)]
     converted = msgspec.convert(spec or {}, resource.ResourceClaimSpec)
     return GangRequest(
@@ -145,9 +146,14 @@ def gang(
                 pod=PodRef(namespace, f"{name}-{number}", f"uid-{name}-{number}"),
                 needs=needs,
                 claims=() if not keys else (keys[0],) if shared else (keys[number],),
+                labels=labels or {},
             )
             for number in range(size)
         ),
         claims=tuple(ClaimRequest(key=key, namespace=namespace, name=key, spec=converted) for key in keys),
         **more,
     )
+
+
+def _metadata(name: str, namespace: str, labels: dict[str, str] | None) -> Json:
+    return {"name": name, "namespace": namespace, "labels": labels or {}}

@@ -17,6 +17,7 @@ from fairlead.engine.inventory.nodes import NodeTable
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
+from fairlead.engine.types.neighbours import PodIdentity
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.references import PodRef
@@ -129,7 +130,8 @@ class World:
                     "spec": {"containers": [{"name": "main", "resources": {"requests": _requests(member.needs)}}]},
                 }
                 self.pods[member.pod.uid] = (pod, node_of[member.pod])
-                self.nodes.set_pod(msgspec.convert(pod, core.Pod), node_of[member.pod])
+                identity = PodIdentity(namespace=member.pod.namespace, labels=dict(member.labels))
+                self.nodes.set_needs(member.pod.uid, node_of[member.pod], member.needs, identity)
             for claim in admission.claims:
                 body = {
                     "metadata": {"name": claim.name, "namespace": claim.namespace, "uid": claim.key},

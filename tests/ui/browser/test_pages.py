@@ -5,6 +5,7 @@ import pytest
 from tests.support import browser as browsers
 from tests.support import ui
 from tests.support.browser import PHONE, WIDE, WIDTHS, tab
+from tests.support.ui_ledger import ledger
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -18,12 +19,23 @@ PATHS = {
     "none-chosen": "/gangs?text=nothing",
     "gang-waits": "/gangs/team-0/wait-00000",
     "gang-runs": "/gangs/team-0/run-0",
+    "time": "/time",
+    "time-node": "/time?by=node&window=6h",
+    "cost": "/cost?window=1d",
+    "cost-users": "/cost?window=1d&by=namespace,gang",
+    "cost-empty": "/cost?window=1d&where=queue%3Dnone",
 }
-TROUBLES = {"no-gang": ("/gangs/team-0/wait-0000", 404), "no-page": ("/nothing", 404), "wrong": ("/gangs?sort=x", 400)}
+TROUBLES = {
+    "no-window": ("/cost?window=x", 400),
+    "no-by": ("/time?by=x", 400),
+    "no-gang": ("/gangs/team-0/wait-0000", 404),
+    "no-page": ("/nothing", 404),
+    "wrong": ("/gangs?sort=x", 400),
+}
 
 
 async def opened(seen: browsers.Tab, path: str, status: int = 200) -> None:
-    assert await seen.open(path) == status
+    assert await seen.open(path) == status, path
     await seen.settled()
 
 
@@ -44,7 +56,7 @@ QUICK = [(WIDE, False), (PHONE, True)]  # the others take as long, and rarely di
 async def test_every_page_is_shown_without_complaint_and_for_everybody(chromium, width, dark):
     lists = ui.a_cluster(6, waiting=12)
     async with (
-        ui.reader(ui.source(ui.Apiserver(lists))) as reader,
+        ui.reader(ui.source(ui.Apiserver(lists)), ledger()) as reader,
         tab(chromium, reader.address, width=width, dark=dark) as seen,
     ):
         for path, status in [*((path, 200) for path in PATHS.values()), *TROUBLES.values()]:

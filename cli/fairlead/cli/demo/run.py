@@ -18,8 +18,14 @@ from rich.live import Live
 
 from fairlead.cli.demo import accounted, cases, report, view
 from fairlead.cli.demo.observe import Observer
+from fairlead.kube import resources
 from fairlead.sandbox import files
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
+from fairlead.ui.reading.cluster import Cluster as Listed
+from fairlead.ui.reading.computing import Computing, Where
+from fairlead.ui.reading.ledger import Ledger
+from fairlead.ui.reading.live import LiveSource
+from fairlead.ui.serve.app import serve
 
 NODES = (
     NodeSpec("hgx-h100-a", "hgx-h100"),
@@ -64,14 +70,31 @@ class Demo:
         kept = (f"--record={self.workdir / 'recording'}", f"--ledger={self.workdir / 'ledger'}")
         async with Cluster(ClusterOptions(workdir=self.workdir, nodes=NODES, flags={"controller": kept})) as cluster:
             self._say(f"cluster is up at {cluster.url}: apiserver, scheduler, kubelets, and Fairlead's three programs")
-            async with cluster.client() as client, Observer(client).running() as observer:
+            async with (
+                cluster.client() as client,
+                Observer(client).running() as observer,
+                self._pages(cluster) as address,
+            ):
                 failures = await self._play(cluster, observer)
                 self.console.print(report.table(observer.history, self.injected))
                 self._verdict(failures, observer)
                 if self.keep:
-                    await self._stay(cluster)
+                    await self._stay(cluster, address)
         self.console.print(accounted.line(self.workdir / "ledger"))
         return 1 if failures else 0
+
+    @contextlib.asynccontextmanager
+    async def _pages(self, cluster: Cluster) -> AsyncIterator[str]:
+        """Serves the pages of the cluster on loopback where it is kept, from the beginning on; yields their address, "" without."""
+        if not self.keep:
+            yield ""
+            return
+        computing = Computing(Where(kubeconfig=cluster.kubeconfig()))
+        async with cluster.client() as client:
+            ledger = Ledger(str(self.workdir / "ledger"), flavors=lambda: Listed(client).list(resources.FLAVORS))
+            async with serve(LiveSource(client), port=0, ledger=ledger, computing=computing) as address:
+                self._say(f"its pages are at {address}: they show what happens as it happens")
+                yield address
 
     async def _play(self, cluster: Cluster, observer: Observer) -> list[str]:
         failures: list[str] = []
@@ -170,9 +193,10 @@ class Demo:
         )
         self.console.print(report.forecast_line(observer.history))
 
-    async def _stay(self, cluster: Cluster) -> None:
+    async def _stay(self, cluster: Cluster, address: str) -> None:
         self.console.print(
-            f"\nThe cluster stays until Ctrl-C. In another shell:\n\n  export KUBECONFIG={cluster.kubeconfig()}\n"
+            f"\nThe cluster stays until Ctrl-C, and its pages:\n\n  {address}\n"
+            f"\nIn another shell:\n\n  export KUBECONFIG={cluster.kubeconfig()}\n"
             f"\nTo break a GPU there, and see its pods evicted (--mend makes it well again):\n\n"
             f"  fairlead fault gpu-0 --lost --plugins-dir {cluster.nodes[NODES[0].name].plugins_dir}\n"
             f"\nTo see where the GPUs' time went:\n\n  fairlead cost --window 1h --ledger {self.workdir / 'ledger'}\n"

@@ -7,7 +7,7 @@ Each program's module is imported when it is called, so that the small commands 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -106,6 +106,17 @@ def driver(
     dcgm_metrics: Annotated[
         bool, typer.Option("--dcgm-metrics", help="Serve GPU metrics under DCGM's names, too.")
     ] = False,
+    node_labels_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write node labels as GPU feature discovery's into this directory of Node Feature Discovery's features.",
+        ),
+    ] = None,
+    mig_strategy: Annotated[
+        Literal["none", "single", "mixed"],
+        typer.Option(help="How these labels show MIG devices, as the device plugin's strategy."),
+    ] = "none",
     device_usage: Annotated[
         bool,
         typer.Option(

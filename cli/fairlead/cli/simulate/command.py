@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fairlead.cli.simulate import report
 from fairlead.cli.simulate.protocol import drawn_arrivals
 from fairlead.cli.simulate.replay import Run, replay
-from fairlead.cli.simulate.trace import Trace, TraceError, read_arrivals, read_trace
+from fairlead.cli.simulate.trace import Trace, TraceError, read_arrivals, read_trace, shown
 
 INTERRUPTED = 130
 
@@ -51,19 +51,21 @@ def simulate(
         highlight=False,
         soft_wrap=True,
     )
+    if trace.unplaceable:
+        out.print(_unplaceable(trace), highlight=False, soft_wrap=True, markup=False)
     runs, interrupted = _replay(trace, orders, policy, err)
     if interrupted:
         done = ", ".join(str(run.seed) for run in runs) or "none"
         err.print(f"interrupted; seeds that were finished: {done}", highlight=False)
     if not runs:
         return INTERRUPTED
-    _print(policy, runs, out)
+    _print(policy, runs, trace, out)
     try:
         if json_file is not None:
-            body = report.as_json(policy, runs, arrivals=source, nodes=len(trace.nodes), capacity=trace.capacity)
+            body = report.as_json(policy, runs, trace, arrivals=source)
             json_file.write_text(json.dumps(body, indent=1) + "\n")
         if plot is not None:
-            plot.write_text(report.svg(policy, runs))
+            plot.write_text(report.svg(policy, runs, report.published(trace.digest)))
     except OSError as error:
         err.print(f"{error.filename}: can't be written: {error.strerror}", markup=False)
         return 2
@@ -84,9 +86,25 @@ def _replay(trace: Trace, orders: Mapping[int, Sequence[int]], policy: str, err:
     return runs, False
 
 
-def _print(policy: str, runs: Sequence[Run], out: Console) -> None:
-    out.print(report.table(policy, runs))
-    out.print(report.chart(policy, runs), highlight=False)
+def _unplaceable(trace: Trace) -> str:
+    """Which pods fail whatever is free, with the first as an example."""
+    row = trace.unplaceable[0]
+    pod = trace.pods[row]
+    return (
+        f"{len(trace.unplaceable):,} of the {len(trace.pods):,} pods in the list fit on no node even when all are empty: they "
+        f"fail when they arrive (the first is row {row + 1}, pod {pod.name}: {shown(pod.request)})"
+    )
+
+
+def _print(policy: str, runs: Sequence[Run], trace: Trace, out: Console) -> None:
+    known = report.published(trace.digest)
+    out.print(report.table(policy, runs, known))
+    if not known:
+        out.print("nothing is published of these two lists: published figures are left out", highlight=False)
+    out.print(report.chart(policy, runs, known), highlight=False)
+    failed, never = (sum(each) for each in zip(*((run.failed, run.unplaceable) for run in runs), strict=True))
+    note = f", {never:,} of them on no node even when all are empty" if never else ""
+    out.print(f"{failed:,} of {sum(run.pods for run in runs):,} arrivals failed{note}", highlight=False)
     slowest = max(run.seconds for run in runs)
     placed = sum(run.pods for run in runs) / sum(run.seconds for run in runs)
     out.print(f"{slowest:.1f} s for the slowest seed, {placed:,.0f} arrivals/s of processor time", highlight=False)

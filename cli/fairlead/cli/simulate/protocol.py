@@ -57,14 +57,17 @@ class Counter:
         self.allocated = 0
         self.pods = 0
         self.failed = 0
+        self.unplaceable = 0
 
-    def note(self, pod: Pod, *, placed: bool) -> None:
+    def note(self, pod: Pod, *, placed: bool, placeable: bool = True) -> None:
+        """`placeable`: whether some node could take the pod if it were empty."""
         self.pods += 1
         self.arrived += pod.request.demand
         if placed:
             self.allocated += pod.request.demand
         else:
             self.failed += 1
+            self.unplaceable += not placeable
         point = int(100 * self.arrived / self._capacity + 0.5)
         self._sums[point] = self._sums.get(point, 0.0) + 100 * self.allocated / self._capacity
         self._numbers[point] = self._numbers.get(point, 0) + 1

@@ -21,6 +21,7 @@ class Run:
     curve: dict[int, float]  # allocation ratio by arrived load, percent
     pods: int
     failed: int
+    unplaceable: int  # of the failed: pods that fit on no node even when all are empty
     seconds: float  # of processor time
 
 
@@ -29,13 +30,14 @@ def replay(trace: Trace, arrivals: Sequence[int], policy: str, seed: int, progre
     began = process_time()
     placing = _policy(policy, trace, seed)
     counter = Counter(trace.capacity)
+    unplaceable = frozenset(trace.unplaceable)
     for number, row in enumerate(arrivals, 1):
         pod = trace.pods[row]
-        counter.note(pod, placed=placing.place(pod.request))
+        counter.note(pod, placed=placing.place(pod.request), placeable=row not in unplaceable)
         if number % STEP == 0:
             progress(STEP)
     progress(len(arrivals) % STEP)
-    return Run(seed, counter.curve(), counter.pods, counter.failed, process_time() - began)
+    return Run(seed, counter.curve(), counter.pods, counter.failed, counter.unplaceable, process_time() - began)
 
 
 def _policy(name: str, trace: Trace, seed: int) -> Placing:

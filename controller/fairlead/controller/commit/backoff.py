@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
+from fairlead.controller.commit.refusals import Refusals
 from fairlead.controller.gangs.gangs import GangId
 from fairlead.kube.limits import Backoff
 
@@ -29,6 +30,8 @@ class GangBackoff:
 class GangBackoffs:
     def __init__(self, random: Random) -> None:
         self._random = random
+        self.refusals = Refusals()
+        self._expired_at = 0.0
         self._known: dict[GangId, GangBackoff] = {}
 
     def note_failure(
@@ -56,12 +59,15 @@ class GangBackoffs:
         return self.get(gang).until > now
 
     def next_end(self) -> float | None:
-        """When the next backoff is over; unix seconds."""
-        return min((backoff.until for backoff in self._known.values() if backoff.until), default=None)
+        """When the next backoff, or time of a refused node, is over; unix seconds."""
+        ends = [backoff.until for backoff in self._known.values() if backoff.until]
+        refused = self.refusals.next_end(self._expired_at)
+        return min((*ends, *(() if refused is None else (refused,))), default=None)
 
     def expire(self, now: float, existing: Container[GangId]) -> list[GangId]:
-        """The gangs whose backoff is over now. Drops expired nodes, and gangs that are gone and have nothing left."""
-        over: list[GangId] = []
+        """The gangs whose backoff is over now, or a node's time. Drops expired nodes, and gangs that are gone and have nothing left."""
+        over: list[GangId] = self.refusals.expire(self._expired_at, now)
+        self._expired_at = now
         for gang, backoff in list(self._known.items()):
             backoff.avoid = {node: until for node, until in backoff.avoid.items() if until > now}
             if backoff.until and backoff.until <= now:

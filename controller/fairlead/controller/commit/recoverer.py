@@ -53,6 +53,7 @@ class Recoverer:
         self._admitter.forget(gang.id)
         if gang.released and gang.placed >= gang.size and all(member.bound for member in gang.released):
             self._backoffs.reset(gang.id)
+            self._backoffs.refusals.reset(gang)
 
     async def _complete(self, gang: Gang, step: Complete) -> None:
         log.info("gang %s/%s: completing its admission: %d pods to release", *gang.id, len(step.members))
@@ -73,4 +74,5 @@ class Recoverer:
             self._events.pod(member.pod, "RolledBack", step.why, warning=True)
         why = f"rolled back: {step.why}"
         self._backoffs.note_failure(gang.id, why, now=self._wall(), nodes=step.nodes, created=gang.created)
+        self._backoffs.refusals.note(gang, step.refused, self._wall())
         await self._committer.roll_back(step.members)

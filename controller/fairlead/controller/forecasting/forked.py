@@ -1,8 +1,9 @@
 """A computation in a forked process: on an exact copy of this one's memory, which costs nothing until either writes to it.
 
 So the simulation has the tables and everything that decisions remembered, without a lock, and what it changes is lost with it. The
-child has one thread, closes nothing, touches neither the event loop nor the network, and ends by `_exit`. It may die at any time: its
-caller gets None, and `failure` says why. What it copies counts against the container's memory, and where that runs out the kernel ends
+child has one thread, touches neither the event loop nor the network, and ends by `_exit`. It may die at any time: its caller gets None,
+and `failure` says why. It ends with its parent, also where that is killed, and keeps none of its sockets open: a child that
+outlived a killed leader would keep that leader's connections to the apiserver established. What it copies counts against the container's memory, and where that runs out the kernel ends
 the whole container (`memory.oom.group`, which kubelet sets on cgroup v2). So while it computes this process looks at the child's own
 memory every `LOOK_S`, and ends it beyond its bound. Such a look takes some 15 ms for each GB that the process has, so it is made less
 often where that would be more than `LOOK_PART` of a core.
@@ -12,12 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import math
 import os
 import pickle
 import select
 import signal
+import stat
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -35,6 +39,8 @@ ERROR_MAX = 500
 LOOK_S = 0.1
 LOOK_PART = 0.1  # of a core
 OOM_SCORE = Path("/proc/self/oom_score_adj")
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class Failure(StrEnum):
@@ -55,6 +61,8 @@ class _Answer(Generic[T]):
 class Forked(Generic[T]):
     """Begins at once: the copy is of this moment. Await `answer`, which ends the child in any case.
 
+    Make it on a thread that lasts, the event loop's: on Linux the child ends when the thread that made it does.
+
     Afterwards `cpu_s` is what the child took of CPU time, `peak_bytes` the most that was seen of its own memory, and `failure` and its `text`
     say why there was no answer.
     """
@@ -71,6 +79,7 @@ class Forked(Generic[T]):
         self._bound_bytes = bound_bytes
         self._memory = memory or Memory()
         self._reading, writing = os.pipe()
+        parent = os.getpid()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads: the child uses none of them
             try:
@@ -80,7 +89,7 @@ class Forked(Generic[T]):
                 os.close(writing)
                 raise
         if self._child == 0:
-            _child(work, self._memory, writing)
+            _child(work, self._memory, self._reading, writing, parent)
         os.close(writing)
 
     async def answer(self, timeout_s: float) -> T | None:
@@ -145,8 +154,9 @@ class Forked(Generic[T]):
         self.failure, self.text = failure, text
 
 
-def _child(work: Callable[[], object], memory: Memory, writing: int) -> None:
+def _child(work: Callable[[], object], memory: Memory, reading: int, writing: int, parent: int) -> None:
     try:
+        _leave(parent, reading)
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
@@ -164,3 +174,20 @@ def _child(work: Callable[[], object], memory: Memory, writing: int) -> None:
             answer = answer[os.write(writing, answer) :]
     finally:
         os._exit(0)
+
+
+def _leave(parent: int, reading: int) -> None:
+    """Be ended with the parent, and close its sockets and the reading end of the pipe.
+
+    While the child held that end it could write to a pipe that nothing reads, and wait for ever. Other files stay: gRPC's threads,
+    where the parent has some, abort the process that closes their event files.
+    """
+    if LIBC is not None:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it was killed before the signal was asked for
+            os._exit(0)
+    os.close(reading)
+    for each in list(Path("/dev/fd").iterdir()):
+        with contextlib.suppress(OSError):  # the listing's own
+            if stat.S_ISSOCK(os.fstat(int(each.name)).st_mode):
+                os.close(int(each.name))

@@ -99,6 +99,7 @@ class Member:
     problems: tuple[GangProblem, ...] = ()
     legacy_templates: tuple[str, ...] = ()  # names of templates that have to be created first
     unseen_templates: tuple[str, ...] = ()  # that named claims come from; the watch may only be behind
+    volumes: tuple[core.NodeSelector, ...] = ()  # where those that it uses are; only of a gated pod
     leaving_claims: tuple[
         str, ...
     ] = ()  # that it uses and that are being deleted; only of a released pod that is not bound
@@ -175,3 +176,15 @@ class Lookup(Protocol):
     def jobs_of(self, gang: tuple[str, str]) -> Iterable[batch.Job]: ...
     def job_of(self, pod: core.Pod) -> batch.Job | None: ...
     def pod_group(self, api: str, namespace: str, name: str) -> GroupTerms | None: ...
+    def volume_needs(self, pod: core.Pod) -> VolumeNeeds: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeNeeds:
+    """Of a pod's volumes. `where`: the node satisfies all of these; `problem`: why no node takes the pod yet."""
+
+    where: tuple[core.NodeSelector, ...] = ()
+    problem: GangProblem | None = None
+
+
+ANYWHERE = VolumeNeeds()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fairlead.api import names
 from fairlead.api.claim_sources import ClaimSource, ClaimSourcesError
 from fairlead.controller.gangs import claims, named_claims
-from fairlead.controller.gangs.members import GangProblem, Lookup, Member, PodClaim, Stage, reserved_for_pod
+from fairlead.controller.gangs.members import ANYWHERE, GangProblem, Lookup, Member, PodClaim, Stage, reserved_for_pod
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import core, resource
 
@@ -53,6 +53,8 @@ def member_of(pod: core.Pod, lookup: Lookup) -> Member:
     if stage is Stage.GATED:
         found += _still_reserved(pod, found, named, sources, lookup)
         problems += _other_gates(pod)
+    needs = lookup.volume_needs(pod) if stage is Stage.GATED and pod.spec.volumes else ANYWHERE
+    problems += [] if needs.problem is None else [needs.problem]
     return Member(
         pod=pod,
         stage=stage,
@@ -60,6 +62,7 @@ def member_of(pod: core.Pod, lookup: Lookup) -> Member:
         problems=tuple(problems),
         legacy_templates=tuple(sorted(legacy_templates)),
         unseen_templates=named_claims.unseen_templates(pod, sources, lookup) if stage is Stage.GATED else (),
+        volumes=needs.where,
         leaving_claims=_leaving(pod, named.values(), lookup)
         if stage is Stage.RELEASED and not pod.spec.node_name
         else (),

@@ -14,15 +14,16 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fairlead.controller.gangs.allocations import allocated_at, allocated_node, node_of, results
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member
-from fairlead.kube import resource, timestamps
+from fairlead.kube import core, resource, timestamps
 
 UNTRIED_S = 15.0  # from the allocation: much longer than kube-scheduler takes to try a pod, where it runs
 UNTRIED_PLAIN_S = 60.0  # the same for a gang of one that is not reported otherwise: thousands at once are a backlog
+REFUSAL_MAX = 300  # characters of what kube-scheduler said
 BINDING_CONDITIONS_S = 600.0  # kube-scheduler's own timeout for binding conditions
 
 
@@ -48,6 +49,7 @@ class RollBack:
     members: tuple[Member, ...]
     nodes: tuple[str, ...]  # to which members did not bind
     why: str
+    refused: tuple[tuple[str, str], ...] = ()  # of these nodes those that kube-scheduler refused, and what it said
 
 
 Step = Complete | Undo | RollBack
@@ -86,10 +88,21 @@ def _half_written(
 
 
 def _late(gang: Gang, late: Sequence[Member], timeout_s: float) -> RollBack | Undo:
-    nodes = tuple(sorted({node for member in late if (node := node_of(member) or _any_node(member))}))
+    at = [(member, node) for member in late if (node := node_of(member) or _any_node(member))]
+    nodes = tuple(sorted({node for _, node in at}))
     names = ", ".join(member.pod.metadata.name for member in late[:4]) + (" …" if len(late) > 4 else "")
     why = f"{len(late)} of its pods ({names}) did not bind to {', '.join(nodes) or 'a node'} within {timeout_s:.0f} s"
-    return _roll_back(gang, late, nodes, why)
+    refused = {node: said for member, node in at if (said := _refusal(member.pod))}
+    step = _roll_back(gang, late, nodes, why)
+    return replace(step, refused=tuple(sorted(refused.items()))) if isinstance(step, RollBack) else step
+
+
+def _refusal(pod: core.Pod) -> str:
+    """What kube-scheduler said of a pod that it takes to fit no node; "" where it did not say that."""
+    condition = pod.condition("PodScheduled")
+    if condition is None or condition.status != "False" or condition.reason != "Unschedulable":
+        return ""
+    return condition.message[:REFUSAL_MAX] or "it is unschedulable"
 
 
 def _roll_back(gang: Gang, failed: Sequence[Member], nodes: tuple[str, ...], why: str) -> RollBack | Undo:

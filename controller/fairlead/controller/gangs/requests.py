@@ -15,7 +15,8 @@ from fairlead.controller.gangs.allocations import node_of, pod_ref
 from fairlead.controller.gangs.gangs import Gang, created_s
 from fairlead.controller.gangs.members import GangProblem, Member, PodClaim
 from fairlead.controller.gangs.quotas import Classes, admission_charge
-from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember, RefusedNode
+from fairlead.engine.types.neighbours import Namespaces
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.reasons import Code
 
@@ -29,6 +30,7 @@ class GangRecord:
     uid: str = ""  # of the Gang object
     queued_since: float | None = None  # unix seconds, of an incarnation that was evicted or rolled back
     avoid_nodes: tuple[str, ...] = ()  # it failed there
+    refused: tuple[RefusedNode, ...] = ()  # kube-scheduler refused its pods there
     preemptor: bool = False  # others were evicted for it
 
     def uid_of(self, gang: Gang) -> str:
@@ -94,8 +96,9 @@ def gang_request(
     *,
     limited: frozenset[str] = frozenset(),
     classes: Classes | None = None,
+    namespaces: Namespaces | None = None,
 ) -> GangRequest | None:
-    """None when no member waits. `limited`: what ResourceQuotas of the namespace limit."""
+    """None when no member waits. `limited`: what ResourceQuotas of the namespace limit. `namespaces`: those that a selector selects."""
     members = members_to_place(gang)
     if not members:
         return None
@@ -109,8 +112,9 @@ def gang_request(
         members=tuple(
             PendingMember(
                 pod=pod_ref(member),
-                needs=PodNeeds.of(member.pod),
+                needs=_needs(member, namespaces),
                 claims=tuple(pod_claim.key for pod_claim in member.claims),
+                labels=member.pod.metadata.labels,
             )
             for member in members
         ),
@@ -122,11 +126,17 @@ def gang_request(
         topology=gang.topology,
         placed_nodes=tuple(sorted(placed)),
         avoid=record.avoid_nodes,
+        refused=record.refused,
         preempts=gang.preempts,
         preemptor=record.preemptor,
         run_s=_run_s(members),
         quota_charge=admission_charge(members, limited, classes or {}),
     )
+
+
+def _needs(member: Member, namespaces: Namespaces | None) -> PodNeeds:
+    needs = PodNeeds.of(member.pod, namespaces)
+    return dataclasses.replace(needs, volumes=member.volumes) if member.volumes else needs
 
 
 def _claim_requests(gang: Gang, members: Iterable[Member]) -> tuple[ClaimRequest, ...]:
@@ -176,6 +186,6 @@ def same_request(one: GangRequest | None, other: GangRequest | None) -> bool:
 def _without_keys(request: GangRequest) -> tuple[object, ...]:
     return (
         dataclasses.replace(request, uid="", claims=(), members=()),
-        [(member.pod, member.needs) for member in request.members],
+        [(member.pod, member.needs, member.labels) for member in request.members],
         [(claim.spec, claim.allocation) for claim in request.claims],
     )

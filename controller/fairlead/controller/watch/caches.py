@@ -16,8 +16,9 @@ from fairlead.controller.gangs import disruption, idleness, past_evictions
 from fairlead.controller.gangs.build import build_gang
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.gangs.jobs import JobPods, job_pods
-from fairlead.controller.gangs.members import GroupTerms
+from fairlead.controller.gangs.members import GroupTerms, VolumeNeeds
 from fairlead.controller.gangs.past_evictions import PastEviction
+from fairlead.controller.gangs.volumes import volume_needs
 from fairlead.controller.watch import settings
 from fairlead.controller.watch.handlers import Handlers
 from fairlead.controller.watch.informers import Informers
@@ -26,8 +27,9 @@ from fairlead.controller.watch.tables import Tables
 from fairlead.controller.watch.triggers import Triggers
 from fairlead.engine.types.gangs import IdleSpan
 from fairlead.engine.types.settings import IdlePolicy
-from fairlead.kube import batch, core, resource, timestamps
+from fairlead.kube import batch, core, labels, resource, storage, timestamps
 from fairlead.kube.informer import Change, Source
+from fairlead.kube.objects import LabelSelector
 from fairlead.kube.resources import Raw
 
 log = logging.getLogger(__name__)
@@ -47,6 +49,7 @@ class Caches(Informers):
         Handlers(self, self.tables, self.gangs, self.triggers, reads_usage=lambda: self.settings().any_idle)
         for informer in (self.queues, self.flavors):
             informer.subscribe(self._setting)
+        self.tables.nodes.namespaces = self.namespaces_of
         self.namespaces.subscribe(self._namespace)
         self.policies.subscribe(self._policy)
 
@@ -192,6 +195,43 @@ class Caches(Informers):
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         found = self.namespaces.get(namespace)
         return found.metadata.labels if found else {}
+
+    def namespaces_of(self, selector: LabelSelector) -> list[str]:
+        """Names of the namespaces that the selector selects now; none for one that cannot be read."""
+        try:
+            wanted = labels.from_label_selector(selector)
+        except labels.SelectorError:
+            return []
+        return [each.metadata.name for each in self.namespaces.all() if wanted.matches(each.metadata.labels)]
+
+    def volume_needs(self, pod: core.Pod) -> VolumeNeeds:
+        return volume_needs(pod, self)
+
+    # -- volumes.StorageLookup -------------------------------------------------------------------------------------
+
+    @property
+    def knows_volumes(self) -> bool:
+        return self.volumes.known
+
+    def volume_claim(self, namespace: str, name: str) -> storage.PersistentVolumeClaim | None:
+        return self.volumes.claim(f"{namespace}/{name}")
+
+    def volume(self, name: str) -> storage.PersistentVolume | None:
+        return self.volumes.volume(name)
+
+    def volumes_of_class(self, name: str) -> Iterable[storage.PersistentVolume]:
+        return self.volumes.of_class(name)
+
+    def storage_class(self, name: str) -> storage.StorageClass | None:
+        return self.volumes.storage_class(name)
+
+    def pods_of_volume_claim(self, namespace: str, name: str) -> Iterable[core.Pod]:
+        """Those that have, or will have, a node: a gated one does not use it yet."""
+        for pod in self.pods.by_index("volume-claim", f"{namespace}/{name}"):
+            if pod.spec.node_name or not pod.spec.scheduling_gates:
+                yield pod
+
+    # -- gang objects ----------------------------------------------------------------------------------------------
 
     def reported_gangs(self) -> set[GangId]:
         """The gangs that have a Gang object."""

@@ -15,6 +15,7 @@ from fairlead.controller.watch import indexes
 from fairlead.controller.watch.informers import Informers
 from fairlead.controller.watch.tables import Tables
 from fairlead.controller.watch.triggers import Triggers
+from fairlead.controller.watch.volumes import by_volume_claim
 from fairlead.kube import batch, core, resource
 from fairlead.kube.informer import Change
 from fairlead.kube.resources import Raw
@@ -56,6 +57,7 @@ class Handlers:
         informers.disruption_budgets.subscribe(self._disruption_budget)
         informers.resource_quotas.subscribe(self._resource_quota)
         informers.jobs.subscribe(self._job)
+        informers.volumes.subscribe(self._volume_claim, self._volume)
 
     # -- devices and nodes -----------------------------------------------------------------------------------------
 
@@ -132,6 +134,18 @@ class Handlers:
                 self._triggers.gang(gang_id(seen), soon=change.old is None)
         if change.new is None or (ended and not (change.old and change.old.finished)):
             self._triggers.decide()  # its node has room again
+            for key in by_volume_claim(change.old or pod):
+                self._volume_claim(key)  # a claim for one pod is free again
+        elif self._tables.neighbours_matter and _seen_anew(change.old, pod):
+            self._triggers.decide()  # it may be the neighbour that a gang waits for
+
+    def _volume_claim(self, key: str) -> None:
+        pods = self._pods.by_index("volume-claim", key)
+        self._triggers.gangs(gang_id(pod) for pod in pods if pod.has_gate(names.ADMISSION_GATE))
+
+    def _volume(self) -> None:
+        """Rare: volumes come and go with their claims."""
+        self._gangs_of(lambda pod: bool(pod.spec.volumes) and pod.has_gate(names.ADMISSION_GATE))
 
     def _note_leftover(self, pod: core.Pod) -> None:
         """The pod was deleted: its claims stay allocated until the claim controller has seen that."""
@@ -157,7 +171,15 @@ class Handlers:
         old, new = change.old, change.new
         if old is None or new is None or old.metadata.labels != new.metadata.labels:
             self._gangs_in(change.key)
+            self._select_namespaces_again()
             self._triggers.decide(urgent=True)
+
+    def _select_namespaces_again(self) -> None:
+        """Terms that select namespaces by label select others now."""
+        for pod in self._pods.by_index("namespaces", indexes.SELECTED):
+            if not pod.finished:
+                self._tables.set_pod(pod)
+                self._triggers.gang(gang_id(pod))
 
     def _pod_group(self, namespace: str, name: str) -> None:
         if (namespace, name) in self._gangs:
@@ -203,6 +225,16 @@ class Handlers:
 
     def _gangs_in(self, namespace: str) -> None:
         self._triggers.gangs([gang for gang in self._gangs if gang[0] == namespace])
+
+
+def _seen_anew(old: core.Pod | None, new: core.Pod) -> bool:
+    """Whether terms of other pods select it as they did not before: it has a node now, or other labels."""
+    if old is None or bool(old.spec.node_name) != bool(new.spec.node_name):
+        return bool(new.spec.node_name)
+    return bool(new.spec.node_name) and (old.metadata.labels, old.metadata.deletion_timestamp) != (
+        new.metadata.labels,
+        new.metadata.deletion_timestamp,
+    )
 
 
 def _extended_resource(device_class: resource.DeviceClass | None) -> str:

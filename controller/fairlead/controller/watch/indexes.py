@@ -76,6 +76,17 @@ def by_claim(pod: core.Pod) -> Iterator[str]:
         yield f"{pod.metadata.namespace}/{name}"
 
 
+SELECTED = "by label"
+
+
+def by_namespace_selector(pod: core.Pod) -> Iterator[str]:
+    """`SELECTED` for a pod with a term that selects namespaces by label."""
+    affinity = pod.spec.affinity
+    kinds = () if affinity is None else (affinity.pod_affinity, affinity.pod_anti_affinity)
+    if any(term.namespace_selector is not None for kind in kinds if kind is not None for term in kind.required):
+        yield SELECTED
+
+
 def by_template(pod: core.Pod) -> Iterator[str]:
     for use in pod.spec.resource_claims:
         if use.resource_claim_template_name:

@@ -9,6 +9,7 @@ from fairlead.controller.watch import indexes
 from fairlead.controller.watch.optional import OptionalInformer
 from fairlead.controller.watch.podgroups import PodGroups
 from fairlead.controller.watch.train_jobs import TrainJobs
+from fairlead.controller.watch.volumes import Volumes, by_volume_claim, without_plain_volumes
 from fairlead.kube import batch, core, resource, resources
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Informer, Source
@@ -29,7 +30,10 @@ class Informers:
                 "claim": indexes.by_claim,
                 "template": indexes.by_template,
                 "job": indexes.by_job,
+                "volume-claim": by_volume_claim,
+                "namespaces": indexes.by_namespace_selector,
             },
+            transform=without_plain_volumes,
         )
         self.claims: Informer[resource.ResourceClaim] = Informer(
             client, resources.RESOURCE_CLAIMS, indexes={"owner": indexes.by_owner, "uid": indexes.by_uid}
@@ -58,6 +62,7 @@ class Informers:
         )
         self.pod_groups = PodGroups()
         self.train_jobs = TrainJobs(wanted=forecasts)
+        self.volumes = Volumes()
 
     def pods_of(self, claim: resource.ResourceClaim) -> dict[str, core.Pod]:
         """By UID the pods that name the claim or own it, finished ones too."""
@@ -78,7 +83,7 @@ class Informers:
             self.nodes, self.namespaces, self.device_classes, self.slices, self.queues, self.flavors,
             self.policies, self.templates, self.claims, self.gang_objects, self.disruption_budgets, self.resource_quotas,
             self.jobs,
-            *self.pod_groups.informers, *self.train_jobs.informers, self.taint_rules, self.pods,
+            *self.pod_groups.informers, *self.train_jobs.informers, *self.volumes.informers, self.taint_rules, self.pods,
         )  # fmt: skip
 
     def required(self) -> tuple[Informer[Any], ...]:

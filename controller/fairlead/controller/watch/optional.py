@@ -139,7 +139,7 @@ class OptionalInformer(Generic[T]):
 
     @property
     def _name(self) -> str:
-        return f"{self._resource.plural}.{self._resource.group}"
+        return f"{self._resource.plural}.{self._resource.group}".rstrip(".")
 
 
 @contextlib.asynccontextmanager
@@ -158,12 +158,16 @@ async def _running(informer: Informer[Any] | None) -> AsyncIterator[asyncio.Task
 
 async def version_of(client: Client, group: str, versions: Sequence[str], plural: str) -> str | None:
     """The first of these versions in which the resource is served. Raises ApiError where discovery fails."""
-    found = await _get(client, f"/apis/{group}", _groups, _Group())
-    served = {each.version for each in found.versions}
+    if group:
+        found = await _get(client, f"/apis/{group}", _groups, _Group())
+        served = {each.version for each in found.versions}
+    else:
+        served = {"v1"}  # the core group has no document of its own
     for version in versions:
         if version not in served:
             continue
-        listed = await _get(client, f"/apis/{group}/{version}", _resources, _Resources())
+        path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+        listed = await _get(client, path, _resources, _Resources())
         if any(each.name == plural for each in listed.resources):
             return version
     return None

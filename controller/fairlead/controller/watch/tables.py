@@ -36,6 +36,7 @@ class Tables:
         self.namespace_quotas = NamespaceQuotaTable(claims.all, self.classes)
         self.pod_budgets: dict[str, PodBudget] = {}  # PodDisruptionBudgets by key
         self.leftovers: dict[str, Leftover] = {}  # by claim UID: of pods that are deleted
+        self._awaiting_neighbours: set[tuple[str, str]] = set()  # gangs whose place may depend on other pods' places
         self._pods = pods
         self._claims = claims
         self._assumed_claims: set[str] = set()  # keys of ClaimAllocations
@@ -65,6 +66,18 @@ class Tables:
             change(*args)
         else:
             self._put_off.append(functools.partial(change, *args))
+
+    def awaits_neighbours(self, gang: tuple[str, str], *, awaits: bool) -> None:
+        """Whether the gang waits with pods that need others around them."""
+        if awaits:
+            self._awaiting_neighbours.add(gang)
+        else:
+            self._awaiting_neighbours.discard(gang)
+
+    @property
+    def neighbours_matter(self) -> bool:
+        """Whether a pod more on a node can be what a gang waits for."""
+        return bool(self._awaiting_neighbours)
 
     def set_node(self, node: core.Node) -> None:
         self._change(self.nodes.set_node, node)

@@ -60,7 +60,8 @@ class Explainer:
         refusals = self._counts.nodes(unit.shape)
         willing = refusals.willing
         shortages, worst = self._counts.shortages(unit, refusals)
-        refined = code = messages.code_of(result, ever, worst, willing, shortages)
+        refused = [each for each in gang.refused if any(node.name == each.node for node in willing)]
+        refined = code = messages.code_of(result, ever, worst, willing, shortages, refused)
         if code is Code.NO_DEVICES:
             refined = messages.refined_code(
                 worst, sum(other.shape.least for other in units if other.shape is unit.shape), blockers
@@ -68,13 +69,32 @@ class Explainer:
         return Reason(
             code=refined,
             message=messages.message_of(
-                code, gang, units, unit, shortages, worst, willing, len(self._node_snapshot.all)
+                code,
+                gang,
+                units,
+                unit,
+                shortages,
+                worst,
+                willing,
+                len(self._node_snapshot.all),
+                beside=result.beside,
+                refused=refused,
+                placed=result.members_placed,
             ),
             advice=messages.reserved_of(reserved) or messages.advice_of(refined, worst),
             blockers=blockers if code in {Code.NO_DEVICES, Code.SEARCH_ENDED} else (),
             could_ever_fit=ever,
             requests=shortages,
-            nodes=refusals.shortages(unit.shape.needs, self._ledger),
+            nodes=tuple(
+                sorted(
+                    (
+                        *refusals.shortages(unit.shape.needs, self._ledger),
+                        *result.beside,
+                        *messages.refused_nodes(refused),
+                    ),
+                    key=lambda each: each.need,
+                )
+            ),
             near_miss=messages.near_miss_of(gang, result),
             holders=() if worst is None else worst.largest(HOLDERS_MAX, self._owners, self._queues),
         )

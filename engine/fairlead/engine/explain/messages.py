@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import SearchStatus
-from fairlead.engine.types.reasons import Code, NearMiss, PreemptionBlock, PreemptionBlocker, Rejection, RequestShortage
+from fairlead.engine.types.reasons import (
+    Code,
+    NearMiss,
+    NodeShortage,
+    PreemptionBlock,
+    PreemptionBlocker,
+    Rejection,
+    RequestShortage,
+)
 from fairlead.kube import timestamps
 
 if TYPE_CHECKING:
@@ -15,7 +23,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import PlacementResult
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.types.gangs import GangRequest
+    from fairlead.engine.types.gangs import GangRequest, RefusedNode
     from fairlead.engine.types.plan import Reservation
 
 
@@ -25,14 +33,20 @@ def code_of(
     worst: RequestCounts | None,
     willing: set[CandidateNode],
     shortages: tuple[RequestShortage, ...],
+    refused: Sequence[RefusedNode] = (),
 ) -> Code:
-    if result.status is SearchStatus.BUDGET_ENDED:
+    """`refused`: nodes that would take the pods, and that are not chosen for a while."""
+    if result.status is SearchStatus.BUDGET_ENDED and not result.beside:
         return Code.SEARCH_ENDED
     if worst is not None and worst.removed.get(Rejection.SELECTOR_ERROR):
         return Code.SELECTOR_ERROR
     if worst is not None and worst.incomplete:
         return Code.POOL_INCOMPLETE
     enough = all(shortage.per_node_best + _on_unsuitable_nodes(shortage) >= shortage.wanted for shortage in shortages)
+    if refused and ever is not False:
+        return Code.NODES_REFUSED
+    if result.beside and ever is not False:
+        return Code.NEIGHBOURS
     by_nodes = not willing or (enough and any(_on_unsuitable_nodes(shortage) for shortage in shortages))
     if by_nodes and (ever is not True or not any(_in_use(shortage) for shortage in shortages)):
         return Code.NO_NODE
@@ -48,7 +62,12 @@ def message_of(
     worst: RequestCounts | None,
     willing: set[CandidateNode],
     known: int,
+    *,
+    beside: tuple[NodeShortage, ...] = (),
+    placed: int = 0,
+    refused: Sequence[RefusedNode] = (),
 ) -> str:
+    """`known`: nodes there are. `placed`: members that found a place, and `beside`: what kept the next one off nodes."""
     count = len(gang.members)
     pods = f"its {count} pods" if count > 1 else "its pod"
     wanted = sum(claim.least for claim in unit.shape.claims)
@@ -62,6 +81,17 @@ def message_of(
                 f"no node takes {pods}: {known - len(willing)} of {_plural(known, 'node')} ruled out by what "
                 "the pod needs besides devices"
             )
+        case Code.NODES_REFUSED:
+            soonest = min(refused, key=lambda one: (one.until, one.node))
+            said = f" ({soonest.why})" if soonest.why else ""
+            return (
+                f"kube-scheduler refused {pods} on {_plural(len(refused), 'node')} that would do, such as {soonest.node}{said}; "
+                f"not chosen again until {timestamps.seconds(soonest.until)}; the other nodes do not suffice ({each}; {free})"
+            )
+        case Code.NEIGHBOURS:
+            kept = ", ".join(f"{one.need} ({_plural(one.nodes, 'node')})" for one in beside)
+            first = f"{placed} of {pods} would find a place, the next one is" if placed else f"{pods} would be"
+            return f"{first} kept off nodes by the pods there: {kept}; the other nodes do not suffice ({each}; {free})"
         case Code.SELECTOR_ERROR:
             return (
                 f"a selector failed on devices that {pods} might have used, and the others do not suffice "
@@ -84,6 +114,15 @@ def message_of(
     if code is Code.NEVER_FITS:
         return f"{pods} can never fit on this cluster as it is, even with nothing else running: {each}; {missing}"
     return f"not enough free devices for {pods}, {each}: {missing}"
+
+
+def refused_nodes(refused: Sequence[RefusedNode]) -> tuple[NodeShortage, ...]:
+    if not refused:
+        return ()
+    first = min(refused, key=lambda one: one.node)
+    said = f": {first.why}" if first.why else ""
+    example = f"{first.node} until {timestamps.seconds(first.until)}{said}"
+    return (NodeShortage(need="refused by kube-scheduler", nodes=len(refused), example=example),)
 
 
 def refined_code(worst: RequestCounts | None, wanted: int, blockers: tuple[PreemptionBlocker, ...]) -> Code:
@@ -140,6 +179,10 @@ def advice_of(code: Code, worst: RequestCounts | None) -> str:
             return "add nodes or devices that match, or ask for less"
         case Code.NO_NODE:
             return "free or add what the nodes lack, or change what the pod asks of its node"
+        case Code.NODES_REFUSED:
+            return "see what kube-scheduler says of its pods; the nodes are tried again when that time is over"
+        case Code.NEIGHBOURS:
+            return "it starts when such pods end or others start, or nodes are added in other domains; or loosen affinity or spread"
         case Code.SELECTOR_ERROR:
             return "guard the expression, for instance with has(...) or ?. and orValue(...)"
         case Code.POOL_INCOMPLETE:

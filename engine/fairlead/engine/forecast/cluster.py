@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.inventory.allocated import AllocatedClaim
 from fairlead.engine.types.gangs import RunningGang, RunningMember, RunningSequence
+from fairlead.engine.types.neighbours import PodIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +28,7 @@ class SimulatedCluster:
         self._snapshot = snapshot
         self._inventory, self._nodes = snapshot.inventory, snapshot.nodes
         self._claims: dict[str, AllocatedClaim | None] = {}  # as they were before they changed; None: not allocated
-        self._pods: dict[str, tuple[str, PodNeeds] | None] = {}
+        self._pods: dict[str, tuple[str, PodNeeds, PodIdentity] | None] = {}
         self.devices_in_use = 0  # by claims
         self._base = {gang.id: gang for gang in snapshot.running}
         self._first = (
@@ -82,7 +83,8 @@ class SimulatedCluster:
         node_of = {assigned.pod.uid: assigned.node for assigned in admission.assignments}
         members = []
         for member in request.members:
-            self._set_pod(member.pod.uid, (node_of[member.pod.uid], member.needs))
+            identity = PodIdentity(namespace=member.pod.namespace, labels=dict(member.labels))
+            self._set_pod(member.pod.uid, (node_of[member.pod.uid], member.needs, identity))
             members.append(
                 RunningMember(pod=member.pod, node=node_of[member.pod.uid], claims=member.claims, started=now)
             )
@@ -165,8 +167,8 @@ class SimulatedCluster:
         else:
             self._inventory.set_allocated(claim)
 
-    def _set_pod(self, uid: str, pod: tuple[str, PodNeeds] | None) -> None:
-        self._pods.setdefault(uid, self._nodes.pod(uid))
+    def _set_pod(self, uid: str, pod: tuple[str, PodNeeds, PodIdentity] | None) -> None:
+        self._pods.setdefault(uid, self._nodes.counted(uid))
         if pod is None:
             self._nodes.drop_pod(uid)
         else:

@@ -48,6 +48,7 @@ class Kinds:
                 gang.topology,
                 gang.placed_nodes,
                 gang.avoid,
+                gang.refused,
                 tuple(
                     (member.needs, tuple(self._spec(claims[key].spec) for key in member.claims if key in claims))
                     for member in gang.members

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.counters import PoolCounters
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.inventory import Inventory
+    from fairlead.engine.inventory.neighbours import Facet, NeighbourCounts
     from fairlead.engine.inventory.nodes import NodeInfo
     from fairlead.engine.types.amounts import Amount
     from fairlead.engine.types.pod_needs import PodNeeds, Port
@@ -33,6 +34,7 @@ class Ledger:
         "counters",
         "empty",
         "loads",
+        "neighbours",
         "ports",
         "releasing",
         "releasing_pods",
@@ -53,6 +55,7 @@ class Ledger:
         self.releasing: dict[Device, int] = {}  # running claims that count as gone
         self.releasing_whole: dict[Device, int] = {}  # of a shared device: those of them that take all of it
         self.releasing_pods: dict[NodeInfo, set[str]] = {}  # UIDs of pods that count as gone
+        self.neighbours: NeighbourCounts | None = None  # None: terms of pods about other pods do not count
 
     def clear(self) -> None:
         """As new."""
@@ -60,6 +63,8 @@ class Ledger:
             taken.clear()
         for released in (self.releasing, self.releasing_whole, self.releasing_pods):
             released.clear()
+        if self.neighbours is not None:
+            self.neighbours.clear()
 
     # ----------------------------------------------------------------------------------------------- devices
 
@@ -212,6 +217,8 @@ class Ledger:
             pods.add(uid)
         else:
             pods.discard(uid)
+        if self.neighbours is not None:
+            self.neighbours.release(uid, node, sign)
 
     def _consume_counters(self, device: Device, sign: int) -> None:
         own = self.counters.get(device.pool)
@@ -250,6 +257,15 @@ class Ledger:
             if clash is not None:
                 return f"host port {clash[2]}/{clash[0]} is taken"
         return None
+
+    def neighbours_refuse(self, node: NodeInfo, facet: Facet | None) -> str | None:
+        """Which terms about other pods keep a pod of this facet off the node now; None when none does."""
+        return None if facet is None or self.neighbours is None else self.neighbours.refusal(facet, node)
+
+    def add_facet(self, node: NodeInfo, facet: Facet | None, times: int) -> None:
+        """Count one pod of this facet on the node, or (-1) undo that."""
+        if facet is not None and self.neighbours is not None:
+            self.neighbours.add(facet, node, times)
 
     def left(self, node: NodeInfo, resource: str) -> int:
         """How much of the resource the node has left, in thousandths; as `node_lacks` counts."""

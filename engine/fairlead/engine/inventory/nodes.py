@@ -1,7 +1,7 @@
 """Nodes, and whether they take a pod, devices aside: updated pod by pod, read by placement.
 
-Pods that are bound, pinned or in commit count against their node; finished ones do not. Not considered: inter-pod affinity,
-topology spread constraints, volumes (kube-scheduler still checks them, and a pod that it refuses is rolled back).
+Pods that are bound, pinned or in commit count against their node; finished ones do not. A node refuses pods whose volumes are
+elsewhere. What pods need of the pods around them is kept here, and judged in `placement.neighbours`.
 Amounts of resources are in thousandths, as whole numbers.
 Source: kube-scheduler's NodeResourcesFit, NodeAffinity, TaintToleration, NodeUnschedulable, NodePorts; component-helpers
 resource.PodRequests.
@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Protocol
 
 from fairlead.engine.inventory import node_selector
 from fairlead.engine.inventory.changes import ChangeLog
+from fairlead.engine.types.neighbours import NOT_KNOWN, PodIdentity
 from fairlead.engine.types.pod_needs import Constraints, PodNeeds, Port, milli
 
 if TYPE_CHECKING:
+    from fairlead.engine.types.neighbours import Namespaces, Neighbours
     from fairlead.kube import core
 
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 REFUSALS_MAX = 256  # remembered per node
+VOLUMES = "volumes that are elsewhere"
 
 
 @dataclass(slots=True, eq=False)
@@ -64,15 +67,24 @@ class NodeInfo:
             return "not ready"
         if self.unschedulable and not tolerated(UNSCHEDULABLE, "", "NoSchedule", wanted.tolerations):
             return "unschedulable"
-        for taint in self.taints:
-            if taint.effect in {"NoSchedule", "NoExecute"} and not tolerated(
-                taint.key, taint.value, taint.effect, wanted.tolerations
-            ):
-                return f"untolerated taint {taint.key}"
+        taint = self.untolerated(wanted.tolerations)
+        if taint is not None:
+            return f"untolerated taint {taint.key}"
         if any(self.labels.get(key) != value for key, value in wanted.node_selector):
             return "node selector"
         if wanted.affinity is not None and not node_selector.matches(wanted.affinity, self.name, self.labels):
             return "node affinity"
+        if any(not node_selector.matches(volume, self.name, self.labels) for volume in wanted.volumes):
+            return VOLUMES
+        return None
+
+    def untolerated(self, tolerations: tuple[core.Toleration, ...]) -> core.Taint | None:
+        """The first taint that keeps a pod with these tolerations off."""
+        for taint in self.taints:
+            if taint.effect in {"NoSchedule", "NoExecute"} and not tolerated(
+                taint.key, taint.value, taint.effect, tolerations
+            ):
+                return taint
         return None
 
     def preference(self, needs: PodNeeds) -> int:
@@ -116,6 +128,9 @@ class NodeTable:
     def __init__(self) -> None:
         self._nodes: dict[str, NodeInfo] = {}
         self._pods: dict[str, tuple[str, PodNeeds]] = {}  # pod UID: node name, needs
+        self.identities: dict[str, PodIdentity] = {}  # of the counted pods, by UID
+        self.repelling: dict[Neighbours, int] = {}  # terms of counted pods with anti-affinity: how many have them
+        self.namespaces: Namespaces | None = None  # what namespace selectors of pods select
         self._on: dict[str, dict[str, PodNeeds]] = {}  # node name: its pods, by UID; also of nodes not seen yet
         self._sorted: tuple[NodeInfo, ...] | None = None
         self.changes: ChangeLog[str] = ChangeLog()  # names of nodes
@@ -183,28 +198,54 @@ class NodeTable:
         if not where:
             self.drop_pod(uid)
             return
-        self.set_needs(uid, where, PodNeeds.of(pod))
+        meta = pod.metadata
+        identity = PodIdentity(
+            namespace=meta.namespace, labels=meta.labels, leaving=meta.deletion_timestamp is not None
+        )
+        self.set_needs(uid, where, PodNeeds.of(pod, self.namespaces), identity)
 
-    def set_needs(self, uid: str, where: str, needs: PodNeeds) -> None:
+    def set_needs(self, uid: str, where: str, needs: PodNeeds, identity: PodIdentity = NOT_KNOWN) -> None:
         """The pod with these needs counts on the node `where`."""
         known_where, known = self._pods.get(uid, ("", needs))
+        if self.identities.get(uid, identity) != identity:
+            self.drop_pod(uid)  # others may select it now, or no more
+            known_where = ""
+        self.identities[uid] = identity
         if known_where == where and (known.requests, known.ports) == (needs.requests, needs.ports):
             if known != needs:
                 self.pod_changes.note(uid)
+                self._count_repelling(known, -1)
+                self._count_repelling(needs, 1)
             self._pods[uid] = (where, needs)  # the node has as much room as before
             self._on[where][uid] = needs
             return
         self.drop_pod(uid)
         self.pod_changes.note(uid)
+        self.identities[uid] = identity
+        self._count_repelling(needs, 1)
         self._pods[uid] = (where, needs)
         self._on.setdefault(where, {})[uid] = needs
         if (info := self._nodes.get(where)) is not None:
             _count_pod(info, uid, needs, 1)
             self.changes.note(where)
 
+    def _count_repelling(self, needs: PodNeeds, times: int) -> None:
+        own = needs.neighbours
+        if own is not None and own.anti_affinity:
+            left = self.repelling.get(own, 0) + times
+            if left:
+                self.repelling[own] = left
+            else:
+                del self.repelling[own]
+
     def pod(self, uid: str) -> tuple[str, PodNeeds] | None:
         """A counted pod's node and needs; None for a pod that is not counted."""
         return self._pods.get(uid)
+
+    def counted(self, uid: str) -> tuple[str, PodNeeds, PodIdentity] | None:
+        """As `pod`, with by what others select it."""
+        found = self._pods.get(uid)
+        return None if found is None else (*found, self.identities.get(uid, NOT_KNOWN))
 
     def pods(self) -> Iterable[str]:
         """UIDs of the counted pods, in no order."""
@@ -214,6 +255,8 @@ class NodeTable:
         where, needs = self._pods.pop(uid, (None, None))
         if where is None or needs is None:
             return
+        self.identities.pop(uid, None)
+        self._count_repelling(needs, -1)
         self.pod_changes.note(uid)
         pods = self._on[where]
         del pods[uid]

@@ -48,7 +48,8 @@ class Backtracking:
         if depth == len(units):
             return True
         unit = units[depth]
-        alike = depth > 0 and units[depth - 1].shape is unit.shape
+        # Where other pods matter the order decides: a domain may be open only after a pod went to another.
+        alike = depth > 0 and units[depth - 1].shape is unit.shape and not unit.shape.facets
         least = placed[-1].node.name if alike and not self._placer.node_snapshot.has_network_attached else ""
         for node in self._nodes_for(unit.shape).among:
             if node.name < least:

@@ -14,6 +14,7 @@ from fairlead.engine.allocator.model import SearchResult, SearchStatus, StepBudg
 from fairlead.engine.allocator.result import node_selector
 from fairlead.engine.placement.model import PlacementResult, UnitPlacement
 from fairlead.engine.placement.shapes import hardest_first
+from fairlead.engine.types.reasons import NodeShortage
 from fairlead.kube import core
 
 if TYPE_CHECKING:
@@ -56,9 +57,10 @@ class Greedy:
                 continue
             if placement is None:
                 status = SearchStatus.BUDGET_ENDED if self._budget.ended else SearchStatus.IMPOSSIBLE
+                beside = self._refused_by_neighbours(unit)
                 self._placer.undo(placed)
                 members = sum(len(each.unit.members) for each in placed)
-                result = PlacementResult(status, members_placed=members, unplaced=unit)
+                result = PlacementResult(status, members_placed=members, unplaced=unit, beside=beside)
                 if closest is not None:
                     result.closest, result.short = closest
                 return result
@@ -80,6 +82,18 @@ class Greedy:
                 undecided.add(node)
             self._cache.failed(scored_nodes, node, placement, undecided=ended)
         return None, scored_nodes.closest()
+
+    def _refused_by_neighbours(self, unit: PlacementUnit) -> tuple[NodeShortage, ...]:
+        """Which nodes terms about other pods rule out for it now, those of its gang that are placed included."""
+        found: dict[str, list[str]] = {}
+        ledger = self._placer.ledger
+        for node in self._nodes_for(unit.shape).among if unit.shape.facets else ():
+            why = next((w for f in unit.shape.facets if (w := ledger.neighbours_refuse(node.info, f))), None)
+            if why is not None:
+                found.setdefault(why, []).append(node.name)
+        return tuple(
+            NodeShortage(need=need, nodes=len(nodes), example=min(nodes)) for need, nodes in sorted(found.items())
+        )
 
     def _with_gang(self, unit: PlacementUnit, placed: list[UnitPlacement]) -> UnitPlacement | None:
         """On a node that its gang uses already, all their claims there allocated together."""

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.shapes import PlacementUnit
+    from fairlead.engine.types.gangs import GangRequest
+    from fairlead.engine.types.reasons import NodeShortage
 
 
 @dataclass(slots=True, eq=False)
@@ -34,6 +36,7 @@ class PlacementResult:
     unplaced: PlacementUnit | None = None  # the unit that fits no node
     closest: CandidateNode | None = None
     short: SearchResult | None = None
+    beside: tuple[NodeShortage, ...] = ()  # nodes that terms about other pods ruled out for `unplaced` then
 
 
 class NodeScope(NamedTuple):
@@ -42,6 +45,11 @@ class NodeScope(NamedTuple):
     spread: bool = False  # the emptiest node first; else the fullest that fits
     avoid: frozenset[str] = frozenset()  # names of nodes that come last
     among: TopologyDomain | None = None  # None: all nodes
+    refused: frozenset[str] = frozenset()  # names of nodes that are not used
+
+    @classmethod
+    def of(cls, gang: GangRequest, *, spread: bool, among: TopologyDomain | None = None) -> NodeScope:
+        return cls(spread, frozenset(gang.avoid), among, frozenset([each.node for each in gang.refused]))
 
 
 class TopologyDomain:

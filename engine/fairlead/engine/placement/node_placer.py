@@ -81,19 +81,27 @@ class NodePlacer:
 
     def _add_pods(self, unit: PlacementUnit, node: CandidateNode) -> str | None:
         """Count the unit's pods on the node, or say what it has too little of."""
-        info, ledger = node.info, self.ledger
+        info, ledger, facets = node.info, self.ledger, unit.shape.facets
         for added, needs in enumerate(unit.shape.needs):
             lacking = ledger.node_lacks(info, needs)
+            if lacking is None and facets:
+                lacking = ledger.neighbours_refuse(info, facets[added])
             if lacking is not None:
                 for earlier in unit.shape.needs[:added]:
                     ledger.remove_pod(info, earlier)
+                for facet in facets[:added]:
+                    ledger.add_facet(info, facet, -1)
                 return lacking
             ledger.add_pod(info, needs)
+            if facets:
+                ledger.add_facet(info, facets[added], 1)
         return None
 
     def _remove_pods(self, unit: PlacementUnit, node: CandidateNode) -> None:
         for needs in unit.shape.needs:
             self.ledger.remove_pod(node.info, needs)
+        for facet in unit.shape.facets:
+            self.ledger.add_facet(node.info, facet, -1)
 
     def put_jointly(
         self, unit: PlacementUnit, node: CandidateNode, gang: list[UnitPlacement], budget: StepBudget

@@ -16,7 +16,7 @@ from fairlead.engine.allocator.model import SearchStatus, StepBudget
 from fairlead.engine.placement.backtracking import Backtracking
 from fairlead.engine.placement.bounds import too_many
 from fairlead.engine.placement.greedy import Greedy
-from fairlead.engine.placement.model import NodeScope
+from fairlead.engine.placement.model import NodeScope, TopologyDomain
 from fairlead.engine.placement.node_placer import NodePlacer
 from fairlead.engine.placement.scored_nodes_cache import ScoredNodesCache
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.placement.candidate_nodes import NodeSnapshot
+    from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
     from fairlead.engine.placement.device_room import DeviceRoom
     from fairlead.engine.placement.fragmentation import FragmentationScore
     from fairlead.engine.placement.model import PlacementResult, UnitPlacement
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.shapes import PlacementUnit, Shapes, UnitShape
 
 DEFAULT_SCOPE = NodeScope()
+RELATED_STEPS = (
+    20_000  # of a search over nodes where terms about other pods count: a step costs more, and few steps are equal
+)
+NEAR_MAX = 16  # domains that are tried for pods that want to be near one another
+DOMAINS_MAX = 1024  # remembered
 
 
 class Placer(NodePlacer):
@@ -41,6 +46,7 @@ class Placer(NodePlacer):
         super().__init__(node_snapshot, ledger)
         self.shapes = shapes
         self._cache = ScoredNodesCache(node_snapshot, ledger)
+        self._domains: dict[tuple[str, str], TopologyDomain] = {}
         self.mark = node_snapshot.log.cursor  # later entries of the log are changes made by the current decision
 
     def place(
@@ -49,11 +55,47 @@ class Placer(NodePlacer):
         """All units on nodes of the scope, or none."""
         greedy = Greedy(self, self.shapes, self._cache, self._nodes_for(scope), budget)
         result = greedy.place(units)
+        if result.status is SearchStatus.IMPOSSIBLE:
+            found = self._place_near(units, budget, scope)
+            if found is not None:
+                return found
         if result.status is SearchStatus.IMPOSSIBLE and self._worth_searching(units, scope):
-            searched = Backtracking(self, self._nodes_for(scope), budget).place(units)
+            related = any(unit.shape.facets for unit in units)
+            steps = StepBudget(min(budget.steps, RELATED_STEPS)) if related else budget
+            searched = Backtracking(self, self._nodes_for(scope), steps).place(units)
             if searched.status is not SearchStatus.IMPOSSIBLE:
                 return searched if searched.status is SearchStatus.FOUND else replace(result, status=searched.status)
         return result
+
+    def _place_near(
+        self, units: Sequence[PlacementUnit], budget: StepBudget, scope: NodeScope
+    ) -> PlacementResult | None:
+        """Pods that want to be near one another in each domain in turn: the first may have gone where not all have room."""
+        keys = {key for unit in units for facet in unit.shape.facets if facet for key in facet.affinity_keys}
+        if len(units) == 1 or not keys:
+            return None
+        nodes = self.node_snapshot.all if scope.among is None else scope.among.nodes
+        groups: dict[str, list[CandidateNode]] = {}
+        for node in nodes:
+            value = node.info.labels.get(min(keys))
+            if value is not None:
+                groups.setdefault(value, []).append(node)
+        largest = sorted(groups, key=lambda value: (-len(groups[value]), value))[:NEAR_MAX]
+        for value in largest:
+            within = scope._replace(among=self._domain(min(keys), value, groups[value]))
+            found = Greedy(self, self.shapes, self._cache, self._nodes_for(within), budget).place(units)
+            if found.status is SearchStatus.FOUND:
+                return found
+        return None
+
+    def _domain(self, key: str, value: str, nodes: list[CandidateNode]) -> TopologyDomain:
+        """The same object as long as its nodes are the same: scores are remembered by it."""
+        known = self._domains.get((key, value))
+        if known is None or known.nodes != nodes:
+            if len(self._domains) >= DOMAINS_MAX:
+                self._domains.clear()
+            known = self._domains[key, value] = TopologyDomain(value, nodes)
+        return known
 
     def place_unit(self, unit: PlacementUnit, budget: StepBudget, scope: NodeScope) -> UnitPlacement | None:
         """One unit on its best node of the scope, alone; None where it fits none."""

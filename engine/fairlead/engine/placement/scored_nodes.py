@@ -55,6 +55,7 @@ class ScoredNodes:
         self.room = room
         self.spread = scope.spread
         self.avoid = scope.avoid
+        self.refused = scope.refused
         self.fragmentation = None if scope.spread else fragmentation
         self.domain = None if scope.among is None else frozenset(scope.among.nodes)
         self.preferring = [needs for needs in shape.needs if needs.preferred]
@@ -64,6 +65,7 @@ class ScoredNodes:
         self._failed: list[Failure] = []  # a heap, of this decision
         self._last: Entry | None = None  # what `best` returned
         self._cursor = -1
+        self._epoch: tuple[int, ...] = ()  # of the counts of neighbours, where the shape has facets
         self._catch_up()
 
     # --------------------------------------------------------------------------------------------------- the score
@@ -74,6 +76,8 @@ class ScoredNodes:
         needs = self.shape.needs
         if len(needs) == 1:
             if self.ledger.node_lacks(info, needs[0]) is not None:
+                return None
+            if self.shape.facets and self.ledger.neighbours_refuse(info, self.shape.facets[0]) is not None:
                 return None
         elif not self._room_for_all(info):
             return None
@@ -95,7 +99,9 @@ class ScoredNodes:
             added += 1
         for needs in self.shape.needs[:added]:
             self.ledger.remove_pod(info, needs)
-        return added == len(self.shape.needs)
+        # What members of one unit need of one another shows when they are put there.
+        beside = any(self.ledger.neighbours_refuse(info, facet) is not None for facet in self.shape.facets[:1])
+        return added == len(self.shape.needs) and not beside
 
     # ---------------------------------------------------------------------------------------------------- the heap
 
@@ -165,6 +171,7 @@ class ScoredNodes:
         return (
             (self.domain is None or node in self.domain)
             and self.node_snapshot.by_name.get(node.name) is node
+            and node.name not in self.refused
             and not self._never(node)
         )
 
@@ -193,6 +200,14 @@ class ScoredNodes:
     def _catch_up(self) -> None:
         """Score again the nodes that changed since the last time; all of them where devices are network-attached."""
         log = self.node_snapshot.log
+        neighbours = self.ledger.neighbours
+        if self.shape.facets and neighbours is not None:
+            epoch = neighbours.epoch(self.shape.facets)
+            if epoch != self._epoch:  # a pod on one node changes what others take
+                self._epoch, self._cursor = epoch, log.cursor
+                self.room.catch_up()
+                self._rebuild()
+                return
         if self._cursor == log.cursor:
             return
         self.room.catch_up()

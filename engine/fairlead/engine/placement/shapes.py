@@ -14,6 +14,7 @@ from fairlead.engine.allocator.requests import CompiledClaim, Compiler, InvalidC
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fairlead.engine.inventory.neighbours import Facet, NeighbourTable
     from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
     from fairlead.engine.types.pod_needs import PodNeeds
     from fairlead.kube.core import NodeSelector
@@ -28,6 +29,7 @@ class UnitShape:
     bound: tuple[NodeSelector, ...]  # of claims that are allocated already
     least: int  # devices it takes at least
     number: int  # order of first appearance: a total order
+    facets: tuple[Facet | None, ...] = ()  # one per pod, where terms about other pods concern some of them
 
     @property
     def deepest(self) -> int:
@@ -50,8 +52,10 @@ class PlacementUnit:
 class Shapes:
     """Units of gangs, with equal shapes shared."""
 
-    def __init__(self, compiler: Compiler) -> None:
+    def __init__(self, compiler: Compiler, neighbours: NeighbourTable | None = None) -> None:
+        """`neighbours` None: terms about other pods do not count."""
         self._compiler = compiler
+        self._neighbours = neighbours
         self._known: dict[object, UnitShape] = {}
 
     @property
@@ -97,12 +101,20 @@ class Shapes:
         self, claims: tuple[CompiledClaim, ...], members: list[PendingMember], bound: tuple[NodeSelector, ...]
     ) -> UnitShape:
         needs = tuple(member.needs for member in members)
-        key = (claims, needs, bound)
+        facets = self._facets(members)
+        key = (claims, needs, bound, facets) if facets else (claims, needs, bound)
         shape = self._known.get(key)
         if shape is None:
             least = sum(claim.least for claim in claims)
-            shape = self._known[key] = UnitShape(claims, needs, bound, least, len(self._known))
+            shape = self._known[key] = UnitShape(claims, needs, bound, least, len(self._known), facets)
         return shape
+
+    def _facets(self, members: list[PendingMember]) -> tuple[Facet | None, ...]:
+        table = self._neighbours
+        if table is None or not table.counts:
+            return ()
+        found = tuple(table.facet(member.pod.namespace, member.labels, member.needs) for member in members)
+        return found if any(found) else ()
 
 
 def _linked(gang: GangRequest, claims: dict[str, ClaimRequest]) -> list[list[PendingMember]]:
@@ -137,7 +149,8 @@ def signature(gang: GangRequest, units: list[PlacementUnit], *, spread: bool) ->
     for unit in units:
         counts[unit.shape.number] = counts.get(unit.shape.number, 0) + 1
     placed = tuple(sorted(gang.placed_nodes)) if gang.topology else ()
-    return (tuple(sorted(counts.items())), gang.topology, placed, tuple(sorted(gang.avoid)), spread)
+    refused = tuple(each.node for each in gang.refused)
+    return (tuple(sorted(counts.items())), gang.topology, placed, tuple(sorted(gang.avoid)), refused, spread)
 
 
 def hardest_first(units: Sequence[PlacementUnit]) -> list[PlacementUnit]:

@@ -82,7 +82,7 @@ class TopologyDomains:
     ) -> PlacementResult:
         """As Placer.place, within the gang's topology. Raises InvalidClaimError for one that can't be read."""
         topology = parse(gang.topology)
-        scope = NodeScope(spread, frozenset(gang.avoid))
+        scope = NodeScope.of(gang, spread=spread)
         if topology is None:
             return self._placer.place(units, budget, scope)
         ordered = self._ordered(gang, topology, units, scope)

@@ -102,6 +102,7 @@ class Places:
 
     def ever(self, gang: GangRequest, units: list[PlacementUnit]) -> bool | None:
         """Whether it fits on the same cluster with nothing running; None when that search did not end."""
+        gang = replace(gang, refused=()) if gang.refused else gang  # for a while only
         key = (signature(gang, units, spread=False), self.snapshot.search_steps)
         known = self.cache.ever
         if key not in known:
@@ -111,12 +112,15 @@ class Places:
     def _ever(self, gang: GangRequest, units: list[PlacementUnit]) -> bool | None:
         placer, domains = self.cache.empty
         placer.begin()
-        if not gang.topology and all(unit.shape is units[0].shape for unit in units):
+        alike = all(unit.shape is units[0].shape for unit in units)
+        if not gang.topology and alike and not units[0].shape.facets:
             found = alike_fit(units, placer.node_snapshot, placer.device_room(units[0].shape))
             if found is not None:
                 return found
         outcome = domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=False)
         placer.undo(outcome.placed)
+        if outcome.status is SearchStatus.FOUND and any(unit.shape.facets for unit in units):
+            return None  # terms about other pods do not count here: that it fits without them is no proof
         return None if outcome.status is SearchStatus.BUDGET_ENDED else outcome.status is SearchStatus.FOUND
 
 

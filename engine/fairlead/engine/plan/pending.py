@@ -34,6 +34,8 @@ class PendingGangs:
         self.refused: list[tuple[GangRequest, Queue | None, Reason]] = []
         known, cache.pending = cache.pending, {}
         kinds = SelectorKinds(snapshot.gangs, devices, cache.selector_kinds)
+        cache.neighbours.begin(kinds.neighbours)
+        version = cache.neighbours.version
         for gang in snapshot.gangs:
             too_many = kinds.refusal(gang)
             if too_many is not None:
@@ -45,12 +47,21 @@ class PendingGangs:
                 pending = self._compile(gang, cache, tree)
                 if pending is None:
                     continue
-                before = (pending, tree, cache.charges)
+                before = (pending, tree, cache.charges, version)
+            elif before[3] != version:
+                before = (self._renewed(before[0], cache), tree, cache.charges, version)
             cache.pending[gang.uid] = before
             self.gangs.append(before[0])
         self.by_id = {pending.id: pending for pending in self.gangs}
         self._first = {pending.equivalence: pending for pending in reversed(self.gangs)}
         self._alike = Counter(pending.equivalence for pending in self.gangs)
+
+    def _renewed(self, pending: PendingGang, cache: SchedulerCache) -> PendingGang:
+        """Where other terms about pods are live than when it was compiled: they may concern its pods."""
+        units = cache.shapes.units(pending.gang)
+        if all(new.shape is old.shape for new, old in zip(units, pending.units, strict=True)):
+            return pending
+        return PendingGang(pending.gang, pending.queue, units, pending.charge, cache.equivalence_classes)
 
     def _compile(self, gang: GangRequest, cache: SchedulerCache, tree: Tree) -> PendingGang | None:
         queue = tree.resolve(gang)

@@ -17,17 +17,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from fairlead.engine.types.gangs import GangRequest
+    from fairlead.engine.types.neighbours import Neighbours
 
 EVALUATIONS = 100_000  # selectors times devices, of one namespace
 KINDS_MIN = 16
 
 Kinds = frozenset[tuple[str, ...]]  # of one gang: the selectors of each request that has some
+Terms = tuple["Neighbours", ...]  # of one gang: what its members need of the pods around them
 
 
 class SelectorKinds:
     """Of one decision. `known` is kept between decisions, by gang UID; memory only."""
 
-    def __init__(self, gangs: Iterable[GangRequest], devices: int, known: dict[str, tuple[GangRequest, Kinds]]) -> None:
+    def __init__(
+        self, gangs: Iterable[GangRequest], devices: int, known: dict[str, tuple[GangRequest, Kinds, Terms]]
+    ) -> None:
+        self.neighbours: list[Neighbours] = []  # what pods of these gangs need of others: found on the same way
         self.most = max(KINDS_MIN, EVALUATIONS // max(1, devices))
         self._kinds: dict[str, Kinds] = {}  # by gang UID, where there are any
         self._considered: dict[str, Kinds] = {}  # by namespace, where there are too many
@@ -37,8 +42,10 @@ class SelectorKinds:
         for gang in gangs:
             found = before.get(gang.uid)
             if found is None or found[0] is not gang:
-                found = (gang, _kinds(gang))
+                found = (gang, _kinds(gang), _neighbours(gang))
             kept[gang.uid] = found
+            if found[2]:
+                self.neighbours += found[2]
             if found[1]:
                 self._kinds[gang.uid] = found[1]
                 ranks = oldest.setdefault(gang.namespace, {})
@@ -62,6 +69,10 @@ class SelectorKinds:
             "are considered first",
             advice="use equal selectors in claims that ask for the same: pods that differ otherwise are decided on together",
         )
+
+
+def _neighbours(gang: GangRequest) -> Terms:
+    return tuple(dict.fromkeys(own for member in gang.members if (own := member.needs.neighbours) is not None))
 
 
 def _kinds(gang: GangRequest) -> Kinds:

@@ -175,7 +175,9 @@ class PlaceProof:
         info = node.info
         why = info.refuses(needs)
         match why:
-            case None:
+            case (
+                None | "volumes that are elsewhere"
+            ):  # what a verifier reads of a cluster does not show volumes: they prove nothing
                 taken = [*self._ledger.ports.get(info, ()), *(port for each in info.ports.values() for port in each)]
                 port = ports_clash(needs.ports, taken)
                 return None if port is None else ("Port", f"{port[2]}/{port[0]}")

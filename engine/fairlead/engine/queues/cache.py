@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.engine.allocator.requests import Compiler
 from fairlead.engine.inventory.ledger import Ledger
+from fairlead.engine.inventory.neighbours import NeighbourCounts, NeighbourTable
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.placement.candidate_nodes import NodeSnapshot
 from fairlead.engine.placement.fragmentation import FragmentationScore
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.snapshot import Snapshot
     from fairlead.engine.types.gangs import GangRequest
+    from fairlead.engine.types.neighbours import Neighbours
     from fairlead.engine.types.settings import FlavorSpec, QueueSpec
     from fairlead.engine.types.workload import Workload
     from fairlead.kube import resource
@@ -55,14 +57,17 @@ class SchedulerCache:
         self.classes = dict(classes)
         self.selectors = Selectors()
         self.compiler = Compiler(self.classes)
-        self.shapes = Shapes(self.compiler)
+        self.neighbours = NeighbourTable(nodes)
+        self.shapes = Shapes(self.compiler, self.neighbours)
         self.node_snapshot = NodeSnapshot(self.selectors)
-        self.placer = Placer(self.node_snapshot, Ledger(), self.shapes)
+        self.placer = Placer(self.node_snapshot, self._ledger(), self.shapes)
         self.domains = TopologyDomains(self.placer)
         self.charges = Charges((), self.selectors)
         self.equivalence_classes: dict[object, object] = {}  # of pending gangs, see gangs.PendingGang
-        self.pending: dict[str, tuple[PendingGang, Tree, Charges]] = {}  # by gang UID, as of the last decision
-        self.selector_kinds: dict[str, tuple[GangRequest, frozenset[tuple[str, ...]]]] = {}  # of `plan.selector_kinds`
+        self.pending: dict[str, tuple[PendingGang, Tree, Charges, int]] = {}  # by gang UID, as of the last decision
+        self.selector_kinds: dict[
+            str, tuple[GangRequest, frozenset[tuple[str, ...]], tuple[Neighbours, ...]]
+        ] = {}  # of `plan.selector_kinds`
         self.ever: dict[object, bool | None] = {}  # gang signature: fits on the empty cluster
         self._others: dict[str, tuple[Placer, TopologyDomains]] = {}
         self._cursors = (-1, -1)
@@ -169,7 +174,13 @@ class SchedulerCache:
     @property
     def pipelined(self) -> tuple[Placer, TopologyDomains]:
         """A placer for the cluster once evicted pods are gone; its ledger is the caller's to prepare."""
-        return self._other("pipelined", Ledger())
+        return self._other("pipelined", self._ledger())
+
+    def _ledger(self) -> Ledger:
+        """On which terms of pods about other pods count; on that of the empty cluster they do not."""
+        ledger = Ledger()
+        ledger.neighbours = NeighbourCounts(self.neighbours)
+        return ledger
 
     def _other(self, name: str, ledger: Ledger) -> tuple[Placer, TopologyDomains]:
         if name not in self._others:

@@ -106,6 +106,8 @@ class Statement:
                 retake(picks, self.ledger)
             for needs in entry.unit.shape.needs:
                 self.ledger.add_pod(entry.node.info, needs)
+            for facet in entry.unit.shape.facets:
+                self.ledger.add_facet(entry.node.info, facet, 1)
             self.placer.node_snapshot.changed(entry.node)
 
     def hold(self, placed: Iterable[UnitPlacement]) -> list[UnitPlacement]:
@@ -131,6 +133,8 @@ class Statement:
         for entry in held:
             for needs in entry.unit.shape.needs:
                 (ledger.add_pod if times > 0 else ledger.remove_pod)(entry.node.info, needs)
+            for facet in entry.unit.shape.facets:
+                ledger.add_facet(entry.node.info, facet, times)
             for picks in entry.picks:
                 for pick in picks:
                     (ledger.reserve if times > 0 else ledger.unreserve)(pick.device, pick.consumption)

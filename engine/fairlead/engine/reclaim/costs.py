@@ -269,7 +269,7 @@ def evict_and_place(
     reservations differ in policy (what may count as gone) and `costs` alone; `known` has those of earlier calls.
     """
     statement = policy.statement
-    scope = NodeScope(preemptor.spread, frozenset(preemptor.gang.avoid), among)
+    scope = NodeScope.of(preemptor.gang, spread=preemptor.spread, among=among)
     mark = statement.checkpoint()
     evicted: list[EvictionUnit] = []
     placed: list[UnitPlacement] = []

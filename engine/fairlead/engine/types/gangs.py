@@ -43,6 +43,16 @@ class PendingMember:
     pod: PodRef
     needs: PodNeeds  # PodNeeds.of(pod)
     claims: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)  # by which terms of other pods select it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedNode:
+    """kube-scheduler refused a pod of the gang that was pinned there: not chosen for it until then, unix seconds."""
+
+    node: str
+    until: float
+    why: str = ""  # what kube-scheduler said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +60,8 @@ class GangRequest(Named):
     """A gang with members that wait at the gate. All of `members` are placed, or none.
 
     `placed_nodes` has one entry per member that was released before (an elastic gang growing, or a member replaced); they
-    count towards `size` and towards topology. `avoid` are nodes on which this gang failed before; they come last.
+    count towards `size` and towards topology. `avoid` are nodes on which this gang failed before; they come last. `refused` are
+    nodes that are not chosen at all for now.
     """
 
     namespace: str
@@ -66,6 +77,7 @@ class GangRequest(Named):
     topology: str | None = None  # the annotation's text: "required:<node label>" or "preferred:<node label>"
     placed_nodes: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
+    refused: tuple[RefusedNode, ...] = ()  # as of now: whoever makes the snapshot leaves out what is over
     preempts: bool = True  # False: nothing is evicted for it (a pod's `preemptionPolicy: Never`)
     replaces: bool = False  # a member of a gang that runs short: decided before all others, on what is held for it
     preemptor: bool = False  # gangs were evicted for it: until it is admitted, their devices are held for it

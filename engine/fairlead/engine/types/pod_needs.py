@@ -1,4 +1,4 @@
-"""What a pod needs of a node besides devices. Amounts of resources are in thousandths, as whole numbers.
+"""What a pod needs of a node besides devices, its volumes and the pods around it included. Amounts of resources are in thousandths, as whole numbers.
 
 Source: component-helpers resource.PodRequests, kube-scheduler's NodePorts.
 """
@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
+from fairlead.engine.types.neighbours import Neighbours, neighbours_of
 from fairlead.kube.quantity import Quantity, QuantityError
 
 if TYPE_CHECKING:
+    from fairlead.engine.types.neighbours import Namespaces
     from fairlead.kube import core
 
 PODS = "pods"
@@ -27,10 +29,12 @@ class Constraints:
     node_selector: tuple[tuple[str, str], ...] = ()
     affinity: core.NodeSelector | None = None
     tolerations: tuple[core.Toleration, ...] = ()
+    volumes: tuple[core.NodeSelector, ...] = ()
     hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hash", hash((self.node_selector, self.affinity, self.tolerations)))
+        content = (self.node_selector, self.affinity, self.tolerations, self.volumes)
+        object.__setattr__(self, "hash", hash(content))
 
     def __hash__(self) -> int:
         return self.hash
@@ -46,19 +50,23 @@ class PodNeeds:
     preferred: tuple[core.PreferredSchedulingTerm, ...] = ()
     tolerations: tuple[core.Toleration, ...] = ()
     ports: tuple[Port, ...] = ()
+    volumes: tuple[core.NodeSelector, ...] = ()  # where its volumes are, or may be made: the node satisfies all
+    neighbours: Neighbours | None = None
     hash: int = field(default=0, init=False, repr=False, compare=False)
     constraints: Constraints = field(default_factory=Constraints, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "constraints", Constraints(self.node_selector, self.affinity, self.tolerations))
-        content = (self.requests, self.constraints.hash, self.preferred, self.ports)
+        constraints = Constraints(self.node_selector, self.affinity, self.tolerations, self.volumes)
+        object.__setattr__(self, "constraints", constraints)
+        content = (self.requests, constraints.hash, self.preferred, self.ports, self.neighbours)
         object.__setattr__(self, "hash", hash(content))
 
     def __hash__(self) -> int:
         return self.hash
 
     @classmethod
-    def of(cls, pod: core.Pod) -> Self:
+    def of(cls, pod: core.Pod, namespaces: Namespaces | None = None) -> Self:
+        """Without volumes, which are other objects. `namespaces`: those that a selector selects."""
         spec = pod.spec
         affinity = spec.affinity.node_affinity if spec.affinity else None
         return cls(
@@ -68,6 +76,7 @@ class PodNeeds:
             preferred=affinity.preferred if affinity else (),
             tolerations=spec.tolerations,
             ports=tuple(sorted(set(_host_ports(spec)))),
+            neighbours=neighbours_of(pod, namespaces),
         )
 
 

@@ -35,6 +35,13 @@ class Code(StrEnum):
     COMING_FREE = "DevicesComingFree"  # fits as soon as terminating pods are gone
     HELD = "DevicesHeld"  # would fit, but the free devices are held for a gang before it
     NO_NODE = "NoSuitableNode"  # devices would do, but no node takes the pod beside them
+    NEIGHBOURS = (
+        "PodConstraints"  # devices would do, but affinity, anti-affinity or spread keeps its pods off those nodes
+    )
+    NODES_REFUSED = (
+        "NodesRefused"  # kube-scheduler refused its pods on nodes that would do; they are not chosen for a while
+    )
+    VOLUME = "VolumeNotReady"  # a PersistentVolumeClaim is missing, or is not bound and does not wait for its first pod
     SELECTOR_ERROR = "SelectorError"  # a CEL expression failed on devices that might have matched
     POOL_INCOMPLETE = "PoolIncomplete"  # `All` must wait until the driver has published its pool whole
     SEARCH_ENDED = "SearchBudgetExhausted"  # not proven impossible: the search ran out of steps

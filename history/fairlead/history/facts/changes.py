@@ -141,7 +141,7 @@ class Watcher:
             "claims", inventory.claim_changes, lambda: (c.uid for c in inventory.claims()), inventory.claim, noted
         )
         self._log("nodes", nodes.node_changes, lambda: (node.name for node in nodes.all()), nodes.get, noted)
-        self._log("pods", nodes.pod_changes, nodes.pods, nodes.pod, noted)
+        self._log("pods", nodes.pod_changes, nodes.pods, nodes.counted, noted)
         rules = dict(inventory.rules_by_name)
         if rules != self._rules:
             noted.tables["taint_rules"] = _difference(self._rules, rules)

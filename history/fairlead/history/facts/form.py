@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from fairlead.engine.types.neighbours import Neighbours
 from fairlead.kube import core, resource
 from fairlead.kube.objects import LabelSelector
 
@@ -37,6 +38,8 @@ class Needs(Item, frozen=True, kw_only=True):
     preferred: tuple[core.PreferredSchedulingTerm, ...] = ()
     tolerations: tuple[core.Toleration, ...] = ()
     ports: tuple[tuple[str, str, int], ...] = ()
+    volumes: tuple[core.NodeSelector, ...] = ()
+    neighbours: Neighbours | None = None
 
 
 class Node(Item, frozen=True, kw_only=True):
@@ -52,6 +55,9 @@ class CountedPod(Item, frozen=True, kw_only=True):
 
     node: str
     needs: Needs
+    namespace: str = ""  # with `labels`, by what terms of other pods select it
+    labels: dict[str, str] = {}
+    leaving: bool = False
 
 
 class AllocatedDevice(Item, frozen=True, kw_only=True):
@@ -85,6 +91,13 @@ class Member(Item, frozen=True, kw_only=True):
     pod: Pod
     needs: Needs
     claims: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+
+
+class RefusedNode(Item, frozen=True, kw_only=True):
+    node: str
+    until: float
+    why: str = ""
 
 
 class Gang(Item, frozen=True, kw_only=True):
@@ -103,6 +116,7 @@ class Gang(Item, frozen=True, kw_only=True):
     topology: str | None = None
     placed_nodes: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
+    refused: tuple[RefusedNode, ...] = ()
     preempts: bool = True
     replaces: bool = False
     preemptor: bool = False

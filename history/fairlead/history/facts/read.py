@@ -10,7 +10,16 @@ import msgspec
 from fairlead.api.bounds import NO_BOUNDS, Bound, Bounds
 from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
 from fairlead.engine.inventory.nodes import NodeInfo
-from fairlead.engine.types.gangs import ClaimRequest, GangRequest, IdleSpan, PendingMember, RunningGang, RunningMember
+from fairlead.engine.types.gangs import (
+    ClaimRequest,
+    GangRequest,
+    IdleSpan,
+    PendingMember,
+    RefusedNode,
+    RunningGang,
+    RunningMember,
+)
+from fairlead.engine.types.neighbours import PodIdentity
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.references import DeviceRef, PodRef
 from fairlead.engine.types.settings import (
@@ -60,6 +69,10 @@ def needs(value: form.Needs) -> PodNeeds:
     return PodNeeds(**_fields(value))
 
 
+def identity(value: form.CountedPod) -> PodIdentity:
+    return PodIdentity(namespace=value.namespace, labels=value.labels, leaving=value.leaving)
+
+
 def pod(value: form.Pod) -> PodRef:
     return PodRef(value.namespace, value.name, value.uid)
 
@@ -87,10 +100,12 @@ def gang(value: form.Gang) -> GangRequest:
         return known[wanted]
 
     members = tuple(
-        PendingMember(pod=pod(each.pod), needs=shared(each.needs), claims=each.claims) for each in value.members
+        PendingMember(pod=pod(each.pod), needs=shared(each.needs), claims=each.claims, labels=each.labels)
+        for each in value.members
     )
     claims = tuple(ClaimRequest(**_fields(each)) for each in value.claims)
-    return GangRequest(**{**_fields(value), "members": members, "claims": claims})
+    refused = tuple(RefusedNode(**_fields(each)) for each in value.refused)
+    return GangRequest(**{**_fields(value), "members": members, "claims": claims, "refused": refused})
 
 
 def running_gang(value: form.RunningGang) -> RunningGang:

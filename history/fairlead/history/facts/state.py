@@ -125,7 +125,7 @@ class State:
             if pod is None:
                 nodes.drop_pod(uid)
             else:
-                nodes.set_needs(uid, pod.node, read.needs(pod.needs))
+                nodes.set_needs(uid, pod.node, read.needs(pod.needs), read.identity(pod))
         if facts.classes:
             self.classes = dict(self.classes)  # a snapshot keeps those that it was given
         for name, spec in facts.classes.items():

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.pool import SliceEntry
     from fairlead.engine.types.amounts import Amount
     from fairlead.engine.types.gangs import GangRequest, RunningGang
+    from fairlead.engine.types.neighbours import PodIdentity
     from fairlead.engine.types.pod_needs import PodNeeds
     from fairlead.engine.types.settings import (
         BudgetState,
@@ -55,11 +56,19 @@ def needs(value: PodNeeds) -> form.Needs:
         preferred=value.preferred,
         tolerations=value.tolerations,
         ports=value.ports,
+        volumes=value.volumes,
+        neighbours=value.neighbours,
     )
 
 
-def counted_pod(where: str, value: PodNeeds) -> form.CountedPod:
-    return form.CountedPod(node=where, needs=needs(value))
+def counted_pod(where: str, value: PodNeeds, identity: PodIdentity) -> form.CountedPod:
+    return form.CountedPod(
+        node=where,
+        needs=needs(value),
+        namespace=identity.namespace,
+        labels=identity.labels,
+        leaving=identity.leaving,
+    )
 
 
 def allocated_claim(value: AllocatedClaim) -> form.AllocatedClaim:

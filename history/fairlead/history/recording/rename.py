@@ -13,12 +13,14 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from fairlead.engine.types.neighbours import AffinityTerm, Neighbours, SpreadTerm
 from fairlead.history.facts import form
 from fairlead.history.recording.names import Names, public
 from fairlead.kube import core, resource
 from fairlead.kube.objects import LabelSelector
 
 V = TypeVar("V")
+P = TypeVar("P", AffinityTerm, SpreadTerm)
 T = TypeVar("T", core.Taint, core.Toleration, resource.DeviceTaint, resource.DeviceToleration)
 IDENTIFYING = re.compile(
     r"uuid|serial|clique", re.IGNORECASE
@@ -171,10 +173,38 @@ class Renaming:
             affinity=self._node_selector(value.affinity),
             preferred=tuple(replace(each, preference=self._term(each.preference)) for each in value.preferred),
             tolerations=tuple(map(self._taint, value.tolerations)),
+            volumes=tuple(found for each in value.volumes if (found := self._node_selector(each)) is not None),
+            neighbours=None if value.neighbours is None else self._neighbours(value.neighbours),
         )
 
+    def _neighbours(self, value: Neighbours) -> Neighbours:
+        return replace(
+            value,
+            affinity=tuple(map(self._pod_term, value.affinity)),
+            anti_affinity=tuple(map(self._pod_term, value.anti_affinity)),
+            spread=tuple(map(self._pod_term, value.spread)),
+        )
+
+    def _pod_term(self, value: P) -> P:
+        pods = value.pods
+        renamed = replace(
+            pods,
+            namespaces=None if pods.namespaces is None else tuple(map(self._names.namespace, pods.namespaces)),
+            requirements=tuple(
+                replace(each, key=self._qualified(each.key), values=self._each(each.values))
+                for each in pods.requirements
+            ),
+        )
+        return replace(value, topology_key=self._qualified(value.topology_key), pods=renamed)
+
     def _counted(self, value: form.CountedPod) -> form.CountedPod:
-        return replace(value, node=self._names.place(value.node), needs=self._needs(value.needs))
+        return replace(
+            value,
+            node=self._names.place(value.node),
+            needs=self._needs(value.needs),
+            namespace=value.namespace and self._names.namespace(value.namespace),
+            labels=self._labels(value.labels),
+        )
 
     # -- claims ----------------------------------------------------------------------------------------------------
 
@@ -287,7 +317,13 @@ class Renaming:
             self._named(value),
             uid=self._names.place(value.uid),
             members=tuple(
-                replace(each, pod=self._pod(each.pod), needs=self._needs(each.needs), claims=self._places(each.claims))
+                replace(
+                    each,
+                    pod=self._pod(each.pod),
+                    needs=self._needs(each.needs),
+                    claims=self._places(each.claims),
+                    labels=self._labels(each.labels),
+                )
                 for each in value.members
             ),
             claims=tuple(map(self._claim, value.claims)),
@@ -296,6 +332,10 @@ class Renaming:
             topology=self._topology(value.topology),
             placed_nodes=self._places(value.placed_nodes),
             avoid=self._places(value.avoid),
+            refused=tuple(
+                replace(each, node=self._names.place(each.node), why=self._names.text(each.why))
+                for each in value.refused
+            ),
             quota_charge=tuple((self._quota_resource(name), amount) for name, amount in value.quota_charge),
         )
 

@@ -20,6 +20,7 @@ from fairlead.engine.plan.decide import decide as decide_now
 from fairlead.engine.queues.usage_history import RememberedUsage, UsageHistory
 from fairlead.engine.types.amounts import amount, qualified
 from fairlead.engine.types.gangs import RunningGang, RunningMember
+from fairlead.engine.types.neighbours import PodIdentity
 from fairlead.history.facts import form, read
 from fairlead.history.facts.state import State
 from fairlead.history.replay.totals import Totals, size_of
@@ -262,7 +263,8 @@ class _Life:
         inventory, nodes = self.state.inventory, self.state.nodes
         node_of = {assigned.pod: assigned.node for assigned in admission.assignments}
         for member in request.members:
-            nodes.set_needs(member.pod.uid, node_of[member.pod], member.needs)
+            identity = PodIdentity(namespace=member.pod.namespace, labels=dict(member.labels))
+            nodes.set_needs(member.pod.uid, node_of[member.pod], member.needs, identity)
         own = [claim for claim in admission.claims if not claim.already_allocated]
         for claim in own:
             inventory.set_allocated(_allocated(claim))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from fairlead.sandbox.objects import Obj, name_of, node_name_of, phase_of, results_of, uid_of
 from fairlead.sandbox.resource_amounts import pod_requests
 from fairlead.sandbox.scheduler.fit import NodeInfo
+from fairlead.sandbox.scheduler.neighbours import required_terms
 from fairlead.sandbox.scheduler.pools import DeviceKey
 
 
@@ -19,7 +20,8 @@ class Cache:
     def __init__(self) -> None:
         self.nodes: dict[str, NodeInfo] = {}
         self.allocated: collections.Counter[DeviceKey] = collections.Counter()
-        self._placed: dict[str, tuple[str, Mapping[str, int]]] = {}  # by pod UID
+        self.repelling: set[str] = set()  # UIDs of placed pods with required anti-affinity
+        self._placed: dict[str, tuple[str, Mapping[str, int], Obj]] = {}  # by pod UID
         self._assumed: set[str] = set()
         self._devices: dict[str, tuple[DeviceKey, ...]] = {}  # by claim UID
         self._in_flight: dict[str, tuple[DeviceKey, ...]] = {}
@@ -33,9 +35,10 @@ class Cache:
             info.node = node
             return
         info = self.nodes[name] = NodeInfo(node=node)
-        for where, requests in self._placed.values():
+        for uid, (where, requests, pod) in self._placed.items():
             if where == name:
                 info.add(requests)
+                info.objects[uid] = pod
 
     def drop_node(self, name: str) -> None:
         self.nodes.pop(name, None)
@@ -49,10 +52,13 @@ class Cache:
         known = self._placed.get(uid)
         ended = phase_of(pod) in {"Succeeded", "Failed"}
         if known is not None and known[0] == node and not ended:
+            self._placed[uid] = (node, known[1], pod)
+            if node in self.nodes:
+                self.nodes[node].objects[uid] = pod
             return
         self._remove(uid)
         if node and not ended:
-            self._put(uid, node, pod_requests(pod))
+            self._put(pod, node)
 
     def drop_pod(self, uid: str) -> None:
         self._assumed.discard(uid)
@@ -60,7 +66,7 @@ class Cache:
 
     def assume(self, pod: Obj, node: str) -> None:
         self._remove(uid_of(pod))
-        self._put(uid_of(pod), node, pod_requests(pod))
+        self._put(pod, node)
         self._assumed.add(uid_of(pod))
 
     def forget(self, pod: Obj) -> None:
@@ -71,15 +77,21 @@ class Cache:
     def is_assumed(self, pod: Obj) -> bool:
         return uid_of(pod) in self._assumed
 
-    def _put(self, uid: str, node: str, requests: Mapping[str, int]) -> None:
-        self._placed[uid] = (node, requests)
+    def _put(self, pod: Obj, node: str) -> None:
+        uid, requests = uid_of(pod), pod_requests(pod)
+        self._placed[uid] = (node, requests, pod)
+        if any(required_terms(pod, "podAntiAffinity")):
+            self.repelling.add(uid)
         if node in self.nodes:
             self.nodes[node].add(requests)
+            self.nodes[node].objects[uid] = pod
 
     def _remove(self, uid: str) -> None:
         placed = self._placed.pop(uid, None)
+        self.repelling.discard(uid)
         if placed is not None and placed[0] in self.nodes:
             self.nodes[placed[0]].add(placed[1], -1)
+            self.nodes[placed[0]].objects.pop(uid, None)
 
     # -- claims ----------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """One scheduling cycle: one pod against a snapshot of the cluster, as a pure function.
 
-Phases in kube-scheduler's order: PreEnqueue, PreFilter, Filter per node (devices last), PostFilter, Score.
+Phases in kube-scheduler's order: PreEnqueue, PreFilter, Filter per node (volumes, other pods and devices last), PostFilter, Score.
 Invariants: the order of nodes is total (score, then name); the snapshot is not changed.
 """
 
@@ -13,7 +13,9 @@ from fairlead.sandbox.resource_amounts import pod_requests
 from fairlead.sandbox.scheduler import claims as dra
 from fairlead.sandbox.scheduler import devices
 from fairlead.sandbox.scheduler.fit import NodeInfo, refusals, score
+from fairlead.sandbox.scheduler.neighbours import Neighbours, concerns
 from fairlead.sandbox.scheduler.pools import DeviceKey
+from fairlead.sandbox.scheduler.volumes import Storage, Volumes, claim_names
 
 # As kube-scheduler: all nodes of a small cluster are scored, of a larger one only so many that fit.
 FEASIBLE_MAX = 100
@@ -27,6 +29,9 @@ class Snapshot:
     device_class: Callable[[str], Obj | None]
     allocated: Collection[DeviceKey]
     selects: devices.Selects
+    repelling: Collection[str] = ()  # UIDs of placed pods with required anti-affinity
+    namespace_labels: Callable[[str], Mapping[str, str]] = lambda _: {}
+    storage: Storage | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +83,10 @@ def _place(pod: Obj, own: Sequence[Obj], snapshot: Snapshot, pick: Callable[[Seq
     allocated = [claim for claim in own if allocation_of(claim) is not None]
     wanting = [claim for claim in own if allocation_of(claim) is None]
     slices = list(snapshot.slices()) if wanting else []
+    volumes = _volumes(pod, snapshot)
+    if volumes is not None and volumes.refused:
+        return Unschedulable(message=_summary(snapshot, Counter({volumes.refused: len(snapshot.nodes)})))
+    neighbours = _neighbours(pod, snapshot)
     reasons: Counter[str] = Counter()
     unavailable: dict[str, Obj] = {}
     feasible: list[tuple[float, str, list[Obj]]] = []
@@ -85,6 +94,10 @@ def _place(pod: Obj, own: Sequence[Obj], snapshot: Snapshot, pick: Callable[[Seq
         refusal = refusals(pod, requests, info)
         if refusal:
             reasons.update(refusal)
+            continue
+        beside = (volumes and volumes.refusal(info.node)) or (neighbours and neighbours.refusal(info.node))
+        if beside:
+            reasons[beside] += 1
             continue
         elsewhere = [claim for claim in allocated if not dra.is_available(claim, info.node)]
         if elsewhere:
@@ -107,6 +120,21 @@ def _place(pod: Obj, own: Sequence[Obj], snapshot: Snapshot, pick: Callable[[Seq
     ours = list(zip(wanting, allocations, strict=True))
     theirs: list[tuple[Obj, Obj | None]] = [(claim, None) for claim in allocated if not is_reserved_for(claim, pod)]
     return Placed(node=node, claims=(*ours, *theirs))
+
+
+def _volumes(pod: Obj, snapshot: Snapshot) -> Volumes | None:
+    if snapshot.storage is None or not any(claim_names(pod)):
+        return None
+    pods = (other for info in snapshot.nodes.values() for other in info.objects.values())
+    return Volumes(pod, snapshot.storage, list(pods))
+
+
+def _neighbours(pod: Obj, snapshot: Snapshot) -> Neighbours | None:
+    """None where neither this pod nor one that is there has a term: most pods cost nothing."""
+    if not snapshot.repelling and not concerns(pod):
+        return None
+    cluster = ((info.node, info.objects.values()) for _, info in sorted(snapshot.nodes.items()))
+    return Neighbours(pod, cluster, snapshot.namespace_labels)
 
 
 def _devices(

@@ -1,7 +1,7 @@
 """Whether a pod fits a node, apart from devices: kube-scheduler's default filters in their order, and its score.
 
-A refusal has kube-scheduler's words. Covers nodes, taints, node affinity (with matchFields) and resources; not inter-pod
-affinity, topology spread, host ports, volumes and preemption. Source: kubernetes pkg/scheduler/framework/plugins, 1.36.
+A refusal has kube-scheduler's words. Covers nodes, taints, node affinity (with matchFields) and resources; volumes are `volumes`',
+other pods `neighbours`'. Not host ports and preemption. Source: kubernetes pkg/scheduler/framework/plugins, 1.36.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,6 +30,7 @@ class NodeInfo:
     requested: dict[str, int] = field(default_factory=dict)
     nonzero: dict[str, int] = field(default_factory=dict)  # the same, with NONZERO where a pod says nothing
     pods: int = 0
+    objects: dict[str, Obj] = field(default_factory=dict)  # by UID: the pods themselves
 
     @property
     def name(self) -> str:

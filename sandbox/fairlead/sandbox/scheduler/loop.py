@@ -21,10 +21,14 @@ from fairlead.kube.informer import Change
 from fairlead.kube.limits import Clock
 from fairlead.kube.resources import (
     DEVICE_CLASSES,
+    NAMESPACES,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     PODS,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    STORAGE_CLASSES,
     Raw,
     raw,
 )
@@ -35,6 +39,7 @@ from fairlead.sandbox.objects import (
     condition,
     is_deleting,
     key_of,
+    labels_of,
     name_of,
     namespace_of,
     node_name_of,
@@ -49,6 +54,7 @@ from fairlead.sandbox.scheduler.cache import Cache
 from fairlead.sandbox.scheduler.cycle import Gated, Placed, Snapshot, Unschedulable, decide
 from fairlead.sandbox.scheduler.devices import Selects
 from fairlead.sandbox.scheduler.queue import PodQueue
+from fairlead.sandbox.scheduler.volumes import Storage
 
 log = logging.getLogger(__name__)
 
@@ -86,15 +92,26 @@ class Scheduler:
         self._claims = self._informers.of(RESOURCE_CLAIMS)
         self._slices = self._informers.of(RESOURCE_SLICES)
         self._classes = self._informers.of(DEVICE_CLASSES)
+        self._namespaces = self._informers.of(NAMESPACES)
+        self._volume_claims = self._informers.of(PERSISTENT_VOLUME_CLAIMS)
+        self._volumes = self._informers.of(PERSISTENT_VOLUMES)
+        self._storage_classes = self._informers.of(STORAGE_CLASSES)
         self._cache = Cache()
         self._queue = PodQueue(clock=clock, backoff_s=backoff_s)
         self._binder = Binder(client, wall=wall)
         self._binding = asyncio.Semaphore(BINDINGS_AT_ONCE)
+        self._storage = Storage(
+            claim=self._volume_claims.get,
+            volume=self._volumes.get,
+            volumes=self._volumes.all,
+            storage_class=self._storage_classes.get,
+        )
         self._pods.subscribe(self._pod_changed)
         self._nodes.subscribe(self._node_changed)
         self._claims.subscribe(self._claim_changed)
         self._slices.subscribe(lambda _: self._queue.something_changed())
-        self._classes.subscribe(lambda _: self._queue.something_changed())
+        for informer in (self._classes, self._volume_claims, self._volumes, self._storage_classes):
+            informer.subscribe(lambda _: self._queue.something_changed())
 
     # -- which change enqueues which pod ---------------------------------------------------------------------------
 
@@ -112,8 +129,9 @@ class Scheduler:
                 self._queue.add(change.key, priority=int(spec_of(pod).get("priority") or 0))
         else:
             self._queue.drop(change.key)
-            if phase_of(pod) in {"Succeeded", "Failed"}:
-                self._queue.something_changed()
+            bound = change.old is not None and not node_name_of(change.old) and node_name_of(pod)
+            if phase_of(pod) in {"Succeeded", "Failed"} or bound:
+                self._queue.something_changed()  # room again, or a neighbour that others wait for
 
     def _is_ours(self, pod: Obj) -> bool:
         return (
@@ -167,6 +185,9 @@ class Scheduler:
             device_class=self._classes.get,
             allocated=self._cache.allocated,
             selects=self._selects,
+            repelling=self._cache.repelling,
+            namespace_labels=lambda name: labels_of(self._namespaces.get(name) or {}),
+            storage=self._storage,
         )
         try:
             outcome = decide(pod, snapshot, pick=self._pick)

@@ -132,6 +132,33 @@ async def test_a_handshake_that_ends_after_the_stop_gets_no_answer(tmp_path):
         writer.transport.abort()
 
 
+async def test_a_connection_whose_client_is_silent_is_closed_by_the_stop(tmp_path):
+    """asyncio waits 30 s for the client's part of TLS's end; a client that is stopped never plays it."""
+    server = ApiServer(workdir=tmp_path)
+    await server.start()
+    context = ssl.create_default_context(cadata=server.ca_pem.decode())
+
+    def connected() -> ssl.SSLSocket:
+        raw = socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])))
+        return context.wrap_socket(raw, server_hostname="127.0.0.1")
+
+    client = await asyncio.to_thread(connected)
+    with client:
+        await asyncio.sleep(0.05)
+        await server.stop()
+        await asyncio.sleep(0)
+        gc.collect()
+        server_side = [o for o in gc.get_objects() if isinstance(o, socket.socket) and _is_to(o, client.getsockname())]
+        assert server_side == []
+
+
+def _is_to(each: socket.socket, address: object) -> bool:
+    try:
+        return each.fileno() != -1 and each.getpeername() == address
+    except OSError:
+        return False
+
+
 async def test_connections_accepted_in_the_moment_of_the_stop_are_closed(tmp_path):
     """Accepted in one pass of the loop, while the server stops in the next, before asyncio has served them."""
     server = ApiServer(workdir=tmp_path)

@@ -63,7 +63,8 @@ def gpus(pool: Pool) -> list[GpuPlace]:
     for device in pool.devices.values():
         groups.setdefault(_parent(device, names), []).append(device)
     found = [_gpu(name, devices, pool.driver) for name, devices in groups.items()]
-    return sorted(found, key=lambda gpu: (natural(gpu.island), natural(gpu.name)))
+    # GPUs without an island, such as those in MIG mode, follow those that have one.
+    return sorted(found, key=lambda gpu: (not gpu.island, natural(gpu.island), natural(gpu.name)))
 
 
 def natural(text: str) -> list[tuple[int, str]]:

@@ -208,10 +208,15 @@ class NodeItems:
         return known[1]
 
 
+_LOOKS_FREE = "devices that claims of other namespaces hold are shown as free: which those are is not known here"
+
+
 def cluster(facts: Facts, view: ClusterView, *, node: str = "", items: NodeItems | None = None) -> str:
     """`node`: the one whose devices are listed; "" for none. `items`: of the rendering before."""
     colours = palette(view)
     cell = SMALL if len(view.nodes) > MANY else LARGE
+    # Where claims of other namespaces are not read, what they hold looks free.
+    unread = [_LOOKS_FREE] if "resourceclaims" in facts.refused else []
     return _page(
         "cluster.html",
         facts,
@@ -223,7 +228,7 @@ def cluster(facts: Facts, view: ClusterView, *, node: str = "", items: NodeItems
         parts=any(gpu.parts for each in view.nodes for gpu in each.gpus),
         chosen=next((each for each in view.nodes if each.name == node), None),
         asked=node,
-        missing=_missing(facts, "gangs", "pods", "resourceclaims"),
+        missing=[*_missing(facts, "gangs", "pods", "resourceclaims"), *unread],
         known_nodes=0 if facts.hardware is None else len(facts.hardware.nodes.all()),
         waiting=sum((raw.get("status") or {}).get("phase") == "Waiting" for raw in facts.gangs),
         now=facts.at,
@@ -231,13 +236,8 @@ def cluster(facts: Facts, view: ClusterView, *, node: str = "", items: NodeItems
 
 
 def _missing(facts: Facts, *kinds: str) -> list[str]:
-    """Why a page has less than there is; of claims that are not read the map says free where it may be held."""
-    found = [facts.refused[kind] for kind in kinds if kind in facts.refused]
-    if "resourceclaims" in kinds and "resourceclaims" in facts.refused:
-        found.append(
-            "devices that claims of other namespaces hold are shown as free: which those are is not known here"
-        )
-    return found
+    """Why a page has less than there is."""
+    return [facts.refused[kind] for kind in kinds if kind in facts.refused]
 
 
 def queues(facts: Facts, lines: Sequence[QueueLine]) -> str:

@@ -1,6 +1,6 @@
 """Every built-in kind that the apiserver serves, in the order in which discovery shows their groups.
 
-Groups that nothing here uses (storage, certificates, autoscaling, …) are left out; of the core group all is served, some by
+Groups that nothing here uses (certificates, autoscaling, …) are left out; of the core group all is served, some by
 shape alone. Custom kinds are added and removed at run time (crds).
 Source: /apis of a 1.36.2 apiserver.
 """
@@ -183,6 +183,26 @@ def _networking() -> list[Kind]:
     ]
 
 
+def _storage() -> list[Kind]:
+    """Served by shape; a StorageClass has its defaults."""
+    group = "storage.k8s.io"
+    return [
+        _in(group, "csidrivers", "CSIDriver", BuiltIn("V1CSIDriver"), cluster=True),
+        _in(group, "csinodes", "CSINode", BuiltIn("V1CSINode"), cluster=True),
+        _in(group, "csistoragecapacities", "CSIStorageCapacity", BuiltIn("V1CSIStorageCapacity")),
+        _in(group, "storageclasses", "StorageClass", small.StorageClassStrategy(), cluster=True, short=("sc",)),
+        _in(group, "volumeattachments", "VolumeAttachment", BuiltIn("V1VolumeAttachment"), STATUS, cluster=True),
+        _in(
+            group,
+            "volumeattributesclasses",
+            "VolumeAttributesClass",
+            BuiltIn("V1VolumeAttributesClass"),
+            cluster=True,
+            short=("vac",),
+        ),
+    ]
+
+
 def _review(group: str, plural: str, kind: str, *, cluster: bool = True) -> Kind:
     return _in(group, plural, kind, BuiltIn(f"V1{kind}"), cluster=cluster, verbs=("create",))
 
@@ -248,6 +268,7 @@ def kinds() -> list[Kind]:
         _in(rbac, "clusterroles", "ClusterRole", small.ClusterRoleStrategy(), cluster=True),
         _in(rbac, "rolebindings", "RoleBinding", small.RoleBindingStrategy()),
         _in(rbac, "roles", "Role", small.RoleStrategy()),
+        *_storage(),
         *(
             _in(
                 admission,

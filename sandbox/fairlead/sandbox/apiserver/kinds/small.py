@@ -89,6 +89,25 @@ class NetworkPolicyStrategy(BuiltIn):
                         yield invalid(f"{here}.port", number, "must be between 1 and 65535, inclusive")
 
 
+class StorageClassStrategy(BuiltIn):
+    model = "V1StorageClass"
+
+    def default(self, obj: Json) -> None:
+        obj.setdefault("reclaimPolicy", "Delete")
+        obj.setdefault("volumeBindingMode", "Immediate")
+
+    def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
+        if not obj.get("provisioner"):
+            yield required("provisioner", "")
+        modes = ("Immediate", "WaitForFirstConsumer")
+        yield from checks.unsupported(obj.get("volumeBindingMode"), modes, "volumeBindingMode")
+
+    def validate_change(self, new: Json, old: Json, context: Context) -> Iterator[FieldError]:
+        for name in ("parameters", "provisioner"):
+            if new.get(name) != old.get(name):
+                yield forbidden(name, "updates to " + name + " are forbidden.")
+
+
 class PriorityClassStrategy(BuiltIn):
     model = "V1PriorityClass"
     table = workloads.PRIORITY_CLASSES

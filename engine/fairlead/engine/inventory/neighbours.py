@@ -1,0 +1,433 @@
+"""Which pods run where, as far as terms of other pods select them: counted by node, judged by topology domain.
+
+A *mark* is something that a pod counts for: being selected by a term, or having an anti-affinity term of its own. Marks are live
+where a pending member or a counted pod has the term; pods count for live marks only, so a cluster without terms costs nothing.
+A *facet* is what of a pending pod matters here: its own terms, the marks it would count for, and the terms of others that
+repel it. Pods without terms that no term selects have none.
+`NeighbourCounts` adds what a decision places or counts as gone; it belongs to a ledger, and judges a pod on a node.
+
+Example: eight pods with anti-affinity to themselves by host. Their facet has the marks "selected by the term" and "has the term"; a
+node takes one of them when its host has no pod with the first mark.
+Source: kube-scheduler's interpodaffinity and podtopologyspread filters, 1.36.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from fairlead.engine.inventory import node_selector
+from fairlead.engine.types.neighbours import NOT_KNOWN, PodIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from fairlead.engine.inventory.nodes import NodeInfo, NodeTable
+    from fairlead.engine.types.neighbours import Neighbours, PodSelector, SpreadTerm
+    from fairlead.engine.types.pod_needs import Constraints, PodNeeds
+
+
+class Selected(NamedTuple):
+    """Pods that all of these select. `leaving`: whether deleted ones count."""
+
+    pods: tuple[PodSelector, ...]
+    leaving: bool
+
+
+class Repelling(NamedTuple):
+    """Pods that have this anti-affinity term."""
+
+    topology_key: str
+    pods: PodSelector
+
+
+MARKS_MAX = 20_000  # remembered
+
+
+class Mark:
+    """What pods count for. One per content and table, compared by identity: it is looked up for every node."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: Selected | Repelling) -> None:
+        self.of = of
+
+
+class Facet:
+    """Compared by identity; equal content is one facet."""
+
+    __slots__ = (
+        "affinity",
+        "affinity_keys",
+        "anti_affinity",
+        "attracts_itself",
+        "constraints",
+        "loosens",
+        "marks",
+        "repelled_by",
+        "spread",
+    )
+
+    def __init__(self, table: NeighbourTable, content: _Content) -> None:
+        own, self.marks = content.own, content.marks
+        self.constraints = content.constraints  # of a pod with spread: which nodes count
+        self.repelled_by = _by_key(content.repelled_by)
+        attracting = None if own is None else _attracting(own)
+        self.affinity = None if attracting is None else table.mark(attracting)
+        self.affinity_keys: tuple[str, ...] = ()
+        self.anti_affinity: tuple[tuple[str, Mark], ...] = ()
+        self.spread: tuple[tuple[SpreadTerm, Mark, bool], ...] = ()  # with whether it counts for its own term
+        if own is not None:
+            self.affinity_keys = tuple(dict.fromkeys(term.topology_key for term in own.affinity))
+            self.anti_affinity = tuple((t.topology_key, table.mark(_alone(t.pods))) for t in own.anti_affinity)
+            marks = [(term, table.mark(Selected((term.pods,), False))) for term in own.spread]
+            self.spread = tuple((term, mark, mark in self.marks) for term, mark in marks)
+        self.attracts_itself = self.affinity in self.marks
+        self.loosens = bool(self.affinity or self.spread)  # whether a pod more can make a node take it
+
+
+def _by_key(marks: Iterable[Mark]) -> tuple[tuple[str, Mark], ...]:
+    """In the order of topology keys: which of two reasons is told must not depend on what came first."""
+    found = [(mark.of.topology_key, mark) for mark in marks if isinstance(mark.of, Repelling)]
+    return tuple(sorted(found, key=lambda each: each[0]))
+
+
+class _Content(NamedTuple):
+    marks: frozenset[Mark]
+    repelled_by: frozenset[Mark]
+    own: Neighbours | None
+    constraints: Constraints | None
+
+
+def _attracting(own: Neighbours) -> Selected | None:
+    """A pod counts for affinity where every term selects it."""
+    return Selected(tuple(term.pods for term in own.affinity), True) if own.affinity else None
+
+
+def _alone(pods: PodSelector) -> Selected:
+    return Selected((pods,), True)
+
+
+def _of_terms(own: Neighbours) -> Iterable[Selected | Repelling]:
+    """What other pods count for, or are repelled by, because of a pod with these terms."""
+    attracting = _attracting(own)
+    if attracting is not None:
+        yield attracting
+    for term in own.anti_affinity:
+        yield _alone(term.pods)
+        yield Repelling(term.topology_key, term.pods)
+    for each in own.spread:
+        yield Selected((each.pods,), False)
+
+
+class NeighbourTable:
+    """The live marks, and how many counted pods of each node have them. Kept from decision to decision; memory only.
+
+    `version` grows when other marks are live, `changes` when counts change.
+    """
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self.nodes = nodes
+        self.version = 0
+        self.changes = 0
+        self.counts: dict[Mark, dict[str, int]] = {}  # by live mark: by node
+        self._of_pod: dict[str, tuple[str, list[Mark]]] = {}  # UID: node, marks; of pods that have some
+        self._marks: dict[Selected | Repelling, Mark] = {}
+        self._facets: dict[object, Facet | None] = {}
+        self._interned: dict[_Content, Facet] = {}
+        self._cursor = -1
+
+    def mark(self, of: Selected | Repelling) -> Mark:
+        found = self._marks.get(of)
+        if found is None:
+            found = self._marks[of] = Mark(of)
+        return found
+
+    def begin(self, pending: Iterable[Neighbours]) -> None:
+        """`pending`: the terms of the members that wait."""
+        wanted: dict[Selected | Repelling, None] = {}
+        for own in pending:
+            wanted |= dict.fromkeys(_of_terms(own))
+        for own in self.nodes.repelling:
+            wanted |= dict.fromkeys(Repelling(term.topology_key, term.pods) for term in own.anti_affinity)
+        if not wanted and not self.counts:
+            return
+        if len(self._marks) > MARKS_MAX:
+            for known in (self._marks, self._interned, self.counts, self._of_pod):
+                known.clear()
+        self._catch_up()
+        live = dict.fromkeys(self.mark(of) for of in wanted)
+        if live.keys() != self.counts.keys():
+            self._renew(live)
+
+    def _catch_up(self) -> None:
+        """Count the pods that changed."""
+        log = self.nodes.pod_changes
+        changed = log.since(self._cursor) if self.counts else None
+        self._cursor = log.cursor
+        if changed is None:
+            self.counts.clear()
+            self._of_pod.clear()
+            return
+        for uid in dict.fromkeys(changed):
+            before = self._of_pod.pop(uid, None)
+            if before is not None:
+                for mark in before[1]:
+                    _add(self.counts[mark], before[0], -1)
+            self._count(uid, self.counts)
+            self.changes += before is not None or uid in self._of_pod
+
+    def _renew(self, live: Iterable[Mark]) -> None:
+        """Other marks are live: pods are counted for those that were not."""
+        self.version += 1
+        self.changes += 1
+        self._facets.clear()
+        kept = {mark: self.counts[mark] for mark in live if mark in self.counts}
+        added: dict[Mark, dict[str, int]] = {mark: {} for mark in live if mark not in self.counts}
+        if len(kept) < len(self.counts):
+            self._of_pod = {
+                uid: (node, left)
+                for uid, (node, marks) in self._of_pod.items()
+                if (left := [mark for mark in marks if mark in kept])
+            }
+        self.counts = {**kept, **added}
+        for uid in self.nodes.pods() if added else ():
+            self._count(uid, added)
+
+    def _count(self, uid: str, marks: Iterable[Mark]) -> None:
+        found = self.nodes.pod(uid)
+        if found is None:
+            return
+        where, needs = found
+        has = self._had_by(self.nodes.identities.get(uid, NOT_KNOWN), needs, marks)
+        for mark in has:
+            _add(self.counts[mark], where, 1)
+        if has:
+            self._of_pod.setdefault(uid, (where, []))[1].extend(has)
+
+    def _had_by(self, pod: PodIdentity, needs: PodNeeds, marks: Iterable[Mark]) -> list[Mark]:
+        """Those of the marks that the pod counts for."""
+        own = needs.neighbours
+        repels = set() if own is None else {Repelling(term.topology_key, term.pods) for term in own.anti_affinity}
+        found = []
+        for mark in marks:
+            of = mark.of
+            if isinstance(of, Repelling):
+                if of in repels:
+                    found.append(mark)
+            elif (of.leaving or not pod.leaving) and all(e.selects(pod.namespace, pod.labels) for e in of.pods):
+                found.append(mark)
+        return found
+
+    def of_pod(self, uid: str) -> tuple[str, list[Mark]] | None:
+        """Node and marks of a counted pod that has some."""
+        return self._of_pod.get(uid)
+
+    def facet(self, namespace: str, labels: Mapping[str, str], needs: PodNeeds) -> Facet | None:
+        """Of a pod that is not there yet; None where neither it nor another has a term that concerns it."""
+        if not self.counts:
+            return None
+        key = (namespace, tuple(sorted(labels.items())), needs.neighbours, needs.constraints)
+        if key not in self._facets:
+            self._facets[key] = self._facet(PodIdentity(namespace=namespace, labels=dict(labels)), needs)
+        return self._facets[key]
+
+    def _facet(self, pod: PodIdentity, needs: PodNeeds) -> Facet | None:
+        marks = frozenset(self._had_by(pod, needs, self.counts))
+        repelled = frozenset(
+            mark
+            for mark in self.counts
+            if isinstance(mark.of, Repelling) and mark.of.pods.selects(pod.namespace, pod.labels)
+        )
+        own = needs.neighbours
+        if own is None and not marks and not repelled:
+            return None
+        constraints = needs.constraints if own is not None and own.spread else None
+        content = _Content(marks, repelled, own, constraints)
+        found = self._interned.get(content)
+        if found is None:
+            found = self._interned[content] = Facet(self, content)
+        return found
+
+
+class _Domains:
+    """Counts of one mark by value of one node label. `among` None: on all nodes."""
+
+    __slots__ = ("among", "by_value", "least")
+
+    def __init__(self, among: frozenset[str] | None) -> None:
+        self.by_value: dict[str, int] = {}
+        self.among = among
+        self.least: int | None = None  # None: not known
+
+    def rises(self, before: int) -> bool:
+        """After a change of a value that was `before`: whether nodes elsewhere may take pods now that they did not take.
+
+        By affinity where there was none of them, by spread where the least rises.
+        """
+        if self.among is None:
+            return before == 0
+        least, self.least = self.least, None
+        if least is None:
+            return True
+        self.least = least if before > least else min(self.by_value.values(), default=0)
+        return self.least > least
+
+
+class NeighbourCounts:
+    """Of one ledger: the table's counts with what a decision changes. `add` and `release` are undone by `times` -1."""
+
+    def __init__(self, table: NeighbourTable) -> None:
+        self.table = table
+        self.opened = 0  # grows when a pod that is placed may open other nodes to pods with affinity or spread
+        self.loosened = 0  # and when a pod is taken away
+        self._delta: dict[Mark, dict[str, int]] = {}
+        self._domains: dict[object, _Domains] = {}
+        self._by_mark: dict[Mark, list[tuple[str, _Domains]]] = {}
+        self._as_of: tuple[int, int, int] | None = None  # what of the table the domains were counted from
+
+    def clear(self) -> None:
+        """As the table is now: nodes and pods may have changed, too."""
+        if self._delta:
+            self.loosened += 1
+        self._delta.clear()
+        self._domains.clear()
+        self._by_mark.clear()
+
+    def epoch(self, facets: Iterable[Facet | None]) -> tuple[int, ...]:
+        """As long as it is the same, no node takes a pod that it refused because of its neighbours."""
+        loosens = any(facet is not None and facet.loosens for facet in facets)
+        table = self.table
+        return (table.changes, table.nodes.structure, self.loosened, self.opened if loosens else 0)
+
+    def add(self, facet: Facet, node: NodeInfo, times: int) -> None:
+        """A pod of this facet on the node."""
+        self._change(facet.marks, node, times)
+
+    def release(self, uid: str, node: NodeInfo, times: int) -> None:
+        """A counted pod counts as gone."""
+        found = self.table.of_pod(uid)
+        if found is not None:
+            self._change(found[1], node, -times)
+
+    def _change(self, marks: Iterable[Mark], node: NodeInfo, times: int) -> None:
+        for mark in marks:
+            _add(self._delta.setdefault(mark, {}), node.name, times)
+            for key, domains in self._by_mark.get(mark, ()):
+                value = node.labels.get(key)
+                if value is not None and (domains.among is None or node.name in domains.among):
+                    before = domains.by_value.get(value, 0)
+                    _add(domains.by_value, value, times, keep=domains.among is not None)
+                    self.opened += domains.rises(before)
+        self.loosened += times < 0
+
+    # ------------------------------------------------------------------------------------------------ judging
+
+    def refusal(self, facet: Facet, node: NodeInfo) -> str | None:
+        """Why the node does not take a pod of this facet beside those that are there; None when it does."""
+        table = self.table
+        if self._as_of != (stamp := (table.version, table.changes, table.nodes.structure)):
+            self._as_of = stamp  # nodes may be scored before the table has caught up
+            self._domains.clear()
+            self._by_mark.clear()
+        labels = node.labels
+        for term, mark, counts_itself in facet.spread:
+            value = labels.get(term.topology_key)
+            if value is None:
+                return f"topology spread over {term.topology_key}: the node has no such label"
+            here = self._spread(facet, term, mark)
+            most = here.by_value.get(value, 0) + counts_itself
+            if most - self._least(here, term) > term.max_skew:
+                return f"topology spread over {term.topology_key}"
+        if facet.affinity is not None:
+            refused = self._too_far(facet, facet.affinity, labels)
+            if refused is not None:
+                return refused
+        for key, mark in facet.anti_affinity:
+            if self._there(mark, key, labels):
+                return f"pod anti-affinity over {key}"
+        for key, mark in facet.repelled_by:
+            if self._there(mark, key, labels):
+                return f"anti-affinity of other pods over {key}"
+        return None
+
+    def _too_far(self, facet: Facet, mark: Mark, labels: Mapping[str, str]) -> str | None:
+        for key in facet.affinity_keys:
+            if key not in labels:
+                return f"pod affinity over {key}: the node has no such label"
+        counts = [self._all(mark, key) for key in facet.affinity_keys]
+        if not any(each.by_value for each in counts) and facet.attracts_itself:
+            return None  # the first of its kind
+        for key, each in zip(facet.affinity_keys, counts, strict=True):
+            if not each.by_value.get(labels[key]):
+                return f"pod affinity over {key}"
+        return None
+
+    def _there(self, mark: Mark, key: str, labels: Mapping[str, str]) -> bool:
+        value = labels.get(key)
+        return value is not None and self._all(mark, key).by_value.get(value, 0) > 0
+
+    def _all(self, mark: Mark, key: str) -> _Domains:
+        """By value, where there are any."""
+        known = self._domains.get((mark, key))
+        if known is not None:
+            return known
+        found = self._made((mark, key), mark, key, None)
+        for counts in (self.table.counts.get(mark, {}), self._delta.get(mark, {})):
+            for name, number in counts.items():
+                node = self.table.nodes.get(name)
+                value = None if node is None else node.labels.get(key)
+                if value is not None:
+                    _add(found.by_value, value, number)
+        return found
+
+    def _spread(self, facet: Facet, term: SpreadTerm, mark: Mark) -> _Domains:
+        """Of the domains that count for the pod: also those without any."""
+        keys = tuple(each.topology_key for each, _, _ in facet.spread)
+        identity = (mark, term, keys, facet.constraints)
+        known = self._domains.get(identity)
+        if known is not None:
+            return known
+        among = [node for node in self.table.nodes.all() if _counts_for(node, keys, term, facet.constraints)]
+        found = self._made(identity, mark, term.topology_key, frozenset(node.name for node in among))
+        counts, delta = self.table.counts.get(mark, {}), self._delta.get(mark, {})
+        for node in among:
+            value = node.labels[term.topology_key]
+            number = counts.get(node.name, 0) + delta.get(node.name, 0)
+            found.by_value[value] = found.by_value.get(value, 0) + number
+        return found
+
+    def _least(self, domains: _Domains, term: SpreadTerm) -> int:
+        if len(domains.by_value) < term.min_domains:
+            return 0
+        if domains.least is None:
+            domains.least = min(domains.by_value.values(), default=0)
+        return domains.least
+
+    def _made(self, identity: object, mark: Mark, key: str, among: frozenset[str] | None) -> _Domains:
+        found = self._domains[identity] = _Domains(among)
+        self._by_mark.setdefault(mark, []).append((key, found))
+        return found
+
+
+def _counts_for(node: NodeInfo, keys: Iterable[str], term: SpreadTerm, constraints: Constraints | None) -> bool:
+    """Whether the pods of a node count for a pod's spread: it has all keys, and what the term honours takes it."""
+    if not all(key in node.labels for key in keys):
+        return False
+    if constraints is None:
+        return True
+    if term.honors_affinity:
+        if any(node.labels.get(key) != value for key, value in constraints.node_selector):
+            return False
+        affinity = constraints.affinity
+        if affinity is not None and not node_selector.matches(affinity, node.name, node.labels):
+            return False
+    return not (term.honors_taints and node.untolerated(constraints.tolerations) is not None)
+
+
+def _add(counts: dict[str, int], key: str, number: int, *, keep: bool = False) -> None:
+    """`keep`: zero is a count, too."""
+    left = counts.get(key, 0) + number
+    if left or keep:
+        counts[key] = left
+    else:
+        counts.pop(key, None)
