@@ -42,6 +42,7 @@ WIDTHS: Final = (1280, 768, 390)
 LEAST_HEIGHT, MOST_HEIGHT = 500, 1400
 COLOURS: Final = 128  # of a palette; text stays smooth, and a picture takes a third
 WAVE_S, SCENE_S = 60.0, 90.0
+ANSWER_MS: Final = 90_000.0  # two forecasts, by a process of their own
 LONG: Final = "86400"
 STANDING: Final = ("01-one-gpu", "04-nvlink-island", "05-mig", "06-first-available", "07-reclaim/borrow.yaml")
 LINING_UP: Final = ("02-indexed-job", "03-two-gangs")
@@ -64,6 +65,9 @@ PAGES: Final = {
     "gangs": "/gangs",
     "gang": f"/gangs/language/{WAITS}",
     "time": "/time?window=1h",
+    "queue": "/queues/vision?window=1h",
+    "cost": "/cost?window=1h&by=queue",
+    "what-if": "/what-if",
 }
 DOCS: Final = (
     Picture("node", 1280, dark=False, file="cluster.png"),
@@ -73,6 +77,9 @@ DOCS: Final = (
     Picture("gangs", 768, dark=True, file="gangs-tablet-dark.png"),
     Picture("gang", 1280, dark=False, file="gang.png"),
     Picture("time", 1280, dark=False, file="time.png"),
+    Picture("queue", 1280, dark=True, file="queue-dark.png"),
+    Picture("cost", 1280, dark=False, file="cost.png"),
+    Picture("what-if", 1280, dark=False, file="what-if.png"),
 )
 
 
@@ -88,7 +95,7 @@ async def scene(workdir: Path) -> AsyncIterator[tuple[Path, Path]]:
     ledger = workdir / "ledger"
     options = ClusterOptions(workdir=workdir, nodes=NODES, flags={"controller": (f"--ledger={ledger}",)})
     async with Cluster(options) as cluster, cluster.client() as client:
-        await cluster.apply(files.find("examples/00-queues"))
+        await cluster.apply(priced(manifests.load(files.find("examples/00-queues"))))
         async with Observer(client).running() as observer:
             await past(cluster, observer)
         await cleared(client)
@@ -144,6 +151,14 @@ async def fault(cluster: Cluster) -> None:
     )
     if await done.wait():
         raise SystemExit("the GPU could not be broken")
+
+
+def priced(objects: Iterable[Raw]) -> Iterator[Raw]:
+    """The same objects; an hour of each flavor has a price."""
+    for each in objects:
+        if each["kind"] == "Flavor":
+            each["spec"]["price"] = [{"perHour": "3.00", "currency": "EUR"}]
+        yield each
 
 
 def lasting(objects: Iterable[Raw]) -> Iterator[Raw]:
@@ -215,6 +230,10 @@ async def taken(running: Browser, address: str, picture: Picture) -> bytes:
         answer = await page.goto(address + PAGES[picture.page], wait_until="load")
         if answer is None or not answer.ok:
             raise SystemExit(f"{PAGES[picture.page]}: {answer and answer.status}")
+        if picture.page == "what-if":
+            await page.get_by_label("Add nodes").fill(f"1x{NODES[0].name}")
+            await page.get_by_role("button", name="Forecast").click()
+            await page.locator("#answer").wait_for(timeout=ANSWER_MS)
         await page.evaluate("document.fonts.ready.then(() => true)")
         height = await page.evaluate("document.documentElement.scrollHeight")
         clip: Any = {"x": 0, "y": 0, "width": picture.width, "height": max(LEAST_HEIGHT, min(height, MOST_HEIGHT))}

@@ -19,6 +19,8 @@ PATHS = {
     "none-chosen": "/gangs?text=nothing",
     "gang-waits": "/gangs/team-0/wait-00000",
     "gang-runs": "/gangs/team-0/run-0",
+    "queue": "/queues/queue-1",
+    "what-if": "/what-if",
     "time": "/time",
     "time-node": "/time?by=node&window=6h",
     "cost": "/cost?window=1d",
