@@ -33,9 +33,9 @@ class GangView:
     reserved: tuple[str, ...] = ()  # nodes that are kept free for it
 
 
-def find(facts: Facts, namespace: str, name: str) -> GangView | None:
-    """A Gang, or a pod that is a gang of one without a Gang object. None where there is neither."""
-    raw = raw_of(facts, namespace, name)
+def find(facts: Facts, namespace: str, name: str, *, known: Raw | None = None) -> GangView | None:
+    """A Gang, or a pod that is a gang of one without a Gang object. None where there is neither. `known`: the Gang, where it was found."""
+    raw = known or raw_of(facts, namespace, name)
     if raw is not None:
         devices = _devices(facts, raw)
         why: Mapping[str, list[Raw]] = (raw.get("status") or {}).get("why") or {}

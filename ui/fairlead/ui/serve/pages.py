@@ -176,9 +176,13 @@ def one_gang(
     events: Iterable[Raw] = (),
     past: Past | None = None,
     scope: Scope = EVERYTHING,
+    known: Raw | None = None,
 ) -> Shown:
-    """`events`: on that gang, as the apiserver has them; JSON has neither them nor the past, as `fairlead explain`."""
-    view = gang.find(facts, namespace, name)
+    """`events`: on that gang, as the apiserver has them; JSON has neither them nor the past, as `fairlead explain`.
+
+    `known`: the Gang, where it was found.
+    """
+    view = gang.find(facts, namespace, name, known=known)
     past = past or Past()
     if view is None:
         ended = gang_timeline.ended_runs(past, namespace, name)[:RUNS_SHOWN] if scope.sees(namespace) else ()
