@@ -80,7 +80,8 @@ async def _measure() -> list[dict[str, Any]]:
 
 async def _all_open(viewers: list[Viewer], following: list[asyncio.Task[None]]) -> None:
     opening = asyncio.ensure_future(asyncio.gather(*(viewer.opened.wait() for viewer in viewers)))
-    await asyncio.wait([opening, *following], timeout=OPENED_S, return_when=asyncio.FIRST_COMPLETED)
+    waited: list[asyncio.Future[Any]] = [opening, *following]
+    await asyncio.wait(waited, timeout=OPENED_S, return_when=asyncio.FIRST_COMPLETED)
     for task in following:
         if task.done():
             task.result()
