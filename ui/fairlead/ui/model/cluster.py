@@ -143,15 +143,20 @@ class Memory:
     _inventory_at: int = 0  # cursors of what changed
     _nodes_at: int = 0
     _nodes: dict[str, NodeView] = field(default_factory=dict)
+    _view: ClusterView | None = None
 
     def draw(self, hardware: Hardware) -> ClusterView:
+        """Of the same reading the same picture."""
+        if self._view is not None and hardware is self._before:
+            return self._view
         changed = self._changed(hardware)
         if self._usual is None or changed is None:
             self._usual = UsualRequests(hardware.workload, hardware.classes)
         self._nodes = _Picture(hardware, self.places, self._usual).draw({} if changed is None else self._nodes, changed)
         self._before = hardware
         self._inventory_at, self._nodes_at = hardware.inventory.changes.cursor, hardware.nodes.changes.cursor
-        return _view(hardware.inventory, tuple(self._nodes.values()))
+        self._view = _view(hardware.inventory, tuple(self._nodes.values()))
+        return self._view
 
     def _changed(self, now: Hardware) -> set[str] | None:
         """Names of nodes that may look different; None: all may."""

@@ -33,9 +33,9 @@ class GangView:
     reserved: tuple[str, ...] = ()  # nodes that are kept free for it
 
 
-def find(facts: Facts, namespace: str, name: str) -> GangView | None:
-    """A Gang, or a pod that is a gang of one without a Gang object. None where there is neither."""
-    raw = next((each for each in facts.gangs if _is(each, namespace, name)), None)
+def find(facts: Facts, namespace: str, name: str, *, known: Raw | None = None) -> GangView | None:
+    """A Gang, or a pod that is a gang of one without a Gang object. None where there is neither. `known`: the Gang, where it was found."""
+    raw = known or next((each for each in facts.gangs if _is(each, namespace, name)), None)
     if raw is not None:
         devices = _devices(facts, raw)
         why: Mapping[str, list[Raw]] = (raw.get("status") or {}).get("why") or {}

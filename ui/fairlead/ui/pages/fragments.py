@@ -22,7 +22,6 @@ from markupsafe import Markup
 
 _BEGIN, _NAMED, _END = "\x02", "\x03", "\x04"
 _MARK = re.compile("\x02[^\x03]*\x03|\x04")
-_SPLIT = re.compile("(\x02[^\x03]*\x03|\x04)")
 _ID = re.compile(r"[a-z][a-z0-9-]*")
 
 
@@ -97,18 +96,22 @@ def tree(marked: str) -> Fragment:
     page = Fragment("")
     open_ = [page]
     names: set[str] = set()
-    for part in _SPLIT.split(marked):
-        if part == _END:
-            open_.pop()
-        elif part.startswith(_BEGIN):
-            found = Fragment(part[1:-1])
-            if found.name in names:
-                raise ValueError(f"two fragments are called {found.name!r}")
-            names.add(found.name)
+    for number, begun in enumerate(marked.split(_BEGIN)):
+        first, *rest = begun.split(_END)
+        if number:
+            name, _, first = first.partition(_NAMED)
+            if name in names:
+                raise ValueError(f"two fragments are called {name!r}")
+            names.add(name)
+            found = Fragment(name)
             open_[-1].parts.append(found)
             open_.append(found)
-        elif part:
-            open_[-1].parts.append(part)
+        if first:
+            open_[-1].parts.append(first)
+        for part in rest:
+            open_.pop()
+            if part:
+                open_[-1].parts.append(part)
     return page
 
 
@@ -119,5 +122,5 @@ def changed(before: Fragment, now: Fragment) -> Iterator[Fragment]:
         other = known.get(each.name)
         if other is None or other.own != each.own:
             yield each
-        elif other.text != each.text:
+        else:
             yield from changed(other, each)

@@ -188,6 +188,13 @@ class NodeItems:
         self._colours: Mapping[str, str] = {}
         self._cell = 0
         self._known: dict[tuple[str, bool], tuple[NodeView, Marked]] = {}
+        self._palette: tuple[ClusterView, Mapping[str, str]] | None = None
+
+    def colours(self, view: ClusterView) -> Mapping[str, str]:
+        """By queue, as `palette`: found once for a picture, however many pages show it."""
+        if self._palette is None or self._palette[0] is not view:
+            self._palette = (view, palette(view))
+        return self._palette[1]
 
     def of(self, nodes: Sequence[NodeView], colours: Mapping[str, str], *, cell: int, chosen: str) -> Marked:
         if (self._colours, self._cell) != (colours, cell):
@@ -213,7 +220,8 @@ _LOOKS_FREE = "devices that claims of other namespaces hold are shown as free: w
 
 def cluster(facts: Facts, view: ClusterView, *, node: str = "", items: NodeItems | None = None) -> str:
     """`node`: the one whose devices are listed; "" for none. `items`: of the rendering before."""
-    colours = palette(view)
+    items = items or NodeItems()
+    colours = items.colours(view)
     cell = SMALL if len(view.nodes) > MANY else LARGE
     # Where claims of other namespaces are not read, what they hold looks free.
     unread = [_LOOKS_FREE] if "resourceclaims" in facts.refused else []
@@ -222,7 +230,7 @@ def cluster(facts: Facts, view: ClusterView, *, node: str = "", items: NodeItems
         facts,
         view=view,
         colours=colours,
-        nodes=(items or NodeItems()).of(view.nodes, colours, cell=cell, chosen=node),
+        nodes=items.of(view.nodes, colours, cell=cell, chosen=node),
         many=cell == SMALL,
         islands=any(len(gpus) > 1 for each in view.nodes for island, gpus in each.islands if island),
         parts=any(gpu.parts for each in view.nodes for gpu in each.gpus),
@@ -230,7 +238,8 @@ def cluster(facts: Facts, view: ClusterView, *, node: str = "", items: NodeItems
         asked=node,
         missing=[*_missing(facts, "gangs", "pods", "resourceclaims"), *unread],
         known_nodes=0 if facts.hardware is None else len(facts.hardware.nodes.all()),
-        waiting=sum((raw.get("status") or {}).get("phase") == "Waiting" for raw in facts.gangs),
+        # Told where there is no device.
+        waiting=0 if view.nodes else sum((raw.get("status") or {}).get("phase") == "Waiting" for raw in facts.gangs),
         now=facts.at,
     )
 

@@ -165,9 +165,11 @@ def no_bill(facts: Facts, text: str, status: int, *, json: bool) -> Shown:
     return trouble(what, status, json=json, facts=facts)
 
 
-def one_gang(facts: Facts, namespace: str, name: str, *, json: bool, events: Iterable[Raw] = ()) -> Shown:
-    """`events`: on that gang, as the apiserver has them; JSON has none, as `fairlead explain`."""
-    view = gang.find(facts, namespace, name)
+def one_gang(
+    facts: Facts, namespace: str, name: str, *, json: bool, events: Iterable[Raw] = (), known: Raw | None = None
+) -> Shown:
+    """`events`: on that gang, as the apiserver has them; JSON has none, as `fairlead explain`. `known`: the Gang, where it was found."""
+    view = gang.find(facts, namespace, name, known=known)
     if view is None:
         why = f"; {facts.refused['gangs']}" if "gangs" in facts.refused else ""
         near = tuple((render.gang_link(each), each) for each in gang.near(facts, namespace, name))

@@ -87,10 +87,13 @@ class Views:
                 case _:
                     return pages.cluster(facts, address.choice, json=json, kept=kept)
         namespace, name = address.gang
-        known = any(_is(raw["metadata"], namespace, name) for raw in facts.gangs)  # not of whatever an address holds
-        events = await self._source.events("Gang", namespace, name) if known and not json else ()
-        events = restrict_events(events, everything, scope)
-        return pages.one_gang(facts, namespace, name, json=json, events=events)
+        made_of, is_pod = kept.lines.of(facts).made_of.get((namespace, name), (None, False))
+        known = None if is_pod else made_of
+        # Not asked for whatever an address holds.
+        events = await self._source.events("Gang", namespace, name) if known is not None and not json else ()
+        if events:
+            events = restrict_events(events, everything, scope)
+        return pages.one_gang(facts, namespace, name, json=json, events=events, known=known)
 
     def _kept_for(self, scope: Scope) -> Kept:
         kept = self._kept.setdefault(scope, Kept.new())
@@ -98,7 +101,3 @@ class Views:
         while len(self._kept) > SCOPES_MAX:
             self._kept.popitem(last=False)
         return kept
-
-
-def _is(meta: Mapping[str, str], namespace: str, name: str) -> bool:
-    return meta["name"] == name and meta.get("namespace") == namespace
