@@ -39,7 +39,7 @@ from fairlead.sandbox.install import manifests
 ROOT: Final = Path(__file__).resolve().parents[1]
 SHOWN: Final = ROOT / "docs" / "images" / "ui"
 WIDTHS: Final = (1280, 768, 390)
-LEAST_HEIGHT, MOST_HEIGHT = 500, 1400
+LEAST_HEIGHT, MOST_HEIGHT = 500, 1000  # a page goes on below
 COLOURS: Final = 128  # of a palette; text stays smooth, and a picture takes a third
 WAVE_S, SCENE_S = 60.0, 90.0
 ANSWER_MS: Final = 90_000.0  # two forecasts, by a process of their own
