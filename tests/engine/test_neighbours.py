@@ -12,13 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.api.certificate import NotProven
+from fairlead.api.certificate import NotProven, Place
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.prove.prover import Prover
 from fairlead.engine.types.gangs import GangRequest, RefusedNode
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code, Reason
 from fairlead.engine.types.settings import QueueSpec
+from fairlead.evidence import snapshot_file as evidence
 from fairlead.history.facts.snapshot_file import dump, load_facts
 from fairlead.history.facts.state import State
 from fairlead.history.recording.anonymise import anonymise
@@ -27,6 +28,7 @@ from fairlead.history.recording.writer import segments
 from fairlead.history.replay.verify import Counts, differences
 from fairlead.kube import core
 from fairlead.sandbox.scheduler.neighbours import Neighbours
+from fairlead.verify.check import check
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World, nodes_of
 from tests.support.history import record
@@ -412,3 +414,17 @@ def test_an_anonymised_recording_has_no_name_of_the_terms_and_decides_the_same(t
     text = "".join(gzip.decompress(path.read_bytes()).decode() for _, path in segments(tmp_path / "out"))
     for name in ("tenant-a", "tenant-b", "red", "rack-7", "example.org", "secret", '"n3"'):
         assert name not in text
+
+
+def test_a_proof_by_devices_verifies_beside_terms_and_refused_nodes():
+    """They only make fewer places: what devices forbid is forbidden with them."""
+    where = world("ab")
+    run(where, "n0", X, **apart(term(ZONE)))
+    full = [gang(f"full-{number}", 8, ONE) for number in range(2)]
+    where.carry_out(where.decide(*full), full)
+    one = gang("g", 1, ONE, labels=X, pod=spread(ZONE), refused=(RefusedNode(node="n1", until=5.0),))
+    snapshot = where.snapshot(one)
+    facts, digest = evidence.read(dump(snapshot, 1.0))
+    certificate = Prover(snapshot, 1.0).certificate("ml/g", digest)
+    assert isinstance(certificate.because, Place)
+    check(certificate, facts)

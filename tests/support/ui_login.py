@@ -13,11 +13,11 @@ from aiohttp import web
 
 from fairlead.kube import errors
 from fairlead.ui.access.attempts import Attempts
+from fairlead.ui.access.namespaces import KnownNamespaces
 from fairlead.ui.access.proxy import ProxyViewers, Trust
 from fairlead.ui.access.reviews import Reviews
 from fairlead.ui.access.sessions import Sessions
 from fairlead.ui.access.tokens import COOKIE, TokenViewers
-from fairlead.ui.app import namespaces_of
 from fairlead.ui.reading.source import Source
 from fairlead.ui.serve.app import application
 from fairlead.ui.serve.viewers import Viewers
@@ -137,7 +137,7 @@ async def by_token(
         reviews,
         Sessions(clock=times, **sessions),
         Attempts(clock=times),
-        namespaces_of(source),
+        KnownNamespaces(source),
         audiences=(AUDIENCE,),
         cluster_tokens=cluster_tokens,
         now=times,
@@ -152,6 +152,6 @@ async def by_proxy(lists: ui.Lists, trust: Trust, **prefixes: str) -> AsyncItera
     source = ui.source(ui.Apiserver(lists), times)
     reviews = Reviews(reviewer, audiences=(AUDIENCE,), clock=times)
     async with served(
-        source, ProxyViewers(reviews, namespaces_of(source), trust, **prefixes), reviewer, times
+        source, ProxyViewers(reviews, KnownNamespaces(source), trust, **prefixes), reviewer, times
     ) as login:
         yield login

@@ -1,19 +1,30 @@
 """Logins by a token: what a viewer gets, what keeps others out, how sessions end, and what each refusal says."""
 
+import asyncio
 import base64
+import contextlib
 import json
 import re
+from collections.abc import Collection
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
+from fairlead.history.ledger.entries import Batch
+from fairlead.history.ledger.store.errors import UnavailableError
+from fairlead.history.ledger.store.writer import open_writer
 from fairlead.ui.access import jwt
 from fairlead.ui.access.attempts import BURST, Attempts, network
+from fairlead.ui.access.namespaces import AGAIN_S, KnownNamespaces, of_ledger
 from fairlead.ui.access.reviews import AWAY_S, YES_S
 from fairlead.ui.access.sessions import Sessions
 from fairlead.ui.access.tokens import COOKIE
 from fairlead.ui.serve.origins import foreign, local_path
 from tests.support import ui
+from tests.support.costs import at
+from tests.support.kube import VirtualTime
+from tests.support.ledger_in_memory import allocation, interval
 from tests.support.ui_login import HOST, OWN_PAGE, Login, by_token, cookie_of
 
 from .markup import check
@@ -23,10 +34,15 @@ PATHS = [
     "/",
     "/?node=node-001",
     "/queues",
+    "/queues/queue-1",
     "/gangs",
     "/gangs?text=run",
     "/gangs/team-0/wait-00000",
     "/gangs/team-1/run-1",
+    "/time",
+    "/time?by=node",
+    "/cost",
+    "/what-if",
 ]
 WITH_QUEUES = {("alice", "queues", "")}
 
@@ -458,3 +474,33 @@ async def test_a_stream_needs_a_login_and_names_nothing_of_another_tenant(path):
         text = re.sub(r"no gang is called [-\w]+ in namespace [-\w]+", "", found.decode())
         assert not OTHERS.findall(text.replace(path, ""))
         assert "alice" not in text
+
+
+async def test_rights_are_asked_for_namespaces_of_the_past_too_and_a_ledger_that_is_away_holds_nobody_up():
+    answers: list[Any] = [UnavailableError("the database does not answer"), {"team-9", "team-0"}]
+
+    async def past() -> Collection[str]:
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return set(found)
+
+    times = VirtualTime(0.0)
+    known = KnownNamespaces(ui.source(ui.Apiserver(ui.a_cluster(2, waiting=2))), past)
+    assert await known() == {"team-0", "team-1"}
+    task = asyncio.create_task(known.run(times.sleep))
+    await times.advance(1.0)
+    assert await known() == {"team-0", "team-1"}
+    await times.advance(AGAIN_S)
+    assert await known() == {"team-0", "team-1", "team-9"}
+    task.cancel()
+
+
+async def test_the_namespaces_of_a_ledger_are_those_of_its_claims(tmp_path):
+    with contextlib.closing(open_writer(str(tmp_path), writer="test")) as writer:
+        held = [
+            interval(gpu, "used", at(0), at(24), claim=allocation("a", namespace=namespace))
+            for gpu, namespace in enumerate(("red", "blue", "red"))
+        ]
+        writer.commit(Batch(as_of_us=at(24), intervals=tuple(enumerate(held, 1))))
+        assert await of_ledger(str(tmp_path))() == {"red", "blue"}

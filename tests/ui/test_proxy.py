@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from fairlead.cli.main import app
 from fairlead.ui.access.proxy import SECRET, ProxySecretError, Trust, names_of
 from fairlead.ui.app import UiOptions, _trust, allowed_hosts
 from tests.support.ui_login import by_proxy
@@ -131,3 +133,19 @@ def test_an_address_that_browsers_cannot_reach_is_refused(url):
 def test_the_names_of_the_server_are_those_of_its_addresses():
     assert allowed_hosts([]) is None
     assert allowed_hosts(["https://GPUs.example/", "https://a:8443"]) == frozenset({"gpus.example", "a:8443"})
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--login", "token", "--snapshot", __file__], "leave out --login"),
+        (["--login", "token", "--context", "x"], "leave out --login"),
+        (["--login", "token", "--session-idle", "1 hour"], "--session-idle"),
+        (["--login", "password"], "'password' is not one of"),
+    ],
+    ids=range(4),
+)
+def test_flags_that_do_not_go_together_are_refused_with_the_way_out(words, said):
+    done = CliRunner().invoke(app, ["ui", *words])
+    assert done.exit_code == 2
+    assert said in done.output

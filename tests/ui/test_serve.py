@@ -188,7 +188,7 @@ async def test_the_page_of_a_gang_has_its_events_newest_first_and_works_without_
     async with ui.reader(ui.source(apiserver)) as reader:
         _, _, page = await reader.get("/gangs/team-0/wait-00000")
         text = check(page).text
-        assert text.index("Warning: Forecast") < text.index("NoDevices (3 times)") < text.index("Odd")
+        assert text.index("Warning: Forecast") < text.index("8 wanted <b> (3 times)") < text.index("Odd")
         assert "8 wanted <b>" in text
         assert "of a pod" not in text
         apiserver.refused.add("events")

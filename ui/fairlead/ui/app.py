@@ -27,17 +27,15 @@ from fairlead.kube.client import Client
 from fairlead.kube.credentials import Kubeconfig
 from fairlead.ui.access.attempts import Attempts
 from fairlead.ui.access.metrics import Metrics
+from fairlead.ui.access.namespaces import KnownNamespaces, of_ledger
 from fairlead.ui.access.proxy import ProxyViewers, Trust
 from fairlead.ui.access.reviews import Reviews
 from fairlead.ui.access.rights import Namespaces
 from fairlead.ui.access.sessions import ABSOLUTE_S, IDLE_S, Sessions
 from fairlead.ui.access.tokens import TokenViewers
-from fairlead.ui.model.facts import Facts
-from fairlead.ui.model.scope import namespaces_with_gangs
 from fairlead.ui.reading.cluster import Cluster
 from fairlead.ui.reading.computing import Computing, Where
 from fairlead.ui.reading.ledger import Ledger
-from fairlead.ui.reading.source import Source
 from fairlead.ui.reading.watched import WatchedSource
 from fairlead.ui.serve.app import application
 from fairlead.ui.serve.viewers import Viewers
@@ -93,7 +91,8 @@ async def run(options: UiOptions, *, ready: asyncio.Event | None = None) -> None
     async with Client.connect(options.kubeconfig, user_agent="fairlead-ui") as client, asyncio.TaskGroup() as tasks:
         source = WatchedSource(client)
         metrics = Metrics(CollectorRegistry())
-        viewers, sessions = _viewers(options, client, source, metrics, trust)
+        namespaces = KnownNamespaces(source, of_ledger(options.ledger) if options.ledger else None)
+        viewers, sessions = _viewers(options, client, namespaces, metrics, trust)
         metrics.watching(sessions=sessions, age_s=lambda: time.time() - source.known_at if source.known_at else -1.0)
         ledger = Ledger(options.ledger, flavors=lambda: Cluster(client).list(resources.FLAVORS))
         app = application(
@@ -108,6 +107,7 @@ async def run(options: UiOptions, *, ready: asyncio.Event | None = None) -> None
         )
         certificate = Certificate(options.certificate_from, covered=(*LOCAL, *(_host(url) for url in options.urls)))
         tasks.create_task(source.run())
+        tasks.create_task(namespaces.run())
         async with (
             probes.serve(options.metrics_bind, ready=lambda: _unready(source), registry=metrics.registry),
             certificate.context(options.client_ca, told=metrics.certificate) as context,
@@ -215,7 +215,7 @@ class Certificate:
 
 
 def _viewers(
-    options: UiOptions, client: Client, source: Source, metrics: Metrics, trust: Trust | None
+    options: UiOptions, client: Client, namespaces: Namespaces, metrics: Metrics, trust: Trust | None
 ) -> tuple[Viewers, Callable[[], int]]:
     """And how many sessions there are."""
     reviews = Reviews(
@@ -225,7 +225,6 @@ def _viewers(
         clock=time.monotonic,
         count=metrics.review,
     )
-    namespaces = namespaces_of(source)
     if trust is not None:
         prefixes = {"user_prefix": options.user_prefix, "group_prefix": options.group_prefix}
         return ProxyViewers(reviews, namespaces, trust, **prefixes), lambda: 0
@@ -241,20 +240,6 @@ def _viewers(
         count=metrics.login,
     )
     return viewers, lambda: len(sessions)
-
-
-def namespaces_of(source: Source) -> Namespaces:
-    """Those that pages could show something of; found once for each reading of the cluster."""
-    known: tuple[Facts, frozenset[str]] | None = None
-
-    async def namespaces() -> Collection[str]:
-        nonlocal known
-        facts = await source.facts()
-        if known is None or known[0] is not facts:
-            known = (facts, namespaces_with_gangs(facts))
-        return known[1]
-
-    return namespaces
 
 
 def _trust(options: UiOptions) -> Trust | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.explain import messages
 from fairlead.engine.explain.counts import NO_DEVICES, ShortageCounter
+from fairlead.engine.types.gangs import RefusedNode
 from fairlead.engine.types.reasons import Code, PreemptionBlocker, Reason
 
 if TYPE_CHECKING:
@@ -60,7 +61,11 @@ class Explainer:
         refusals = self._counts.nodes(unit.shape)
         willing = refusals.willing
         shortages, worst = self._counts.shortages(unit, refusals)
-        refused = [each for each in gang.refused if any(node.name == each.node for node in willing)]
+        nodes, refused = refusals.shortages(unit.shape.needs, self._ledger), list[RefusedNode]()
+        if gang.refused or result.beside:
+            refused = [each for each in gang.refused if any(node.name == each.node for node in willing)]
+            more = (*nodes, *result.beside, *messages.refused_nodes(refused))
+            nodes = tuple(sorted(more, key=lambda each: each.need))
         refined = code = messages.code_of(result, ever, worst, willing, shortages, refused)
         if code is Code.NO_DEVICES:
             refined = messages.refined_code(
@@ -85,16 +90,7 @@ class Explainer:
             blockers=blockers if code in {Code.NO_DEVICES, Code.SEARCH_ENDED} else (),
             could_ever_fit=ever,
             requests=shortages,
-            nodes=tuple(
-                sorted(
-                    (
-                        *refusals.shortages(unit.shape.needs, self._ledger),
-                        *result.beside,
-                        *messages.refused_nodes(refused),
-                    ),
-                    key=lambda each: each.need,
-                )
-            ),
+            nodes=nodes,
             near_miss=messages.near_miss_of(gang, result),
             holders=() if worst is None else worst.largest(HOLDERS_MAX, self._owners, self._queues),
         )

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.counters import PoolCounters
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.inventory import Inventory
-    from fairlead.engine.inventory.neighbours import Facet, NeighbourCounts
+    from fairlead.engine.inventory.neighbour_counts import NeighbourCounts
+    from fairlead.engine.inventory.neighbours import Facet
     from fairlead.engine.inventory.nodes import NodeInfo
     from fairlead.engine.types.amounts import Amount
     from fairlead.engine.types.pod_needs import PodNeeds, Port

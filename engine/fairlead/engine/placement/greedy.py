@@ -57,7 +57,7 @@ class Greedy:
                 continue
             if placement is None:
                 status = SearchStatus.BUDGET_ENDED if self._budget.ended else SearchStatus.IMPOSSIBLE
-                beside = self._refused_by_neighbours(unit)
+                beside = self._refused_by_neighbours(unit) if unit.shape.facets else ()
                 self._placer.undo(placed)
                 members = sum(len(each.unit.members) for each in placed)
                 result = PlacementResult(status, members_placed=members, unplaced=unit, beside=beside)
@@ -87,7 +87,7 @@ class Greedy:
         """Which nodes terms about other pods rule out for it now, those of its gang that are placed included."""
         found: dict[str, list[str]] = {}
         ledger = self._placer.ledger
-        for node in self._nodes_for(unit.shape).among if unit.shape.facets else ():
+        for node in self._nodes_for(unit.shape).among:
             why = next((w for f in unit.shape.facets if (w := ledger.neighbours_refuse(node.info, f))), None)
             if why is not None:
                 found.setdefault(why, []).append(node.name)

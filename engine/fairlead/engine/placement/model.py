@@ -49,7 +49,11 @@ class NodeScope(NamedTuple):
 
     @classmethod
     def of(cls, gang: GangRequest, *, spread: bool, among: TopologyDomain | None = None) -> NodeScope:
-        return cls(spread, frozenset(gang.avoid), among, frozenset([each.node for each in gang.refused]))
+        refused = frozenset([each.node for each in gang.refused]) if gang.refused else _NONE
+        return cls(spread, frozenset(gang.avoid), among, refused)
+
+
+_NONE: frozenset[str] = frozenset()
 
 
 class TopologyDomain:

@@ -55,12 +55,12 @@ class Placer(NodePlacer):
         """All units on nodes of the scope, or none."""
         greedy = Greedy(self, self.shapes, self._cache, self._nodes_for(scope), budget)
         result = greedy.place(units)
-        if result.status is SearchStatus.IMPOSSIBLE:
+        related = result.status is SearchStatus.IMPOSSIBLE and any(unit.shape.facets for unit in units)
+        if related:
             found = self._place_near(units, budget, scope)
             if found is not None:
                 return found
         if result.status is SearchStatus.IMPOSSIBLE and self._worth_searching(units, scope):
-            related = any(unit.shape.facets for unit in units)
             steps = StepBudget(min(budget.steps, RELATED_STEPS)) if related else budget
             searched = Backtracking(self, self._nodes_for(scope), steps).place(units)
             if searched.status is not SearchStatus.IMPOSSIBLE:

@@ -149,7 +149,7 @@ def signature(gang: GangRequest, units: list[PlacementUnit], *, spread: bool) ->
     for unit in units:
         counts[unit.shape.number] = counts.get(unit.shape.number, 0) + 1
     placed = tuple(sorted(gang.placed_nodes)) if gang.topology else ()
-    refused = tuple(each.node for each in gang.refused)
+    refused = tuple([each.node for each in gang.refused]) if gang.refused else ()
     return (tuple(sorted(counts.items())), gang.topology, placed, tuple(sorted(gang.avoid)), refused, spread)
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.engine.allocator.requests import Compiler
 from fairlead.engine.inventory.ledger import Ledger
-from fairlead.engine.inventory.neighbours import NeighbourCounts, NeighbourTable
+from fairlead.engine.inventory.neighbour_counts import NeighbourCounts
+from fairlead.engine.inventory.neighbours import NeighbourTable
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.placement.candidate_nodes import NodeSnapshot
 from fairlead.engine.placement.fragmentation import FragmentationScore

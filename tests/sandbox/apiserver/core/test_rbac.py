@@ -1,5 +1,7 @@
 """Who may do what: roles, bindings, the questions about them, and acting as another."""
 
+from datetime import timedelta
+
 import pytest
 
 from fairlead.sandbox.apiserver.auth import bootstrap_roles
@@ -220,6 +222,23 @@ async def test_users_and_tokens_are_known(inside):
     assert body["status"]["user"] == {"username": "bob", "groups": ["team", "system:authenticated"]}
     _, body = await inside.post(f"{target}/tokenreviews", {"spec": {"token": "x"}})
     assert "authenticated" not in body["status"]
+
+
+async def test_a_token_for_another_audience_is_good_for_a_review_that_names_it_and_for_nothing_else(inside):
+    async def review(token, *audiences):
+        spec = {"token": token} | ({"audiences": audiences} if audiences else {})
+        _, body = await inside.post("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": spec})
+        return body["status"].get("audiences")
+
+    user = inside.state.tokens.user_of_token(inside.state.tokens.issue("bob"))
+    bound = inside.state.tokens.bind(user, ("page", "other"), inside.state.now() + timedelta(minutes=10))
+    assert await review(bound, "page", "x") == ["page"]
+    assert await review(bound) is None
+    assert await review(inside.state.tokens.issue("bob"), "page") is None
+    assert await review(inside.state.tokens.issue("bob")) == ["https://kubernetes.default.svc"]
+    assert (await inside.get("/api/v1/pods", headers={"Authorization": f"Bearer {bound}"}))[0] == 401
+    over = inside.state.tokens.bind(user, ("page",), inside.state.now())
+    assert await review(over, "page") is None
 
 
 async def test_a_wrong_token_is_401_and_none_at_all_is_the_anonymous_user(inside):

@@ -35,7 +35,7 @@ class GangView:
 
 def find(facts: Facts, namespace: str, name: str, *, known: Raw | None = None) -> GangView | None:
     """A Gang, or a pod that is a gang of one without a Gang object. None where there is neither. `known`: the Gang, where it was found."""
-    raw = known or next((each for each in facts.gangs if _is(each, namespace, name)), None)
+    raw = known or raw_of(facts, namespace, name)
     if raw is not None:
         devices = _devices(facts, raw)
         why: Mapping[str, list[Raw]] = (raw.get("status") or {}).get("why") or {}
@@ -57,6 +57,10 @@ def find(facts: Facts, namespace: str, name: str, *, known: Raw | None = None) -
     devices = _devices_of(facts, namespace, {str(pod["metadata"].get("uid", ""))}) if running else ""
     (seen,) = plain_pods.lines([pod], [], now=facts.at)
     return GangView(line=seen, explanation=pod_explanation(pod, None, now=facts.at, devices=devices))
+
+
+def raw_of(facts: Facts, namespace: str, name: str) -> Raw | None:
+    return next((each for each in facts.gangs if _is(each, namespace, name)), None)
 
 
 def near(facts: Facts, namespace: str, name: str) -> list[str]:

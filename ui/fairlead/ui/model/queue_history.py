@@ -164,7 +164,7 @@ def _waits(facts: Facts, raw: Raw, names: frozenset[str]) -> Iterable[tuple[str,
         )
         for gang in facts.gangs
     }
-    own = [run for run in waiting(facts) if run.queue in names]
+    own = [run for run in waiting(facts.gangs, at=facts.at) if run.queue in names]
     pods = sum(sizes[run.gang] for run in own)
     for use in (raw.get("status") or {}).get("usage") or ():
         left = _amount(str(use.get("demand", 0))) - _amount(str(use.get("allocated", 0)))

@@ -7,7 +7,7 @@ devices now counts from the ledger or, where that does not know it, from its cla
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -101,12 +101,17 @@ def runs(facts: Facts, past: Past, *, since: float, scope: Scope = EVERYTHING, b
         held.sort()
         found.append(replace(_run(key, held, facts.at), state="runs"))
     found += _without_claims(facts, going, by_node=by_node)
-    return found if by_node else found + list(waiting(facts))
+    return found if by_node else found + list(waiting(facts.gangs, at=facts.at))
 
 
-def waiting(facts: Facts) -> Iterator[Run]:
-    """Gangs that wait, in the order of `facts`, with their forecasts."""
-    for raw in facts.gangs:
+def past_runs(past: Past, gang: str) -> tuple[Run, ...]:
+    """Of one gang, namespace/name, as the ledger saw them, in order of time; one that went on then is `runs`."""
+    return _past_runs(past, by_node=False).get(_Key(gang, True, ""), ())
+
+
+def waiting(gangs: Iterable[Raw], *, at: float) -> Iterator[Run]:
+    """Gangs that wait, in their order, with their forecasts. `at`: now."""
+    for raw in gangs:
         status = raw.get("status") or {}
         if status.get("phase") != "Waiting":
             continue
@@ -116,9 +121,9 @@ def waiting(facts: Facts) -> Iterator[Run]:
             gang=_id(raw),
             queue=str(status.get("queue") or ""),
             state="waits",
-            start=_queued(raw, facts.at),
-            end=None if p50 is None else max(p50, facts.at),
-            p90=None if p90 is None else max(p90, p50 or p90, facts.at),
+            start=_queued(raw, at),
+            end=None if p50 is None else max(p50, at),
+            p90=None if p90 is None else max(p90, p50 or p90, at),
             never=bool(forecast.get("never")),
             position=status.get("position"),
         )

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
+from fairlead.ui.model.gang_timeline import Spread
 from fairlead.ui.model.gangs import age
 from fairlead.ui.model.runs import Run, State
 from fairlead.ui.model.time_chart import Choice, Group, TimeChart
@@ -281,6 +282,36 @@ def _ticks(chart: TimeChart, scale: _Scale) -> Iterable[Tick]:
         shown = datetime.fromtimestamp(at, UTC)
         yield Tick(at=scale.place(at), label=shown.strftime("%d %b" if at % 86_400 == 0 else "%H:%M"))
         at += step
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadPicture:
+    """Of one gang: boxes, and what they say."""
+
+    wait: Markup
+    now: Markup
+    p50: Markup
+    whisker: Markup
+    p90: Markup
+    label: str
+
+
+def spread_picture(spread: Spread) -> SpreadPicture:
+    last = spread.p90 or spread.p50
+    scale = _Scale(spread.queued, last + max(1.0, 0.03 * (last - spread.queued)))
+    late = "" if spread.p90 is None else f", in {age(max(0.0, spread.p90 - spread.now))} nine times in ten"
+    return SpreadPicture(
+        wait=scale.box(spread.queued, spread.p50, 6, BAR),
+        now=_line(scale.place(spread.now), 0, 26, 2),
+        p50=_line(scale.place(spread.p50), 6, BAR, 3),
+        whisker=NOTHING if spread.p90 is None else scale.box(spread.p50, spread.p90, 12, 2),
+        p90=NOTHING if spread.p90 is None else _line(scale.place(spread.p90), 8, BAR - 4, 2),
+        label=f"waits for {age(max(0.0, spread.now - spread.queued))}; starts in {age(max(0.0, spread.p50 - spread.now))} with even odds{late}",
+    )
+
+
+def _line(place: str, y: int, height: int, width: int) -> Markup:
+    return Markup(f'x="{place}" y="{y}" width="{width}" height="{height}"')  # noqa: S704 - numbers alone
 
 
 def words(run: Run, now: float) -> str:

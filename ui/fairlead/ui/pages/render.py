@@ -21,11 +21,11 @@ from fairlead.history.cost.grouping import BY
 from fairlead.ui.model import costs
 from fairlead.ui.model.cluster import MEANING, STATES, ClusterView, NodeView
 from fairlead.ui.model.costs import CostView
-from fairlead.ui.model.events import EventLine
 from fairlead.ui.model.explanations import Explanation, Part
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang import GangView
 from fairlead.ui.model.gang_list import SORTS, GangList
+from fairlead.ui.model.gang_timeline import Moment, Spread
 from fairlead.ui.model.gangs import PHASES, age
 from fairlead.ui.model.queue_history import QueueHistory
 from fairlead.ui.model.queues import Line as QueueLine
@@ -257,9 +257,13 @@ def gangs(facts: Facts, found: GangList) -> str:
     return _page("gangs.html", facts, found=found, choice=found.choice, missing=_missing(facts, "gangs", "pods"))
 
 
-def gang(facts: Facts, view: GangView, events: Sequence[EventLine] = ()) -> str:
-    shown = [(each, "" if each.at is None else _time(each.at)) for each in events]
-    return _page("gang.html", facts, view=view, line=view.line, parts=_parts(view), events=shown)
+def gang(facts: Facts, view: GangView, moments: Sequence[Moment] = (), spread: Spread | None = None) -> str:
+    shown = [
+        (each, "" if each.at is None else _time(each.at), each.at is not None and each.at > facts.at)
+        for each in moments
+    ]
+    picture = None if spread is None else gantt.spread_picture(spread)
+    return _page("gang.html", facts, view=view, line=view.line, parts=_parts(view), moments=shown, spread=picture)
 
 
 # A reader comes for the reason: these stand first, in this order; the rest follows as `fairlead explain` prints it.

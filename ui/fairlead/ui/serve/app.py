@@ -85,7 +85,8 @@ def application(
     viewers = viewers or Everyone()
     scoped = ScopedFacts()
     app = web.Application(middlewares=[_guard(hosts, viewers, observe)], client_max_size=BODY_MAX)
-    views = Views(source, scoped)
+    ledger = ledger or Ledger("")
+    views = Views(source, scoped, ledger)
     hub = Hub(views)
     app.cleanup_ctx.append(hub.serving)
     app.on_shutdown.append(hub.close)
@@ -97,7 +98,7 @@ def application(
     for method, path, handler in viewers.routes():
         app.router.add_route(method, path, handler)
     look = _look(source, viewers, scoped)
-    for path, handler in PagesOfLedger(ledger or Ledger(""), look).routes():
+    for path, handler in PagesOfLedger(ledger, look).routes():
         app.router.add_get(path, handler)
     what_if = WhatIf(computing, drivers, look)
     app.router.add_get("/what-if", what_if.ask)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from fairlead.history.cost.bill import Bill
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import cluster as clusters
-from fairlead.ui.model import costs, gang, gang_list, queue_history, queues, time_chart
+from fairlead.ui.model import costs, gang, gang_list, gang_timeline, queue_history, queues, time_chart
 from fairlead.ui.model.events import events_of
 from fairlead.ui.model.explanations import queue_explanation
 from fairlead.ui.model.facts import Facts
@@ -23,6 +23,8 @@ from fairlead.ui.model.scope import EVERYTHING, Scope
 from fairlead.ui.pages import render
 from fairlead.ui.pages.render import Trouble
 from fairlead.ui.serve.answers import as_json
+
+RUNS_SHOWN = 5  # of a gang that is not there any more
 
 
 class Shown(NamedTuple):
@@ -166,27 +168,42 @@ def no_bill(facts: Facts, text: str, status: int, *, json: bool) -> Shown:
 
 
 def one_gang(
-    facts: Facts, namespace: str, name: str, *, json: bool, events: Iterable[Raw] = (), known: Raw | None = None
+    facts: Facts,
+    namespace: str,
+    name: str,
+    *,
+    json: bool,
+    events: Iterable[Raw] = (),
+    past: Past | None = None,
+    scope: Scope = EVERYTHING,
+    known: Raw | None = None,
 ) -> Shown:
-    """`events`: on that gang, as the apiserver has them; JSON has none, as `fairlead explain`. `known`: the Gang, where it was found."""
+    """`events`: on that gang, as the apiserver has them; JSON has neither them nor the past, as `fairlead explain`.
+
+    `known`: the Gang, where it was found already.
+    """
     view = gang.find(facts, namespace, name, known=known)
+    past = past or Past()
     if view is None:
+        ended = gang_timeline.ended_runs(past, namespace, name)[:RUNS_SHOWN] if scope.sees(namespace) else ()
         why = f"; {facts.refused['gangs']}" if "gangs" in facts.refused else ""
         near = tuple((render.gang_link(each), each) for each in gang.near(facts, namespace, name))
         what = Trouble(
             title="No such gang",
             text=f"no gang is called {name} in namespace {namespace}{why}",
-            steps=("It may have ended: a Gang is deleted with its pods.",),
+            steps=ended or ("It may have ended: a Gang is deleted with its pods.",),
             near=near,
             links=(("/gangs", "All gangs"),),
         )
         return trouble(what, 404, json=json, facts=facts)
-    return Shown(
-        200,
-        as_json(asdict(view.explanation))
-        if json
-        else render.gang(facts, view, events_of(events, kind="Gang", namespace=namespace, name=name)),
-    )
+    if json:
+        return Shown(200, as_json(asdict(view.explanation)))
+    raw = gang.raw_of(facts, namespace, name)
+    if raw is None:
+        return Shown(200, render.gang(facts, view))
+    said = events_of(events, kind="Gang", namespace=namespace, name=name)
+    moments = gang_timeline.timeline(facts, past, raw, said)
+    return Shown(200, render.gang(facts, view, moments, gang_timeline.spread(facts, raw)))
 
 
 def wrong(text: str, address: str, *, json: bool) -> Shown:

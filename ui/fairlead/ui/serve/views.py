@@ -11,12 +11,14 @@ from yarl import URL
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.scope import Scope, ScopedFacts, restrict_events
 from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.reading.source import Source
 from fairlead.ui.serve import pages
 from fairlead.ui.serve.pages import Kept, Shown
 
 SCOPES_MAX = 32
 ADDRESS_MAX = 2048
+GANG_PAST_S = 86_400.0  # how far back a gang's timeline looks
 
 
 class Address(NamedTuple):
@@ -62,8 +64,9 @@ def live_address(text: str) -> Address | None:
 class Views:
     """Of one source: pages of live addresses."""
 
-    def __init__(self, source: Source, scoped: ScopedFacts) -> None:
+    def __init__(self, source: Source, scoped: ScopedFacts, ledger: Ledger) -> None:
         self._source = source
+        self._ledger = ledger
         self._scoped = scoped
         self._kept: OrderedDict[Scope, Kept] = OrderedDict()
 
@@ -93,7 +96,12 @@ class Views:
         events = await self._source.events("Gang", namespace, name) if known is not None and not json else ()
         if events:
             events = restrict_events(events, everything, scope)
-        return pages.one_gang(facts, namespace, name, json=json, events=events, known=known)
+        past = (
+            None
+            if json or not self._ledger.where or not scope.sees(namespace)
+            else await self._ledger.past(GANG_PAST_S)
+        )
+        return pages.one_gang(facts, namespace, name, json=json, events=events, past=past, scope=scope, known=known)
 
     def _kept_for(self, scope: Scope) -> Kept:
         kept = self._kept.setdefault(scope, Kept.new())

@@ -16,7 +16,7 @@ from fairlead.history.ledger.store import check, holdings, spans, sums, unit_day
 from fairlead.history.ledger.store.database import PATIENCE_S, Database
 from fairlead.history.ledger.store.migrations import check_version
 from fairlead.history.ledger.store.place import place_of
-from fairlead.history.ledger.store.schema import GAPS, INTERVALS, LEDGER, START_HOUR, WAITS
+from fairlead.history.ledger.store.schema import GAPS, INTERVALS, LEDGER, OWNERS, START_HOUR, WAITS
 from fairlead.history.ledger.store.windows import Window
 
 
@@ -99,6 +99,11 @@ class Reader:
         """The first and the last moment that the ledger knows of. None: nothing yet."""
         with self._database.transaction() as connection:
             return _known(connection)
+
+    def namespaces(self) -> frozenset[str]:
+        """Of all claims that the ledger knows."""
+        with self._database.transaction() as connection:
+            return frozenset(connection.execute(select(OWNERS.c.namespace).distinct()).scalars()) - {""}
 
     def version(self) -> int:
         with self._database.transaction() as connection:

@@ -1,0 +1,118 @@
+"""What has happened to a gang: events, status, ledger and forecast as one list; and a gang that is not there any more."""
+
+import pytest
+
+from fairlead.kube import timestamps
+from fairlead.ui.model.events import events_of
+from fairlead.ui.model.gang_timeline import spread, timeline
+from fairlead.ui.model.past import Past
+from fairlead.ui.model.scope import Scope
+from fairlead.ui.serve import pages
+from tests.support import ui
+from tests.support.pasts import HOUR, a_past, span, wait
+from tests.support.ui import NOW
+
+from .markup import check
+
+
+async def read(lists=None):
+    return await ui.source(ui.Apiserver(lists or ui.a_cluster(1, waiting=1))).facts()
+
+
+def of(facts, name):
+    return next(raw for raw in facts.gangs if raw["metadata"]["name"] == name)
+
+
+async def test_what_every_witness_says_is_one_list_newest_first():
+    lists = ui.a_cluster(1, waiting=1)
+    raw = next(raw for raw in lists["gangs"] if raw["metadata"]["name"] == "wait-00000")
+    raw["status"]["conditions"] = [
+        {
+            "type": "Evicted",
+            "status": "True",
+            "message": "for team-1/x",
+            "lastTransitionTime": timestamps.seconds(NOW - 300),
+        }
+    ]
+    facts = await read(lists)
+    events = events_of(
+        [ui.event(raw, "NoDevices", "8 wanted", ago_s=100, count=3)], kind="Gang", namespace="team-0", name="wait-00000"
+    )
+    past = a_past(
+        span("wait-00000", 5, 1, ended_by="Evicted", lost=True, claim="a"),
+        span("wait-00000", 5, 1, ended_by="Evicted", claim="b"),
+        span("other", 5, 1),
+        waits=(wait("wait-00000", 6, 5), wait("other", 9, 5)),
+    )
+    found = [
+        (each.source, each.what, each.text, None if each.at is None else round((NOW - each.at) / 60))
+        for each in timeline(facts, past, of(facts, "wait-00000"), events)
+    ]
+    assert found == [
+        ("Forecast", "Starts by then", "nine times in ten", -60),
+        ("Forecast", "Starts by then", "with even odds", -10),
+        ("Event", "NoDevices", "8 wanted (3 times)", 2),
+        ("Status", "Evicted", "for team-1/x", 5),
+        ("Status", "Created", "the Gang was created", 15),
+        ("Ledger", "Devices free", "after 4h: it was evicted; its work was lost", 60),
+        ("Ledger", "Admitted", "after 60m in queue queue-0", 300),
+        ("Ledger", "Devices allocated", "2 devices on node-000", 300),
+        ("Ledger", "Queued", "in queue queue-0", 360),
+    ]
+
+
+async def test_the_page_shows_it_and_the_spread_of_the_forecast():
+    facts = await read()
+    past = a_past(span("wait-00000", 5, 1), waits=(wait("wait-00000", 6, 5),))
+    text = pages.one_gang(facts, "team-0", "wait-00000", json=False, past=past).text
+    page = check(text)
+    (picture,) = (each for each in page.every("svg") if each.attributes.get("class") == "gantt")
+    assert picture.attributes["aria-label"] == "waits for 15m; starts in 10m with even odds, in 60m nine times in ten"
+    assert "after 4h: its pods completed" in page.text
+    found = spread(facts, of(facts, "wait-00000"))
+    assert found is not None
+    assert (found.queued, found.p50, found.p90) == (NOW - 900, NOW + 600, NOW + 3600)
+    assert spread(facts, of(facts, "run-0")) is None
+    assert "with even odds" not in pages.one_gang(facts, "team-0", "run-0", json=False).text
+
+
+async def test_a_gang_that_ended_is_known_by_its_runs():
+    facts = await read()
+    past = a_past(span("gone", 5, 4, ended_by="Failed"), span("gone", 3, 2))
+    shown = pages.one_gang(facts, "team-0", "gone", json=False, past=past)
+    text = check(shown.text).text
+    assert shown.status == 404
+    assert text.index("2027-01-15T05:00:00Z to 2027-01-15T06:00:00Z") < text.index("on 1 device: a pod failed.")
+    hidden = pages.one_gang(
+        facts, "team-0", "gone", json=False, past=past, scope=Scope(namespaces=frozenset({"team-1"}), cluster=True, queues=True)
+    )  # fmt: skip
+    assert "a pod failed" not in hidden.text
+
+
+async def test_a_run_that_goes_on_has_no_end():
+    facts = await read()
+    found = timeline(facts, a_past(span("run-0", 5, None)), of(facts, "run-0"), ())
+    assert [each.what for each in found if each.source == "Ledger"] == ["Devices allocated"]
+    assert found[-1].at == NOW - 5 * HOUR
+
+
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", '"><img src=x>'])
+async def test_names_are_text(name):
+    lists = ui.empty()
+    lists["gangs"] = [ui.gang("g", "ns", queue=name)]
+    facts = await read(lists)
+    past = a_past(
+        span("g", 5, 1, namespace="ns", queue=name, node=name), waits=(wait("g", 6, 5, namespace="ns", queue=name),)
+    )
+    text = pages.one_gang(facts, "ns", "g", json=False, past=past).text
+    check(text)
+    assert "<script>alert" not in text
+    assert "<img" not in text
+    gone = pages.one_gang(await read(ui.empty()), "ns", "g", json=False, past=past).text
+    assert "<script>alert" not in check(gone).text or "&lt;script" in gone
+    assert "<script>alert" not in gone
+
+
+async def test_without_a_past_it_is_what_status_says():
+    facts = await read()
+    assert {each.source for each in timeline(facts, Past(), of(facts, "wait-00000"), ())} == {"Status", "Forecast"}

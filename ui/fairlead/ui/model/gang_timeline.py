@@ -1,0 +1,148 @@
+"""What has happened to a gang, and what is forecast: its events, its status and the ledger as one list of moments; pure.
+
+Events are kept by the apiserver for an hour or so; status has the last change of each condition; the ledger has every admission and every run
+of its window. What two of them say of one moment stands there once for each: they are different witnesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.kube import timestamps
+from fairlead.kube.resources import Raw
+from fairlead.kube.timestamps import SECOND_US
+from fairlead.ui.model.events import EventLine
+from fairlead.ui.model.facts import Facts
+from fairlead.ui.model.gangs import age
+from fairlead.ui.model.past import Past
+from fairlead.ui.model.runs import past_runs, waiting
+
+SHOWN_MAX = 100
+ENDS = {"Completed": "its pods completed", "Failed": "a pod failed", "Evicted": "it was evicted", "Deleted": "its pods were deleted", "NodeGone": "its node went away"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """`at`: unix seconds; None: not known. `source`: Event, Status, Ledger or Forecast. `warning`: something went wrong."""
+
+    at: float | None
+    source: str
+    what: str
+    text: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A forecast: since when it waits, and when it starts with even odds and nine times in ten. Unix seconds."""
+
+    queued: float
+    now: float
+    p50: float
+    p90: float | None
+
+
+def timeline(facts: Facts, past: Past, raw: Raw, events: Iterable[EventLine]) -> tuple[Moment, ...]:
+    """Newest first, what is to come above; at most `SHOWN_MAX`."""
+    namespace, name = raw["metadata"].get("namespace", ""), raw["metadata"]["name"]
+    found = [
+        *(
+            Moment(
+                at=each.at,
+                source="Event",
+                what=each.reason,
+                text=each.message + (f" ({each.count} times)" if each.count > 1 else ""),
+                warning=each.warning,
+            )
+            for each in events
+        ),
+        *_of_status(raw),
+        *_of_ledger(past, namespace, name),
+        *_of_forecast(raw),
+    ]
+    return tuple(sorted(found, key=lambda each: -(each.at or 0.0))[:SHOWN_MAX])
+
+
+def spread(facts: Facts, raw: Raw) -> Spread | None:
+    """None: it does not wait, or no start is forecast."""
+    run = next(waiting([raw], at=facts.at), None)
+    return None if run is None or run.end is None else Spread(queued=run.start, now=facts.at, p50=run.end, p90=run.p90)
+
+
+def ended_runs(past: Past, namespace: str, name: str) -> tuple[str, ...]:
+    """Of a gang that is not there any more: each run in a sentence, the last first."""
+    return tuple(
+        f"It ran from {timestamps.seconds(run.start)} to {timestamps.seconds(run.end or run.start)} in queue {run.queue or '-'} on "
+        f"{_devices(run.devices)}: {ENDS.get(run.ended, 'why it ended is not known')}."
+        for run in reversed(past_runs(past, f"{namespace}/{name}"))
+    )
+
+
+def _of_status(raw: Raw) -> Iterator[Moment]:
+    created = _time(raw["metadata"].get("creationTimestamp"))
+    if created is not None:
+        yield Moment(at=created, source="Status", what="Created", text="the Gang was created")
+    status = raw.get("status") or {}
+    for each in status.get("conditions") or ():
+        at = _time(each.get("lastTransitionTime"))
+        if at is not None:
+            holds = "" if each.get("status") == "True" else "no longer: "
+            yield Moment(
+                at=at,
+                source="Status",
+                what=str(each.get("type") or ""),
+                text=holds + str(each.get("message") or each.get("reason") or each.get("type") or ""),
+            )
+
+
+def _of_ledger(past: Past, namespace: str, name: str) -> Iterator[Moment]:
+    for wait in past.waits:
+        if (wait.namespace, wait.gang) == (namespace, name):
+            waited = age(max(0, wait.admitted_us - wait.queued_us) / SECOND_US)
+            yield Moment(
+                at=wait.queued_us / SECOND_US, source="Ledger", what="Queued", text=f"in queue {wait.queue or '-'}"
+            )
+            yield Moment(
+                at=wait.admitted_us / SECOND_US,
+                source="Ledger",
+                what="Admitted",
+                text=f"after {waited} in queue {wait.queue or '-'}",
+            )
+    for run in past_runs(past, f"{namespace}/{name}"):
+        yield Moment(
+            at=run.start,
+            source="Ledger",
+            what="Devices allocated",
+            text=f"{_devices(run.devices)}" + (f" on {', '.join(run.nodes[:6])}" if run.nodes else ""),
+        )
+        if run.state == "ran" and run.end is not None:
+            lost = "; its work was lost" if run.lost else ""
+            text = f"after {age(run.end - run.start)}: {ENDS.get(run.ended, 'why is not known')}{lost}"
+            yield Moment(
+                at=run.end, source="Ledger", what="Devices free", text=text, warning=run.lost or run.ended in {"Failed", "Evicted", "NodeGone"}
+            )  # fmt: skip
+
+
+def _of_forecast(raw: Raw) -> Iterator[Moment]:
+    status: dict[str, Any] = raw.get("status") or {}
+    found = status.get("forecast") or {}
+    if status.get("phase") != "Waiting":
+        return
+    p50, p90 = _time(found.get("p50")), _time(found.get("p90"))
+    if p50 is not None:
+        yield Moment(at=p50, source="Forecast", what="Starts by then", text="with even odds")
+    if p90 is not None:
+        yield Moment(at=p90, source="Forecast", what="Starts by then", text="nine times in ten")
+
+
+def _devices(count: int | None) -> str:
+    return "devices" if count is None else f"{count} device{'' if count == 1 else 's'}"
+
+
+def _time(written: object) -> float | None:
+    try:
+        return timestamps.parse(str(written)) if written else None
+    except ValueError:
+        return None
