@@ -86,7 +86,10 @@ class Apiserver:
 
     async def _token(self, request: web.Request) -> web.Response:
         asked = (await request.json())["spec"]
-        user = {"username": str(asked["token"]).partition(".")[2].partition(".")[0] or asked["token"], "groups": []}
+        user: dict[str, Any] = {
+            "username": str(asked["token"]).partition(".")[2].partition(".")[0] or asked["token"],
+            "groups": [],
+        }
         status: dict[str, Any] = {"authenticated": True, "user": user, "audiences": asked.get("audiences") or []}
         return web.json_response({"status": status}, status=201)
 
