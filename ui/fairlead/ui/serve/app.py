@@ -126,7 +126,7 @@ def _page(views: Views, hub: Hub, viewers: Viewers) -> Handler:
             viewer = await _viewer(request, viewers)
         except NotReadError as error:
             return respond(request, pages.away(str(error), json=json), json=json)
-        address = Address.of(request.rel_url)
+        address = Address.of(request.path, request.query.items())
         if json:
             return respond(request, await views.shown(await views.facts(), address, viewer.scope, json=True), json=True)
         shown, stream = await hub.page(address, viewer.scope)

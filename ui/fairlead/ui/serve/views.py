@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
-
-from yarl import URL
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.scope import Scope, ScopedFacts, restrict_events
@@ -28,9 +27,10 @@ class Address(NamedTuple):
     query: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, url: URL) -> Address:
-        query = tuple(sorted((name, value) for name, value in url.query.items() if name != "format"))
-        return cls(() if url.path == "/" else tuple(url.parts[1:]), query)
+    def of(cls, path: str, query: Iterable[tuple[str, str]]) -> Address:
+        """`path` is decoded, and begins with a slash."""
+        kept = tuple(sorted((name, value) for name, value in query if name != "format"))
+        return cls(() if path == "/" else tuple(path[1:].split("/")), kept)
 
     @property
     def gang(self) -> tuple[str, str] | None:
@@ -46,18 +46,19 @@ class Address(NamedTuple):
         return dict(self.query)
 
     def __str__(self) -> str:
-        return str(URL.build(path="/" + "/".join(self.parts), query=dict(self.query)))
+        path = "/" + "/".join(quote(part, safe="") for part in self.parts)
+        return f"{path}?{urlencode(self.query)}" if self.query else path
 
 
 def live_address(text: str) -> Address | None:
     """Of a page on this server that is live; None for anything else."""
     try:
-        url = URL(text) if len(text) <= ADDRESS_MAX else None
+        parts = urlsplit(text) if len(text) <= ADDRESS_MAX else None
     except ValueError:
         return None
-    if url is None or url.absolute or not url.raw_path.startswith("/"):
+    if parts is None or parts.scheme or parts.netloc or not parts.path.startswith("/"):
         return None
-    found = Address.of(url)
+    found = Address.of(unquote(parts.path), parse_qsl(parts.query, keep_blank_values=True))
     return found if found.live else None
 
 
