@@ -48,6 +48,14 @@ async def test_what_a_claim_does_with_its_gpu(how, state):
     assert states(await seen(held(one_node(gpu(0)), "gpu-0", **how))) == {"gpu-0": state}
 
 
+async def test_the_load_that_the_driver_wrote_is_told_of_each_held_gpu():
+    lists = held(held(one_node(gpu(0), gpu(1), gpu(2)), "gpu-0"), "gpu-1", name="b", idle=True)
+    view = await seen(lists)
+    assert [[hold.utilization_percent for hold in each.holds] for each in view.nodes[0].gpus] == [[90], [0], []]
+    drawn = node_map(view.nodes[0], {}, cell=16)
+    assert "load 90 %" in drawn.cells[0].title
+
+
 @pytest.mark.parametrize(
     ("lists", "note"),
     [

@@ -51,6 +51,7 @@ class Hold:
     queue: str
     state: State
     idle_since: float | None = None  # unix seconds
+    utilization_percent: int | None = None  # mean, as the driver wrote last; of a shared device that of all its claims
     elsewhere: bool = False
 
 
@@ -178,7 +179,7 @@ class Memory:
             claim = now.inventory.claim(uid)
             for each in claim.devices if claim is not None else ():
                 found.update(_where(now.inventory, each.ref.driver, each.ref.pool, each.ref.device))
-        for device in _differing(before.idle, now.idle):
+        for device in _differing(before.usage, now.usage):
             found.update(_where(now.inventory, device.driver, device.pool, device.device))
         return found
 
@@ -224,7 +225,7 @@ class _Picture:
         self._places = places
         self._units = Units(hardware.inventory)
         self._usual = usual
-        self._holds: dict[str, Hold] = {}  # of claims without an idle device
+        self._holds: dict[str, Hold] = {}  # of claims, for devices whose usage is not known
 
     def draw(self, known: Mapping[str, NodeView], changed: Collection[str] | None) -> dict[str, NodeView]:
         """By name, in their order. `changed`: those that are drawn though they are known; None: all."""
@@ -291,10 +292,11 @@ class _Picture:
 
     def _hold(self, uid: str, device: Device) -> Hold:
         ref = device.ref
-        since = self._hardware.idle.get(DeviceId(ref.driver, ref.pool, ref.device)) if self._hardware.idle else None
+        usage = self._hardware.usage.get(DeviceId(ref.driver, ref.pool, ref.device))
         known = self._holds.get(uid)
-        if known is not None and since is None:
+        if known is not None and usage is None:
             return known
+        since = usage.idle_since if usage is not None else None
         claim = self._hardware.inventory.claim(uid)
         holder = self._hardware.holders.get(uid, Holder())
         state: State = "starting" if holder.starting else "idle" if since is not None else "held"
@@ -305,9 +307,10 @@ class _Picture:
             queue=holder.queue,
             state=state,
             idle_since=since,
+            utilization_percent=usage.percent if usage is not None else None,
             elsewhere=not seen,
         )
-        if since is None:
+        if usage is None:
             self._holds[uid] = hold
         return hold
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
@@ -29,11 +30,18 @@ class Holder:
     starting: bool = False  # none of its pods runs yet
 
 
+class Usage(NamedTuple):
+    """How busy a device is. `idle_since`: unix seconds; None: it is not idle. `percent`: mean utilisation; None: the hardware does not tell."""
+
+    idle_since: float | None = None
+    percent: int | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
     """Nodes, devices, and the claims that hold them. The tables are the reader's: use them at once, and change nothing.
 
-    `holders`: by claim UID. `idle`: devices that are idle, and since when, unix seconds. `reserved`: nodes that are kept free for a
+    `holders`: by claim UID. `usage`: of devices of which their driver wrote lately. `reserved`: nodes that are kept free for a
     gang, and its namespace/name. `workload`: the usual requests; None: not known, and then no device is called stranded.
     `namespaces`: of claims that may be named; None: of all.
     """
@@ -43,7 +51,7 @@ class Hardware:
     classes: Mapping[str, DeviceClass] = field(default_factory=dict)
     workload: Workload | None = None
     holders: Mapping[str, Holder] = field(default_factory=dict)
-    idle: Mapping[DeviceId, float] = field(default_factory=dict)
+    usage: Mapping[DeviceId, Usage] = field(default_factory=dict)
     reserved: Mapping[str, str] = field(default_factory=dict)
     namespaces: frozenset[str] | None = None
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fairlead.api import names
-from fairlead.evidence.device_usage import FRESH_S, DeviceId, usage_of
+from fairlead.evidence.device_usage import FRESH_S, DeviceId, DeviceUsage, usage_of
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import Raw
 from fairlead.ui.model.explanations import gang_of
-from fairlead.ui.model.facts import Holder
+from fairlead.ui.model.facts import Holder, Usage
 
 
 def holders(claims: Iterable[ResourceClaim], pods: Iterable[Raw], gangs: Iterable[Raw]) -> dict[str, Holder]:
@@ -33,13 +33,20 @@ def holder(claim: ResourceClaim, pods: Mapping[str, Raw], queues: Mapping[tuple[
     )
 
 
-def idle_since(claims: Iterable[ResourceClaim], *, now: float) -> dict[DeviceId, float]:
-    """Devices that their driver called idle lately, and since when, unix seconds."""
+def usage_by_device(claims: Iterable[ResourceClaim], *, now: float) -> dict[DeviceId, Usage]:
+    """Of devices of which their driver wrote lately. `now`: unix seconds."""
+    return lately((usage_of(claim) for claim in claims), now=now)
+
+
+def lately(written: Iterable[Mapping[DeviceId, DeviceUsage]], *, now: float) -> dict[DeviceId, Usage]:
     return {
-        device: usage.since_s
-        for claim in claims
-        for device, usage in usage_of(claim).items()
-        if usage.state == "Idle" and usage.sampled_at_s >= now - FRESH_S
+        device: Usage(
+            idle_since=usage.since_s if usage.state == "Idle" else None,
+            percent=None if usage.state == "Unknown" else usage.utilization_percent,
+        )
+        for found in written
+        for device, usage in found.items()
+        if usage.sampled_at_s >= now - FRESH_S
     }
 
 

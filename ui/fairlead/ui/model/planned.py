@@ -17,7 +17,7 @@ from fairlead.engine.types.plan import Plan
 from fairlead.evidence.device_usage import DeviceId
 from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
-from fairlead.ui.model.facts import Facts, Hardware, Holder
+from fairlead.ui.model.facts import Facts, Hardware, Holder, Usage
 
 STARTS = "the decision on this snapshot starts it"
 
@@ -38,7 +38,7 @@ def facts(snapshot: Snapshot, plan: Plan, now: float, *, origin: str) -> Facts:
                 for gang in snapshot.running
                 for claim in gang.claims
             },
-            idle=dict(_idle(snapshot)),
+            usage=dict(_usage(snapshot)),
             reserved=reservations,
         ),
         gangs=tuple(sorted(gangs, key=lambda raw: (raw["metadata"]["namespace"], raw["metadata"]["name"]))),
@@ -47,13 +47,13 @@ def facts(snapshot: Snapshot, plan: Plan, now: float, *, origin: str) -> Facts:
     )
 
 
-def _idle(snapshot: Snapshot) -> Iterable[tuple[DeviceId, float]]:
+def _usage(snapshot: Snapshot) -> Iterable[tuple[DeviceId, Usage]]:
     for gang in snapshot.running:
         for uid in gang.claims if gang.idle is not None else ():
             claim = snapshot.inventory.claim(uid)
             for device in claim.devices if claim is not None else ():
                 assert gang.idle is not None
-                yield DeviceId(device.ref.driver, device.ref.pool, device.ref.device), gang.idle.since
+                yield DeviceId(device.ref.driver, device.ref.pool, device.ref.device), Usage(gang.idle.since)
 
 
 def _running(gang: RunningGang) -> Raw:

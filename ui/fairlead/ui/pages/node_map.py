@@ -88,10 +88,11 @@ def kinds(node: NodeView) -> str:
 
 def hold_text(hold: Hold) -> str:
     queue = f" (queue {hold.queue})" if hold.queue else ""
+    load = "" if hold.utilization_percent is None else f", load {hold.utilization_percent} %"
     if hold.elsewhere:
-        return f"{hold.state}, {ELSEWHERE}{queue}"
+        return f"{hold.state}, {ELSEWHERE}{queue}{load}"
     who = f"gang {hold.gang}" if hold.gang else "no gang"
-    return f"{hold.state}, {who}{queue}, claim {hold.claim}"
+    return f"{hold.state}, {who}{queue}, claim {hold.claim}{load}"
 
 
 def _cell(gpu: GpuView, x: int, y: int, size: int, colours: Mapping[str, str]) -> Cell:

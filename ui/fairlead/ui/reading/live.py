@@ -25,7 +25,7 @@ from fairlead.kube.limits import Clock
 from fairlead.kube.resource import DeviceClass, ResourceClaim, ResourceSlice
 from fairlead.kube.resources import Raw, Resource
 from fairlead.ui.model.facts import Facts, Hardware
-from fairlead.ui.model.holders import holders, idle_since, reserved
+from fairlead.ui.model.holders import holders, reserved, usage_by_device
 from fairlead.ui.model.usual import usual_requests
 from fairlead.ui.reading.errors import NotReadError, not_read
 
@@ -166,7 +166,7 @@ class _Tables:
             classes={each.metadata.name: each for each in classes},
             workload=usual_requests(pods, by_name),
             holders=holders(claims, raw_pods, gangs),
-            idle=idle_since(claims, now=now),
+            usage=usage_by_device(claims, now=now),
             reserved=reserved(gangs),
         )
 

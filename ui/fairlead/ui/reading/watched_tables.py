@@ -12,14 +12,14 @@ import msgspec
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
 from fairlead.engine.types.workload import Workload
-from fairlead.evidence.device_usage import FRESH_S, DeviceId, DeviceUsage, usage_of
+from fairlead.evidence.device_usage import DeviceId, DeviceUsage, usage_of
 from fairlead.kube.core import Node, Pod
 from fairlead.kube.informer import Change
 from fairlead.kube.nulls import convert
 from fairlead.kube.resource import DeviceClass, ResourceClaim, ResourceSlice
 from fairlead.kube.resources import Raw
 from fairlead.ui.model.facts import Hardware, Holder
-from fairlead.ui.model.holders import holder, queue_of
+from fairlead.ui.model.holders import holder, lately, queue_of
 from fairlead.ui.model.usual import UsualRequests
 from fairlead.ui.reading.lean_pods import concerns
 
@@ -40,7 +40,7 @@ class WatchedTables:
         self._holders: dict[str, Holder] = {}
         self._queues: dict[tuple[str, str], str] = {}  # of gangs
         self._kept: dict[str, tuple[str, ...]] = {}  # nodes that are kept free, by gang
-        self._usage: dict[str, dict[DeviceId, DeviceUsage]] = {}  # of idle devices, by claim
+        self._usage: dict[str, dict[DeviceId, DeviceUsage]] = {}  # by claim
         self._usual = UsualRequests()
         self._workload: Workload | None = None
 
@@ -52,7 +52,7 @@ class WatchedTables:
             classes=self.classes,
             workload=self._usual_now(),
             holders=dict(self._holders),
-            idle=self._idle_at(now),
+            usage=lately(self._usage.values(), now=now),
             reserved={node: gang for gang in sorted(self._kept) for node in self._kept[gang]},
         )
 
@@ -93,9 +93,9 @@ class WatchedTables:
         self._claims[uid] = claim
         for each in claim.status.reserved_for:
             self._of_pod.setdefault(each.uid, set()).add(uid)
-        idle = {device: usage for device, usage in usage_of(claim).items() if usage.state == "Idle"}
-        if idle:
-            self._usage[uid] = idle
+        written = usage_of(claim)
+        if written:
+            self._usage[uid] = written
         else:
             self._usage.pop(uid, None)
         self._hold(uid)
@@ -154,14 +154,6 @@ class WatchedTables:
             _discard(self._of_gang, before.gang, uid)
         self._holders[uid] = found
         self._of_gang.setdefault(found.gang, set()).add(uid)
-
-    def _idle_at(self, now: float) -> dict[DeviceId, float]:
-        return {
-            device: usage.since_s
-            for found in self._usage.values()
-            for device, usage in found.items()
-            if usage.sampled_at_s >= now - FRESH_S
-        }
 
     def _usual_now(self) -> Workload | None:
         """The same object while the same requests are usual, whatever their number."""
