@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
 
 WIDE: Final = 1280
 TABLET: Final = 768
@@ -23,6 +23,7 @@ PHONE: Final = 390
 WIDTHS: Final = (WIDE, TABLET, PHONE)
 HEIGHT: Final = 900
 TIMEOUT_MS: Final = 20_000.0  # of one condition; a loaded machine is slow
+expect.set_options(timeout=TIMEOUT_MS)  # else five seconds, whatever the context's is
 # What WCAG 2.2 asks at levels A and AA, and what axe calls good practice.
 RULES: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 # No test reaches another host, not even by mistake: no name is resolved but loopback's.
