@@ -1,10 +1,11 @@
 """A live page in a real browser: what changes is shown, what has focus keeps it, and nothing is complained of."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from fairlead.kube.resources import Raw
 from tests.support import ui
@@ -49,6 +50,25 @@ async def test_what_changes_is_shown_and_focus_stays(chromium: Browser) -> None:
         await expect(link).to_be_focused()
         assert await made.tab.faults() == []
         assert made.tab.seen.complaints == []
+
+
+async def test_the_stream_is_opened_when_a_script_comes_late(chromium: Browser) -> None:
+    """On a slow network the extension comes after htmx."""
+    async with AsyncExitStack() as stack:
+        source = await stack.enter_async_context(ui.watched(ui.Apiserver(ui.a_cluster(6)), VirtualTime(ui.NOW)))
+        reader = await stack.enter_async_context(ui.reader(source))
+        page = (await stack.enter_async_context(tab(chromium, reader.address))).page
+        first = asyncio.Event()
+        page.on("requestfinished", lambda request: first.set() if "/htmx." in request.url else None)
+
+        async def late(route: Route) -> None:
+            await first.wait()
+            await asyncio.sleep(0.3)  # htmx runs meanwhile
+            await route.continue_()
+
+        await page.route("**/hx-sse*", late)
+        async with page.expect_response(lambda answer: "/live?" in answer.url):
+            await page.goto(f"{reader.address.rstrip('/')}/gangs")
 
 
 async def test_what_is_being_typed_stays(chromium: Browser) -> None:

@@ -176,7 +176,11 @@ def page(marked: str, stream: str = "") -> str:
 
 
 def stream(address: str) -> str:
-    """What opens the stream of a live page, for browsers that run scripts."""
+    """What opens the stream of a live page, for browsers that run scripts.
+
+    The scripts are not deferred: htmx begins as soon as it runs unless the document is still loading, and an extension that comes after
+    that is never asked.
+    """
     hashes = {name: _hash(f"vendor/{name}") for name in SCRIPTS}
     return _environment().get_template("stream.html").render(address=address, scripts=SCRIPTS, hashes=hashes)
 
