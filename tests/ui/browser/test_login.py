@@ -12,7 +12,7 @@ from tests.support.browser import PHONE, WIDE, Tab, tab
 from tests.support.ui_login import Login, by_token
 from tests.ui.test_scope import OTHERS, shared
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 TOKEN = "token-of-alice"
 PATHS = ["/", "/?node=node-001", "/queues", "/gangs", "/gangs/team-0/wait-00000", "/time", "/cost"]

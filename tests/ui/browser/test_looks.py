@@ -16,7 +16,7 @@ from tests.support import ui
 from tests.support.browser import PHONE, WIDE, Tab, tab
 from tests.support.ui_ledger import ledger
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 KEPT = Path(__file__).parent / "looks"
 FIELD = 20  # pixels of a field's side

@@ -4,10 +4,10 @@ import pytest
 
 from tests.support import browser as browsers
 from tests.support import ui
-from tests.support.browser import PHONE, WIDE, WIDTHS, tab
+from tests.support.browser import WIDTHS, tab
 from tests.support.ui_ledger import ledger
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 PATHS = {
     "cluster": "/",
@@ -47,12 +47,11 @@ def expected(complaints: list[str], status: int) -> list[str]:
 
 
 LOOKS = [(width, dark) for width in WIDTHS for dark in (False, True)]
-QUICK = [(WIDE, False), (PHONE, True)]  # the others take as long, and rarely differ
 
 
 @pytest.mark.parametrize(
     ("width", "dark"),
-    [pytest.param(*look, marks=() if look in QUICK else pytest.mark.slow) for look in LOOKS],
+    LOOKS,
     ids=lambda value: str(value) if type(value) is int else "dark" if value else "light",
 )
 async def test_every_page_is_shown_without_complaint_and_for_everybody(chromium, width, dark):

@@ -6,7 +6,7 @@ from fairlead.ui.reading.live import FRESH_S
 from tests.support import ui
 from tests.support.browser import PHONE, WIDE, tab
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 EVERY_KIND = ("gangs", "pods", "queues", "resourceclaims", "nodes", "resourceslices", "deviceclasses")
 OF_OTHERS = ("gangs", "pods", "resourceclaims")

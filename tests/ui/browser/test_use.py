@@ -5,7 +5,7 @@ import pytest
 from tests.support import ui
 from tests.support.browser import PHONE, Tab, tab
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 PATHS = ["/", "/?node=node-001", "/queues", "/gangs", "/gangs/team-0/wait-00000", "/gangs/team-0/wait-0000"]
 # What the page offers, and what has the focus, by a name that both have: links, controls.

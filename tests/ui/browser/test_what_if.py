@@ -5,10 +5,9 @@ import pytest
 from tests.support.browser import PHONE, WIDE, tab
 from tests.ui.test_what_if import served, snapshot  # noqa: F401 - a fixture
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("width", [WIDE, PHONE])
 async def test_a_question_is_answered_on_the_page(chromium, snapshot, width):  # noqa: F811
     async with served(snapshot) as reader, tab(chromium, reader.address, width=width) as seen:
