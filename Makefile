@@ -43,7 +43,7 @@ demo: $(VENV)/.runtime  ## start a cluster in a process, run the main job, show 
 test: $(VENV)/.dev $(VENV)/.tools  ## run the tests (quiet when green; TESTS=tests/kube runs one part)
 	@$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header -m "not slow and not scale and not install" $(TESTS)
 
-slow: $(VENV)/.dev $(VENV)/.tools  ## run the tests that take more than ten seconds each (minutes)
+slow: $(VENV)/.dev $(VENV)/.tools  ## run the tests that take long (a quarter of an hour)
 	@$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header -m slow $(TESTS)
 
 install-test: $(VENV)/.dev $(VENV)/.tools  ## build the image without docker and run every program as its manifest says (Linux, root)

@@ -8,9 +8,14 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 FINISH_TIMEOUT_S = 90.0
 RELEASE_TIMEOUT_S = 60.0
+LONG = {"03-two-gangs", "07-reclaim"}  # run by `make slow`
 
 
-@pytest.mark.parametrize("case", cases.CASES, ids=lambda case: case.folder)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.slow if case.folder in LONG else ()) for case in cases.CASES],
+    ids=lambda case: case.folder,
+)
 async def test_an_example_keeps_its_promises(site, case):
     observer = site.observer
     try:

@@ -60,6 +60,7 @@ OTHERS = {
     "fairlead.driver.backend.xids._table": "one table",
     "fairlead.api.recurrence.zones": "one set",
     "fairlead.history.code_version.code_version": "one text",
+    "fairlead.history.ledger.store.spans._fraction": "amounts in the ledger, which the controller writes",
     "fairlead.driver.backend.profiles.loading._mig_table": "tables of this program; a name that is none is not kept",
 }
 

@@ -14,6 +14,8 @@ from fairlead.sandbox.apiserver.kinds.request import UserInfo
 from fairlead.sandbox.apiserver.records import Completed, WebhookCall
 from fairlead.sandbox.apiserver.state import State
 
+pytestmark = pytest.mark.slow
+
 QUICK = ("--quiet-seconds=0.5",)
 OWN = "system:serviceaccount:fairlead-system:fairlead-controller"
 

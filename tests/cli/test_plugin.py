@@ -22,6 +22,7 @@ from fairlead.sandbox.cluster import Cluster, ClusterOptions
 BIN = Path(sys.executable).parent
 KUBECTL = shutil.which("kubectl", path=f"{BIN}:{os.environ.get('PATH', '')}")
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(
         KUBECTL is None, reason="no kubectl on the path or in the virtual environment (make .venv/.tools)"
     ),

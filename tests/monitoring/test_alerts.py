@@ -11,6 +11,8 @@ import yaml
 
 from tests.support import prometheus
 
+pytestmark = pytest.mark.slow
+
 CASES = sorted((Path(__file__).parent / "alerts").glob("*.yaml"))
 RULES = prometheus.alerts()
 

@@ -169,7 +169,7 @@ def test_a_size_in_digits_of_another_script_is_denied(size: str) -> None:
 def test_a_thousand_containers_are_judged_in_time() -> None:
     began = time.process_time()
     stored, verdict = admitted(pod(1_000), facts(policies=(policy(resourceRequests="EqualLimits", mode="Audit"),)))
-    assert time.process_time() - began < 2.0
+    assert time.process_time() - began < 4.0
     assert verdict.allowed
     assert len(stored["spec"]["resourceClaims"]) == 1_000
     assert len(json.dumps(verdict.audit)) < 64 * 1024, "what goes to the audit log is bounded"

@@ -25,6 +25,8 @@ from fairlead.webhook.serve.compile_tokens import BURST, RATE, CompileTokens
 from tests.support.webhook import facts, review
 from tests.webhook.test_claims import Json, claim, request
 
+pytestmark = pytest.mark.slow
+
 BOUND_S = 0.05
 PATHS = 'device.attributes["gpu.fairlead.dev"]'
 

@@ -17,6 +17,8 @@ from fairlead.kube.timestamps import DAY_US
 
 from .test_account import T0, Ledger, at, play_month
 
+pytestmark = pytest.mark.slow
+
 
 class Stored(Ledger):
     """Written by one writer after the other, each of which knows nothing but what is stored."""

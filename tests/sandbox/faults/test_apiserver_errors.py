@@ -13,7 +13,7 @@ from fairlead.sandbox.objects import is_true, spec_of
 from tests.support.sandbox import FOREVER, View, gang_of, job, pod, template, until
 
 Fairlead = tuple[Cluster, View]
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 H100 = 'device.attributes["gpu.fairlead.dev"].productName.contains("H100")'
 
 

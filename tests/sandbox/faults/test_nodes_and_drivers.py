@@ -35,6 +35,8 @@ from fairlead.sandbox.objects import (
 )
 from tests.support.sandbox import FOREVER, View, cluster, job, pod, template, until
 
+pytestmark = pytest.mark.slow
+
 Stock = tuple[Cluster, View]
 
 

@@ -13,6 +13,8 @@ from fairlead.sandbox.cluster import Cluster
 from fairlead.sandbox.objects import allocation_of, is_deleting, is_true, node_name_of, phase_of, spec_of
 from tests.support.sandbox import FOREVER, View, gang_of, job, pod, template, until
 
+pytestmark = pytest.mark.slow
+
 Fairlead = tuple[Cluster, View]
 H100 = 'device.attributes["gpu.fairlead.dev"].productName.contains("H100")'
 
