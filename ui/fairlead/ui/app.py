@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from fairlead.api import names
@@ -37,7 +36,7 @@ from fairlead.ui.reading.cluster import Cluster
 from fairlead.ui.reading.computing import Computing, Where
 from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.reading.watched import WatchedSource
-from fairlead.ui.serve.app import application
+from fairlead.ui.serve.app import application, listening
 from fairlead.ui.serve.viewers import Viewers
 from fairlead.webhook.certificates import authority
 from fairlead.webhook.certificates.authority import CertificateError, Material
@@ -148,18 +147,6 @@ def allowed_hosts(urls: Collection[str]) -> frozenset[str] | None:
             raise ValueError(f"--url {url!r}: write where browsers reach the pages, as https://gpus.example.com")
         found.add(parts.netloc.lower())
     return frozenset(found) or None
-
-
-@contextlib.asynccontextmanager
-async def listening(app: web.Application, host: str, port: int, context: ssl.SSLContext) -> AsyncIterator[int]:
-    """Serves inside the context; yields the port."""
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port, ssl_context=context).start()
-        yield int(runner.addresses[0][1])
-    finally:
-        await runner.cleanup()
 
 
 class Certificate:

@@ -225,7 +225,6 @@ class _Picture:
         self._places = places
         self._units = Units(hardware.inventory)
         self._usual = usual
-        self._holds: dict[str, Hold] = {}  # of claims, for devices whose usage is not known
 
     def draw(self, known: Mapping[str, NodeView], changed: Collection[str] | None) -> dict[str, NodeView]:
         """By name, in their order. `changed`: those that are drawn though they are known; None: all."""
@@ -293,15 +292,12 @@ class _Picture:
     def _hold(self, uid: str, device: Device) -> Hold:
         ref = device.ref
         usage = self._hardware.usage.get(DeviceId(ref.driver, ref.pool, ref.device))
-        known = self._holds.get(uid)
-        if known is not None and usage is None:
-            return known
         since = usage.idle_since if usage is not None else None
         claim = self._hardware.inventory.claim(uid)
         holder = self._hardware.holders.get(uid, Holder())
         state: State = "starting" if holder.starting else "idle" if since is not None else "held"
         seen = self._hardware.namespaces is None or (claim is not None and claim.namespace in self._hardware.namespaces)
-        hold = Hold(
+        return Hold(
             claim=(str(claim) if claim is not None else uid) if seen else "",
             gang=holder.gang if seen else "",
             queue=holder.queue,
@@ -310,9 +306,6 @@ class _Picture:
             utilization_percent=usage.percent if usage is not None else None,
             elsewhere=not seen,
         )
-        if usage is None:
-            self._holds[uid] = hold
-        return hold
 
 
 def _on(gpu: GpuPlace, node: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 
@@ -55,17 +56,22 @@ async def serve(
 ) -> AsyncIterator[str]:
     """Serves inside the context, on loopback; yields the address. Port 0 is any free one. Raises OSError where it is taken."""
     hosts: set[str] = set()
-    runner = web.AppRunner(
-        application(source, hosts, ledger=ledger, computing=computing, drivers=drivers),
-        access_log=None,
-        shutdown_timeout=1.0,
-    )
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, HOST, port).start()
-        bound = runner.addresses[0][1]
+    app = application(source, hosts, ledger=ledger, computing=computing, drivers=drivers)
+    async with listening(app, HOST, port) as bound:
         hosts |= allowed_hosts(bound)
         yield f"http://{HOST}:{bound}/"
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    app: web.Application, host: str, port: int, context: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
+    """Serves inside the context; yields the port. Raises OSError where it is taken."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=context).start()
+        yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()
 
