@@ -2,7 +2,7 @@
 
 Whoever can send those headers can be anybody. So they are believed only from a connection with a client certificate of the given authority
 and one of the given names, or beside a secret that only the proxy knows; never for the cluster's own users and groups (`system:…`).
-What such a user may see is asked by SubjectAccessReviews for that name and those groups; nobody is impersonated.
+What such a user may see is asked by SubjectAccessReviews for that name and those groups; no user is impersonated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Answers to what-if questions, each by a process of its own: bounded in number and in time, and ended when nobody waits for it."""
+"""Answers to what-if questions, each by a process of its own: bounded in number and in time, and ended when no request waits for it."""
 
 from __future__ import annotations
 

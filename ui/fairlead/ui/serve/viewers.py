@@ -15,7 +15,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, kw_only=True)
 class Viewer:
-    """`name`: as the cluster knows the user; "" where nobody logs in. `leaves`: whether there is a session to log out of."""
+    """`name`: as the cluster knows the user; "" where there is no login. `leaves`: whether there is a session to log out of."""
 
     name: str
     scope: Scope
