@@ -128,10 +128,7 @@ async def _viewer(request: web.Request, viewers: Viewers) -> Viewer:
 def _page(views: Views, hub: Hub, viewers: Viewers) -> Handler:
     async def handler(request: web.Request) -> web.StreamResponse:
         json = asks_json(request)
-        try:
-            viewer = await _viewer(request, viewers)
-        except NotReadError as error:
-            return respond(request, pages.away(str(error), json=json), json=json)
+        viewer = await _viewer(request, viewers)
         address = Address.of(request.path, request.query.items())
         if json:
             return respond(request, await views.shown(await views.facts(), address, viewer.scope, json=True), json=True)
@@ -235,6 +232,8 @@ async def _answered(request: web.Request, handler: Handler, viewers: Viewers) ->
         return await handler(request)
     except LoginNeededError as error:
         return viewers.refused(request, error, json=json or "Authorization" in request.headers)
+    except NotReadError as error:
+        return respond(request, pages.away(str(error), json=json), json=json)
     except web.HTTPMethodNotAllowed as error:
         what = Trouble(
             title="Pages are only read", text=f"{request.method} is not answered here: this server changes nothing"

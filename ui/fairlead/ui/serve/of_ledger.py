@@ -39,18 +39,13 @@ class PagesOfLedger:
             scope, facts, _ = await self._look(request)
             choice = Choice.of(request.query)
             past = await self._ledger.past(choice.lasts_s)
-        except NotReadError as error:
-            return respond(request, pages.away(str(error), json=json), json=json)
         except ValueError as error:
             return respond(request, pages.wrong(str(error), "/time", json=json), json=json)
         return respond(request, pages.time(facts, past, choice, json=json, scope=scope), json=json)
 
     async def _cost(self, request: web.Request) -> web.StreamResponse:
         json = asks_json(request)
-        try:
-            scope, facts, _ = await self._look(request)
-        except NotReadError as error:
-            return respond(request, pages.away(str(error), json=json), json=json)
+        scope, facts, _ = await self._look(request)
         if not self._ledger.where:
             return respond(request, pages.no_ledger(facts, NO_LEDGER, json=json), json=json)
         try:

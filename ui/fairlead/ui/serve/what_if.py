@@ -17,7 +17,6 @@ from fairlead.ui.model.what_if_form import Form, named, why_not
 from fairlead.ui.pages import render
 from fairlead.ui.pages.render import Trouble
 from fairlead.ui.reading.computing import Computing, NoAnswerError, ReaderGoneError
-from fairlead.ui.reading.errors import NotReadError
 from fairlead.ui.serve import pages
 from fairlead.ui.serve.answers import as_json
 from fairlead.ui.serve.looks import Look, Seen
@@ -40,19 +39,13 @@ class WhatIf:
 
     async def ask(self, request: web.Request) -> web.StreamResponse:
         json = asks_json(request)
-        try:
-            seen = await self._look(request)
-        except NotReadError as error:
-            return respond(request, pages.away(str(error), json=json), json=json)
+        seen = await self._look(request)
         refused = self._refused(seen, json=json)
         return respond(request, refused or self._shown(seen, Form.of(request.query), json=json), json=json)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         json = asks_json(request)
-        try:
-            seen = await self._look(request)
-        except NotReadError as error:
-            return respond(request, pages.away(str(error), json=json), json=json)
+        seen = await self._look(request)
         refused = self._refused(seen, json=json)
         if refused is not None or self._computing is None:
             assert refused is not None
