@@ -90,11 +90,11 @@ def one_queue(facts: Facts, everything: Facts, past: Past, name: str, window: st
     return Shown(200, render.queue(facts, explanation, found, window))
 
 
-def history_of_queue(facts: Facts, everything: Facts, past: Past, name: str, window: str, *, json: bool) -> Shown:
-    """JSON alone: its picture is on the queue's page."""
+def history_of_queue(facts: Facts, everything: Facts, past: Past, name: str, window: str) -> Shown:
+    """As JSON."""
     raw = _queue(facts, name)
     if raw is None:
-        return _no_queue(facts, name, json=json)
+        return _no_queue(facts, name, json=True)
     found = queue_history.queue_history(everything, past, raw, lasts_s=time_chart.WINDOWS[window])
     return Shown(200, as_json(queue_history.as_json(found)))
 
