@@ -14,6 +14,7 @@ import time
 from random import Random
 from typing import Protocol
 
+from fairlead.controller.accounting.decisions import GangDecisions
 from fairlead.controller.accounting.feed import Known
 from fairlead.controller.accounting.ledger import LedgerTerm
 from fairlead.controller.accounting.spending import LedgerSpending
@@ -109,7 +110,9 @@ class Term:
         usage = UsageHistory(options.usage_half_life_s)
         self._caches = caches
         self.recorder = EventRecorder(client, COMPONENT, instance=lease.identity)
-        events = Events(self.recorder, caches, (options.namespace, COMPONENT))
+        decisions = GangDecisions(wall) if record and options.ledger is not None else None
+        noted = None if decisions is None else decisions.note
+        events = Events(self.recorder, caches, (options.namespace, COMPONENT), noted)
         self.flight: Recorded | None = None
         if record and options.record is not None:
             bounds = Bounds(bytes_max=options.record_bytes_max, age_max_s=options.record_age_max_s)
@@ -167,14 +170,14 @@ class Term:
         )  # fmt: skip
         reporting.on_start = self.forecaster.history.note_start
         self.ledger: LedgerTerm | None = None
-        if record and options.ledger is not None:
+        if decisions is not None and options.ledger is not None:
             known = Known(
                 workload=lambda: snapshots.workload,
                 reserved=lambda: {node for each in cycle.reservations.values() for node in each.nodes},
                 queued_since=self._queued_since,
             )
             self.ledger = LedgerTerm(
-                options.ledger, options, caches, known, metrics, events,
+                options.ledger, options, caches, known, metrics, events, decisions,
                 identity=lease.identity, lease_transitions=lease.transitions, wall=wall, sleep=asyncio.sleep,
             )  # fmt: skip
         self.controller = Controller(

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from fairlead.history.cost.bill import Bill
+from fairlead.history.ledger.entries import Decision
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import cluster as clusters
 from fairlead.ui.model import costs, gang, gang_list, gang_timeline, queue_history, queues, time_chart
@@ -175,6 +176,7 @@ def one_gang(
     json: bool,
     events: Iterable[Raw] = (),
     past: Past | None = None,
+    decisions: Iterable[Decision] = (),
     scope: Scope = EVERYTHING,
     known: Raw | None = None,
 ) -> Shown:
@@ -202,7 +204,7 @@ def one_gang(
     if raw is None:
         return Shown(200, render.gang(facts, view))
     said = events_of(events, kind="Gang", namespace=namespace, name=name)
-    moments = gang_timeline.timeline(facts, past, raw, said)
+    moments = gang_timeline.timeline(facts, past, raw, said, decisions)
     return Shown(200, render.gang(facts, view, moments, gang_timeline.spread(facts, raw)))
 
 

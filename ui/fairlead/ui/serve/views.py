@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from fairlead.ui.model import queue_history
 from fairlead.ui.model.facts import Facts
-from fairlead.ui.model.scope import Scope, ScopedFacts, restrict_events
+from fairlead.ui.model.scope import Scope, ScopedFacts, restrict_decisions, restrict_events
 from fairlead.ui.model.time_chart import WINDOWS, Choice
 from fairlead.ui.reading.errors import NotReadError
 from fairlead.ui.reading.ledger import Ledger
@@ -134,12 +134,23 @@ class Views:
         events = await self._source.events("Gang", namespace, name) if known is not None and not json else ()
         if events:
             events = restrict_events(events, everything, scope)
-        past = (
-            None
-            if json or not self._ledger.where or not scope.sees(namespace)
-            else await self._ledger.past(GANG_PAST_S)
+        if json or not self._ledger.where or not scope.sees(namespace):
+            return pages.one_gang(facts, namespace, name, json=json, events=events, scope=scope, known=known)
+        past = await self._ledger.past(GANG_PAST_S)
+        decisions = await self._ledger.decisions(namespace, name) if known is not None else ()
+        if decisions:
+            decisions = restrict_decisions(decisions, everything, scope)
+        return pages.one_gang(
+            facts,
+            namespace,
+            name,
+            json=json,
+            events=events,
+            past=past,
+            decisions=decisions,
+            scope=scope,
+            known=known,
         )
-        return pages.one_gang(facts, namespace, name, json=json, events=events, past=past, scope=scope, known=known)
 
     def _kept_for(self, scope: Scope) -> Kept:
         kept = self._kept.setdefault(scope, Kept.new())
