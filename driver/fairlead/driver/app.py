@@ -39,6 +39,7 @@ from fairlead.driver.prepare.orphan_gc import OrphanGc
 from fairlead.driver.prepare.preparer import Preparer
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.prepare.recovery_report import RecoveryReporter
+from fairlead.driver.publish.draining import Drains
 from fairlead.driver.publish.fault_store import FaultStore
 from fairlead.driver.publish.layout import layout_for
 from fairlead.driver.publish.monitor import HardwareMonitor
@@ -197,6 +198,7 @@ class Driver:
         sampler = Sampler(
             Settings(idle_below_percent=options.idle_below, window_s=options.idle_window_s, levels=options.idle_levels)
         )
+        drains = Drains()
         monitor = HardwareMonitor(
             backend,
             pool=options.node_name,
@@ -205,6 +207,7 @@ class Driver:
             shared_gpus=options.shared_gpus,
             layout=await layout_for(client) if options.dynamic_mig else "split",
             own_mig=records.own_mig,
+            drains=drains,
             initial_faults=await threads.run(fault_store.load),
             save_faults=fault_store.save,
             sampled=lambda at_s, readings: sampler.observe(at_s, readings, records.all(), monitor.inventory),
@@ -221,6 +224,7 @@ class Driver:
             inventory=lambda: monitor.inventory,
             partitionable=monitor.partitionable,
             unusable=monitor.unusable,
+            closed=drains.closed,
             metadata=Metadata(
                 paths.metadata,
                 enabled=options.device_metadata,

@@ -54,7 +54,7 @@ def _ignore(step: str) -> None:
 
 class Preparer:
     """The claims of one node. `inventory` gives the present hardware, `partitionable` the GPUs whose MIG devices are
-    created on demand, `unusable` why no claim can be prepared on a GPU (by UUID).
+    created on demand, `unusable` why no claim can be prepared on a GPU (by UUID), `closed` why none can be for a while.
 
     Safe to call from many threads. `recover` comes first, before any other thread.
     """
@@ -71,6 +71,7 @@ class Preparer:
         inventory: Callable[[], Inventory],
         partitionable: Callable[[], frozenset[str]] = frozenset,
         unusable: Callable[[str], str | None] | None = None,
+        closed: Callable[[str], str | None] | None = None,
         metadata: Metadata,
         daemons: Daemons,
         mounts: Iterable[Mount] = (),
@@ -85,6 +86,7 @@ class Preparer:
         self._inventory = inventory
         self._partitionable = partitionable
         self._unusable = unusable
+        self._closed = closed
         self._daemons = daemons
         self._steps = Steps(
             backend=backend,
@@ -200,12 +202,27 @@ class Preparer:
             )
         with self._gpu_locks.hold(record.gpus_to_lock):
             try:
+                self._check_open(record)
                 return self._steps.prepare(record)
             except Exception:
                 # The cached record says what was done so far, or more, never less. If the undo fails, too, the record
                 # stays: the next call or start tries again.
                 self._try_undo(self.record(record.uid) or record)
                 raise
+
+    def _check_open(self, record: ClaimRecord) -> None:
+        for uuid in sorted(record.gpus_to_lock):
+            if self._closed is not None and (why := self._closed(uuid)) is not None:
+                raise PrepareError(f"{record}: {why}; kubelet asks again")
+
+    @contextlib.contextmanager
+    def exclusively(self, gpu_uuid: str) -> Iterator[tuple[ClaimRecord, ...]]:
+        """Keep every claim off the GPU meanwhile; the claims that hold it, none of which may be when it is changed.
+
+        Close the GPU before, so that a claim that waits for it is refused afterwards.
+        """
+        with self._gpu_locks.hold([gpu_uuid]):
+            yield records.holders(self.records(), gpu_uuid)
 
     def _answer_again(self, record: ClaimRecord) -> ClaimRecord:
         """A prepared claim that kubelet asks for again: kubelet, the driver or the pod's sandbox was restarted."""

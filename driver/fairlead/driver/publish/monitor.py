@@ -19,12 +19,14 @@ from fairlead.driver.backend.interface import Backend, BackendError
 from fairlead.driver.backend.types import GpuCondition, GpuStatus, Inventory, MigPlacement, Telemetry, Xid
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.publish import faults, health, slices
+from fairlead.driver.publish.draining import Drains
 from fairlead.driver.publish.faults import Faults
 from fairlead.driver.publish.health_feed import HealthFeed
 from fairlead.driver.publish.known_gpus import KnownGpus
 from fairlead.driver.publish.slices import Layout, PoolSlices
 from fairlead.driver.publish.xid_counts import XidCounts
 from fairlead.kube.limits import Clock, Sleep
+from fairlead.kube.resource import DeviceTaint
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +51,7 @@ class HardwareMonitor:
 
     `own_mig` gives the MIG devices that the driver created. `initial_faults` are those known from before a restart, and
     `save_faults` is called with the faults whenever they change. `sampled` is called with the time and the readings of
-    each poll; it must not block.
+    each poll; it must not block. `drains` are the GPUs that get no new claims.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class HardwareMonitor:
         shared_gpus: bool = False,
         layout: Layout = "split",
         own_mig: Callable[[], frozenset[MigPlacement]] = frozenset,
+        drains: Drains | None = None,
         initial_faults: Faults | None = None,
         save_faults: Callable[[Faults], None] | None = None,
         sampled: Callable[[float, Sequence[Telemetry]], None] | None = None,
@@ -87,6 +90,8 @@ class HardwareMonitor:
         self._shared_gpus = shared_gpus
         self._layout: Layout = layout
         self._own_mig = own_mig
+        self._drains = drains or Drains()
+        self._full_wanted = False
         self._save_faults = save_faults
         self._sampled = sampled
         self._interval_s = interval_s
@@ -98,7 +103,7 @@ class HardwareMonitor:
         self._lost_changed = False
         self._polling: asyncio.Task[_Poll] | None = None
         self._warned: tuple[str, ...] = ()
-        self._built_from: tuple[Inventory, Faults, frozenset[str]] | None = None
+        self._built_from: tuple[Inventory, dict[str, tuple[DeviceTaint, ...]], frozenset[str]] | None = None
 
     def partitionable(self) -> frozenset[str]:
         """UUIDs of the GPUs whose MIG devices are created on demand."""
@@ -111,6 +116,10 @@ class HardwareMonitor:
     def report_unhealthy(self, devices: Mapping[str, str]) -> None:
         """All devices (name: reason) that are unhealthy though their GPU is not. Published with the next poll."""
         self._unhealthy = devices
+
+    def read_again(self) -> None:
+        """The hardware was changed: the next poll is a full one."""
+        self._full_wanted = True
 
     @property
     def restart_reason(self) -> str | None:
@@ -125,7 +134,13 @@ class HardwareMonitor:
 
         True when what should be published changed. Raises BackendError or TimeoutError.
         """
-        read = await self._read_within_deadline(full)
+        if full:
+            self._full_wanted = False
+        try:
+            read = await self._read_within_deadline(full)
+        except BaseException:
+            self._full_wanted = self._full_wanted or full
+            raise
         self._update_faults(read.statuses, read.xids)
         self.telemetry = read.telemetry
         self.xids.add(read.xids)
@@ -160,7 +175,7 @@ class HardwareMonitor:
         for number in itertools.count(1):
             await self._sleep(self._interval_s)
             try:
-                if await self.poll(full=number % INVENTORY_EVERY == 0 or self._lost_changed):
+                if await self.poll(full=number % INVENTORY_EVERY == 0 or self._lost_changed or self._full_wanted):
                     log.info("the node's devices changed", extra={"devices": len(self.built.devices)})
                     changed(self.built)
                 if polled is not None:
@@ -214,13 +229,14 @@ class HardwareMonitor:
 
     def _rebuild_slices(self) -> bool:
         """Whether the slices are others than before."""
-        facts = (self.inventory, self._faults, self._known.partitionable)
+        tainted = _joined(faults.taints(self._faults), self._drains.taints())
+        facts = (self.inventory, tainted, self._known.partitionable)
         if facts == self._built_from:
             built = self.built
         else:
             built = slices.build(
                 self.inventory,
-                taints=faults.taints(self._faults),
+                taints=tainted,
                 partitionable=self._known.partitionable,
                 shared=self._shared_gpus,
                 layout=self._layout,
@@ -232,3 +248,9 @@ class HardwareMonitor:
             log.warning("%s", warning)
         self._warned = warnings
         return changed
+
+
+def _joined(
+    one: Mapping[str, tuple[DeviceTaint, ...]], other: Mapping[str, tuple[DeviceTaint, ...]]
+) -> dict[str, tuple[DeviceTaint, ...]]:
+    return {uuid: one.get(uuid, ()) + other.get(uuid, ()) for uuid in sorted(one.keys() | other.keys())}
