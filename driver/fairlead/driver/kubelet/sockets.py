@@ -43,6 +43,10 @@ class PluginPaths:
         return self.data / "faults.json"
 
     @property
+    def repairs(self) -> Path:
+        return self.data / "repairs.json"
+
+    @property
     def metadata(self) -> Path:
         return self.data / "dra-device-metadata"
 

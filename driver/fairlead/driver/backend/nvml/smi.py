@@ -40,7 +40,9 @@ def runner(root: DriverRoot, timeout_s: float = TIMEOUT_S) -> Runner:
     def run(arguments: Sequence[str]) -> None:
         binary = root.find_program("nvidia-smi")
         if binary is None:
-            raise BackendError(f"this needs nvidia-smi, and there is none under {root.path}", permanent=True)
+            raise BackendError(
+                f"time slices and resets need nvidia-smi, and there is none under {root.path}", permanent=True
+            )
         try:
             done = subprocess.run(  # noqa: S603 - a fixed program, arguments of our own
                 (*root.launcher(), root.program_path(binary), *arguments),
