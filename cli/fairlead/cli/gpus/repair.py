@@ -30,7 +30,7 @@ from fairlead.ui.reading.errors import NotReadError
 POLL_S = 1.0
 UNANSWERED_S = 30.0
 OK, FAILED, NOT_FINISHED = 0, 1, 3
-RUNBOOK = "docs/runbooks.md, FairleadGpuRepairFailed"
+RUNBOOK = "docs/driver.md, Repair"
 
 Sleep = Callable[[float], Awaitable[None]]
 Clock = Callable[[], float]
