@@ -1,4 +1,4 @@
-"""Flags of the subcommands for GPUs of a cluster: `repair`. Modules are imported when called."""
+"""Flags of the subcommands for GPUs of a cluster: `repair`, `smoke`. Modules are imported when called."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 import typer
 
 from fairlead.cli.options import Kubeconfig
-from fairlead.cli.views.commands import Context, Output
+from fairlead.cli.views.commands import Context, Namespace, Output
 
 PANEL = "Care for GPUs"
 
 
 def register(app: typer.Typer) -> None:
-    for command in (repair,):
+    for command in (repair, smoke):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -66,3 +66,42 @@ def repair(
             context=context,
         )
     )
+
+
+def smoke(
+    node: Annotated[str, typer.Argument(help="The node.")],
+    together: Annotated[
+        bool,
+        typer.Option(
+            "--together", help="All free GPUs in one pod, with NCCL's bandwidth if nccl-tests is in the image."
+        ),
+    ] = False,
+    image: Annotated[
+        str | None,
+        typer.Option(help="Image with a shell; nvidia-smi comes with the devices. Default: a small one of CUDA's."),
+    ] = None,
+    also: Annotated[
+        str, typer.Option("--also", metavar="COMMAND", help="A command that has to succeed in the container, too.")
+    ] = "",
+    namespace: Namespace = None,
+    queue: Annotated[str | None, typer.Option(help="Queue of the pods. Default: as the namespace has it.")] = None,
+    timeout_s: Annotated[float, typer.Option("--timeout", min=1, help="Seconds for each device.")] = 300.0,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: Output = "table",
+) -> None:
+    """Test a node: allocate each free device, look at it from a container, clean up. Exit code 0: all well; 1: not; 3: none free."""
+    from fairlead.cli.gpus import smoke as module
+    from fairlead.cli.gpus.smoke_objects import IMAGE
+    from fairlead.cli.views.reading import own_namespace
+
+    options = module.Options(
+        node=node,
+        namespace=namespace or own_namespace(kubeconfig, context),
+        together=together,
+        image=image or IMAGE,
+        also=also,
+        queue=queue,
+        timeout_s=timeout_s,
+    )
+    raise typer.Exit(module.smoke(options, output=output, kubeconfig=kubeconfig, context=context))
