@@ -341,6 +341,36 @@ class TestMig:
             backend.create_mig(backend.inventory().gpus[0].uuid, 19, 0)
         assert raised.value.permanent
 
+    def test_mig_mode_is_switched_without_mig_devices(self, make: Callable[[str], Case]) -> None:
+        backend = make("hgx-h100").backend
+        gpu = backend.inventory().gpus[0].uuid
+        assert backend.mig_mode(gpu) is False
+        backend.set_mig_mode(gpu, True)
+        assert backend.mig_mode(gpu) is True
+        assert backend.inventory().gpus[0].mig_enabled
+        backend.create_mig(gpu, 19, 0)
+        with pytest.raises(InUse):
+            backend.set_mig_mode(gpu, False)
+        backend.destroy_mig(gpu, 19, 0)
+        assert backend.mig_mode(gpu) is False
+        backend.set_mig_mode(gpu, False)
+
+    def test_mig_mode_that_takes_a_reset_is_refused_and_not_left_pending(self, make: Callable[[str], Case]) -> None:
+        backend = make("dgx-a100").backend
+        gpu = backend.inventory().gpus[0].uuid
+        with pytest.raises(BackendError, match=r"gpu-0: switching MIG mode on takes a reset.*-mig 1") as raised:
+            backend.set_mig_mode(gpu, True)
+        assert raised.value.permanent
+        assert backend.mig_mode(gpu) is False
+        backend.set_mig_mode(gpu, False)
+
+    def test_a_gpu_without_mig_has_no_mode(self, make: Callable[[str], Case]) -> None:
+        backend = make("l40s").backend
+        gpu = backend.inventory().gpus[0].uuid
+        assert backend.mig_mode(gpu) is None
+        with pytest.raises(BackendError, match="has no MIG"):
+            backend.set_mig_mode(gpu, True)
+
     def test_a_lost_gpu_refuses(self, make: Callable[[str], Case]) -> None:
         case = make("hgx-h100")
         gpu = case.backend.inventory().gpus[0].uuid

@@ -53,7 +53,9 @@ class GpuCalls(FakeNode):
         return {"None": 0, "HMM": 1, "ATS": 2}[self._or_unsupported(self._check(device).addressing_mode)]
 
     def nvmlDeviceGetPciInfo(self, device: Device) -> Any:
-        return pci_info(self._or_unsupported(self._check(device).pci_bus_id))
+        info = pci_info(self._or_unsupported(self._check(device).pci_bus_id))
+        info.pciDeviceId = int(device.gpu.pci_device_id or "0", 16)
+        return info
 
     def nvmlDeviceGetVirtualizationMode(self, device: Device) -> int:
         guest = self._check(device).minor in self.guests

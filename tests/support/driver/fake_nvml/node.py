@@ -36,6 +36,7 @@ class Device:
 
     gpu: Gpu
     mode: int
+    pending: int | None = None
     instances: list[GpuInstance] = dataclasses.field(default_factory=list)
 
 

@@ -121,6 +121,15 @@ class NvmlBackend:
             device, _minor = self._find(gpu_uuid)
             return self._mig.destroy(device, profile_id, start)
 
+    def mig_mode(self, gpu_uuid: str) -> bool | None:
+        device, _minor = self._find(gpu_uuid)
+        return self._mig.mode(device)
+
+    def set_mig_mode(self, gpu_uuid: str, enabled: bool) -> None:
+        with self._locks.hold([gpu_uuid]):
+            device, minor = self._find(gpu_uuid)
+            self._mig.set_mode(device, minor, enabled)
+
     def set_time_slice(self, gpu_uuid: str, interval: TimeSlice) -> None:
         self._find(gpu_uuid)
         smi.set_time_slice(self._smi, gpu_uuid, interval)
