@@ -25,6 +25,8 @@ class DriverOptions:
     hardware.
     `node_labels_dir` is where labels as GPU feature discovery's are written for Node Feature Discovery; None: nowhere. `mig_strategy`
     says how they show MIG devices.
+    `mig_config_file` holds MIG layouts, of which a label of the node chooses one; a GPU that is to be cut is left alone for
+    `mig_settle_s` after its taint is published.
     `otlp_endpoint` is where a span of each prepared claim goes, where the claim's annotation names a trace.
     `device_metadata` gives containers a file with their devices' attributes.
     `device_usage` writes into claims' statuses whether their devices are busy: idle is what was below `idle_below` percent
@@ -49,6 +51,8 @@ class DriverOptions:
     dcgm_metrics: bool = False
     node_labels_dir: Path | None = None
     mig_strategy: MigStrategy = "none"
+    mig_config_file: Path | None = None
+    mig_settle_s: float = 10.0
     otlp_endpoint: str | None = None
     device_usage: bool = True
     idle_below: float = 5.0

@@ -117,6 +117,13 @@ def driver(
         Literal["none", "single", "mixed"],
         typer.Option(help="How these labels show MIG devices, as the device plugin's strategy."),
     ] = "none",
+    mig_config_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="MIG layouts, of which the node's label nvidia.com/mig.config chooses one, as NVIDIA's MIG manager.",
+        ),
+    ] = None,
     device_usage: Annotated[
         bool,
         typer.Option(
