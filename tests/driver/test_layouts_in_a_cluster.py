@@ -233,7 +233,7 @@ async def test_with_mig_on_demand_whole_gpus_stay_on_demand(start: Callable[...,
         await node.until("success")
 
         async def cut() -> bool:
-            return (await node.published())["gpu"] == whole - 1
+            return bool((await node.published())["gpu"] == whole - 1)
 
         await node.cluster.until(cut)
         halves = [d["name"] for d in await node.devices() if d["name"].startswith("gpu-0-")]
@@ -241,7 +241,7 @@ async def test_with_mig_on_demand_whole_gpus_stay_on_demand(start: Callable[...,
         await node.label("all-disabled")
 
         async def whole_again() -> bool:
-            return (await node.published())["gpu"] == whole
+            return bool((await node.published())["gpu"] == whole)
 
         await node.cluster.until(whole_again)
         await node.until("success")

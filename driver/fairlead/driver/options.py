@@ -18,7 +18,8 @@ class DriverOptions:
     """`backend` is "nvml", or "simulated:" and a profile's name or file. `pod_uid` makes rolling updates possible.
 
     `dynamic_mig` publishes every MIG placement of GPUs without MIG devices, and creates MIG devices on demand.
-    `shared_gpus` lets a whole GPU be in several claims at once, each with a part of its memory. `dcgm_metrics` adds
+    `shared_gpus` lets a whole GPU be in several claims at once, each with a part of its memory, `shared_mig` a MIG device
+    that was not made for a claim. `dcgm_metrics` adds
     DCGM's names. `driver_root` is where this process finds NVIDIA's driver, `driver_root_host` where the host does, if
     that differs. `mps_dir` (default: in the driver's own directory) has to be the same path on the host. `mps_shm_size`
     is a quantity: what the containers of one MPS claim can write into their /dev/shm; nothing bounds it on simulated
@@ -48,6 +49,7 @@ class DriverOptions:
     device_metadata: bool = True
     dynamic_mig: bool = False
     shared_gpus: bool = False
+    shared_mig: bool = False
     dcgm_metrics: bool = False
     node_labels_dir: Path | None = None
     mig_strategy: MigStrategy = "none"
