@@ -24,6 +24,11 @@ from fairlead.driver.kubelet.plugin import Plugin
 from fairlead.driver.kubelet.self_check import SelfCheck
 from fairlead.driver.kubelet.services import RegistrationService
 from fairlead.driver.kubelet.sockets import PluginPaths
+from fairlead.driver.layouts import keeper
+from fairlead.driver.layouts.cutter import Cutter
+from fairlead.driver.layouts.intents import Intents
+from fairlead.driver.layouts.keeper import LayoutKeeper
+from fairlead.driver.layouts.state import NodeLabel
 from fairlead.driver.metrics.collector import GpuCollector, SlicesCollector
 from fairlead.driver.options import DriverOptions
 from fairlead.driver.prepare import libraries
@@ -120,8 +125,9 @@ class Driver:
         monitor: HardwareMonitor,
         preparer: Preparer,
         backend: Backend,
-        drains: Drains,
         sampler: Sampler,
+        drains: Drains,
+        cutter: Cutter,
         tracer: Tracer | None,
     ) -> None:
         async def read_claim(namespace: str, name: str) -> ResourceClaim:
@@ -201,6 +207,8 @@ class Driver:
             quiet_s=options.repair_quiet_s,
             interval_s=options.repair_interval_s,
         )
+        self._mig_label = NodeLabel(client, self._events, options.node_name, changed=self._metrics.mig_config)
+        self._layouts = self._layout_keeper(cutter, drains)
         self._self_check = SelfCheck(paths, interval_s=options.self_check_s, timeout_s=options.self_check_timeout_s)
 
     @classmethod
@@ -226,6 +234,7 @@ class Driver:
             threads=threads,
             dynamic_mig=options.dynamic_mig,
             shared_gpus=options.shared_gpus,
+            shared_mig=options.shared_mig,
             layout=await layout_for(client) if options.dynamic_mig else "split",
             own_mig=records.own_mig,
             drains=drains,
@@ -273,8 +282,9 @@ class Driver:
             monitor=monitor,
             preparer=preparer,
             backend=backend,
-            drains=drains,
             sampler=sampler,
+            drains=drains,
+            cutter=Cutter(backend=backend, intents=Intents(paths.mig_config, boot_id=boot_id)),
             tracer=tracer,
         )
         await driver._recover()
@@ -297,6 +307,10 @@ class Driver:
     async def serve(self, ready: asyncio.Event | None) -> None:
         options = self._options
         self._register_metrics()
+        if self._layouts is not None:
+            await self._mig_label.read()
+            await self._layouts.first()
+            await self._monitor.poll(full=False)
         self._publish(self._monitor.built)
         async with (
             probes.serve(
@@ -322,6 +336,9 @@ class Driver:
             group.create_task(self._mps_supervisor.run())
             group.create_task(self._cleaner.run())
             group.create_task(self._repairer.run())
+            if self._layouts is not None:
+                group.create_task(self._mig_label.run())
+                group.create_task(self._layouts.run())
             if options.device_usage:
                 group.create_task(self._usage_writer.run())
             if options.node_labels_dir is not None:
@@ -337,6 +354,29 @@ class Driver:
             )
             if ready is not None:
                 ready.set()
+
+    def _layout_keeper(self, cutter: Cutter, drains: Drains) -> LayoutKeeper | None:
+        if self._options.mig_config_file is None:
+            return None
+        return LayoutKeeper(
+            self._options.mig_config_file,
+            self._mig_label,
+            keeper.Node(
+                inventory=lambda: self._monitor.inventory,
+                partitionable=self._monitor.partitionable,
+                read_again=self._monitor.read_again,
+                records=self._preparer.records,
+                exclusively=self._preparer.exclusively,
+                synced_at_s=lambda: self._publisher.synced_at_s,
+            ),
+            cutter,
+            drains,
+            process_lock=self._process_lock,
+            threads=self._threads,
+            count=self._metrics.mig_cut,
+            interval_s=self._options.hardware_interval_s,
+            settle_s=self._options.mig_settle_s,
+        )
 
     def _node_labels(self, directory: Path) -> NodeLabels:
         strategy = self._options.mig_strategy

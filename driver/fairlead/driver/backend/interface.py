@@ -89,6 +89,16 @@ class Backend(Protocol):
         recorded before it; IDs are reused.
         """
 
+    def mig_mode(self, gpu_uuid: str) -> bool | None:
+        """Whether the GPU is in MIG mode now; None where it has no MIG. Raises DeviceGone or BackendError."""
+
+    def set_mig_mode(self, gpu_uuid: str, enabled: bool) -> None:
+        """Switch MIG mode of a GPU without MIG devices and without clients; nothing is done where it is so already.
+
+        Raises InUse, a permanent BackendError where it takes a reset of the GPU or a reboot, DeviceGone or BackendError;
+        then the mode is unchanged, and none is pending.
+        """
+
     def set_time_slice(self, gpu_uuid: str, interval: TimeSlice) -> None:
         """Set how long each process has the GPU in turn. Stays until it is set again.
 

@@ -69,6 +69,7 @@ class Gpu:
     """A physical GPU. `mig_enabled` is None where the hardware has no MIG.
 
     `mig_mutable` says that MIG mode can be switched without a reset (Hopper and later, not in a vGPU guest).
+    `pci_device_id` is device and vendor as mig-parted's filters have them: `0x233010DE`.
     """
 
     minor: int
@@ -80,6 +81,7 @@ class Gpu:
     memory_bytes: int | None = None
     multiprocessors: int | None = None
     addressing_mode: str | None = None
+    pci_device_id: str | None = None
     pci_bus_id: str | None = None
     pcie_root: str | None = None
     numa_node: int | None = None

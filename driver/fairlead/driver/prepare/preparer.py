@@ -223,7 +223,7 @@ class Preparer:
         observe a GPU count as well.
         """
         with self._gpu_locks.hold(gpu_uuids):
-            yield records.holders(self.records(), gpu_uuids, admin=admin)
+            yield records.holders(self.records(), *gpu_uuids, admin=admin)
 
     def _answer_again(self, record: ClaimRecord) -> ClaimRecord:
         """A prepared claim that kubelet asks for again: kubelet, the driver or the pod's sandbox was restarted."""

@@ -9,7 +9,7 @@ Field names are the format on disk, shared with earlier versions.
 # No `from __future__ import annotations`: msgspec reads the annotations.
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Literal, Self
 
 import msgspec
@@ -176,9 +176,7 @@ def overlap(one: DeviceRecord, other: DeviceRecord) -> bool:
     return one.mig.start < other.mig.start + other.mig.size and other.mig.start < one.mig.start + one.mig.size
 
 
-def holders(
-    records: Iterable[ClaimRecord], gpu_uuids: Collection[str], *, admin: bool = False
-) -> tuple[ClaimRecord, ...]:
+def holders(records: Iterable[ClaimRecord], *gpu_uuids: str, admin: bool = False) -> tuple[ClaimRecord, ...]:
     """The claims that have one of these GPUs or a part of it, finished or not; with `admin` also those that only observe it."""
     return tuple(
         record

@@ -57,8 +57,6 @@ def plan(
         elif isinstance(requested.sharing, opaque.GpuSharing):
             chosen = requested.sharing.time_slicing_config
             sliced[-1] = msgspec.structs.replace(device, time_slice=chosen.interval if chosen else "Default")
-        else:
-            raise ClaimError(f"{requested.field}.strategy: 'TimeSlicing' does nothing on MIG; remove sharing")
     return tuple(sliced), _mps(claim, shared, inventory) if shared else None
 
 
@@ -116,8 +114,8 @@ def _mps(claim: ResourceClaim, shared: list[tuple[DeviceRecord, _Requested]], in
     devices = [device for device, _ in shared]
     if len(devices) > 1 and any(device.mig for device in devices):
         raise ClaimError(
-            f"{first.field}.strategy: 'MPS' over {', '.join(device.device for device in devices)}: a program uses one "
-            "MIG device, or whole GPUs; make a claim of each MIG device"
+            f"{first.field}.strategy: 'MPS' over {', '.join(device.device for device in devices)}: "
+            f"{opaque.MPS_ON_ONE_MIG_DEVICE}"
         )
     field = f"{first.field}.mpsConfig"
     if wanted.multi_user:

@@ -63,6 +63,7 @@ class HardwareMonitor:
         threads: Threads,
         dynamic_mig: bool = False,
         shared_gpus: bool = False,
+        shared_mig: bool = False,
         layout: Layout = "split",
         own_mig: Callable[[], frozenset[MigPlacement]] = frozenset,
         drains: Drains | None = None,
@@ -89,6 +90,7 @@ class HardwareMonitor:
         self._pool = pool
         self._threads = threads
         self._shared_gpus = shared_gpus
+        self._shared_mig = shared_mig
         self._layout: Layout = layout
         self._own_mig = own_mig
         self._drains = drains or Drains()
@@ -258,6 +260,7 @@ class HardwareMonitor:
                 taints=tainted,
                 partitionable=self._known.partitionable,
                 shared=self._shared_gpus,
+                shared_mig=self._shared_mig,
                 layout=self._layout,
             )
         changed = built.slices != self.built.slices

@@ -56,13 +56,15 @@ def build(
     taints: Mapping[str, tuple[DeviceTaint, ...]] | None = None,
     partitionable: frozenset[str] = frozenset(),
     shared: bool = False,
+    shared_mig: bool = False,
     layout: Layout = "split",
 ) -> PoolSlices:
     """The slices that this node should publish.
 
     `taints` are by the UUID of a GPU (then also for its MIG devices) or of a MIG device. `partitionable` holds the
     UUIDs of GPUs whose MIG devices are created on demand: they publish every placement, over counters that exclude what
-    overlaps. `shared` lets other whole GPUs be in several claims at once, each with a part of the memory. A pool
+    overlaps. `shared` lets other whole GPUs be in several claims at once, each with a part of the memory, and `shared_mig`
+    the MIG devices that exist. A pool
     without devices has one empty slice, which shows that the driver runs.
     """
     taints = taints or {}
@@ -79,7 +81,13 @@ def build(
             if not gpu.mig_devices:
                 warnings.append(f"gpu-{gpu.minor}: MIG mode is on but no MIG device exists; nothing of it is published")
             groups.append(
-                (None, [devices.mig_device(mig, attributes, own + taints.get(mig.uuid, ())) for mig in gpu.mig_devices])
+                (
+                    None,
+                    [
+                        devices.mig_device(mig, attributes, own + taints.get(mig.uuid, ()), shared=shared_mig)
+                        for mig in gpu.mig_devices
+                    ],
+                )
             )
         else:
             groups.append((None, [devices.whole_gpu(gpu, attributes, own, shared=shared)]))

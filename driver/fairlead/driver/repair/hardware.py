@@ -50,14 +50,16 @@ def kept(backend: Backend, member: Member) -> Member:
         return member
     try:
         layout = tuple((mig.profile.id, mig.start) for mig in backend.mig_devices(member.uuid))
-        mode = backend.compute_mode(member.uuid)
+        mode, mig_mode = backend.compute_mode(member.uuid), backend.mig_mode(member.uuid)
     except BackendError:  # it does not answer: what was known of it has to do
         return msgspec.structs.replace(member, kept=True)
-    return msgspec.structs.replace(member, kept=True, layout=layout, compute_mode=mode)
+    return msgspec.structs.replace(member, kept=True, layout=layout, compute_mode=mode, mig_mode=mig_mode)
 
 
 def restore(backend: Backend, member: Member) -> None:
-    """Make the MIG devices again that are missing, and set the compute mode. Raises BackendError."""
+    """MIG mode and compute mode as before, and the MIG devices that are missing. Raises BackendError."""
+    if member.mig_mode is not None and backend.mig_mode(member.uuid) not in {None, member.mig_mode}:
+        backend.set_mig_mode(member.uuid, member.mig_mode)
     if member.layout:
         there = {(mig.profile.id, mig.start) for mig in backend.mig_devices(member.uuid)}
         for profile_id, start in member.layout:

@@ -26,6 +26,7 @@ from fairlead.driver.backend.interface import Backend, BackendError, InUse
 from fairlead.driver.common import files
 from fairlead.driver.common.process_lock import ProcessLock, ProcessLockError
 from fairlead.driver.common.threads import Threads
+from fairlead.driver.prepare import records
 from fairlead.driver.prepare.preparer import Preparer
 from fairlead.driver.publish.draining import Drain, Drains
 from fairlead.driver.publish.monitor import HardwareMonitor
@@ -224,8 +225,8 @@ class Repairer:
         for member in repair.members:
             closing[member.uuid] = Drain(value=repair.phase, closed=f"{repair.device} is about to be reset")
         self._drains.replace("repair", closing)
-        with self._preparer.exclusively(*repair.uuids, admin=True) as records:
-            if self._waits(repair, [f"ResourceClaim {each.namespace}/{each.name}" for each in records]):
+        with self._preparer.exclusively(*repair.uuids, admin=True) as held:
+            if self._waits(repair, [f"ResourceClaim {each.namespace}/{each.name}" for each in held]):
                 return
             try:
                 self._reset(repair)
@@ -259,8 +260,7 @@ class Repairer:
     def _holders(self, repair: Repair) -> list[str]:
         with_claims = [
             f"ResourceClaim {record.namespace}/{record.name}"
-            for record in self._preparer.records()
-            if any(device.gpu_uuid in repair.uuids for device in record.devices)
+            for record in records.holders(self._preparer.records(), *repair.uuids, admin=True)
         ]
         # A claim that is being ended has processes for a moment longer: they are looked at when no claim is left.
         return with_claims or [each for member in repair.members for each in hardware.clients(self._backend, member)]

@@ -25,6 +25,7 @@ MESSAGE_MAX = 600
 class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A GPU that is reset, and what it was before: `layout` are its MIG devices as (profile ID, start).
 
+    `mig_enabled` is as published, where a GPU that is cut on demand is not in MIG mode; `mig_mode` as the hardware has it.
     `kept` says that this was read before the first reset; later it may be what a failure left.
     """
 
@@ -32,6 +33,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     minor: int
     kept: bool = False
     mig_enabled: bool | None = None
+    mig_mode: bool | None = None
     layout: tuple[tuple[int, int], ...] = ()
     compute_mode: ComputeMode | None = None
     memory_bytes: int | None = None

@@ -164,6 +164,17 @@ class NvmlBackend:
             return self._mig.destroy(device, profile_id, start)
 
     @_in_session
+    def mig_mode(self, gpu_uuid: str) -> bool | None:
+        device, _minor = self._find(gpu_uuid)
+        return self._mig.mode(device)
+
+    @_in_session
+    def set_mig_mode(self, gpu_uuid: str, enabled: bool) -> None:
+        with self._locks.hold([gpu_uuid]):
+            device, minor = self._find(gpu_uuid)
+            self._mig.set_mode(device, minor, enabled)
+
+    @_in_session
     def set_time_slice(self, gpu_uuid: str, interval: TimeSlice) -> None:
         self._find(gpu_uuid)
         smi.set_time_slice(self._smi, gpu_uuid, interval)

@@ -140,7 +140,7 @@ class SimulatedBackend:
         if wanted is None:
             raise BackendError(f"gpu-{gpu.minor}: no MIG profile has ID {profile_id}", permanent=True)
         with self._lock:
-            if not gpu.mig_enabled and not gpu.mig_mutable:
+            if not self._mode(gpu) and not gpu.mig_mutable:
                 raise BackendError(
                     f"gpu-{gpu.minor}: MIG mode is off and {gpu.architecture or 'this GPU'} needs a reset to switch it; "
                     "run `nvidia-smi -mig 1` and reset the GPU",
@@ -166,9 +166,36 @@ class SimulatedBackend:
                     if (gpu.minor, start) in self.faults.busy:
                         raise InUse(f"gpu-{gpu.minor}: the MIG device at slice {start} is in use by another client")
                     self.state.instances[gpu_uuid].remove(instance)
+                    if gpu.mig_mutable and not self.state.instances[gpu_uuid]:
+                        self.state.mig_modes[gpu.minor] = False  # as the NVML backend leaves it
                     self.state.save()
                     return True
         return False
+
+    def mig_mode(self, gpu_uuid: str) -> bool | None:
+        gpu = self._reach("mig_mode", gpu_uuid)
+        with self._lock:
+            return self._mode(gpu)
+
+    def set_mig_mode(self, gpu_uuid: str, enabled: bool) -> None:
+        gpu = self._reach("set_mig_mode", gpu_uuid)
+        with self._lock:
+            before = self._mode(gpu)
+            if before is None:
+                raise BackendError(f"gpu-{gpu.minor}: has no MIG", permanent=True)
+            if before == enabled:
+                return
+            if self.state.instances[gpu_uuid]:
+                raise InUse(f"gpu-{gpu.minor}: MIG mode cannot be switched while it has MIG devices")
+            if not gpu.mig_mutable:
+                raise BackendError(
+                    f"gpu-{gpu.minor}: switching MIG mode {'on' if enabled else 'off'} takes a reset of the GPU here; run "
+                    f"`nvidia-smi -i {gpu.minor} -mig {int(enabled)}` on the node while nothing uses the GPU, and reset it "
+                    "or reboot",
+                    permanent=True,
+                )
+            self.state.mig_modes[gpu.minor] = enabled
+            self.state.save()
 
     def set_time_slice(self, gpu_uuid: str, interval: TimeSlice) -> None:
         gpu = self._reach("set_time_slice", gpu_uuid)
@@ -213,6 +240,8 @@ class SimulatedBackend:
         with self._lock:
             for gpu in gpus:
                 self.state.instances[gpu.uuid] = []
+                if gpu.mig_mutable:
+                    self.state.mig_modes[gpu.minor] = False  # only Ampere keeps it
                 self.state.time_slices.pop(gpu.minor, None)
                 self.state.compute_modes.pop(gpu.minor, None)
             self.state.save()
@@ -317,9 +346,14 @@ class SimulatedBackend:
         return dataclasses.replace(
             gpu,
             # A mutable GPU is in MIG mode while it holds instances, as the NVML backend leaves it.
-            mig_enabled=gpu.mig_enabled or bool(devices) if gpu.mig_profiles else None,
+            mig_enabled=self._mode(gpu),
             mig_devices=tuple(sorted(devices, key=lambda device: device.start)),
         )
+
+    def _mode(self, gpu: Gpu) -> bool | None:
+        if not gpu.mig_profiles:
+            return None
+        return self.state.mig_modes.get(gpu.minor, bool(gpu.mig_enabled)) or bool(self.state.instances[gpu.uuid])
 
     def _status(self, gpu: Gpu) -> GpuStatus:
         if gpu.minor in self.faults.lost:
