@@ -122,6 +122,8 @@ class GpuConfig(Part):
     kind: Literal["GpuConfig"]
     sharing: GpuSharing | None = None
     """Absent means that the claim's containers share without limits."""
+    nccl_topology: bool = False
+    """Whether containers get a topology file of the claim's GPUs for NCCL, and NCCL_TOPO_FILE."""
 
 
 class MigDeviceConfig(Part):

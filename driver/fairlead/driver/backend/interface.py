@@ -18,6 +18,7 @@ from fairlead.driver.backend.types import (
     Inventory,
     MigDevice,
     MpsProgram,
+    PciTree,
     Process,
     Telemetry,
     TimeSlice,
@@ -126,6 +127,9 @@ class Backend(Protocol):
         MIG devices, time slices and compute modes are gone afterwards; MIG mode may be. Raises InUse when a GPU has
         clients, DeviceGone or BackendError when it fails. After an error other than InUse the GPUs may be in any state.
         """
+
+    def pci_tree(self, bus_ids: Collection[str]) -> PciTree:
+        """Where these GPUs and the network cards are, as far as this machine shows it; a virtual machine may hide it."""
 
     def mps_program(self) -> MpsProgram:
         """How to run an MPS control daemon here. Raises a permanent BackendError where MPS is not available."""

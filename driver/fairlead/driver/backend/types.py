@@ -149,6 +149,32 @@ class GpuStatus:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PciDevice:
+    """A GPU, a network card or a switch above one. `parent` is the switch's bus ID, None below a root complex.
+
+    As the kernel writes them: `kind` the class (0x030200), `link_speed` (32.0 GT/s PCIe) and `link_width` (16) the least
+    of the two ends; None where it does not say.
+    """
+
+    bus_id: str
+    parent: str | None = None
+    numa_node: int | None = None
+    kind: str | None = None
+    vendor: str | None = None
+    device: str | None = None
+    link_speed: str | None = None
+    link_width: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PciTree:
+    """Some GPUs, all network cards, and the switches above them, each sorted by bus ID; CPUs of a NUMA node as a mask."""
+
+    devices: tuple[PciDevice, ...] = ()
+    cpus: Mapping[int, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
     """A process of the host that has a context on a GPU. `name` is empty where it cannot be read."""
 

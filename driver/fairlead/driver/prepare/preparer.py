@@ -102,6 +102,7 @@ class Preparer:
             metadata=metadata,
             daemons=daemons,
             records=cache,
+            inventory=inventory,
             on_step=on_step,
         )
         self._recoverer = Recoverer(checkpoint=checkpoint, cdi_files=cdi_files, steps=self._steps, records=cache)
@@ -181,6 +182,7 @@ class Preparer:
             state="preparing",
             devices=planned,
             mps=mps,
+            nccl_topology=sharing.wants_nccl_topology(claim, planned, driver=self._driver),
             pod_claim=claims.pod_claim(claim),
         )
 

@@ -106,7 +106,7 @@ class MpsRecord(_Record, frozen=True, kw_only=True):
 class ClaimRecord(_Record, frozen=True, kw_only=True):
     """One claim. "preparing" and "unpreparing": not finished, and not answered as such.
 
-    `pod_claim` is the pod's name for the claim, where it was created from a template.
+    `nccl_topology`: its containers get a topology file. `pod_claim` is the pod's name for the claim, where it was created from a template.
     """
 
     uid: str
@@ -115,6 +115,7 @@ class ClaimRecord(_Record, frozen=True, kw_only=True):
     state: Literal["preparing", "prepared", "unpreparing"]
     devices: tuple[DeviceRecord, ...] = ()
     mps: MpsRecord | None = None
+    nccl_topology: bool = False
     pod_claim: str | None = None
 
     def __str__(self) -> str:

@@ -32,6 +32,7 @@ from fairlead.driver.backend.types import (
     Inventory,
     MigDevice,
     MpsProgram,
+    PciTree,
     Process,
     Telemetry,
     TimeSlice,
@@ -230,6 +231,9 @@ class NvmlBackend:
             raise InUse(
                 f"a call of this driver to a GPU has not returned for {QUIET_TIMEOUT_S:g} s; if none does, reboot the node"
             ) from None
+
+    def pci_tree(self, bus_ids: Collection[str]) -> PciTree:
+        return self._kernel.pci_tree(bus_ids)
 
     def mps_program(self) -> MpsProgram:
         return self._mps()

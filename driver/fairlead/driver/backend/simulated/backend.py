@@ -33,6 +33,8 @@ from fairlead.driver.backend.types import (
     MigDevice,
     MigProfile,
     MpsProgram,
+    PciDevice,
+    PciTree,
     Process,
     RecoveryAction,
     Telemetry,
@@ -253,6 +255,15 @@ class SimulatedBackend:
                     self.faults.memory_errors[minor] = msgspec.structs.replace(errors, pending=False)
             if self._fault_file is not None:
                 fault_file.reset(self._fault_file, minors)
+
+    def pci_tree(self, bus_ids: Collection[str]) -> PciTree:
+        """Each GPU below a root complex of its own: a profile tells no switches and no network cards."""
+        devices = [
+            PciDevice(bus_id=gpu.pci_bus_id, numa_node=gpu.numa_node, kind="0x030200", vendor="0x10de")
+            for gpu in self._gpus.values()
+            if gpu.pci_bus_id in bus_ids and gpu.pci_bus_id is not None
+        ]
+        return PciTree(devices=tuple(sorted(devices, key=lambda device: device.bus_id)))
 
     def mps_program(self) -> MpsProgram:
         """A stand-in: a real process that accepts the same commands."""
