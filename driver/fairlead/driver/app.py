@@ -51,6 +51,10 @@ from fairlead.driver.publish.monitor import HardwareMonitor
 from fairlead.driver.publish.node_labels import NodeLabels
 from fairlead.driver.publish.publisher import Publisher
 from fairlead.driver.publish.slices import PoolSlices
+from fairlead.driver.publish.sync import Annotations
+from fairlead.driver.repair.repairer import Repairer
+from fairlead.driver.repair.report import RepairReporter
+from fairlead.driver.repair.store import RepairStore
 from fairlead.driver.usage.sampler import Sampler, Settings
 from fairlead.driver.usage.schedule import Rates
 from fairlead.driver.usage.writer import UsageWriter
@@ -120,6 +124,7 @@ class Driver:
         records: RecordCache,
         monitor: HardwareMonitor,
         preparer: Preparer,
+        backend: Backend,
         sampler: Sampler,
         drains: Drains,
         cutter: Cutter,
@@ -186,6 +191,21 @@ class Driver:
             threads=threads,
             report=self._reporter.not_removed,
             count=self._metrics.leftovers,
+        )
+        self._repair_reporter = RepairReporter(self._events, self._metrics, options.node_name)
+        self._repairer = Repairer(
+            backend=backend,
+            preparer=preparer,
+            monitor=monitor,
+            drains=drains,
+            store=RepairStore(paths.repairs),
+            process_lock=self._process_lock,
+            threads=threads,
+            annotations=self._publisher.annotations,
+            publish=self._publish_repairs,
+            ended=self._repair_reporter.ended,
+            quiet_s=options.repair_quiet_s,
+            interval_s=options.repair_interval_s,
         )
         self._mig_label = NodeLabel(client, self._events, options.node_name, changed=self._metrics.mig_config)
         self._layouts = self._layout_keeper(cutter, drains)
@@ -262,6 +282,7 @@ class Driver:
             records=records,
             monitor=monitor,
             preparer=preparer,
+            backend=backend,
             sampler=sampler,
             drains=drains,
             cutter=Cutter(backend=backend, intents=Intents(paths.mig_config, boot_id=boot_id)),
@@ -273,9 +294,11 @@ class Driver:
     async def _recover(self) -> None:
         async with self._process_lock.hold(timeout_s=RECOVERY_LOCK_S):
             self._reporter.recovered(await self._threads.run(self._preparer.recover))
+        await self._threads.run(self._repairer.start)  # before kubelet can ask for a GPU that is half repaired
         self._recovered = True
         if self._options.dynamic_mig:
             await self._monitor.poll()  # now that the records say which MIG devices are the driver's own
+        self._monitor.rebuild()
 
     async def _reload(self) -> None:
         """Another process of this driver had the process lock. Before recovery there is nothing to read again."""
@@ -313,6 +336,7 @@ class Driver:
             group.create_task(self._self_check.run())
             group.create_task(self._mps_supervisor.run())
             group.create_task(self._cleaner.run())
+            group.create_task(self._repairer.run())
             if self._layouts is not None:
                 group.create_task(self._mig_label.run())
                 group.create_task(self._layouts.run())
@@ -379,6 +403,13 @@ class Driver:
         types = Counter(device.attributes["type"].string or "" for device in built.devices)
         self._metrics.published(types, sum(1 for device in built.devices if device.taints))
         self._publisher.publish(built.slices)
+
+    def _publish_repairs(self, annotations: Annotations) -> None:
+        """Taints and annotations of repairs, at once."""
+        self._repair_reporter.now(self._repairer.repairs.values())
+        self._publisher.annotate(annotations)
+        if self._monitor.rebuild():
+            self._publish(self._monitor.built)
 
     def _liveness_problem(self) -> str | None:
         """Why a restart would help."""

@@ -32,6 +32,7 @@ class DriverOptions:
     `device_metadata` gives containers a file with their devices' attributes.
     `device_usage` writes into claims' statuses whether their devices are busy: idle is what was below `idle_below` percent
     for all of `idle_window_s`, and since when it is below each of `idle_levels` is written, too; a claim is written at most once per `usage_interval_s`.
+    After the reset of a repair a GPU is watched for `repair_quiet_s` at least.
     """
 
     node_name: str
@@ -62,6 +63,8 @@ class DriverOptions:
     idle_levels: tuple[float, ...] = IDLE_LEVELS
     usage_interval_s: float = 300.0
     hardware_interval_s: float = 5.0
+    repair_interval_s: float = 1.0
+    repair_quiet_s: float = 10.0
     mps_interval_s: float = 5.0
     orphan_gc_interval_s: float = 120.0
     sync_delay_s: float = 2.0

@@ -7,6 +7,7 @@ NvmlBackend and SimulatedBackend implement it; one contract suite tests both.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from fairlead.driver.backend.types import (
@@ -17,6 +18,7 @@ from fairlead.driver.backend.types import (
     Inventory,
     MigDevice,
     MpsProgram,
+    Process,
     Telemetry,
     TimeSlice,
     Xid,
@@ -44,7 +46,7 @@ class PlacementTaken(BackendError):
 
 
 class InUse(BackendError):
-    """The MIG instance has clients and cannot be destroyed now."""
+    """The MIG instance, or the GPU, has clients: it cannot be destroyed, or reset, now."""
 
 
 class Backend(Protocol):
@@ -110,6 +112,19 @@ class Backend(Protocol):
         """Set the compute mode. Stays until it is set again or the node reboots.
 
         Raises DeviceGone or BackendError; then it is unchanged.
+        """
+
+    def processes(self, gpu_uuid: str) -> tuple[Process, ...]:
+        """The processes with a context on the GPU or on a MIG device of it, sorted. Raises DeviceGone or BackendError."""
+
+    def reset_refusal(self, gpu_uuid: str) -> str | None:
+        """Why this GPU can never be reset from here; None where that may be tried, as on a GPU that does not answer."""
+
+    def reset(self, gpu_uuids: Collection[str]) -> None:
+        """Reset these GPUs in one go. No other call proceeds meanwhile: it takes seconds.
+
+        MIG devices, time slices and compute modes are gone afterwards; MIG mode may be. Raises InUse when a GPU has
+        clients, DeviceGone or BackendError when it fails. After an error other than InUse the GPUs may be in any state.
         """
 
     def mps_program(self) -> MpsProgram:

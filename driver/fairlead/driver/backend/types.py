@@ -15,11 +15,15 @@ from fairlead.driver.common.driver_root import DriverRoot
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NvLink:
-    """A GPU's NVLink connections within the node. `peers` are minors, sorted, over switches or bridges alike."""
+    """A GPU's NVLink connections within the node. `peers` are minors, sorted, over switches or bridges alike.
+
+    `switched` says that its links are known to end at NVSwitches.
+    """
 
     version: int | None
     links: int
     peers: tuple[int, ...]
+    switched: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +146,17 @@ class GpuStatus:
     responds: bool | None
     recovery_action: RecoveryAction | None = None
     message: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process of the host that has a context on a GPU. `name` is empty where it cannot be read."""
+
+    pid: int
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"process {self.pid} ({self.name})" if self.name else f"process {self.pid}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

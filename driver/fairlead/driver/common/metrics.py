@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 OPERATIONS = ("NodePrepareResources", "NodeUnprepareResources")
 LEFTOVERS = ("claim", "orphan", "files")
 USAGE_RESULTS = ("ok", "gone", "forbidden", "invalid", "error")
+REPAIRS = ("done", "failed", "refused", "cancelled")
 MIG_STATES = ("pending", "success", "failed")
 MIG_CUTS = ("ok", "undone", "stuck")
 STATES = ("preparing", "prepared", "unpreparing")
@@ -73,6 +74,18 @@ class Metrics:
             ("result",),
             registry=self.registry,
         )
+        self._repairs = Counter(
+            "fairlead_driver_repairs", "Repairs of GPUs that ended.", ("result",), registry=self.registry
+        )
+        self._repairing = Gauge(
+            "fairlead_driver_gpus_repairing",
+            "GPUs that are kept from claims by a repair that is under way, or that failed.",
+            ("state",),
+            registry=self.registry,
+        )
+        for result in REPAIRS:
+            self._repairs.labels(result)
+        self.repairing(0, 0)
         self._mig_config = Gauge(
             "fairlead_driver_mig_config_state",
             "1 for how far the node is with the MIG layout that its label asks for; all 0 without one.",
@@ -132,6 +145,13 @@ class Metrics:
     def leftovers(self, kinds: Mapping[str, int]) -> None:
         for kind in LEFTOVERS:
             self._leftovers.labels(kind).set(kinds.get(kind, 0))
+
+    def repaired(self, result: str) -> None:
+        self._repairs.labels(result).inc()
+
+    def repairing(self, under_way: int, failed: int) -> None:
+        self._repairing.labels("under_way").set(under_way)
+        self._repairing.labels("failed").set(failed)
 
     def mps_restarted(self) -> None:
         self._mps_restarts.inc()

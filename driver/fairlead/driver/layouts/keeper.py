@@ -235,10 +235,17 @@ class LayoutKeeper:
         return f"{name} is cut, and published with the next poll"
 
     def _waits_for(self, uuid: str) -> str:
+        if self._is_repaired(uuid):
+            return "for its repair"
         held_by = [f"{record.namespace}/{record.name}" for record in holders(self._node.records(), uuid)]
         if held_by:
             return f"for {', '.join(held_by[:3])}{' and others' if len(held_by) > 3 else ''} to end"
         return self._settling.waits_for(uuid, now_s=self._wall())
+
+    def _is_repaired(self, uuid: str) -> bool:
+        """Whether a repair has closed the GPU, and restores what it was; or failed, and keeps it."""
+        repaired = self._drains.of("repair").get(uuid)
+        return repaired is not None and bool(repaired.closed)
 
     def _cut_exclusively(self, wanted: Wanted) -> str:
         """The claim that holds the GPU, or empty. Raises CutError or OSError."""
@@ -264,7 +271,7 @@ class LayoutKeeper:
 
     async def _undo(self, uuid: str, intent: Intent) -> None:
         """Bring back a GPU whose layout failed, or is not asked for any more. It was closed all the time."""
-        if self._wall() < self._undo_at_s.get(uuid, 0.0):
+        if self._is_repaired(uuid) or self._wall() < self._undo_at_s.get(uuid, 0.0):
             return
         try:
             async with self._process_lock.hold(timeout_s=LOCK_S):

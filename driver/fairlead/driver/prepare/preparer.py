@@ -211,18 +211,19 @@ class Preparer:
                 raise
 
     def _check_open(self, record: ClaimRecord) -> None:
-        for uuid in sorted(record.gpus_to_lock):
+        for uuid in sorted({device.gpu_uuid for device in record.devices}):
             if self._closed is not None and (why := self._closed(uuid)) is not None:
                 raise PrepareError(f"{record}: {why}; kubelet asks again")
 
     @contextlib.contextmanager
-    def exclusively(self, gpu_uuid: str) -> Iterator[tuple[ClaimRecord, ...]]:
-        """Keep every claim off the GPU meanwhile; the claims that hold it, none of which may be when it is changed.
+    def exclusively(self, *gpu_uuids: str, admin: bool = False) -> Iterator[tuple[ClaimRecord, ...]]:
+        """Keep every claim off the GPUs meanwhile; the claims that hold them, none of which may be when they are changed.
 
-        Close the GPU before, so that a claim that waits for it is refused afterwards.
+        Close the GPUs before, so that a claim that waits for one is refused afterwards. With `admin` claims that only
+        observe a GPU count as well.
         """
-        with self._gpu_locks.hold([gpu_uuid]):
-            yield records.holders(self.records(), gpu_uuid)
+        with self._gpu_locks.hold(gpu_uuids):
+            yield records.holders(self.records(), *gpu_uuids, admin=admin)
 
     def _answer_again(self, record: ClaimRecord) -> ClaimRecord:
         """A prepared claim that kubelet asks for again: kubelet, the driver or the pod's sandbox was restarted."""

@@ -176,9 +176,13 @@ def overlap(one: DeviceRecord, other: DeviceRecord) -> bool:
     return one.mig.start < other.mig.start + other.mig.size and other.mig.start < one.mig.start + one.mig.size
 
 
-def holders(records: Iterable[ClaimRecord], gpu_uuid: str) -> tuple[ClaimRecord, ...]:
-    """The claims that have the GPU or a part of it, finished or not. Admin access holds nothing."""
-    return tuple(record for record in records if any(d.gpu_uuid == gpu_uuid and not d.admin for d in record.devices))
+def holders(records: Iterable[ClaimRecord], *gpu_uuids: str, admin: bool = False) -> tuple[ClaimRecord, ...]:
+    """The claims that have one of these GPUs or a part of it, finished or not; with `admin` also those that only observe it."""
+    return tuple(
+        record
+        for record in records
+        if any(device.gpu_uuid in gpu_uuids and (admin or not device.admin) for device in record.devices)
+    )
 
 
 _UID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,126}[A-Za-z0-9])?")

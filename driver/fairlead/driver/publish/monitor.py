@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from fairlead.driver.backend import xids
 from fairlead.driver.backend.interface import Backend, BackendError
@@ -20,7 +20,7 @@ from fairlead.driver.backend.types import GpuCondition, GpuStatus, Inventory, Mi
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.publish import faults, health, slices
 from fairlead.driver.publish.draining import Drains
-from fairlead.driver.publish.faults import Faults
+from fairlead.driver.publish.faults import Fault, Faults
 from fairlead.driver.publish.health_feed import HealthFeed
 from fairlead.driver.publish.known_gpus import KnownGpus
 from fairlead.driver.publish.resource_names import MigStrategy
@@ -39,6 +39,7 @@ INVENTORY_EVERY = 12
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Poll:
+    begun_s: float
     inventory: Inventory | None
     statuses: tuple[GpuStatus, ...]
     xids: tuple[Xid, ...]
@@ -97,6 +98,8 @@ class HardwareMonitor:
         self._own_mig = own_mig
         self._drains = drains or Drains()
         self._full_wanted = False
+        self.polled_at_s = self.full_at_s = 0.0
+        """When the last poll began, and the last full one, in epoch seconds."""
         self._save_faults = save_faults
         self._sampled = sampled
         self._interval_s = interval_s
@@ -121,6 +124,17 @@ class HardwareMonitor:
     def report_unhealthy(self, devices: Mapping[str, str]) -> None:
         """All devices (name: reason) that are unhealthy though their GPU is not. Published with the next poll."""
         self._unhealthy = devices
+
+    def faults_of(self, uuid: str) -> tuple[Fault, ...]:
+        return self._faults.get(uuid, ())
+
+    def healed(self, uuids: Collection[str]) -> None:
+        """These GPUs were reset and found well: the faults that this cures end."""
+        self._keep_faults(faults.healed(self._faults, uuids))
+
+    def rebuild(self) -> bool:
+        """What is published follows drains and faults at once; True when it is other than before."""
+        return self._rebuild_slices()
 
     def read_again(self) -> None:
         """The hardware was changed: the next poll is a full one."""
@@ -152,7 +166,9 @@ class HardwareMonitor:
         lost = frozenset(status.uuid for status in read.statuses if status.responds is False)
         conditions = self.conditions if read.conditions is None else read.conditions
         self.conditions = tuple(each for each in conditions if each.uuid not in lost)
+        self.polled_at_s = read.begun_s
         if read.inventory is not None:
+            self.full_at_s = read.begun_s
             self.inventory = self._known.update(read.inventory, lost=lost, own=read.own_mig)
         if self._sampled is not None:
             self._sampled(self._wall(), read.telemetry)
@@ -206,9 +222,10 @@ class HardwareMonitor:
         return finished.result()
 
     def _read(self, full: bool) -> _Poll:
-        own = self._own_mig()
+        own, begun_s = self._own_mig(), self._wall()
         inventory = self._backend.inventory() if full else None  # first: a GPU has a status once it was in an inventory
         return _Poll(
+            begun_s=begun_s,
             inventory=inventory,
             statuses=self._backend.statuses(),
             xids=self._backend.xids(),
@@ -219,10 +236,12 @@ class HardwareMonitor:
         )
 
     def _update_faults(self, statuses: tuple[GpuStatus, ...], events: tuple[Xid, ...]) -> None:
-        before = self._faults
-        self._faults = faults.fold(before, statuses, events, now_s=self._wall())
         for event in events:
             log.warning("GPU %s: %s: %s", event.uuid, xids.describe(event.code), xids.classify(event.code))
+        self._keep_faults(faults.fold(self._faults, statuses, events, now_s=self._wall()))
+
+    def _keep_faults(self, found: Faults) -> None:
+        before, self._faults = self._faults, found
         if self._faults == before:
             return
         for uuid in sorted(before.keys() | self._faults.keys()):

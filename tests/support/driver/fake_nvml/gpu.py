@@ -61,6 +61,9 @@ class GpuCalls(FakeNode):
         guest = self._check(device).minor in self.guests
         return int(pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU if guest else pynvml.NVML_GPU_VIRTUALIZATION_MODE_NONE)
 
+    def nvmlDeviceGetComputeRunningProcesses(self, device: Device) -> list[Any]:
+        return [types.SimpleNamespace(pid=pid) for pid in self.processes.get(self._check(device).minor, [])]
+
     def nvmlDeviceGetComputeMode(self, device: Device) -> int:
         return self.compute_modes.get(self._check(device).minor, 0)
 

@@ -62,6 +62,10 @@ class Kernel:
         mode = re.search(r"^DeviceFileMode:\s*(\d+)", text, re.MULTILINE)
         return (int(device[1]), int(mode[1]) if mode else 0o444) if device else None
 
+    def process_name(self, pid: int) -> str:
+        """What the kernel calls the process; empty where it cannot be read, as in a PID namespace of one's own."""
+        return (_read(self._proc / str(pid) / "comm") or "")[:64]
+
     def has_device(self, path: str) -> bool:
         """Whether /dev/… is there."""
         return (self._dev / path.removeprefix("/dev/")).exists()

@@ -56,8 +56,11 @@ class MigTable(_Struct, frozen=True, kw_only=True):
 
 
 class NvLinkSpec(_Struct, frozen=True, kw_only=True):
+    """`switched`: the links end at NVSwitches, not at other GPUs."""
+
     version: Count | None = None
     links: Count = 0
+    switched: bool = False
 
 
 class GpuSpec(_Struct, frozen=True, kw_only=True):

@@ -15,7 +15,9 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from fairlead.driver.backend import device_names, geometry, profiles
+import msgspec
+
+from fairlead.driver.backend import device_names, geometry, profiles, reset_group
 from fairlead.driver.backend.interface import BackendError, DeviceGone, InUse, PlacementTaken
 from fairlead.driver.backend.profiles.schema import NodeProfile
 from fairlead.driver.backend.simulated import fault_file, mps_standin, readings
@@ -31,6 +33,7 @@ from fairlead.driver.backend.types import (
     MigDevice,
     MigProfile,
     MpsProgram,
+    Process,
     RecoveryAction,
     Telemetry,
     ThrottleReason,
@@ -48,7 +51,8 @@ class InjectedFaults:
 
     `lost` holds minors, `recovery` recovery actions by minor, `xids` (minor, code) not yet reported, `busy` (minor,
     start) of instances with clients, `loads` the load by device's name, `held` that of the other devices which claims
-    hold, `throttled` and `memory_errors` are by minor. `before` is called with operation and minor before each
+    hold, `throttled` and `memory_errors` are by minor. `processes` are those on a GPU, by minor; resets of the minors in
+    `reset_fails` fail. `before` is called with operation and minor before each
     operation: it may sleep or raise.
     """
 
@@ -60,6 +64,8 @@ class InjectedFaults:
     held: Load | None = None
     throttled: dict[int, frozenset[ThrottleReason]] = dataclasses.field(default_factory=dict)
     memory_errors: dict[int, MemoryErrors] = dataclasses.field(default_factory=dict)
+    processes: dict[int, tuple[Process, ...]] = dataclasses.field(default_factory=dict)
+    reset_fails: set[int] = dataclasses.field(default_factory=set)
     before: Callable[[str, int], None] | None = None
 
 
@@ -208,6 +214,46 @@ class SimulatedBackend:
             self.state.compute_modes[gpu.minor] = mode
             self.state.save()
 
+    def processes(self, gpu_uuid: str) -> tuple[Process, ...]:
+        return self.faults.processes.get(self._reach("processes", gpu_uuid).minor, ())
+
+    def reset_refusal(self, gpu_uuid: str) -> str | None:
+        return None
+
+    def reset(self, gpu_uuids: Collection[str]) -> None:
+        """As NVML's: of GPUs that are joined without a switch all at once, and none that has clients."""
+        self._read_faults()
+        gpus = [self._reach("reset", gpu_uuid) for gpu_uuid in sorted(gpu_uuids)]
+        for gpu in gpus:
+            missing = {each.uuid for each in reset_group.of(self._gpus.values(), gpu)} - set(gpu_uuids)
+            if missing:
+                raise BackendError(f"gpu-{gpu.minor}: these have to be reset with it: {', '.join(sorted(missing))}")
+            clients = [str(each) for each in self.faults.processes.get(gpu.minor, ())]
+            clients += [
+                f"MIG device at slice {start}" for minor, start in sorted(self.faults.busy) if minor == gpu.minor
+            ]
+            if clients:
+                raise InUse(f"gpu-{gpu.minor}: in use by another client: {', '.join(clients)}")
+            if gpu.minor in self.faults.reset_fails:
+                raise BackendError(f"gpu-{gpu.minor}: the reset failed: unknown error")
+        minors = {gpu.minor for gpu in gpus}
+        with self._lock:
+            for gpu in gpus:
+                self.state.instances[gpu.uuid] = []
+                if gpu.mig_mutable:
+                    self.state.mig_modes[gpu.minor] = False  # only Ampere keeps it
+                self.state.time_slices.pop(gpu.minor, None)
+                self.state.compute_modes.pop(gpu.minor, None)
+            self.state.save()
+            for minor in minors:
+                if self.faults.recovery.get(minor) != "reboot":
+                    self.faults.recovery.pop(minor, None)
+                if minor in self.faults.memory_errors:
+                    errors = self.faults.memory_errors[minor]
+                    self.faults.memory_errors[minor] = msgspec.structs.replace(errors, pending=False)
+            if self._fault_file is not None:
+                fault_file.reset(self._fault_file, minors)
+
     def mps_program(self) -> MpsProgram:
         """A stand-in: a real process that accepts the same commands."""
         program = (sys.executable, "-I", "-S", mps_standin.__file__)
@@ -330,6 +376,7 @@ class SimulatedBackend:
         self.faults.held = wanted.held
         self.faults.throttled = dict(wanted.throttled)
         self.faults.memory_errors = dict(wanted.memory_errors)
+        self.faults.reset_fails = set(wanted.reset_fails)
 
 
 def _node(path: str) -> DeviceNode:
