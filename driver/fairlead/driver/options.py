@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from fairlead.driver.publish.node_labels import MigStrategy
+from fairlead.driver.publish.resource_names import MigStrategy
 from fairlead.kube.credentials import Kubeconfig
 from fairlead.kube.quantity import Quantity
 
@@ -25,7 +25,7 @@ class DriverOptions:
     is a quantity: what the containers of one MPS claim can write into their /dev/shm; nothing bounds it on simulated
     hardware.
     `node_labels_dir` is where labels as GPU feature discovery's are written for Node Feature Discovery; None: nowhere. `mig_strategy`
-    says how they show MIG devices.
+    says how they show MIG devices, and under which extended resources devices are published.
     `mig_config_file` holds MIG layouts, of which a label of the node chooses one; a GPU that is to be cut is left alone for
     `mig_settle_s` after its taint is published.
     `otlp_endpoint` is where a span of each prepared claim goes, where the claim's annotation names a trace.

@@ -119,7 +119,7 @@ def driver(
     ] = None,
     mig_strategy: Annotated[
         Literal["none", "single", "mixed"],
-        typer.Option(help="How these labels show MIG devices, as the device plugin's strategy."),
+        typer.Option(help="How these labels, and the attribute resourceName, show MIG devices, as the device plugin."),
     ] = "none",
     mig_config_file: Annotated[
         Path | None,

@@ -23,6 +23,7 @@ from fairlead.driver.publish.draining import Drains
 from fairlead.driver.publish.faults import Fault, Faults
 from fairlead.driver.publish.health_feed import HealthFeed
 from fairlead.driver.publish.known_gpus import KnownGpus
+from fairlead.driver.publish.resource_names import MigStrategy
 from fairlead.driver.publish.slices import Layout, PoolSlices
 from fairlead.driver.publish.xid_counts import XidCounts
 from fairlead.kube.limits import Clock, Sleep
@@ -64,6 +65,7 @@ class HardwareMonitor:
         dynamic_mig: bool = False,
         shared_gpus: bool = False,
         shared_mig: bool = False,
+        mig_strategy: MigStrategy = "none",
         layout: Layout = "split",
         own_mig: Callable[[], frozenset[MigPlacement]] = frozenset,
         drains: Drains | None = None,
@@ -91,6 +93,7 @@ class HardwareMonitor:
         self._threads = threads
         self._shared_gpus = shared_gpus
         self._shared_mig = shared_mig
+        self._mig_strategy: MigStrategy = mig_strategy
         self._layout: Layout = layout
         self._own_mig = own_mig
         self._drains = drains or Drains()
@@ -261,6 +264,7 @@ class HardwareMonitor:
                 partitionable=self._known.partitionable,
                 shared=self._shared_gpus,
                 shared_mig=self._shared_mig,
+                mig_strategy=self._mig_strategy,
                 layout=self._layout,
             )
         changed = built.slices != self.built.slices
