@@ -26,8 +26,12 @@ REFUSED: list[tuple[Any, str]] = [
         "sharing: mpsConfig: means nothing with strategy TimeSlicing",
     ),
     (
-        {"apiVersion": V, "kind": "MigDeviceConfig", "sharing": {"strategy": "TimeSlicing"}},
-        "sharing: strategy: 'TimeSlicing' does nothing on MIG; remove it or ask for a whole GPU",
+        {
+            "apiVersion": V,
+            "kind": "MigDeviceConfig",
+            "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}},
+        },
+        "sharing: timeSlicingConfig: interval: 'Long' cannot be set on a MIG device",
     ),
     (
         {

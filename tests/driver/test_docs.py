@@ -20,7 +20,7 @@ def published() -> list[slices.PoolSlices]:
     for name in profiles.known():
         inventory = SimulatedBackend(profiles.load(name), node="n1").inventory()
         found += [
-            slices.build(inventory),
+            slices.build(inventory, mig_strategy="mixed"),
             slices.build(inventory, partitionable=frozenset(gpu.uuid for gpu in inventory.gpus)),
         ]
     return found

@@ -167,7 +167,7 @@ class TestRefusals:
             (
                 ["gpu-0-mig-1g10gb-19-0", "gpu-0-mig-1g10gb-19-1"],
                 mps("MigDeviceConfig"),
-                "make a claim of each MIG device",
+                r"'MPS' over gpu-0-mig-1g10gb-19-0, gpu-0-mig-1g10gb-19-1: CUDA shows .* one MIG device only, .*; make a claim",
             ),
         ],
     )

@@ -302,7 +302,7 @@ class TestTimeSlices:
             smi.set_time_slice(self.smi(tmp_path, "echo not supported >&2; exit 3"), "GPU-1", "Long")
 
     def test_a_host_without_it_says_so(self, tmp_path: Path) -> None:
-        with pytest.raises(BackendError, match="time slices need nvidia-smi") as raised:
+        with pytest.raises(BackendError, match="time slices and resets need nvidia-smi") as raised:
             smi.set_time_slice(smi.runner(DriverRoot(tmp_path)), "GPU-1", "Long")
         assert raised.value.permanent
 

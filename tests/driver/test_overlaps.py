@@ -103,6 +103,32 @@ def test_shares_take_no_more_than_the_gpu_has(node: Node, restart: str, wanted: 
     driver.prepare(claim("u3", wanted))
 
 
+MIG_SHARE = share("a", "6Gi") | {"device": "gpu-6-mig-1g10gb-19-0"}
+
+
+def test_shares_of_a_mig_device_take_no_more_than_it_has(static_node: Node) -> None:
+    driver = static_node.start()
+    driver.prepare(claim("u1", MIG_SHARE))
+    driver.prepare(claim("u2", MIG_SHARE | {"shareID": "b", "consumedCapacity": {"memory": "2Gi"}}))
+    driver.prepare(claim("u3", MIG_SHARE | {"device": "gpu-6-mig-1g10gb-19-1"}))  # another one has memory of its own
+    with pytest.raises(
+        PrepareError, match=r"gpu-6-mig-1g10gb-19-0: it takes 6Gi of memory, and 8Gi of 9728Mi is held by"
+    ):
+        driver.prepare(claim("u4", MIG_SHARE | {"shareID": "c"}))
+    driver.unprepare("u1")
+    driver.prepare(claim("u4", MIG_SHARE | {"shareID": "c"}))
+    with pytest.raises(PrepareError, match="held by"):
+        driver.prepare(claim("u5", {"device": "gpu-6-mig-1g10gb-19-0"}))
+
+
+def test_a_mig_device_that_is_made_for_a_claim_is_not_shared(node: Node) -> None:
+    with pytest.raises(
+        ClaimError, match=r"results\[0\]\.shareID: 'gpu-0-mig-3g40gb-9-4' is made on demand for one claim"
+    ):
+        node.start().prepare(claim("u1", share("a", "1Gi") | MIG))
+    assert node.leftovers() == EMPTY
+
+
 def test_two_shares_in_one_claim_count_together(node: Node) -> None:
     with pytest.raises(PrepareError, match=r"it takes 100Gi of memory, and 0 of \S+ is held by no other claim"):
         node.start().prepare(claim("u1", share("a", "50Gi"), share("b", "50Gi") | {"request": "other"}))

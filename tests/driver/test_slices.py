@@ -261,6 +261,24 @@ class TestShared:
         offered = slices.build(whole, shared=True, partitionable=all_partitionable(whole)).devices
         assert not any(device.allow_multiple_allocations for device in offered)
 
+    def test_a_shared_mig_device_offers_its_memory_in_parts_and_its_engines_to_all(self) -> None:
+        cut = slices.build(inventory("dgx-a100"), shared_mig=True).devices
+        shared = {device.name: device for device in cut if device.allow_multiple_allocations}
+        assert {name.split("-mig-")[0] for name in shared} == {"gpu-6", "gpu-7"}
+        capacity = msgspec.to_builtins(shared["gpu-7-mig-3g40gb-9-0"].capacity)
+        assert capacity["memory"]["requestPolicy"] == {
+            "default": capacity["memory"]["value"],
+            "validRange": {"min": "1Mi", "max": capacity["memory"]["value"], "step": "1Mi"},
+        }
+        others = {name: entry for name, entry in capacity.items() if name != "memory" and entry["value"] != "0"}
+        assert {"multiprocessors", "copyEngines", "memorySlice0", "memorySlice3"} <= set(others)
+        assert {entry["requestPolicy"]["default"] for entry in others.values()} == {"0"}
+
+    def test_mig_devices_that_are_made_on_demand_are_not_shared(self) -> None:
+        whole = inventory("hgx-h100")
+        offered = slices.build(whole, shared_mig=True, partitionable=all_partitionable(whole)).devices
+        assert not any(device.allow_multiple_allocations for device in offered)
+
     def test_without_memory_there_is_nothing_to_share(self) -> None:
         before = inventory("hgx-h100")
         blind = dataclasses.replace(before.gpus[0], memory_bytes=None)

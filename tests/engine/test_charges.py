@@ -115,6 +115,20 @@ def test_nine_claims_of_20_gib_fit_on_three_shared_gpus_as_the_driver_publishes_
     assert use(plan, "a")[0] == 9 * Fraction(20 * 1024, 81_559)
 
 
+def test_claims_share_a_mig_device_and_are_charged_their_part_of_the_gpu():
+    found = SimulatedBackend(profiles.load("dgx-a100"), node="n0").inventory()
+    built = slices.build(replace(found, gpus=(found.gpus[6],)), shared_mig=True)  # seven 1g.10gb of 9728Mi
+    part = {"requests": {"memory": "4Gi"}}
+    world = World()
+    world.add_node("n0", [msgspec.to_builtins(device) for device in built.devices])
+    world.flavors = (flavor(measure="Share"),)
+    world.queues = (queue("a"),)
+    wanted = claim_spec(device_request(device_class=MIG, capacity=part))
+    plan = world.decide(*(gang(f"j{number:02}", 1, wanted, queue="a") for number in range(15)))
+    assert len(plan.admissions) == 14
+    assert use(plan, "a")[0] == 14 * Fraction(4096, 9728) / 7
+
+
 def static_mig(driver: str, profile: str, slices: int, product: str, index: int = 0) -> dict[str, Any]:
     """A MIG device as drivers publish those that exist already: no counters."""
     capacity = {"memory": {"value": "9984Mi"}, **{f"memorySlice{at}": {"value": "1"} for at in range(slices)}}

@@ -213,12 +213,13 @@ def test_every_port_that_is_named_is_declared(template):
 
 
 def test_every_flag_is_one_that_the_program_has(template):
-    pool = {"name": "", "backend": "nvml", "dynamicMig": True, "sharedGpus": True}
+    pool = {"name": "", "backend": "nvml", "dynamicMig": True, "sharedGpus": True, "sharedMig": True}
     values = {
         "driver": {
             "pools": [pool],
             "dcgmMetrics": True,
             "nodeLabels": {"enabled": True},
+            "migLayouts": {"enabled": True},
             "extraArgs": ["--no-device-metadata"],
         },
         "certManager": {"enabled": True},

@@ -89,7 +89,10 @@ CONFIGS = [
     (config("GpuConfg"), "parameters: kind: 'GpuConfg' is none of GpuConfig, MigDeviceConfig"),
     (config(sharing={"strategy": "TimeSlice"}), "parameters: sharing.strategy: 'TimeSlice' is none of"),
     (config(shareing={}), "parameters: shareing: unknown field; did you mean sharing?"),
-    (config("MigDeviceConfig", sharing={"strategy": "TimeSlicing"}), "'TimeSlicing' does nothing on MIG"),
+    (
+        config("MigDeviceConfig", sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Short"}}),
+        "interval: 'Short' cannot be set on a MIG device",
+    ),
     (
         config("MigDeviceConfig", requests=("gpu",)),
         "parameters.kind: MigDeviceConfig does not apply to devices of class gpu.fairlead.dev; write GpuConfig",
@@ -111,6 +114,45 @@ def test_configurations_for_other_drivers_are_not_read() -> None:
 
 def test_a_good_configuration_is_allowed() -> None:
     assert validate(claim(request(), config=[config(sharing={"strategy": "MPS"})])).allowed
+
+
+MPS_ON_MIG = config("MigDeviceConfig", sharing={"strategy": "MPS"})
+MIG_TWICE = [request(names.MIG_CLASS), request(names.MIG_CLASS) | {"name": "other"}]
+EITHER = {
+    "name": "gpu",
+    "firstAvailable": [
+        {"name": "some", "deviceClassName": names.MIG_CLASS, "count": 3},
+        {"name": "more", "deviceClassName": names.MIG_CLASS, "count": 2},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("requests", "given", "count"),
+    [
+        ([request(names.MIG_CLASS, count=2)], MPS_ON_MIG, 2),
+        (MIG_TWICE, MPS_ON_MIG, 2),
+        (MIG_TWICE, config("MigDeviceConfig", requests=("gpu", "other"), sharing={"strategy": "MPS"}), 2),
+        ([EITHER], MPS_ON_MIG, 2),
+    ],
+)
+def test_mps_over_several_mig_devices_is_refused(requests: list[Json], given: Json, count: int) -> None:
+    message = validate(claim(*requests, config=[given])).message
+    assert f"sharing.strategy: 'MPS' over {count} MIG devices: CUDA shows a program one MIG device only" in message
+    assert message.endswith("make a claim of each MIG device")
+
+
+@pytest.mark.parametrize(
+    ("requests", "given"),
+    [
+        ([request(names.MIG_CLASS)], MPS_ON_MIG),
+        (MIG_TWICE, config("MigDeviceConfig", requests=("gpu",), sharing={"strategy": "MPS"})),
+        ([request(names.MIG_CLASS, count=2)], config("MigDeviceConfig", sharing={"strategy": "TimeSlicing"})),
+        ([request(count=2)], MPS_ON_MIG),  # it does not apply to whole GPUs
+    ],
+)
+def test_mps_on_one_mig_device_and_turns_on_several_are_allowed(requests: list[Json], given: Json) -> None:
+    assert validate(claim(*requests, config=[given])).allowed
 
 
 POLICIES: list[tuple[Json, Json, str]] = [

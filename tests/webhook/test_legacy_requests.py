@@ -187,3 +187,40 @@ def test_a_policy_can_deny_them() -> None:
 def test_a_limit_that_was_not_translated_is_denied_for_now() -> None:
     verdict = dispatch.validate(review(pod(container(count=1))), facts())
     assert "was not turned into a claim; the mutating webhook did not see the pod" in verdict.message
+
+
+SINGLE = "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"
+
+
+def affinity(*values: str, operator: str = "In") -> Json:
+    expression = {"key": "nvidia.com/gpu.product", "operator": operator, "values": list(values)}
+    terms = [{"matchExpressions": [expression]}]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"nodeSelector": {"nvidia.com/gpu.product": SINGLE}}, {"affinity": affinity(SINGLE)}]
+)
+def test_a_gpu_on_nodes_that_show_their_mig_devices_as_gpus_is_a_mig_device(chosen: Json) -> None:
+    stored, _ = admitted(pod(container(count=2), **chosen), facts())
+    assert shape(stored) == {"c": ["fairlead-mig-1g.10gb-2.product-nvidia-h100-80gb-hbm3"]}
+    assert not stored["spec"].get("nodeSelector")
+    assert not stored["spec"].get("affinity", {}).get("nodeAffinity")
+    assert names.LEGACY_GPU not in stored["spec"]["containers"][0]["resources"]["limits"]
+
+
+def test_several_products_of_one_profile_are_alternatives() -> None:
+    stored, _ = admitted(
+        pod(container(count=1), affinity=affinity(SINGLE, "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb")), facts()
+    )
+    product = "product-nvidia-a100-sxm4-80gb.product-nvidia-h100-80gb-hbm3"
+    assert shape(stored) == {"c": [f"fairlead-mig-1g.10gb-1.{product}"]}
+
+
+@pytest.mark.parametrize(
+    "values", [(SINGLE, "NVIDIA-L40S"), (SINGLE, "NVIDIA-H100-80GB-HBM3-MIG-2g.20gb"), ("X-MIG-INVALID",)]
+)
+def test_what_is_of_no_one_profile_stays_a_rule_about_nodes(values: tuple[str, ...]) -> None:
+    stored, _ = admitted(pod(container(count=1), affinity=affinity(*values)), facts())
+    assert shape(stored) == {"c": ["fairlead-gpu-1"]}
+    assert stored["spec"]["affinity"] == affinity(*values)

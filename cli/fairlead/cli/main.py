@@ -16,6 +16,7 @@ from fairlead.api.version import VERSION
 from fairlead.cli import local_commands
 from fairlead.cli.checks.commands import check_app
 from fairlead.cli.cost import commands as cost_commands
+from fairlead.cli.gpus import commands as gpu_commands
 from fairlead.cli.ledger.commands import ledger_app
 from fairlead.cli.node import commands as node_commands
 from fairlead.cli.programs import commands as program_commands
@@ -36,6 +37,7 @@ for commands in (
     cost_commands,
     program_commands,
     replay_commands,
+    gpu_commands,
     node_commands,
     local_commands,
 ):

@@ -24,6 +24,11 @@ from fairlead.driver.kubelet.plugin import Plugin
 from fairlead.driver.kubelet.self_check import SelfCheck
 from fairlead.driver.kubelet.services import RegistrationService
 from fairlead.driver.kubelet.sockets import PluginPaths
+from fairlead.driver.layouts import keeper
+from fairlead.driver.layouts.cutter import Cutter
+from fairlead.driver.layouts.intents import Intents
+from fairlead.driver.layouts.keeper import LayoutKeeper
+from fairlead.driver.layouts.state import NodeLabel
 from fairlead.driver.metrics.collector import GpuCollector, SlicesCollector
 from fairlead.driver.options import DriverOptions
 from fairlead.driver.prepare import libraries
@@ -39,12 +44,17 @@ from fairlead.driver.prepare.orphan_gc import OrphanGc
 from fairlead.driver.prepare.preparer import Preparer
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.prepare.recovery_report import RecoveryReporter
+from fairlead.driver.publish.draining import Drains
 from fairlead.driver.publish.fault_store import FaultStore
 from fairlead.driver.publish.layout import layout_for
 from fairlead.driver.publish.monitor import HardwareMonitor
 from fairlead.driver.publish.node_labels import NodeLabels
 from fairlead.driver.publish.publisher import Publisher
 from fairlead.driver.publish.slices import PoolSlices
+from fairlead.driver.publish.sync import Annotations
+from fairlead.driver.repair.repairer import Repairer
+from fairlead.driver.repair.report import RepairReporter
+from fairlead.driver.repair.store import RepairStore
 from fairlead.driver.usage.sampler import Sampler, Settings
 from fairlead.driver.usage.schedule import Rates
 from fairlead.driver.usage.writer import UsageWriter
@@ -114,7 +124,10 @@ class Driver:
         records: RecordCache,
         monitor: HardwareMonitor,
         preparer: Preparer,
+        backend: Backend,
         sampler: Sampler,
+        drains: Drains,
+        cutter: Cutter,
         tracer: Tracer | None,
     ) -> None:
         async def read_claim(namespace: str, name: str) -> ResourceClaim:
@@ -179,6 +192,23 @@ class Driver:
             report=self._reporter.not_removed,
             count=self._metrics.leftovers,
         )
+        self._repair_reporter = RepairReporter(self._events, self._metrics, options.node_name)
+        self._repairer = Repairer(
+            backend=backend,
+            preparer=preparer,
+            monitor=monitor,
+            drains=drains,
+            store=RepairStore(paths.repairs),
+            process_lock=self._process_lock,
+            threads=threads,
+            annotations=self._publisher.annotations,
+            publish=self._publish_repairs,
+            ended=self._repair_reporter.ended,
+            quiet_s=options.repair_quiet_s,
+            interval_s=options.repair_interval_s,
+        )
+        self._mig_label = NodeLabel(client, self._events, options.node_name, changed=self._metrics.mig_config)
+        self._layouts = self._layout_keeper(cutter, drains)
         self._self_check = SelfCheck(paths, interval_s=options.self_check_s, timeout_s=options.self_check_timeout_s)
 
     @classmethod
@@ -197,14 +227,18 @@ class Driver:
         sampler = Sampler(
             Settings(idle_below_percent=options.idle_below, window_s=options.idle_window_s, levels=options.idle_levels)
         )
+        drains = Drains()
         monitor = HardwareMonitor(
             backend,
             pool=options.node_name,
             threads=threads,
             dynamic_mig=options.dynamic_mig,
             shared_gpus=options.shared_gpus,
+            shared_mig=options.shared_mig,
+            mig_strategy=options.mig_strategy,
             layout=await layout_for(client) if options.dynamic_mig else "split",
             own_mig=records.own_mig,
+            drains=drains,
             initial_faults=await threads.run(fault_store.load),
             save_faults=fault_store.save,
             sampled=lambda at_s, readings: sampler.observe(at_s, readings, records.all(), monitor.inventory),
@@ -221,6 +255,7 @@ class Driver:
             inventory=lambda: monitor.inventory,
             partitionable=monitor.partitionable,
             unusable=monitor.unusable,
+            closed=drains.closed,
             metadata=Metadata(
                 paths.metadata,
                 enabled=options.device_metadata,
@@ -247,7 +282,10 @@ class Driver:
             records=records,
             monitor=monitor,
             preparer=preparer,
+            backend=backend,
             sampler=sampler,
+            drains=drains,
+            cutter=Cutter(backend=backend, intents=Intents(paths.mig_config, boot_id=boot_id)),
             tracer=tracer,
         )
         await driver._recover()
@@ -256,9 +294,11 @@ class Driver:
     async def _recover(self) -> None:
         async with self._process_lock.hold(timeout_s=RECOVERY_LOCK_S):
             self._reporter.recovered(await self._threads.run(self._preparer.recover))
+        await self._threads.run(self._repairer.start)  # before kubelet can ask for a GPU that is half repaired
         self._recovered = True
         if self._options.dynamic_mig:
             await self._monitor.poll()  # now that the records say which MIG devices are the driver's own
+        self._monitor.rebuild()
 
     async def _reload(self) -> None:
         """Another process of this driver had the process lock. Before recovery there is nothing to read again."""
@@ -268,6 +308,10 @@ class Driver:
     async def serve(self, ready: asyncio.Event | None) -> None:
         options = self._options
         self._register_metrics()
+        if self._layouts is not None:
+            await self._mig_label.read()
+            await self._layouts.first()
+            await self._monitor.poll(full=False)
         self._publish(self._monitor.built)
         async with (
             probes.serve(
@@ -292,6 +336,10 @@ class Driver:
             group.create_task(self._self_check.run())
             group.create_task(self._mps_supervisor.run())
             group.create_task(self._cleaner.run())
+            group.create_task(self._repairer.run())
+            if self._layouts is not None:
+                group.create_task(self._mig_label.run())
+                group.create_task(self._layouts.run())
             if options.device_usage:
                 group.create_task(self._usage_writer.run())
             if options.node_labels_dir is not None:
@@ -307,6 +355,29 @@ class Driver:
             )
             if ready is not None:
                 ready.set()
+
+    def _layout_keeper(self, cutter: Cutter, drains: Drains) -> LayoutKeeper | None:
+        if self._options.mig_config_file is None:
+            return None
+        return LayoutKeeper(
+            self._options.mig_config_file,
+            self._mig_label,
+            keeper.Node(
+                inventory=lambda: self._monitor.inventory,
+                partitionable=self._monitor.partitionable,
+                read_again=self._monitor.read_again,
+                records=self._preparer.records,
+                exclusively=self._preparer.exclusively,
+                synced_at_s=lambda: self._publisher.synced_at_s,
+            ),
+            cutter,
+            drains,
+            process_lock=self._process_lock,
+            threads=self._threads,
+            count=self._metrics.mig_cut,
+            interval_s=self._options.hardware_interval_s,
+            settle_s=self._options.mig_settle_s,
+        )
 
     def _node_labels(self, directory: Path) -> NodeLabels:
         strategy = self._options.mig_strategy
@@ -332,6 +403,13 @@ class Driver:
         types = Counter(device.attributes["type"].string or "" for device in built.devices)
         self._metrics.published(types, sum(1 for device in built.devices if device.taints))
         self._publisher.publish(built.slices)
+
+    def _publish_repairs(self, annotations: Annotations) -> None:
+        """Taints and annotations of repairs, at once."""
+        self._repair_reporter.now(self._repairer.repairs.values())
+        self._publisher.annotate(annotations)
+        if self._monitor.rebuild():
+            self._publish(self._monitor.built)
 
     def _liveness_problem(self) -> str | None:
         """Why a restart would help."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from fairlead.driver.publish.node_labels import MigStrategy
+from fairlead.driver.publish.resource_names import MigStrategy
 from fairlead.kube.credentials import Kubeconfig
 from fairlead.kube.quantity import Quantity
 
@@ -18,17 +18,21 @@ class DriverOptions:
     """`backend` is "nvml", or "simulated:" and a profile's name or file. `pod_uid` makes rolling updates possible.
 
     `dynamic_mig` publishes every MIG placement of GPUs without MIG devices, and creates MIG devices on demand.
-    `shared_gpus` lets a whole GPU be in several claims at once, each with a part of its memory. `dcgm_metrics` adds
+    `shared_gpus` lets a whole GPU be in several claims at once, each with a part of its memory, `shared_mig` a MIG device
+    that was not made for a claim. `dcgm_metrics` adds
     DCGM's names. `driver_root` is where this process finds NVIDIA's driver, `driver_root_host` where the host does, if
     that differs. `mps_dir` (default: in the driver's own directory) has to be the same path on the host. `mps_shm_size`
     is a quantity: what the containers of one MPS claim can write into their /dev/shm; nothing bounds it on simulated
     hardware.
     `node_labels_dir` is where labels as GPU feature discovery's are written for Node Feature Discovery; None: nowhere. `mig_strategy`
-    says how they show MIG devices.
+    says how they show MIG devices, and under which extended resources devices are published.
+    `mig_config_file` holds MIG layouts, of which a label of the node chooses one; a GPU that is to be cut is left alone for
+    `mig_settle_s` after its taint is published.
     `otlp_endpoint` is where a span of each prepared claim goes, where the claim's annotation names a trace.
     `device_metadata` gives containers a file with their devices' attributes.
     `device_usage` writes into claims' statuses whether their devices are busy: idle is what was below `idle_below` percent
     for all of `idle_window_s`, and since when it is below each of `idle_levels` is written, too; a claim is written at most once per `usage_interval_s`.
+    After the reset of a repair a GPU is watched for `repair_quiet_s` at least.
     """
 
     node_name: str
@@ -46,9 +50,12 @@ class DriverOptions:
     device_metadata: bool = True
     dynamic_mig: bool = False
     shared_gpus: bool = False
+    shared_mig: bool = False
     dcgm_metrics: bool = False
     node_labels_dir: Path | None = None
     mig_strategy: MigStrategy = "none"
+    mig_config_file: Path | None = None
+    mig_settle_s: float = 10.0
     otlp_endpoint: str | None = None
     device_usage: bool = True
     idle_below: float = 5.0
@@ -56,6 +63,8 @@ class DriverOptions:
     idle_levels: tuple[float, ...] = IDLE_LEVELS
     usage_interval_s: float = 300.0
     hardware_interval_s: float = 5.0
+    repair_interval_s: float = 1.0
+    repair_quiet_s: float = 10.0
     mps_interval_s: float = 5.0
     orphan_gc_interval_s: float = 120.0
     sync_delay_s: float = 2.0

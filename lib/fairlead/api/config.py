@@ -19,6 +19,8 @@ Interval = Literal["Default", "Short", "Medium", "Long"]
 Strategy = Literal["TimeSlicing", "MPS"]
 Percentage = Annotated[int, Field(ge=1, le=100)]
 MEMORY_MIN = 1024 * 1024
+MPS_ON_ONE_MIG_DEVICE = "CUDA shows a program one MIG device only, also the MPS daemon, which therefore serves one; make a claim of each MIG device"
+"""Why one claim cannot have several MIG devices under MPS. Source: NVIDIA MIG User Guide, device enumeration and MPS."""
 _FACTORS = {"": Decimal(1)} | {
     suffix: factor
     for power, letter in enumerate("kMGTPE", 1)
@@ -92,14 +94,24 @@ class MigSharing(Part):
     """How the containers of a claim share its MIG devices."""
 
     strategy: Strategy
-    """MPS; a MIG device has no time slices of its own."""
+    """TimeSlicing: one process at a time, as without it, since their length is the whole GPU's. MPS: all at once."""
+    time_slicing_config: TimeSlicingConfig | None = None
+    """With strategy TimeSlicing only, and with interval Default."""
     mps_config: MpsConfig | None = None
-    """Limits of the MPS daemon."""
+    """With strategy MPS only."""
 
     @model_validator(mode="after")
-    def _no_time_slices(self) -> Self:
-        if self.strategy == "TimeSlicing":
-            raise ValueError("strategy: 'TimeSlicing' does nothing on MIG; remove it or ask for a whole GPU")
+    def _config_fits_strategy(self) -> Self:
+        if self.strategy == "MPS" and self.time_slicing_config is not None:
+            raise ValueError("timeSlicingConfig: means nothing with strategy MPS: remove it")
+        if self.strategy == "TimeSlicing" and self.mps_config is not None:
+            raise ValueError("mpsConfig: means nothing with strategy TimeSlicing: remove it")
+        interval = self.time_slicing_config.interval if self.time_slicing_config else "Default"
+        if interval != "Default":
+            raise ValueError(
+                f"timeSlicingConfig: interval: {interval!r} cannot be set on a MIG device, since NVIDIA's driver has one length "
+                "for a whole GPU: write Default, or ask for a whole GPU"
+            )
         return self
 
 
@@ -110,6 +122,8 @@ class GpuConfig(Part):
     kind: Literal["GpuConfig"]
     sharing: GpuSharing | None = None
     """Absent means that the claim's containers share without limits."""
+    nccl_topology: bool = False
+    """Whether containers get a topology file of the claim's GPUs for NCCL, and NCCL_TOPO_FILE."""
 
 
 class MigDeviceConfig(Part):

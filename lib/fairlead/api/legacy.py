@@ -81,6 +81,18 @@ def narrowed(label: str, operator: str, value: str) -> tuple[str, str] | None:
     return None
 
 
+def mig_product(value: str) -> tuple[str, str] | None:
+    """Product and MIG resource that a node label `nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3-MIG-1g.10gb` stands for.
+
+    With the device plugin's strategy `single` a node has such a label, and its MIG devices are `nvidia.com/gpu`.
+    """
+    product, found, profile = value.lower().partition("-mig-")
+    resource = f"{names.LEGACY_MIG_PREFIX}{profile.replace('+', '.')}"
+    if not found or not _VALUES["product"].fullmatch(product) or profile_of(resource) is None:
+        return None
+    return product, resource
+
+
 def template_name(resource: str, count: int, narrow: Narrow = ()) -> str:
     """The template's name for a request, such as `fairlead-gpu-2`. Raises ValueError for a request that cannot be a claim."""
     if not is_legacy(resource):

@@ -108,3 +108,8 @@ MANAGED_BY_VALUE: Final = "fairlead"
 # Extended resources of the device plugin that are translated into claims.
 LEGACY_GPU: Final = "nvidia.com/gpu"
 LEGACY_MIG_PREFIX: Final = "nvidia.com/mig-"
+
+# On nodes: the MIG layout that is asked for, how far the node is (both as NVIDIA's MIG manager has them), and why.
+MIG_CONFIG: Final = "nvidia.com/mig.config"
+MIG_CONFIG_STATE: Final = "nvidia.com/mig.config.state"
+MIG_CONFIG_MESSAGE: Final = "fairlead.dev/mig-config-message"

@@ -7,6 +7,17 @@
 {{- if and .Values.driver.enabled (not (has "gpu.fairlead.dev" .Values.managedDrivers)) -}}
 {{- fail "driver.enabled: the driver announces devices of gpu.fairlead.dev, which managedDrivers does not name: nobody would allocate them; add it, or set driver.enabled=false" -}}
 {{- end -}}
+{{- with .Values.deviceClasses.extendedResources -}}
+{{- if and .enabled $.Values.policies.allocationFence -}}
+{{- fail "deviceClasses.extendedResources: kube-scheduler answers such limits itself, and policies.allocationFence keeps it off these devices; leave it to the webhook, which turns limits into claims, or, where Fairlead's controller allocates nothing, set policies.allocationFence=false" -}}
+{{- end -}}
+{{- if and .enabled (eq $.Values.driver.nodeLabels.migStrategy "none") -}}
+{{- fail "deviceClasses.extendedResources: devices have the names of extended resources with driver.nodeLabels.migStrategy single or mixed only; set it" -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.deviceClasses.singleMigAsGpu (ne .Values.driver.nodeLabels.migStrategy "single") -}}
+{{- fail "deviceClasses.singleMigAsGpu: MIG devices count as GPUs with driver.nodeLabels.migStrategy single only; set it" -}}
+{{- end -}}
 {{- with .Values.ui -}}
 {{- if and .enabled (eq .login "proxy") (not .proxy.secret) (not (and .proxy.clientCaSecret .proxy.names)) -}}
 {{- fail "ui.login: proxy: whoever can reach the pages could be anybody; set ui.proxy.secret, or ui.proxy.clientCaSecret and ui.proxy.names" -}}

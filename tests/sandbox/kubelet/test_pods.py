@@ -16,6 +16,7 @@ from fairlead.sandbox.kubelet.runtime import Container
     ("command", "want"),
     [
         ([], Program(None)),
+        (["sh", "-c", "env | grep ^FAIR >> /dev/termination-log; exit 3"], Program(0.0, 3, reports="FAIR")),
         (["python", "train.py"], Program(None)),
         (["sleep", "3"], Program(3.0)),
         (["/bin/sleep", "0.5"], Program(0.5)),

@@ -93,6 +93,7 @@ class DriverCluster:
                     "results": [
                         {"request": r.request, "driver": r.driver, "pool": r.pool, "device": r.device}
                         | ({"shareID": r.share_id} if r.share_id else {})
+                        | ({"adminAccess": True} if r.admin_access else {})
                         for r in wanted.status.allocation.devices.results
                     ]
                 }

@@ -27,7 +27,7 @@ class Node:
     """Directories and hardware that outlive a driver process; `start` is a new process on them.
 
     `passed` is called with each step of prepare and unprepare; `published` are the devices in the node's slices;
-    `own_daemons` take the place of MPS daemons that are processes.
+    `own_daemons` take the place of MPS daemons that are processes; `closed` says why a GPU takes no claims.
     """
 
     path: Path
@@ -37,6 +37,7 @@ class Node:
     passed: Callable[[str], None] | None = None
     device_metadata: bool = True
     own_daemons: Daemons | None = None
+    closed: Callable[[str], str | None] | None = None
     published: dict[str, Device] = dataclasses.field(default_factory=dict)
     _kill_at: str | None = None
     steps: list[str] = dataclasses.field(default_factory=list)
@@ -59,6 +60,7 @@ class Node:
             cache=RecordCache(),
             inventory=self.backend.inventory,
             partitionable=lambda: cuttable,
+            closed=self.closed,
             metadata=Metadata(self.path / "metadata", enabled=self.device_metadata, published=lambda: self.published),
             daemons=self.daemons,
             on_step=self._passed,

@@ -80,12 +80,24 @@ def fault(
     ecc: Annotated[
         str | None, typer.Option(metavar="KIND", help="Count an ECC error more: corrected or uncorrected.")
     ] = None,
+    reset_fails: Annotated[bool, typer.Option("--reset-fails", help="Let its resets fail.")] = False,
     mend: Annotated[bool, typer.Option("--mend", help="Make it well again.")] = False,
 ) -> None:
     """Break a simulated GPU, or make it well again."""
     from fairlead.cli.node.devices import fault as inject
 
-    raise typer.Exit(inject(device, plugins_dir=plugins_dir, xid=xid, lost=lost, throttle=throttle, ecc=ecc, mend=mend))
+    raise typer.Exit(
+        inject(
+            device,
+            plugins_dir=plugins_dir,
+            xid=xid,
+            lost=lost,
+            throttle=throttle,
+            ecc=ecc,
+            reset_fails=reset_fails,
+            mend=mend,
+        )
+    )
 
 
 def load(

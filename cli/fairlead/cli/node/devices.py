@@ -73,6 +73,7 @@ def fault(
     lost: bool = False,
     throttle: str | None = None,
     ecc: str | None = None,
+    reset_fails: bool = False,
     mend: bool = False,
 ) -> int:
     """Break a simulated GPU, or mend it. `device` is gpu-<minor>, or `all` with mend."""
@@ -80,9 +81,10 @@ def fault(
     if match is None and not (mend and device == "all"):
         print(f"device {device!r}: name a whole GPU, such as gpu-3 (or all, with --mend)", file=sys.stderr)
         return 2
-    if [xid is not None, lost, throttle is not None, ecc is not None, mend].count(True) != 1:
+    if [xid is not None, lost, throttle is not None, ecc is not None, reset_fails, mend].count(True) != 1:
         print(
-            "say what shall happen: one of --xid CODE, --lost, --throttle REASON, --ecc KIND, --mend", file=sys.stderr
+            "say what shall happen: one of --xid CODE, --lost, --throttle REASON, --ecc KIND, --reset-fails, --mend",
+            file=sys.stderr,
         )
         return 2
     if throttle is not None and throttle not in THROTTLE_REASONS:
@@ -108,12 +110,15 @@ def fault(
             lost=lost,
             throttle=throttle,
             ecc=ecc,
+            reset_fails=reset_fails,
         )
-        print(f"{device} {_happened(xid, throttle, ecc)}")
+        print(f"{device} {_happened(xid, throttle, ecc, reset_fails=reset_fails)}")
     return 0
 
 
-def _happened(xid: int | None, throttle: str | None, ecc: str | None) -> str:
+def _happened(xid: int | None, throttle: str | None, ecc: str | None, *, reset_fails: bool) -> str:
+    if reset_fails:
+        return "can no longer be reset"
     if xid is not None:
         return f"reports {xids.describe(xid)}: {xids.classify(xid)}"
     if throttle is not None:

@@ -103,6 +103,10 @@ def driver(
         bool,
         typer.Option("--shared-gpus", help="Let a whole GPU be in several claims, each with a part of its memory."),
     ] = False,
+    shared_mig: Annotated[
+        bool,
+        typer.Option("--shared-mig", help="The same of MIG devices that are there, not of those made on demand."),
+    ] = False,
     dcgm_metrics: Annotated[
         bool, typer.Option("--dcgm-metrics", help="Serve GPU metrics under DCGM's names, too.")
     ] = False,
@@ -115,8 +119,15 @@ def driver(
     ] = None,
     mig_strategy: Annotated[
         Literal["none", "single", "mixed"],
-        typer.Option(help="How these labels show MIG devices, as the device plugin's strategy."),
+        typer.Option(help="How these labels, and the attribute resourceName, show MIG devices, as the device plugin."),
     ] = "none",
+    mig_config_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="MIG layouts, of which the node's label nvidia.com/mig.config chooses one, as NVIDIA's MIG manager.",
+        ),
+    ] = None,
     device_usage: Annotated[
         bool,
         typer.Option(

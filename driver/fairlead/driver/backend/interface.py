@@ -7,6 +7,7 @@ NvmlBackend and SimulatedBackend implement it; one contract suite tests both.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from fairlead.driver.backend.types import (
@@ -17,6 +18,8 @@ from fairlead.driver.backend.types import (
     Inventory,
     MigDevice,
     MpsProgram,
+    PciTree,
+    Process,
     Telemetry,
     TimeSlice,
     Xid,
@@ -44,7 +47,7 @@ class PlacementTaken(BackendError):
 
 
 class InUse(BackendError):
-    """The MIG instance has clients and cannot be destroyed now."""
+    """The MIG instance, or the GPU, has clients: it cannot be destroyed, or reset, now."""
 
 
 class Backend(Protocol):
@@ -87,6 +90,16 @@ class Backend(Protocol):
         recorded before it; IDs are reused.
         """
 
+    def mig_mode(self, gpu_uuid: str) -> bool | None:
+        """Whether the GPU is in MIG mode now; None where it has no MIG. Raises DeviceGone or BackendError."""
+
+    def set_mig_mode(self, gpu_uuid: str, enabled: bool) -> None:
+        """Switch MIG mode of a GPU without MIG devices and without clients; nothing is done where it is so already.
+
+        Raises InUse, a permanent BackendError where it takes a reset of the GPU or a reboot, DeviceGone or BackendError;
+        then the mode is unchanged, and none is pending.
+        """
+
     def set_time_slice(self, gpu_uuid: str, interval: TimeSlice) -> None:
         """Set how long each process has the GPU in turn. Stays until it is set again.
 
@@ -101,6 +114,22 @@ class Backend(Protocol):
 
         Raises DeviceGone or BackendError; then it is unchanged.
         """
+
+    def processes(self, gpu_uuid: str) -> tuple[Process, ...]:
+        """The processes with a context on the GPU or on a MIG device of it, sorted. Raises DeviceGone or BackendError."""
+
+    def reset_refusal(self, gpu_uuid: str) -> str | None:
+        """Why this GPU can never be reset from here; None where that may be tried, as on a GPU that does not answer."""
+
+    def reset(self, gpu_uuids: Collection[str]) -> None:
+        """Reset these GPUs in one go. No other call proceeds meanwhile: it takes seconds.
+
+        MIG devices, time slices and compute modes are gone afterwards; MIG mode may be. Raises InUse when a GPU has
+        clients, DeviceGone or BackendError when it fails. After an error other than InUse the GPUs may be in any state.
+        """
+
+    def pci_tree(self, bus_ids: Collection[str]) -> PciTree:
+        """Where these GPUs and the network cards are, as far as this machine shows it; a virtual machine may hide it."""
 
     def mps_program(self) -> MpsProgram:
         """How to run an MPS control daemon here. Raises a permanent BackendError where MPS is not available."""

@@ -15,11 +15,15 @@ from fairlead.driver.common.driver_root import DriverRoot
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NvLink:
-    """A GPU's NVLink connections within the node. `peers` are minors, sorted, over switches or bridges alike."""
+    """A GPU's NVLink connections within the node. `peers` are minors, sorted, over switches or bridges alike.
+
+    `switched` says that its links are known to end at NVSwitches.
+    """
 
     version: int | None
     links: int
     peers: tuple[int, ...]
+    switched: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,7 @@ class Gpu:
     """A physical GPU. `mig_enabled` is None where the hardware has no MIG.
 
     `mig_mutable` says that MIG mode can be switched without a reset (Hopper and later, not in a vGPU guest).
+    `pci_device_id` is device and vendor as mig-parted's filters have them: `0x233010DE`.
     """
 
     minor: int
@@ -76,6 +81,7 @@ class Gpu:
     memory_bytes: int | None = None
     multiprocessors: int | None = None
     addressing_mode: str | None = None
+    pci_device_id: str | None = None
     pci_bus_id: str | None = None
     pcie_root: str | None = None
     numa_node: int | None = None
@@ -140,6 +146,43 @@ class GpuStatus:
     responds: bool | None
     recovery_action: RecoveryAction | None = None
     message: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PciDevice:
+    """A GPU, a network card or a switch above one. `parent` is the switch's bus ID, None below a root complex.
+
+    As the kernel writes them: `kind` the class (0x030200), `link_speed` (32.0 GT/s PCIe) and `link_width` (16) the least
+    of the two ends; None where it does not say.
+    """
+
+    bus_id: str
+    parent: str | None = None
+    numa_node: int | None = None
+    kind: str | None = None
+    vendor: str | None = None
+    device: str | None = None
+    link_speed: str | None = None
+    link_width: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PciTree:
+    """Some GPUs, all network cards, and the switches above them, each sorted by bus ID; CPUs of a NUMA node as a mask."""
+
+    devices: tuple[PciDevice, ...] = ()
+    cpus: Mapping[int, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process of the host that has a context on a GPU. `name` is empty where it cannot be read."""
+
+    pid: int
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"process {self.pid} ({self.name})" if self.name else f"process {self.pid}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

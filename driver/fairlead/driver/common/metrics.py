@@ -15,6 +15,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 OPERATIONS = ("NodePrepareResources", "NodeUnprepareResources")
 LEFTOVERS = ("claim", "orphan", "files")
 USAGE_RESULTS = ("ok", "gone", "forbidden", "invalid", "error")
+REPAIRS = ("done", "failed", "refused", "cancelled")
+MIG_STATES = ("pending", "success", "failed")
+MIG_CUTS = ("ok", "undone", "stuck")
 STATES = ("preparing", "prepared", "unpreparing")
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0)
 
@@ -71,6 +74,33 @@ class Metrics:
             ("result",),
             registry=self.registry,
         )
+        self._repairs = Counter(
+            "fairlead_driver_repairs", "Repairs of GPUs that ended.", ("result",), registry=self.registry
+        )
+        self._repairing = Gauge(
+            "fairlead_driver_gpus_repairing",
+            "GPUs that are kept from claims by a repair that is under way, or that failed.",
+            ("state",),
+            registry=self.registry,
+        )
+        for result in REPAIRS:
+            self._repairs.labels(result)
+        self.repairing(0, 0)
+        self._mig_config = Gauge(
+            "fairlead_driver_mig_config_state",
+            "1 for how far the node is with the MIG layout that its label asks for; all 0 without one.",
+            ("state",),
+            registry=self.registry,
+        )
+        self._mig_cuts = Counter(
+            "fairlead_driver_mig_cuts",
+            "GPUs that were cut as a MIG layout says, or were not and were put back (undone), or could not be (stuck).",
+            ("result",),
+            registry=self.registry,
+        )
+        self.mig_config(None)
+        for result in MIG_CUTS:
+            self._mig_cuts.labels(result)
         for result in USAGE_RESULTS:
             self._usage_writes.labels(result)
         self.leftovers({})
@@ -105,9 +135,23 @@ class Metrics:
     def usage_written(self, result: str) -> None:
         self._usage_writes.labels(result).inc()
 
+    def mig_config(self, state: str | None) -> None:
+        for each in MIG_STATES:
+            self._mig_config.labels(each).set(each == state)
+
+    def mig_cut(self, result: str) -> None:
+        self._mig_cuts.labels(result).inc()
+
     def leftovers(self, kinds: Mapping[str, int]) -> None:
         for kind in LEFTOVERS:
             self._leftovers.labels(kind).set(kinds.get(kind, 0))
+
+    def repaired(self, result: str) -> None:
+        self._repairs.labels(result).inc()
+
+    def repairing(self, under_way: int, failed: int) -> None:
+        self._repairing.labels("under_way").set(under_way)
+        self._repairing.labels("failed").set(failed)
 
     def mps_restarted(self) -> None:
         self._mps_restarts.inc()

@@ -43,6 +43,14 @@ class PluginPaths:
         return self.data / "faults.json"
 
     @property
+    def repairs(self) -> Path:
+        return self.data / "repairs.json"
+
+    @property
+    def mig_config(self) -> Path:
+        return self.data / "mig-config.json"
+
+    @property
     def metadata(self) -> Path:
         return self.data / "dra-device-metadata"
 

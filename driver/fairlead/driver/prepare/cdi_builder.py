@@ -9,7 +9,7 @@ import msgspec
 
 from fairlead.driver.backend.interface import Backend
 from fairlead.driver.backend.types import Mount
-from fairlead.driver.prepare import cdi
+from fairlead.driver.prepare import cdi, nccl
 from fairlead.driver.prepare.metadata import Metadata
 from fairlead.driver.prepare.mps.daemons import CONTAINER_PIPE, Daemons
 from fairlead.driver.prepare.records import ClaimRecord
@@ -38,6 +38,9 @@ class CdiBuilder:
             if record.mps is not None and device.device in record.mps.devices:
                 env = (f"CUDA_MPS_PIPE_DIRECTORY={CONTAINER_PIPE}",)
                 mounts += self.daemons.mounts(record.uid)
+            if record.nccl_topology:
+                env += (f"NCCL_TOPO_FILE={nccl.CONTAINER_FILE}",)
+                mounts += (self.metadata.topology_mount(record.uid),)
             nodes = self.backend.device_nodes(device.minor, instances)
             edits[device.cdi_name] = cdi.DeviceEdits(uuid=device.uuid, nodes=nodes, env=env, mounts=mounts)
         return cdi.build(

@@ -19,6 +19,7 @@ import msgspec
 from fairlead.api import names
 from fairlead.driver.backend.types import Mount
 from fairlead.driver.common import files, trees
+from fairlead.driver.prepare import nccl
 from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord, valid_uid
 from fairlead.kube.resource import Device
 
@@ -42,6 +43,16 @@ class Metadata:
         published = self._published()
         for request, devices in _by_request(record).items():
             files.write_in_place(self._path(record.uid, request), stream(record, devices, published))
+
+    def write_topology(self, uid: str, content: bytes) -> None:
+        """NCCL's topology file of a claim that asked for one. Raises OSError."""
+        files.write_in_place(self._topology(uid), content)
+
+    def topology_mount(self, uid: str) -> Mount:
+        return Mount(host_path=str(self._topology(uid)), container_path=nccl.CONTAINER_FILE)
+
+    def _topology(self, uid: str) -> Path:
+        return self._directory / uid / "nccl-topology.xml"
 
     def remove(self, uid: str) -> bool:
         """Raises OSError; False when there was none."""

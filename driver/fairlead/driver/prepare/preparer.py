@@ -54,7 +54,7 @@ def _ignore(step: str) -> None:
 
 class Preparer:
     """The claims of one node. `inventory` gives the present hardware, `partitionable` the GPUs whose MIG devices are
-    created on demand, `unusable` why no claim can be prepared on a GPU (by UUID).
+    created on demand, `unusable` why no claim can be prepared on a GPU (by UUID), `closed` why none can be for a while.
 
     Safe to call from many threads. `recover` comes first, before any other thread.
     """
@@ -71,6 +71,7 @@ class Preparer:
         inventory: Callable[[], Inventory],
         partitionable: Callable[[], frozenset[str]] = frozenset,
         unusable: Callable[[str], str | None] | None = None,
+        closed: Callable[[str], str | None] | None = None,
         metadata: Metadata,
         daemons: Daemons,
         mounts: Iterable[Mount] = (),
@@ -85,6 +86,7 @@ class Preparer:
         self._inventory = inventory
         self._partitionable = partitionable
         self._unusable = unusable
+        self._closed = closed
         self._daemons = daemons
         self._steps = Steps(
             backend=backend,
@@ -100,6 +102,7 @@ class Preparer:
             metadata=metadata,
             daemons=daemons,
             records=cache,
+            inventory=inventory,
             on_step=on_step,
         )
         self._recoverer = Recoverer(checkpoint=checkpoint, cdi_files=cdi_files, steps=self._steps, records=cache)
@@ -179,6 +182,7 @@ class Preparer:
             state="preparing",
             devices=planned,
             mps=mps,
+            nccl_topology=sharing.wants_nccl_topology(claim, planned, driver=self._driver),
             pod_claim=claims.pod_claim(claim),
         )
 
@@ -200,12 +204,28 @@ class Preparer:
             )
         with self._gpu_locks.hold(record.gpus_to_lock):
             try:
+                self._check_open(record)
                 return self._steps.prepare(record)
             except Exception:
                 # The cached record says what was done so far, or more, never less. If the undo fails, too, the record
                 # stays: the next call or start tries again.
                 self._try_undo(self.record(record.uid) or record)
                 raise
+
+    def _check_open(self, record: ClaimRecord) -> None:
+        for uuid in sorted({device.gpu_uuid for device in record.devices}):
+            if self._closed is not None and (why := self._closed(uuid)) is not None:
+                raise PrepareError(f"{record}: {why}; kubelet asks again")
+
+    @contextlib.contextmanager
+    def exclusively(self, *gpu_uuids: str, admin: bool = False) -> Iterator[tuple[ClaimRecord, ...]]:
+        """Keep every claim off the GPUs meanwhile; the claims that hold them, none of which may be when they are changed.
+
+        Close the GPUs before, so that a claim that waits for one is refused afterwards. With `admin` claims that only
+        observe a GPU count as well.
+        """
+        with self._gpu_locks.hold(gpu_uuids):
+            yield records.holders(self.records(), *gpu_uuids, admin=admin)
 
     def _answer_again(self, record: ClaimRecord) -> ClaimRecord:
         """A prepared claim that kubelet asks for again: kubelet, the driver or the pod's sandbox was restarted."""

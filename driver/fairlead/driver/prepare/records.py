@@ -106,7 +106,7 @@ class MpsRecord(_Record, frozen=True, kw_only=True):
 class ClaimRecord(_Record, frozen=True, kw_only=True):
     """One claim. "preparing" and "unpreparing": not finished, and not answered as such.
 
-    `pod_claim` is the pod's name for the claim, where it was created from a template.
+    `nccl_topology`: its containers get a topology file. `pod_claim` is the pod's name for the claim, where it was created from a template.
     """
 
     uid: str
@@ -115,6 +115,7 @@ class ClaimRecord(_Record, frozen=True, kw_only=True):
     state: Literal["preparing", "prepared", "unpreparing"]
     devices: tuple[DeviceRecord, ...] = ()
     mps: MpsRecord | None = None
+    nccl_topology: bool = False
     pod_claim: str | None = None
 
     def __str__(self) -> str:
@@ -174,6 +175,15 @@ def overlap(one: DeviceRecord, other: DeviceRecord) -> bool:
     if one.mig is None or other.mig is None:
         return True
     return one.mig.start < other.mig.start + other.mig.size and other.mig.start < one.mig.start + one.mig.size
+
+
+def holders(records: Iterable[ClaimRecord], *gpu_uuids: str, admin: bool = False) -> tuple[ClaimRecord, ...]:
+    """The claims that have one of these GPUs or a part of it, finished or not; with `admin` also those that only observe it."""
+    return tuple(
+        record
+        for record in records
+        if any(device.gpu_uuid in gpu_uuids and (admin or not device.admin) for device in record.devices)
+    )
 
 
 _UID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,126}[A-Za-z0-9])?")

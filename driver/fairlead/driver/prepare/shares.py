@@ -1,4 +1,4 @@
-"""Whether the shares of a GPU take more of it than it has. Pure.
+"""Whether the shares of a GPU, or of a MIG device, take more of it than it has. Pure.
 
 The last defence, as `records.conflict` is for whole devices: a delayed or forged allocation can give out a GPU's memory
 twice. Example: shares of 40Gi and 30Gi are prepared on a GPU of 80Gi; one of 20Gi more is refused.
@@ -14,7 +14,7 @@ from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.kube.quantity import Quantity
 
 Capacities = Mapping[str, Mapping[str, int]]
-"""By the GPU's UUID and the capacity's name; what is not known is not checked."""
+"""By the UUID of a GPU or MIG device, and the capacity's name; what is not known is not checked."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +35,18 @@ class Overdraft:
 
 
 def capacities(gpus: Iterable[Gpu]) -> Capacities:
-    """What each GPU has, under the names by which its shares consume it."""
+    """What each GPU and MIG device has, under the names by which its shares consume it."""
     found: dict[str, dict[str, int]] = {}
     for gpu in gpus:
-        amounts = {"memory": gpu.memory_bytes, "multiprocessors": gpu.multiprocessors}
-        found[gpu.uuid] = {name: amount for name, amount in amounts.items() if amount}
+        found[gpu.uuid] = _known(gpu.memory_bytes, gpu.multiprocessors)
+        for mig in gpu.mig_devices:
+            found[mig.uuid] = _known(mig.profile.memory_bytes, mig.profile.multiprocessors)
     return found
+
+
+def _known(memory_bytes: int | None, multiprocessors: int | None) -> dict[str, int]:
+    amounts = {"memory": memory_bytes, "multiprocessors": multiprocessors}
+    return {name: amount for name, amount in amounts.items() if amount}
 
 
 def overdraft(record: ClaimRecord, others: Iterable[ClaimRecord], known: Capacities) -> Overdraft | None:
@@ -48,12 +54,12 @@ def overdraft(record: ClaimRecord, others: Iterable[ClaimRecord], known: Capacit
     others = [other for other in others if other.uid != record.uid]
     for device in record.devices:
         for name in device.consumed:
-            total = known.get(device.gpu_uuid, {}).get(name)
+            total = known.get(device.uuid, {}).get(name)
             if total is None:
                 continue
-            holders = tuple(other for other in others if _taken(other, device.gpu_uuid, name))
-            held = sum(_taken(other, device.gpu_uuid, name) for other in holders)
-            wanted = _taken(record, device.gpu_uuid, name)
+            holders = tuple(other for other in others if _taken(other, device.uuid, name))
+            held = sum(_taken(other, device.uuid, name) for other in holders)
+            wanted = _taken(record, device.uuid, name)
             if wanted and wanted + held > total:
                 return Overdraft(
                     device=device.device, capacity=name, wanted=wanted, held=held, total=total, holders=holders
@@ -61,8 +67,8 @@ def overdraft(record: ClaimRecord, others: Iterable[ClaimRecord], known: Capacit
     return None
 
 
-def _taken(record: ClaimRecord, gpu_uuid: str, capacity: str) -> int:
-    return sum(d.consumed.get(capacity, 0) for d in record.devices if d.gpu_uuid == gpu_uuid and not d.admin)
+def _taken(record: ClaimRecord, uuid: str, capacity: str) -> int:
+    return sum(d.consumed.get(capacity, 0) for d in record.devices if d.uuid == uuid and not d.admin)
 
 
 def _amount(capacity: str, value: int) -> str:

@@ -1,4 +1,4 @@
-"""The sharing that a claim's opaque configs request: a time slice for each GPU, or one MPS daemon for all. Pure.
+"""What a claim's opaque configs request: a time slice for each GPU, or one MPS daemon for all; NCCL's topology file. Pure.
 
 Reads GpuConfig and MigDeviceConfig against the devices of the claim. Refuses what cannot be applied, rather than
 prepare the claim without it. Class before claim, the later wins. A config that names requests must suit their devices;
@@ -57,15 +57,29 @@ def plan(
         elif isinstance(requested.sharing, opaque.GpuSharing):
             chosen = requested.sharing.time_slicing_config
             sliced[-1] = msgspec.structs.replace(device, time_slice=chosen.interval if chosen else "Default")
-        else:
-            raise ClaimError(f"{requested.field}.strategy: 'TimeSlicing' does nothing on MIG; remove sharing")
     return tuple(sliced), _mps(claim, shared, inventory) if shared else None
 
 
+def wants_nccl_topology(claim: ResourceClaim, devices: Iterable[DeviceRecord], *, driver: str) -> bool:
+    """Whether the config of one of the claim's GPUs asks for NCCL's topology file. Raises ClaimError."""
+    configs = (_config(claim, device, driver=driver) for device in devices)
+    return any(
+        found is not None and isinstance(found[1], opaque.GpuConfig) and found[1].nccl_topology for found in configs
+    )
+
+
 def _requested(claim: ResourceClaim, device: DeviceRecord, *, driver: str) -> _Requested | None:
+    found = _config(claim, device, driver=driver)
+    if found is None or found[1].sharing is None:
+        return None
+    return _Requested(f"{found[0]}.sharing", found[1].sharing)
+
+
+def _config(claim: ResourceClaim, device: DeviceRecord, *, driver: str) -> tuple[str, opaque.DeviceConfig] | None:
+    """The config that holds for the device, with its field path. Raises ClaimError."""
     allocation = claim.status.allocation
     wanted = "GpuConfig" if device.mig is None else "MigDeviceConfig"
-    found: _Requested | None = None
+    found: tuple[str, opaque.DeviceConfig] | None = None
     for index, entry in _for_request(allocation.devices.config if allocation else (), device.request, driver):
         field = f"{describe(claim)}: status.allocation.devices.config[{index}].opaque.parameters"
         try:
@@ -81,7 +95,7 @@ def _requested(claim: ResourceClaim, device: DeviceRecord, *, driver: str) -> _R
                     f"write {wanted}"
                 )
             continue
-        found = None if decoded.sharing is None else _Requested(f"{field}.sharing", decoded.sharing)
+        found = field, decoded
     return found
 
 
@@ -116,8 +130,8 @@ def _mps(claim: ResourceClaim, shared: list[tuple[DeviceRecord, _Requested]], in
     devices = [device for device, _ in shared]
     if len(devices) > 1 and any(device.mig for device in devices):
         raise ClaimError(
-            f"{first.field}.strategy: 'MPS' over {', '.join(device.device for device in devices)}: a program uses one "
-            "MIG device, or whole GPUs; make a claim of each MIG device"
+            f"{first.field}.strategy: 'MPS' over {', '.join(device.device for device in devices)}: "
+            f"{opaque.MPS_ON_ONE_MIG_DEVICE}"
         )
     field = f"{first.field}.mpsConfig"
     if wanted.multi_user:

@@ -8,13 +8,14 @@ Keeps: the record never says less than was done; the record is removed last, so 
 from __future__ import annotations
 
 import dataclasses
+import platform
 from collections.abc import Callable
 
 import msgspec
 
 from fairlead.driver.backend.interface import Backend, BackendError
-from fairlead.driver.backend.types import TimeSlice
-from fairlead.driver.prepare import hardware
+from fairlead.driver.backend.types import Inventory, TimeSlice
+from fairlead.driver.prepare import hardware, nccl
 from fairlead.driver.prepare.cdi_builder import CdiBuilder
 from fairlead.driver.prepare.cdi_files import CdiFiles
 from fairlead.driver.prepare.checkpoint import Checkpoint
@@ -37,6 +38,7 @@ class Steps:
     metadata: Metadata
     daemons: Daemons
     records: RecordCache
+    inventory: Callable[[], Inventory]
     on_step: Callable[[str], None]
 
     # -- prepare -------------------------------------------------------------------------------------------------------
@@ -67,6 +69,11 @@ class Steps:
     def write_container_files(self, record: ClaimRecord) -> None:
         """Metadata first, since the CDI spec mounts it."""
         self.metadata.write(record)
+        if record.nccl_topology:
+            uuids = {device.gpu_uuid for device in record.devices}
+            gpus = [gpu for gpu in self.inventory().gpus if gpu.uuid in uuids]
+            tree = self.backend.pci_tree([gpu.pci_bus_id for gpu in gpus if gpu.pci_bus_id is not None])
+            self.metadata.write_topology(record.uid, nccl.topology(gpus, tree, machine=platform.machine()))
         self.on_step("metadata written")
         self.cdi_files.write(record.uid, self.cdi_builder.build(record))
         self.on_step("CDI written")

@@ -10,6 +10,7 @@ import re
 
 from fairlead.api import names
 from fairlead.driver.backend.types import Gpu, Inventory, MigProfile
+from fairlead.driver.publish.resource_names import ResourceNames
 from fairlead.kube import semver
 from fairlead.kube.resource import DeviceAttribute
 
@@ -20,7 +21,15 @@ _PCI_BUS_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 class GpuAttributes:
     """Of one GPU: `gpu` for the whole of it, `mig` for a MIG device on it. What is left out is added to `warnings`."""
 
-    def __init__(self, inventory: Inventory, gpu: Gpu, island: int | None, warnings: list[str]) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        gpu: Gpu,
+        island: int | None,
+        warnings: list[str],
+        resources: ResourceNames | None = None,
+    ) -> None:
+        self._resources = resources or ResourceNames()
         self._gpu = gpu
         self._warnings = warnings
         self._common: dict[str, DeviceAttribute] = {}
@@ -31,6 +40,7 @@ class GpuAttributes:
             **self._common,
             "migCapable": DeviceAttribute(bool_=gpu.mig_enabled is not None),
             **_nvlink(gpu),
+            **_resource(self._resources.gpu),
         }
         if island is not None:
             self.gpu["nvlinkDomain"] = DeviceAttribute(int_=island)
@@ -63,6 +73,7 @@ class GpuAttributes:
             "parentUUID": DeviceAttribute(string=self._gpu.uuid),
             "parentIndex": DeviceAttribute(int_=self._gpu.minor),
             **self._common,
+            **_resource(self._resources.mig(profile)),
         }
 
     def _string(self, name: str, value: str | None) -> None:
@@ -83,6 +94,10 @@ class GpuAttributes:
 
     def _leave_out(self, name: str, value: str, why: str) -> None:
         self._warnings.append(f"gpu-{self._gpu.minor}: attribute {name} left out: {value!r} is {why}")
+
+
+def _resource(name: str | None) -> dict[str, DeviceAttribute]:
+    return {} if name is None else {"resourceName": DeviceAttribute(string=name)}
 
 
 def _nvlink(gpu: Gpu) -> dict[str, DeviceAttribute]:

@@ -45,7 +45,7 @@ def whole_gpu(gpu: Gpu, attributes: GpuAttributes, taints: tuple[DeviceTaint, ..
     if shared and gpu.memory_bytes:
         capacity["memory"] = _shared_memory(gpu.memory_bytes)
         if gpu.multiprocessors:
-            capacity["multiprocessors"] = _shared_multiprocessors(gpu.multiprocessors)
+            capacity["multiprocessors"] = _shared_count(gpu.multiprocessors)
     return Device(
         name=device_names.gpu_name(gpu),
         attributes=attributes.gpu,
@@ -55,14 +55,26 @@ def whole_gpu(gpu: Gpu, attributes: GpuAttributes, taints: tuple[DeviceTaint, ..
     )
 
 
-def mig_device(mig: MigDevice, attributes: GpuAttributes, taints: tuple[DeviceTaint, ...]) -> Device:
-    capacity = _profile_capacity(mig.profile)
-    capacity |= {f"memorySlice{at}": 1 for at in geometry.covered(mig.profile, mig.start)}
+def mig_device(
+    mig: MigDevice, attributes: GpuAttributes, taints: tuple[DeviceTaint, ...], *, shared: bool = False
+) -> Device:
+    amounts = _profile_capacity(mig.profile)
+    amounts |= {f"memorySlice{at}": 1 for at in geometry.covered(mig.profile, mig.start)}
+    capacity, memory_bytes = _capacity(amounts), mig.profile.memory_bytes
+    if shared and memory_bytes:
+        # Engines and memory slices are of the device as a whole, for all of its claims.
+        capacity = {
+            name: _shared_count(value) if value else capacity[name]
+            for name, value in amounts.items()
+            if value is not None
+        }
+        capacity["memory"] = _shared_memory(memory_bytes)
     return Device(
         name=device_names.mig_name(mig.parent_minor, mig.profile, mig.start),
         attributes=attributes.mig(mig.profile, mig.uuid),
-        capacity=_capacity(capacity),
+        capacity=capacity,
         taints=_tainted(taints),
+        allow_multiple_allocations=True if shared and memory_bytes else None,
     )
 
 
@@ -148,8 +160,8 @@ def _shared_memory(memory_bytes: int) -> DeviceCapacity:
     )
 
 
-def _shared_multiprocessors(count: int) -> DeviceCapacity:
-    """Multiprocessors of which each claim consumes what it requests, and none without a request.
+def _shared_count(count: int) -> DeviceCapacity:
+    """Multiprocessors, or engines, of which each claim consumes what it requests, and none without a request.
 
     Claims that request memory alone share them in time. Without a policy each would consume all, and no two fit.
     """

@@ -10,7 +10,7 @@ ends with that poll, the first as soon as it is `RECOVERY_ACTION_LAG_S` old.
 
 # No `from __future__ import annotations`: msgspec reads the annotations.
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -61,6 +61,15 @@ def fold(
     for status in statuses:
         _apply_status(by_kind.setdefault(status.uuid, {}), status, now_s)
     return {uuid: tuple(found[kind] for kind in sorted(found)) for uuid, found in sorted(by_kind.items()) if found}
+
+
+def healed(faults: Faults, uuids: Collection[str]) -> dict[str, tuple[Fault, ...]]:
+    """The faults without those that a reset cures, of GPUs that were reset and found well: this, too, is a proof."""
+    return {
+        uuid: kept
+        for uuid, found in faults.items()
+        if (kept := tuple(each for each in found if uuid not in uuids or each.severity == "fatal"))
+    }
 
 
 def _apply_status(found: dict[Kind, Fault], status: GpuStatus, now_s: float) -> None:

@@ -12,19 +12,22 @@ import dataclasses
 import itertools
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from fairlead.driver.backend import xids
 from fairlead.driver.backend.interface import Backend, BackendError
 from fairlead.driver.backend.types import GpuCondition, GpuStatus, Inventory, MigPlacement, Telemetry, Xid
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.publish import faults, health, slices
-from fairlead.driver.publish.faults import Faults
+from fairlead.driver.publish.draining import Drains
+from fairlead.driver.publish.faults import Fault, Faults
 from fairlead.driver.publish.health_feed import HealthFeed
 from fairlead.driver.publish.known_gpus import KnownGpus
+from fairlead.driver.publish.resource_names import MigStrategy
 from fairlead.driver.publish.slices import Layout, PoolSlices
 from fairlead.driver.publish.xid_counts import XidCounts
 from fairlead.kube.limits import Clock, Sleep
+from fairlead.kube.resource import DeviceTaint
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +39,7 @@ INVENTORY_EVERY = 12
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Poll:
+    begun_s: float
     inventory: Inventory | None
     statuses: tuple[GpuStatus, ...]
     xids: tuple[Xid, ...]
@@ -49,7 +53,7 @@ class HardwareMonitor:
 
     `own_mig` gives the MIG devices that the driver created. `initial_faults` are those known from before a restart, and
     `save_faults` is called with the faults whenever they change. `sampled` is called with the time and the readings of
-    each poll; it must not block.
+    each poll; it must not block. `drains` are the GPUs that get no new claims.
     """
 
     def __init__(
@@ -60,8 +64,11 @@ class HardwareMonitor:
         threads: Threads,
         dynamic_mig: bool = False,
         shared_gpus: bool = False,
+        shared_mig: bool = False,
+        mig_strategy: MigStrategy = "none",
         layout: Layout = "split",
         own_mig: Callable[[], frozenset[MigPlacement]] = frozenset,
+        drains: Drains | None = None,
         initial_faults: Faults | None = None,
         save_faults: Callable[[Faults], None] | None = None,
         sampled: Callable[[float, Sequence[Telemetry]], None] | None = None,
@@ -85,8 +92,14 @@ class HardwareMonitor:
         self._pool = pool
         self._threads = threads
         self._shared_gpus = shared_gpus
+        self._shared_mig = shared_mig
+        self._mig_strategy: MigStrategy = mig_strategy
         self._layout: Layout = layout
         self._own_mig = own_mig
+        self._drains = drains or Drains()
+        self._full_wanted = False
+        self.polled_at_s = self.full_at_s = 0.0
+        """When the last poll began, and the last full one, in epoch seconds."""
         self._save_faults = save_faults
         self._sampled = sampled
         self._interval_s = interval_s
@@ -98,7 +111,7 @@ class HardwareMonitor:
         self._lost_changed = False
         self._polling: asyncio.Task[_Poll] | None = None
         self._warned: tuple[str, ...] = ()
-        self._built_from: tuple[Inventory, Faults, frozenset[str]] | None = None
+        self._built_from: tuple[Inventory, dict[str, tuple[DeviceTaint, ...]], frozenset[str]] | None = None
 
     def partitionable(self) -> frozenset[str]:
         """UUIDs of the GPUs whose MIG devices are created on demand."""
@@ -111,6 +124,21 @@ class HardwareMonitor:
     def report_unhealthy(self, devices: Mapping[str, str]) -> None:
         """All devices (name: reason) that are unhealthy though their GPU is not. Published with the next poll."""
         self._unhealthy = devices
+
+    def faults_of(self, uuid: str) -> tuple[Fault, ...]:
+        return self._faults.get(uuid, ())
+
+    def healed(self, uuids: Collection[str]) -> None:
+        """These GPUs were reset and found well: the faults that this cures end."""
+        self._keep_faults(faults.healed(self._faults, uuids))
+
+    def rebuild(self) -> bool:
+        """What is published follows drains and faults at once; True when it is other than before."""
+        return self._rebuild_slices()
+
+    def read_again(self) -> None:
+        """The hardware was changed: the next poll is a full one."""
+        self._full_wanted = True
 
     @property
     def restart_reason(self) -> str | None:
@@ -125,14 +153,22 @@ class HardwareMonitor:
 
         True when what should be published changed. Raises BackendError or TimeoutError.
         """
-        read = await self._read_within_deadline(full)
+        if full:
+            self._full_wanted = False
+        try:
+            read = await self._read_within_deadline(full)
+        except BaseException:
+            self._full_wanted = self._full_wanted or full
+            raise
         self._update_faults(read.statuses, read.xids)
         self.telemetry = read.telemetry
         self.xids.add(read.xids)
         lost = frozenset(status.uuid for status in read.statuses if status.responds is False)
         conditions = self.conditions if read.conditions is None else read.conditions
         self.conditions = tuple(each for each in conditions if each.uuid not in lost)
+        self.polled_at_s = read.begun_s
         if read.inventory is not None:
+            self.full_at_s = read.begun_s
             self.inventory = self._known.update(read.inventory, lost=lost, own=read.own_mig)
         if self._sampled is not None:
             self._sampled(self._wall(), read.telemetry)
@@ -160,7 +196,7 @@ class HardwareMonitor:
         for number in itertools.count(1):
             await self._sleep(self._interval_s)
             try:
-                if await self.poll(full=number % INVENTORY_EVERY == 0 or self._lost_changed):
+                if await self.poll(full=number % INVENTORY_EVERY == 0 or self._lost_changed or self._full_wanted):
                     log.info("the node's devices changed", extra={"devices": len(self.built.devices)})
                     changed(self.built)
                 if polled is not None:
@@ -186,9 +222,10 @@ class HardwareMonitor:
         return finished.result()
 
     def _read(self, full: bool) -> _Poll:
-        own = self._own_mig()
+        own, begun_s = self._own_mig(), self._wall()
         inventory = self._backend.inventory() if full else None  # first: a GPU has a status once it was in an inventory
         return _Poll(
+            begun_s=begun_s,
             inventory=inventory,
             statuses=self._backend.statuses(),
             xids=self._backend.xids(),
@@ -199,10 +236,12 @@ class HardwareMonitor:
         )
 
     def _update_faults(self, statuses: tuple[GpuStatus, ...], events: tuple[Xid, ...]) -> None:
-        before = self._faults
-        self._faults = faults.fold(before, statuses, events, now_s=self._wall())
         for event in events:
             log.warning("GPU %s: %s: %s", event.uuid, xids.describe(event.code), xids.classify(event.code))
+        self._keep_faults(faults.fold(self._faults, statuses, events, now_s=self._wall()))
+
+    def _keep_faults(self, found: Faults) -> None:
+        before, self._faults = self._faults, found
         if self._faults == before:
             return
         for uuid in sorted(before.keys() | self._faults.keys()):
@@ -214,15 +253,18 @@ class HardwareMonitor:
 
     def _rebuild_slices(self) -> bool:
         """Whether the slices are others than before."""
-        facts = (self.inventory, self._faults, self._known.partitionable)
+        tainted = _joined(faults.taints(self._faults), self._drains.taints())
+        facts = (self.inventory, tainted, self._known.partitionable)
         if facts == self._built_from:
             built = self.built
         else:
             built = slices.build(
                 self.inventory,
-                taints=faults.taints(self._faults),
+                taints=tainted,
                 partitionable=self._known.partitionable,
                 shared=self._shared_gpus,
+                shared_mig=self._shared_mig,
+                mig_strategy=self._mig_strategy,
                 layout=self._layout,
             )
         changed = built.slices != self.built.slices
@@ -232,3 +274,9 @@ class HardwareMonitor:
             log.warning("%s", warning)
         self._warned = warnings
         return changed
+
+
+def _joined(
+    one: Mapping[str, tuple[DeviceTaint, ...]], other: Mapping[str, tuple[DeviceTaint, ...]]
+) -> dict[str, tuple[DeviceTaint, ...]]:
+    return {uuid: one.get(uuid, ()) + other.get(uuid, ()) for uuid in sorted(one.keys() | other.keys())}

@@ -16,17 +16,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
 
 from fairlead.driver.backend.types import Gpu, Inventory, MigProfile
 from fairlead.driver.common import files
 from fairlead.driver.common.threads import Threads
+from fairlead.driver.publish.resource_names import MigStrategy, in_names, is_single
 from fairlead.kube import timestamps
 from fairlead.kube.limits import Clock
 
 log = logging.getLogger(__name__)
 
-MigStrategy = Literal["none", "single", "mixed"]
 FILE = "fairlead-gpu"
 INTERVAL_S = 60.0
 EXPIRES_S = 3600.0
@@ -102,13 +101,11 @@ def _architecture(gpu: Gpu) -> dict[str, object]:
 def _single(gpus: list[Gpu]) -> dict[str, object]:
     """Of the MIG devices, where every GPU is cut into devices of one and the same profile; else of an invalid kind, of which there are none."""
     devices = [device for gpu in gpus for device in gpu.mig_devices]
-    kinds = {(gpu.product_name, device.profile.name) for gpu in gpus for device in gpu.mig_devices}
-    if len(kinds) != 1 or not all(gpu.mig_enabled and gpu.mig_devices for gpu in gpus):
+    if not is_single(gpus):
         invalid = {f"{_GPU}.{name}": 0 for name in ("count", "replicas", "memory")}
         return {f"{_GPU}.product": f"{gpus[0].product_name}-MIG-INVALID", **invalid, **_architecture(gpus[0])}
-    product, profile = kinds.pop()
     return {
-        f"{_GPU}.product": f"{product}-MIG-{_named(profile)}",
+        f"{_GPU}.product": f"{gpus[0].product_name}-MIG-{in_names(devices[0].profile.name)}",
         f"{_GPU}.count": len(devices),
         f"{_GPU}.replicas": 1,
         **_of_profile(_GPU, devices[0].profile),
@@ -121,17 +118,12 @@ def _mixed(gpus: list[Gpu]) -> dict[str, object]:
     counts: Counter[str] = Counter()
     for gpu in gpus:
         for device in gpu.mig_devices:
-            resource = f"nvidia.com/mig-{_named(device.profile.name)}"
+            resource = f"nvidia.com/mig-{in_names(device.profile.name)}"
             counts[resource] += 1
-            found[f"{resource}.product"] = f"{gpu.product_name}-MIG-{_named(device.profile.name)}"
+            found[f"{resource}.product"] = f"{gpu.product_name}-MIG-{in_names(device.profile.name)}"
             found[f"{resource}.replicas"] = 1
             found |= _of_profile(resource, device.profile)
     return {**found, **{f"{resource}.count": count for resource, count in counts.items()}}
-
-
-def _named(profile: str) -> str:
-    """`1g.10gb+me` as resource names have it."""
-    return profile.replace("+", ".")
 
 
 def _of_profile(resource: str, profile: MigProfile) -> dict[str, object]:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
 from fairlead.driver.publish import sync
 from fairlead.driver.publish.slices import SliceBody
-from fairlead.driver.publish.sync import Pool, Raw, Write
+from fairlead.driver.publish.sync import Annotations, Gone, Pool, Raw, Write
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer
@@ -64,6 +64,7 @@ class Publisher:
         self._backoff = Backoff()
         self._failures = 0
         self._desired: tuple[SliceBody, ...] | None = None
+        self._annotations: dict[str, str | Gone] = {}
         self._accepted: dict[int, tuple[Raw, Raw]] = {}
         self._wake = asyncio.Event()
         self._delayed_wake: asyncio.Task[None] | None = None
@@ -77,6 +78,17 @@ class Publisher:
         self._outdated = self._outdated or wanted != self._desired
         self._desired = wanted
         self._wake.set()
+
+    def annotate(self, annotations: Annotations) -> None:
+        """Keep these on the first slice, until others are given. The rest is left as it is."""
+        if dict(annotations) != self._annotations:
+            self._annotations = dict(annotations)
+            self._outdated = True
+            self._wake.set()
+
+    def annotations(self) -> Mapping[str, str]:
+        """What the first slice has now, as far as the watch has seen."""
+        return sync.annotations_of(self._pool(), self._stored.all())
 
     def confirm(self, at_s: float) -> None:
         """What is desired was right at this time; says so in `synced_at_s` if the stored slices are known to be that."""
@@ -117,15 +129,13 @@ class Publisher:
             return
         self._outdated = False
         existing = self._stored.all()
-        pool = Pool(driver=self._driver, name=self._node_name, node_name=self._node_name, node_uid="")
-        writes = sync.plan(pool, self._desired, existing, self._accepted)
+        pool = self._pool()
+        writes = sync.plan(pool, self._desired, existing, self._accepted, self._annotations)
         if any(write.verb == "create" for write in writes):
             # The owner's UID is read each time: a Node that was deleted and recreated has another.
             node = await self._client.get(NODES, self._node_name)
-            pool = Pool(
-                driver=self._driver, name=self._node_name, node_name=self._node_name, node_uid=node.metadata.uid
-            )
-            writes = sync.plan(pool, self._desired, existing, self._accepted)
+            pool = self._pool(node.metadata.uid)
+            writes = sync.plan(pool, self._desired, existing, self._accepted, self._annotations)
         for write in writes:
             await self._write(write)
         if writes:
@@ -134,6 +144,9 @@ class Publisher:
         self.problem = None
         self.published.set()
         self.confirm(self._wall())
+
+    def _pool(self, node_uid: str = "") -> Pool:
+        return Pool(driver=self._driver, name=self._node_name, node_name=self._node_name, node_uid=node_uid)
 
     async def _write(self, write: Write) -> None:
         metadata: dict[str, Any] = write.object["metadata"]

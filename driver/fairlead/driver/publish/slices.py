@@ -16,6 +16,7 @@ from fairlead.driver.backend.islands import islands
 from fairlead.driver.backend.types import Inventory
 from fairlead.driver.publish import devices
 from fairlead.driver.publish.attributes import GpuAttributes
+from fairlead.driver.publish.resource_names import MigStrategy, resource_names
 from fairlead.kube.resource import CounterSet, Device, DeviceTaint
 
 DEVICES_PER_SLICE_MAX = 64
@@ -56,21 +57,25 @@ def build(
     taints: Mapping[str, tuple[DeviceTaint, ...]] | None = None,
     partitionable: frozenset[str] = frozenset(),
     shared: bool = False,
+    shared_mig: bool = False,
+    mig_strategy: MigStrategy = "none",
     layout: Layout = "split",
 ) -> PoolSlices:
     """The slices that this node should publish.
 
     `taints` are by the UUID of a GPU (then also for its MIG devices) or of a MIG device. `partitionable` holds the
     UUIDs of GPUs whose MIG devices are created on demand: they publish every placement, over counters that exclude what
-    overlaps. `shared` lets other whole GPUs be in several claims at once, each with a part of the memory. A pool
+    overlaps. `shared` lets other whole GPUs be in several claims at once, each with a part of the memory, and `shared_mig`
+    the MIG devices that exist. `mig_strategy` says under which extended resources devices are named. A pool
     without devices has one empty slice, which shows that the driver runs.
     """
     taints = taints or {}
     warnings: list[str] = []
     island_of = islands(inventory.gpus)
     groups: list[_Group] = []
+    resources = resource_names(inventory, mig_strategy, partitionable=partitionable)
     for gpu in sorted(inventory.gpus, key=lambda gpu: gpu.minor):
-        attributes = GpuAttributes(inventory, gpu, island_of.get(gpu.minor), warnings)
+        attributes = GpuAttributes(inventory, gpu, island_of.get(gpu.minor), warnings, resources)
         own = taints.get(gpu.uuid, ())
         if gpu.uuid in partitionable and gpu.mig_profiles:
             counter_set = devices.counter_set_of(gpu)
@@ -79,7 +84,13 @@ def build(
             if not gpu.mig_devices:
                 warnings.append(f"gpu-{gpu.minor}: MIG mode is on but no MIG device exists; nothing of it is published")
             groups.append(
-                (None, [devices.mig_device(mig, attributes, own + taints.get(mig.uuid, ())) for mig in gpu.mig_devices])
+                (
+                    None,
+                    [
+                        devices.mig_device(mig, attributes, own + taints.get(mig.uuid, ()), shared=shared_mig)
+                        for mig in gpu.mig_devices
+                    ],
+                )
             )
         else:
             groups.append((None, [devices.whole_gpu(gpu, attributes, own, shared=shared)]))

@@ -61,10 +61,29 @@ class Write:
 Accepted = Mapping[int, tuple[Raw, Raw]]
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """An annotation that is to be removed if it still has this value, and whatever it has with None."""
+
+    value: str | None = None
+
+
+# By key. Other annotations are left alone.
+Annotations = Mapping[str, str | Gone]
+
+
 def plan(
-    pool: Pool, desired: Sequence[SliceBody], existing: Iterable[Raw], accepted: Accepted | None = None
+    pool: Pool,
+    desired: Sequence[SliceBody],
+    existing: Iterable[Raw],
+    accepted: Accepted | None = None,
+    annotations: Annotations | None = None,
 ) -> list[Write]:
-    """The writes that turn `existing` (raw, of this driver and node, any generation) into `desired`, in order."""
+    """The writes that turn `existing` (raw, of this driver and node, any generation) into `desired`, in order.
+
+    `annotations` are those of the first slice.
+    """
+    noted = annotations or {}
     bodies = [to_json(body) for body in desired]
     stored = list(existing)
     current, obsolete = _match(pool, len(bodies), stored)
@@ -74,6 +93,7 @@ def plan(
         for index, slice_ in current.items()
         if not _equal(bodies[index], body_in(slice_["spec"]), (accepted or {}).get(index))
         or slice_["spec"]["pool"].get("resourceSliceCount") != len(bodies)
+        or (index == 0 and not _has_annotations(slice_, noted))
     ]
     missing = [index for index in range(len(bodies)) if index not in current]
     writes = [Write(verb="delete", object=slice_) for slice_ in obsolete]
@@ -87,9 +107,45 @@ def plan(
     for index in changed:
         slice_ = copy.deepcopy(current[index])
         slice_["spec"] = _spec(pool, bodies, index, generation, before=current[index]["spec"])
+        if index == 0:
+            _annotate(slice_, noted)
         writes.append(Write(verb="update", object=slice_, index=index))
-    writes += [Write(verb="create", object=_new(pool, bodies, index, generation), index=index) for index in missing]
+    for index in missing:
+        made = _new(pool, bodies, index, generation)
+        if index == 0:
+            _annotate(made, noted)
+        writes.append(Write(verb="create", object=made, index=index))
     return writes
+
+
+def annotations_of(pool: Pool, existing: Iterable[Raw]) -> Mapping[str, str]:
+    """The annotations of the first slice of the newest generation; none where there is no such slice."""
+    stored = [each for each in existing if each["metadata"].get("name")]
+    current, _ = _match(pool, 1 + max((_index(pool, each) or 0 for each in stored), default=0), stored)
+    found: Mapping[str, str] = current[0]["metadata"].get("annotations") or {} if 0 in current else {}
+    return found
+
+
+def _has_annotations(slice_: Raw, wanted: Annotations) -> bool:
+    found = slice_["metadata"].get("annotations") or {}
+    return all(
+        key not in found or value.value not in {None, found[key]}
+        if isinstance(value, Gone)
+        else found.get(key) == value
+        for key, value in wanted.items()
+    )
+
+
+def _annotate(slice_: Raw, wanted: Annotations) -> None:
+    kept = dict(slice_["metadata"].get("annotations") or {})
+    for key, value in wanted.items():
+        if not isinstance(value, Gone):
+            kept[key] = value
+        elif value.value in {None, kept.get(key)}:
+            kept.pop(key, None)
+    slice_["metadata"].pop("annotations", None)
+    if kept:
+        slice_["metadata"]["annotations"] = kept
 
 
 _KNOWN = frozenset(field.encode_name for field in msgspec.structs.fields(ResourceSliceSpec))

@@ -129,4 +129,12 @@ def _container(spec: Mapping[str, Any], container: Container | None, *, waiting:
         "startedAt": began,
         "finishedAt": timestamps.seconds(container.ended_s),
     }
+    if message := _termination_message(container):
+        ended["message"] = message
     return {**listed, "ready": False, "started": False, "state": {"terminated": ended}}
+
+
+def _termination_message(container: Container) -> str:
+    prefix = container.program.reports
+    lines = [f"{name}={value}" for name, value in sorted(container.env.items()) if prefix and name.startswith(prefix)]
+    return "\n".join(lines)[:4096]

@@ -8,6 +8,8 @@ At SIGTERM it ends at once with exit code 143, unless a shell's trap says otherw
 `trap 'sleep 5; exit 3' TERM` ends after what the trap sleeps, with its exit code (143 without one). A preStop hook takes what
 it sleeps, before the signal. A real `sleep` that is process 1 of its container has no handler, and so ignores SIGTERM; here
 only a trap says so, since most programs that train or serve end at the signal.
+
+`env | grep ^PREFIX >> /dev/termination-log` leaves what its CDI devices set of these variables as its termination message.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ SIGTERM_EXIT: Final = 143
 _SLEEP: Final = re.compile(r"(?:^|[\s;&|(/])sleep\s+(infinity|inf|[0-9]+(?:\.[0-9]+)?)([smhd]?)(?=$|[\s;&|)])")
 _EXIT: Final = re.compile(r"(?:^|[\s;&|(])exit\s+([0-9]+)")
 _TRAP: Final = re.compile(r"""(?:^|[\s;&|(])trap\s+(?:'([^']*)'|"([^"]*)"|(\S+))((?:\s+[A-Z0-9]+)+)""")
+_REPORT: Final = re.compile(r"""(?:^|[\s;&|(])env\s*\|\s*grep\s+['"]?\^(\w+)['"]?\s*>>?\s*/dev/termination-log""")
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -33,6 +36,7 @@ class Program:
     stop_s: float | None = 0.0
     stop_exit_code: int = SIGTERM_EXIT
     pre_stop_s: float = 0.0
+    reports: str = ""  # how the variables begin that are its termination message
 
 
 def program_of(container: Mapping[str, Any]) -> Program:
@@ -42,7 +46,8 @@ def program_of(container: Mapping[str, Any]) -> Program:
     for quoted, double, bare, signals in _TRAP.findall(text):
         if {"TERM", "SIGTERM", "15"} & set(signals.split()):
             made = _trapped(made, quoted or double or ("" if bare in {"''", '""'} else bare))
-    return replace(made, pre_stop_s=_pre_stop_s(container))
+    report = _REPORT.search(text)
+    return replace(made, pre_stop_s=_pre_stop_s(container), reports=report[1] if report else "")
 
 
 def _running(words: list[str], text: str) -> Program:

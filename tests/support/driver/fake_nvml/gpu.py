@@ -53,11 +53,16 @@ class GpuCalls(FakeNode):
         return {"None": 0, "HMM": 1, "ATS": 2}[self._or_unsupported(self._check(device).addressing_mode)]
 
     def nvmlDeviceGetPciInfo(self, device: Device) -> Any:
-        return pci_info(self._or_unsupported(self._check(device).pci_bus_id))
+        info = pci_info(self._or_unsupported(self._check(device).pci_bus_id))
+        info.pciDeviceId = int(device.gpu.pci_device_id or "0", 16)
+        return info
 
     def nvmlDeviceGetVirtualizationMode(self, device: Device) -> int:
         guest = self._check(device).minor in self.guests
         return int(pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU if guest else pynvml.NVML_GPU_VIRTUALIZATION_MODE_NONE)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, device: Device) -> list[Any]:
+        return [types.SimpleNamespace(pid=pid) for pid in self.processes.get(self._check(device).minor, [])]
 
     def nvmlDeviceGetComputeMode(self, device: Device) -> int:
         return self.compute_modes.get(self._check(device).minor, 0)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pynvml
 
+from fairlead.driver.backend.interface import BackendError
 from fairlead.driver.backend.profiles.schema import NodeProfile
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from tests.support.driver.fake_nvml.gpm import GpmCalls
@@ -96,6 +98,26 @@ class FakeNvml(GpuCalls, NvLinkCalls, GpmCalls, MigCalls):
                     device=device, eventType=pynvml.nvmlEventTypeXidCriticalError, eventData=code
                 )
         return self._fail(pynvml.NVML_ERROR_TIMEOUT)
+
+    def smi(self, arguments: Sequence[str]) -> None:
+        """nvidia-smi: `--gpu-reset -i UUID,…` of GPUs that nobody has open, this process with a session of NVML included."""
+        if arguments[0] != "--gpu-reset":
+            return
+        wanted = [device for device in self._devices if device.gpu.uuid in arguments[2].split(",")]
+        minors = {device.gpu.minor for device in wanted}
+        if self.open or self.busy or minors & self.processes.keys():
+            raise BackendError("exit status 3: GPU 00000000:07:00.0 is currently in use by another client")
+        for device in wanted:
+            linked = set(device.gpu.nvlink.peers) if device.gpu.nvlink and not device.gpu.nvlink.switched else set()
+            if linked - minors:
+                raise BackendError("exit status 3: these GPUs must be reset, too")
+            device.instances.clear()
+            if device.gpu.architecture != "Ampere":
+                device.mode = 0
+            self.recovery.pop(device.gpu.minor, None)
+            self.compute_modes.pop(device.gpu.minor, None)
+            corrected, uncorrected, _, failed = self.remapped.get(device.gpu.minor, (0, 0, 0, 0))
+            self.remapped[device.gpu.minor] = corrected, uncorrected, 0, failed
 
     def bind(self, minor: int, driver: str = "vfio-pci") -> None:
         """Bind a GPU to another kernel driver: NVML no longer lists it."""

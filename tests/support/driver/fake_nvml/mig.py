@@ -34,11 +34,12 @@ class MigCalls(FakeNode):
     def nvmlDeviceGetMigMode(self, device: Device) -> list[int]:
         if self._check(device).mig_enabled is None:
             self._fail(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        return [device.mode, device.mode]
+        return [device.mode, device.mode if device.pending is None else device.pending]
 
     def nvmlDeviceSetMigMode(self, device: Device, mode: int) -> int:
         if self._check(device).architecture == "Ampere":
-            return int(pynvml.NVML_ERROR_RESET_REQUIRED)
+            device.pending = None if mode == device.mode else mode
+            return 0 if mode == device.mode else int(pynvml.NVML_ERROR_RESET_REQUIRED)
         if device.instances:
             self._fail(pynvml.NVML_ERROR_IN_USE)
         device.mode = mode

@@ -36,6 +36,7 @@ class Device:
 
     gpu: Gpu
     mode: int
+    pending: int | None = None
     instances: list[GpuInstance] = dataclasses.field(default_factory=list)
 
 
@@ -55,7 +56,8 @@ class FakeNode:
     `busy` says that MIG devices have clients. `recovery` is NVML's recovery action by minor; `xids` are (minor, code)
     to be reported; `guests` holds minors of GPUs that a hypervisor lends, as vGPUs. `utilization` (percent) and
     `memory_used` (bytes) are by UUID. `clock_events` are NVML's bits by minor, `ecc` (corrected, uncorrected) errors,
-    `remapped` (corrected, uncorrected, pending, failed) rows. `calls` counts the calls, by function's name.
+    `remapped` (corrected, uncorrected, pending, failed) rows. `processes` are the PIDs on a GPU, by minor.
+    `calls` counts the calls, by function's name.
     """
 
     def __init__(self, kernel: FakeKernel) -> None:
@@ -72,6 +74,7 @@ class FakeNode:
         self.clock_events: dict[int, int] = {}
         self.ecc: dict[int, tuple[int, int]] = {}
         self.remapped: dict[int, tuple[int, int, int, int]] = {}
+        self.processes: dict[int, list[int]] = {}
         self.calls: Counter[str] = Counter()
         self.open = 0
         self._kernel = kernel

@@ -22,8 +22,7 @@ class NvLinkCalls(FakeNode):
 
     def nvmlDeviceGetNvLinkRemoteDeviceType(self, device: Device, link: int) -> int:
         gpu = self._check(device)
-        peers = len(gpu.nvlink.peers) if gpu.nvlink else 0
-        direct = peers == 1 and len(self._devices) > 2
+        direct = gpu.nvlink is not None and not gpu.nvlink.switched
         return int(pynvml.NVML_NVLINK_DEVICE_TYPE_GPU if direct else pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH)
 
     def nvmlDeviceGetNvLinkRemotePciInfo(self, device: Device, link: int) -> Any:

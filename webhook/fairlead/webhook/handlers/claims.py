@@ -13,11 +13,12 @@ import msgspec
 from fairlead import cel
 from fairlead.api import legacy, names
 from fairlead.api.base import ManifestError
-from fairlead.api.config import GpuConfig, decode
+from fairlead.api.config import MPS_ON_ONE_MIG_DEVICE, GpuConfig, MigDeviceConfig, decode
 from fairlead.cel.requests import Request, expressions, selectors_fault
 from fairlead.kube import nulls
 from fairlead.kube.resource import (
     DeviceClassSpec,
+    DeviceRequest,
     DeviceSelector,
     OpaqueDeviceConfiguration,
     ResourceClaimSpec,
@@ -53,6 +54,7 @@ def validate(review: Review, facts: Facts) -> Verdict:
         faults += _count_faults(request, f"{path}.{where}")
     for index, requests, opaque in configs:
         faults += _config_faults(opaque, f"{path}.devices.config[{index}].opaque.parameters", _classes(spec, requests))
+        faults += _mps_faults(spec, opaque, requests, f"{path}.devices.config[{index}].opaque.parameters")
     faults += _reserved_name_faults(review, spec, facts)
     if faults:
         return deny("claim", *review.about(faults), code=422)
@@ -136,6 +138,40 @@ def _config_faults(opaque: OpaqueDeviceConfiguration, path: str, classes: tuple[
     if classes and all(name == wrong for name in classes):
         kind, other = type(config).__name__, "MigDeviceConfig" if is_gpu else "GpuConfig"
         yield f"{path}.kind: {kind} does not apply to devices of class {wrong}; write {other}"
+
+
+def _mps_faults(
+    spec: ResourceClaimSpec, opaque: OpaqueDeviceConfiguration, requests: tuple[str, ...], path: str
+) -> Iterator[str]:
+    """MPS over more than one MIG device, where the claim's text already says so; the driver refuses the others."""
+    try:
+        config = decode(opaque.parameters, subject=path)
+    except ManifestError:
+        return
+    if not isinstance(config, MigDeviceConfig) or config.sharing is None or config.sharing.strategy != "MPS":
+        return
+    count = sum(
+        _least_devices(request)
+        for request in spec.devices.requests
+        if request.name in requests or (not requests and _is_mig(request))
+    )
+    if count > 1:
+        yield f"{path}.sharing.strategy: 'MPS' over {count} MIG devices: {MPS_ON_ONE_MIG_DEVICE}"
+
+
+def _is_mig(request: DeviceRequest) -> bool:
+    """Whether each of its alternatives is of the class of MIG devices."""
+    options = (request.exactly,) if request.exactly is not None else request.first_available
+    return all(option.device_class_name == names.MIG_CLASS for option in options)
+
+
+def _least_devices(request: DeviceRequest) -> int:
+    """The least that the request may get; all of a node may be one."""
+    if request.exactly is not None and request.exactly.admin_access:
+        return 0
+    options = (request.exactly,) if request.exactly is not None else request.first_available
+    counts = (1 if option.allocation_mode == "All" else option.count for option in options)
+    return min(counts, default=0)
 
 
 def _classes(spec: ResourceClaimSpec, requests: tuple[str, ...]) -> tuple[str, ...]:

@@ -4,7 +4,8 @@ A daemon that a cluster with DRA need not run writes such labels, and a node's l
 the selection belongs into the claim. The claim's template carries it in its name (`fairlead.api.legacy`).
 
 Translated: `spec.nodeSelector`, and required node affinity with one term, on gpu.product, gpu.family and gpu.memory; the claim
-implies gpu.present. What cannot be translated (several terms, NotIn, a MIG device's memory, other labels) stays in the pod as it
+implies gpu.present. A product such as `NVIDIA-H100-80GB-HBM3-MIG-1g.10gb`, of nodes with the device plugin's strategy `single`, makes
+the pod's `nvidia.com/gpu` mean MIG devices of that profile. What cannot be translated (several terms, NotIn, a MIG device's memory, other labels) stays in the pod as it
 is, with a warning. Preferences stay.
 """
 
@@ -20,16 +21,21 @@ from fairlead.webhook.review.patch import PatchBuilder
 _GPU_LABEL = "nvidia.com/"
 _PRESENT = "nvidia.com/gpu.present"
 _MEMORY = "nvidia.com/gpu.memory"
+_PRODUCT = "nvidia.com/gpu.product"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Narrowing:
-    """narrow: for the template's name; keys and expressions: what to remove from the pod; untranslated: warnings."""
+    """narrow: for the template's name; keys and expressions: what to remove from the pod; untranslated: warnings.
+
+    mig: the MIG resource that `nvidia.com/gpu` means here, by the product label of a node with the strategy `single`.
+    """
 
     narrow: legacy.Narrow = ()
     keys: tuple[str, ...] = ()
     expressions: tuple[int, ...] = ()
     untranslated: tuple[str, ...] = ()
+    mig: str | None = None
 
 
 def narrowing(spec: Json, *, mig: bool) -> Narrowing:
@@ -38,15 +44,18 @@ def narrowing(spec: Json, *, mig: bool) -> Narrowing:
     keys: list[str] = []
     expressions: list[int] = []
     untranslated: list[str] = []
+    meant: list[str] = []
 
     def translate(key: str, operator: str, values: list[str], where: str) -> bool:
-        found = _pairs(key, operator, values, mig=mig)
+        single = None if mig or operator != "In" or key != _PRODUCT else _single(values)
+        found = _pairs(key, operator, values, mig=mig) if single is None else [("product", name) for name in single[0]]
         if isinstance(found, list) and {name for name, _ in found} & {name for name, _ in pairs} - {"memory"}:
             found = "it is said twice"
         if isinstance(found, str):
             untranslated.append(_stays(where, key, found))
             return False
         pairs.extend(found)
+        meant.extend([] if single is None else [single[1]])
         return True
 
     for key, value in sorted(strings_at(spec, "nodeSelector", "spec").items()):
@@ -66,11 +75,15 @@ def narrowing(spec: Json, *, mig: bool) -> Narrowing:
             elif translate(key, operator, texts, where):
                 expressions.append(index)
     try:
-        legacy.template_name(names.LEGACY_GPU, legacy.COUNT_MAX, tuple(pairs))
+        legacy.template_name(meant[0] if meant else names.LEGACY_GPU, legacy.COUNT_MAX, tuple(pairs))
     except ValueError as error:
         return Narrowing(untranslated=(f"spec.nodeSelector: {error}; the node selectors stay as they are",))
     return Narrowing(
-        narrow=tuple(pairs), keys=tuple(keys), expressions=tuple(expressions), untranslated=tuple(untranslated)
+        narrow=tuple(pairs),
+        keys=tuple(keys),
+        expressions=tuple(expressions),
+        untranslated=tuple(untranslated),
+        mig=meant[0] if meant else None,
     )
 
 
@@ -86,6 +99,14 @@ def remove_translated(patch: PatchBuilder, found: Narrowing) -> None:
         return
     for index in sorted(found.expressions, reverse=True):
         patch.remove((*REQUIRED_NODE_AFFINITY, "nodeSelectorTerms", 0, "matchExpressions", index))
+
+
+def _single(values: list[str]) -> tuple[list[str], str] | None:
+    """The products, and the one MIG resource, that these product labels stand for; None where they are not of that kind."""
+    found = [legacy.mig_product(value) for value in values]
+    products = [each[0] for each in found if each is not None]
+    resources = {each[1] for each in found if each is not None}
+    return (products, resources.pop()) if len(products) == len(values) and len(resources) == 1 else None
 
 
 def _pairs(key: str, operator: str, values: list[str], *, mig: bool) -> list[tuple[str, str]] | str:

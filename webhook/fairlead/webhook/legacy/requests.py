@@ -113,7 +113,8 @@ def translate(patch: PatchBuilder, limits: tuple[LegacyLimit, ...]) -> tuple[str
     taken = {text_at(entry, "name", f"spec.resourceClaims[{index}]") for index, entry in enumerate(entries)}
     for resource in sorted({limit.resource for limit in limits}):
         for claim in _new_claims(resource, [limit for limit in limits if limit.resource == resource], taken):
-            template = legacy.template_name(resource, claim.count, narrowing.narrow)
+            meant = narrowing.mig if resource == names.LEGACY_GPU and narrowing.mig else resource
+            template = legacy.template_name(meant, claim.count, narrowing.narrow)
             patch.append(("spec", "resourceClaims"), {"name": claim.name, "resourceClaimTemplateName": template})
             for user in claim.users:
                 patch.append(("spec", user.list_name, user.index, "resources", "claims"), {"name": claim.name})

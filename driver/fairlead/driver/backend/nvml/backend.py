@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from fairlead.driver.backend.interface import Backend, BackendError, DeviceGone
+from fairlead.driver.backend.interface import Backend, BackendError, DeviceGone, InUse
 from fairlead.driver.backend.nvml import mps_programs, smi, tables
 from fairlead.driver.backend.nvml.calls import Calls
 from fairlead.driver.backend.nvml.discovery import Discovery
 from fairlead.driver.backend.nvml.events import Events
 from fairlead.driver.backend.nvml.measurements import Measurements
 from fairlead.driver.backend.nvml.mig import NvmlMig
+from fairlead.driver.backend.nvml.session import Session, SessionBusy
 from fairlead.driver.backend.nvml.sysfs import Kernel
 from fairlead.driver.backend.types import (
     ComputeMode,
@@ -30,6 +32,8 @@ from fairlead.driver.backend.types import (
     Inventory,
     MigDevice,
     MpsProgram,
+    PciTree,
+    Process,
     Telemetry,
     TimeSlice,
     Xid,
@@ -37,11 +41,29 @@ from fairlead.driver.backend.types import (
 from fairlead.driver.common.driver_root import LIBRARY_DIRS, DriverRoot
 from fairlead.driver.common.locks import KeyedLocks
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# What a call on another GPU may take before a reset gives up.
+QUIET_TIMEOUT_S = 30.0
 _CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 
 
+def _in_session(
+    method: Callable[Concatenate[NvmlBackend, P], T],
+) -> Callable[Concatenate[NvmlBackend, P], T]:
+    """Not while GPUs are reset: the session, and each handle, is another afterwards."""
+
+    @functools.wraps(method)
+    def call(self: NvmlBackend, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._session.call():
+            return method(self, *args, **kwargs)
+
+    return call
+
+
 class NvmlBackend:
-    """Backend over one NVML session for the life of the process: opening one can take seconds."""
+    """Backend over one NVML session, which only a reset replaces: opening one can take seconds."""
 
     def __init__(
         self,
@@ -49,6 +71,7 @@ class NvmlBackend:
         *,
         kernel: Kernel | None = None,
         smi_runner: smi.Runner | None = None,
+        smi_reset: smi.Runner | None = None,
         mps: Callable[[], MpsProgram] | None = None,
     ) -> None:
         """Raises BackendError when the library or the kernel driver is missing."""
@@ -58,7 +81,9 @@ class NvmlBackend:
         self._discovery = Discovery(self._calls, self._mig, self._kernel)
         self._measurements = Measurements(self._calls)
         self._smi = smi_runner or smi.runner(DriverRoot(Path("/")))
+        self._smi_reset = smi_reset or smi_runner or smi.runner(DriverRoot(Path("/")), smi.RESET_TIMEOUT_S)
         self._mps = mps or (lambda: mps_programs.locate(DriverRoot(Path("/"))))
+        self._session = Session()
         self._locks = KeyedLocks()
         self._mutex = threading.Lock()
         # Minor and bus ID by UUID, of every GPU that responded once and was not bound to another kernel driver since.
@@ -66,15 +91,8 @@ class NvmlBackend:
         # Of the last inventory.
         self._migs: tuple[MigDevice, ...] = ()
         self._events: Events | None = None
-        try:
-            # Without the flag this fails on a node whose GPUs are all lost or bound to another kernel driver.
-            nv.nvmlInitWithFlags(nv.NVML_INIT_FLAG_NO_GPUS)
-        except nv.NVMLError as error:
-            raise BackendError(
-                f"NVML: {error}: is NVIDIA's driver installed and loaded on this host (does nvidia-smi work), and is "
-                "--driver-root where it is installed?"
-            ) from error
-        self._open = True
+        self._open = False
+        self._start_session()
 
     @classmethod
     def open(cls, *, driver_root: Path = Path("/")) -> Backend:
@@ -89,15 +107,37 @@ class NvmlBackend:
                     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
                     break
         root = DriverRoot(driver_root.absolute())
-        return cls(pynvml, smi_runner=smi.runner(root), mps=lambda: mps_programs.locate(root))
+        return cls(
+            pynvml,
+            smi_runner=smi.runner(root),
+            smi_reset=smi.runner(root, smi.RESET_TIMEOUT_S),
+            mps=lambda: mps_programs.locate(root),
+        )
 
     def close(self) -> None:
+        self._end_session()
+
+    def _start_session(self) -> None:
+        nv = self._calls.nv
+        try:
+            # Without the flag this fails on a node whose GPUs are all lost or bound to another kernel driver.
+            nv.nvmlInitWithFlags(nv.NVML_INIT_FLAG_NO_GPUS)
+        except nv.NVMLError as error:
+            raise BackendError(
+                f"NVML: {error}: is NVIDIA's driver installed and loaded on this host (does nvidia-smi work), and is "
+                "--driver-root where it is installed?"
+            ) from error
+        self._open = True
+
+    def _end_session(self) -> None:
         with self._mutex:
             if self._open:
                 self._open = False
+                self._events = None
                 self._measurements.close()
                 self._calls.query("Shutdown")
 
+    @_in_session
     def inventory(self) -> Inventory:
         found = self._discovery.inventory()
         with self._mutex:
@@ -107,33 +147,93 @@ class NvmlBackend:
 
     # -- MIG ---------------------------------------------------------------------------------------------------------
 
+    @_in_session
     def mig_devices(self, gpu_uuid: str) -> tuple[MigDevice, ...]:
         device, minor = self._find(gpu_uuid)
         return self._mig.devices(device, gpu_uuid, minor, [])
 
+    @_in_session
     def create_mig(self, gpu_uuid: str, profile_id: int, start: int) -> MigDevice:
         with self._locks.hold([gpu_uuid]):
             device, minor = self._find(gpu_uuid)
             return self._mig.create(device, gpu_uuid, minor, profile_id, start)
 
+    @_in_session
     def destroy_mig(self, gpu_uuid: str, profile_id: int, start: int) -> bool:
         with self._locks.hold([gpu_uuid]):
             device, _minor = self._find(gpu_uuid)
             return self._mig.destroy(device, profile_id, start)
 
+    @_in_session
+    def mig_mode(self, gpu_uuid: str) -> bool | None:
+        device, _minor = self._find(gpu_uuid)
+        return self._mig.mode(device)
+
+    @_in_session
+    def set_mig_mode(self, gpu_uuid: str, enabled: bool) -> None:
+        with self._locks.hold([gpu_uuid]):
+            device, minor = self._find(gpu_uuid)
+            self._mig.set_mode(device, minor, enabled)
+
+    @_in_session
     def set_time_slice(self, gpu_uuid: str, interval: TimeSlice) -> None:
         self._find(gpu_uuid)
         smi.set_time_slice(self._smi, gpu_uuid, interval)
 
+    @_in_session
     def compute_mode(self, gpu_uuid: str) -> ComputeMode | None:
         device, _minor = self._find(gpu_uuid)
         mode = self._calls.query("DeviceGetComputeMode", device)
         return None if mode is None else tables.COMPUTE_MODES.get(int(mode))
 
+    @_in_session
     def set_compute_mode(self, gpu_uuid: str, mode: ComputeMode) -> None:
         device, _minor = self._find(gpu_uuid)
         number = next(number for number, name in tables.COMPUTE_MODES.items() if name == mode)
         self._calls.call("DeviceSetComputeMode", device, number)
+
+    # -- reset -------------------------------------------------------------------------------------------------------
+
+    @_in_session
+    def processes(self, gpu_uuid: str) -> tuple[Process, ...]:
+        device, _minor = self._find(gpu_uuid)
+        pids: set[int] = set()
+        for kind in ("Compute", "Graphics", "MPSCompute"):
+            found = self._calls.query(f"DeviceGet{kind}RunningProcesses", device)
+            pids |= {int(each.pid) for each in found or ()}
+        return tuple(Process(pid=pid, name=self._kernel.process_name(pid)) for pid in sorted(pids))
+
+    @_in_session
+    def reset_refusal(self, gpu_uuid: str) -> str | None:
+        try:
+            device, minor = self._find(gpu_uuid)
+        except BackendError:
+            return None
+        nv = self._calls.nv
+        mode = self._calls.query("DeviceGetVirtualizationMode", device)
+        if mode == nv.NVML_GPU_VIRTUALIZATION_MODE_VGPU:
+            return (
+                f"gpu-{minor} is a vGPU of a virtual machine, which cannot reset the GPU; restart the virtual machine"
+            )
+        if mode in {nv.NVML_GPU_VIRTUALIZATION_MODE_HOST_VGPU, nv.NVML_GPU_VIRTUALIZATION_MODE_HOST_VSGA}:
+            return f"gpu-{minor} serves vGPUs of virtual machines; end those and reset it on the host"
+        return None
+
+    def reset(self, gpu_uuids: Collection[str]) -> None:
+        try:
+            with self._session.alone(QUIET_TIMEOUT_S):
+                self._end_session()
+                try:
+                    smi.reset(self._smi_reset, gpu_uuids)
+                finally:
+                    self._start_session()
+        except SessionBusy:
+            raise InUse(
+                f"a call of this driver to a GPU has not returned for {QUIET_TIMEOUT_S:g} s; if none does, reboot the node"
+            ) from None
+
+    def pci_tree(self, bus_ids: Collection[str]) -> PciTree:
+        return self._kernel.pci_tree(bus_ids)
 
     def mps_program(self) -> MpsProgram:
         return self._mps()
@@ -171,6 +271,7 @@ class NvmlBackend:
             nodes.append(DeviceNode(path=path, major=major, minor=number, mode=mode))
         return tuple(nodes)
 
+    @_in_session
     def statuses(self) -> tuple[GpuStatus, ...]:
         with self._mutex:
             seen = sorted(self._seen.items())
@@ -194,16 +295,19 @@ class NvmlBackend:
             recovery_action=None if action is None else tables.RECOVERY_ACTIONS.get(action, "reset"),
         )
 
+    @_in_session
     def telemetry(self) -> tuple[Telemetry, ...]:
         with self._mutex:
             seen, migs = list(self._seen), self._migs
         return self._measurements.telemetry(seen, migs)
 
+    @_in_session
     def conditions(self) -> tuple[GpuCondition, ...]:
         with self._mutex:
             seen = list(self._seen)
         return self._measurements.conditions(seen)
 
+    @_in_session
     def xids(self) -> tuple[Xid, ...]:
         """Drains the events without waiting: the caller polls, and a wait would block a thread forever."""
         with self._mutex:

@@ -59,7 +59,8 @@ class Discovery:
                 warnings.append(f"{uuid}: {error}; what depends on it is left out")
                 return None
 
-        bus_id = _bus_id(query("DeviceGetPciInfo"))
+        pci = query("DeviceGetPciInfo")
+        bus_id = _bus_id(pci)
         minor = query("DeviceGetMinorNumber")
         if minor is None and bus_id is not None:
             minor = self._kernel.minor(bus_id)
@@ -83,6 +84,7 @@ class Discovery:
             memory_bytes=int(memory.total) if memory is not None and memory.total else None,
             multiprocessors=cores // cores_each if cores and cores_each else None,
             addressing_mode=tables.ADDRESSING.get(query("DeviceGetAddressingMode")),
+            pci_device_id=_device_id(pci),
             pci_bus_id=bus_id,
             pcie_root=self._kernel.pcie_root(bus_id) if bus_id else None,
             numa_node=self._kernel.numa_node(bus_id) if bus_id else None,
@@ -135,3 +137,9 @@ def _bus_id(info: Any) -> str | None:
         return None
     bus_id = f"{int(info.domain):04x}:{int(info.bus):02x}:{int(info.device):02x}.0"
     return bus_id if re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.0", bus_id) else None
+
+
+def _device_id(info: Any) -> str | None:
+    """Device and vendor, as NVML has them in one number: `0x233010DE`."""
+    number = 0 if info is None else int(info.pciDeviceId)
+    return f"0x{number:08X}" if number else None

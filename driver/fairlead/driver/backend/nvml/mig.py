@@ -137,6 +137,46 @@ class NvmlMig:
             self._switch_off(device, infos)
         return bool(found)
 
+    def mode(self, device: Any) -> bool | None:
+        """The mode that is in force, not the one that is pending."""
+        mode = self._calls.query("DeviceGetMigMode", device)
+        return None if mode is None else bool(mode[0])
+
+    def set_mode(self, device: Any, minor: int, enabled: bool) -> None:
+        """Raises as Backend.set_mig_mode.
+
+        An Ampere switches at once where NVML can reset it, and else keeps the mode pending until a reset: that is taken
+        back, or the next reset, for whatever reason, would change the GPU.
+        """
+        before = self.mode(device)
+        if before is None:
+            raise BackendError(f"gpu-{minor}: has no MIG", permanent=True)
+        if before == enabled:
+            return
+        status = self._ask_for_mode(device, enabled)
+        if self.mode(device) == enabled:
+            return
+        try:
+            self._ask_for_mode(device, before)
+        except BackendError as error:
+            log.warning("gpu-%d: a change of MIG mode stays pending: %s", minor, error)
+        if status and status != self._calls.nv.NVML_ERROR_RESET_REQUIRED:
+            raise self._calls.translate(self._calls.nv.NVMLError(status), "DeviceSetMigMode")
+        raise BackendError(
+            f"gpu-{minor}: switching MIG mode {'on' if enabled else 'off'} takes a reset of the GPU here; run "
+            f"`nvidia-smi -i {minor} -mig {int(enabled)}` on the node while nothing uses the GPU, and reset it or reboot",
+            permanent=True,
+        )
+
+    def _ask_for_mode(self, device: Any, enabled: bool) -> int:
+        """NVML's status of the activation. Raises BackendError."""
+        nv = self._calls.nv
+        return int(
+            self._calls.call(
+                "DeviceSetMigMode", device, nv.NVML_DEVICE_MIG_ENABLE if enabled else nv.NVML_DEVICE_MIG_DISABLE
+            )
+        )
+
     def mutable(self, device: Any) -> bool:
         """Whether MIG mode can be switched without a reset; False when that is not known."""
         try:

@@ -38,7 +38,10 @@ def with_peers(calls: Calls, gpus: list[tuple[Any, Gpu]], warnings: list[str]) -
         if gpu.nvlink is not None:
             peers = (ends[gpu.minor] or set()) | (switched if gpu.minor in switched else set())
             nvlink = NvLink(
-                version=gpu.nvlink.version, links=gpu.nvlink.links, peers=tuple(sorted(peers - {gpu.minor}))
+                version=gpu.nvlink.version,
+                links=gpu.nvlink.links,
+                peers=tuple(sorted(peers - {gpu.minor})),
+                switched=gpu.minor in switched,
             )
             gpu = dataclasses.replace(gpu, nvlink=nvlink)  # noqa: PLW2901 - the same GPU, completed
         made.append(gpu)

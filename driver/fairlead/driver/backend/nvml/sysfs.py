@@ -7,8 +7,12 @@ Source: kernel ABI `sysfs-bus-pci`; NVIDIA's /proc/driver/nvidia.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
+from fairlead.driver.backend.types import PciDevice, PciTree
+
+_BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 _PCI_ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
 
 
@@ -33,6 +37,50 @@ class Kernel:
         except (OSError, ValueError):
             return None
         return path.parts[0] if path.parts and _PCI_ROOT.fullmatch(path.parts[0]) else None
+
+    def pci_tree(self, bus_ids: Collection[str]) -> PciTree:
+        """These GPUs, the network cards, and the switches above; CPUs of their NUMA nodes.
+
+        Of a switch the upstream port stands for all of it, as NCCL names it: each second bridge above a device.
+        """
+        found: dict[str, PciDevice] = {}
+        for bus_id in sorted({*bus_ids, *self._network_cards()}):
+            path = self._pci_path(bus_id)
+            while path and path[-1] not in found:
+                parent = path[-3] if len(path) > 2 else None
+                found[path[-1]] = self._pci_device(path[-1], parent)
+                path = path[:-2]
+        nodes = sorted({each.numa_node for each in found.values() if each.numa_node is not None})
+        maps = {node: _read(self._sys / f"devices/system/node/node{node}/cpumap") for node in nodes}
+        return PciTree(
+            devices=tuple(found[bus_id] for bus_id in sorted(found)),
+            cpus={node: text for node, text in maps.items() if text},
+        )
+
+    def _network_cards(self) -> list[str]:
+        devices = sorted((self._sys / "bus/pci/devices").glob("*"))
+        return [each.name for each in devices if (_read(each / "class") or "").startswith(("0x0200", "0x0207"))]
+
+    def _pci_path(self, bus_id: str) -> list[str]:
+        """The bus IDs from below the root complex to the device; empty where the kernel does not know it."""
+        try:
+            path = (self._sys / "bus/pci/devices" / bus_id).resolve(strict=True)
+        except OSError:
+            return []
+        return [part for part in path.parts if _BUS_ID.fullmatch(part)]
+
+    def _pci_device(self, bus_id: str, parent: str | None) -> PciDevice:
+        directory = (self._sys / "bus/pci/devices" / bus_id).resolve()
+        return PciDevice(
+            bus_id=bus_id,
+            parent=parent,
+            numa_node=self.numa_node(bus_id),
+            kind=_read(directory / "class"),
+            vendor=_read(directory / "vendor"),
+            device=_read(directory / "device"),
+            link_speed=_least(directory, "max_link_speed"),
+            link_width=_least(directory, "max_link_width"),
+        )
 
     def driver(self, bus_id: str) -> str | None:
         """The kernel driver that the device is bound to, such as `nvidia` or `vfio-pci`; None where there is none."""
@@ -62,6 +110,10 @@ class Kernel:
         mode = re.search(r"^DeviceFileMode:\s*(\d+)", text, re.MULTILINE)
         return (int(device[1]), int(mode[1]) if mode else 0o444) if device else None
 
+    def process_name(self, pid: int) -> str:
+        """What the kernel calls the process; empty where it cannot be read, as in a PID namespace of one's own."""
+        return (_read(self._proc / str(pid) / "comm") or "")[:64]
+
     def has_device(self, path: str) -> bool:
         """Whether /dev/… is there."""
         return (self._dev / path.removeprefix("/dev/")).exists()
@@ -72,3 +124,9 @@ def _read(path: Path) -> str | None:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError):
         return None
+
+
+def _least(directory: Path, name: str) -> str | None:
+    """The device's figure or that of the port above it, whichever is less."""
+    known = [text for text in (_read(directory / name), _read(directory.parent / name)) if text and text[0].isdigit()]
+    return min(known, key=lambda text: float(text.split()[0]), default=None)

@@ -148,7 +148,7 @@ def _nvlink(profile: NodeProfile, spec: NvLinkSpec | None, minor: int) -> NvLink
     if spec is None or not spec.links:
         return None
     peers = {peer for island in profile.nvlink_islands if minor in island for peer in island} - {minor}
-    return NvLink(version=spec.version, links=spec.links, peers=tuple(sorted(peers)))
+    return NvLink(version=spec.version, links=spec.links, peers=tuple(sorted(peers)), switched=spec.switched)
 
 
 def _placed(text: str, table: tuple[MigProfile, ...], field: str) -> tuple[MigProfile, int]:

@@ -20,7 +20,7 @@ from fairlead.driver.backend.profiles.schema import (
     NvLinkSpec,
     to_mib,
 )
-from fairlead.driver.backend.types import Gpu, Inventory
+from fairlead.driver.backend.types import Gpu, Inventory, NvLink
 
 _OWN = {"minor", "uuid", "mig_enabled", "mig_devices"}
 
@@ -55,11 +55,15 @@ def _gpu(gpu: Gpu, *, uuids: bool) -> GpuSpec:
         memory_mib=to_mib(gpu.memory_bytes),
         multiprocessors=gpu.multiprocessors,
         **{field: getattr(gpu, field) for field in SAME_FIELDS},
-        nvlink=None if gpu.nvlink is None else NvLinkSpec(version=gpu.nvlink.version, links=gpu.nvlink.links),
+        nvlink=None if gpu.nvlink is None else _nvlink(gpu.nvlink),
         mig=tuple(MigProfileSpec.of(profile) for profile in gpu.mig_profiles) or None,
         mig_enabled=bool(gpu.mig_enabled),
         mig_devices=tuple(f"{mig.profile.name}@{mig.start}" for mig in gpu.mig_devices),
     )
+
+
+def _nvlink(nvlink: NvLink) -> NvLinkSpec:
+    return NvLinkSpec(version=nvlink.version, links=nvlink.links, switched=nvlink.switched)
 
 
 def _cliques(gpus: Iterable[Gpu]) -> list[tuple[int, ...]]:

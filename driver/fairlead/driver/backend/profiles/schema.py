@@ -56,8 +56,11 @@ class MigTable(_Struct, frozen=True, kw_only=True):
 
 
 class NvLinkSpec(_Struct, frozen=True, kw_only=True):
+    """`switched`: the links end at NVSwitches, not at other GPUs."""
+
     version: Count | None = None
     links: Count = 0
+    switched: bool = False
 
 
 class GpuSpec(_Struct, frozen=True, kw_only=True):
@@ -72,6 +75,7 @@ class GpuSpec(_Struct, frozen=True, kw_only=True):
     memory_mib: Count | None = msgspec.field(default=None, name="memoryMiB")
     multiprocessors: Count | None = None
     addressing_mode: str | None = None
+    pci_device_id: Annotated[str, msgspec.Meta(pattern="^0x[0-9A-F]{8}$")] | None = None
     pci_bus_id: str | None = None
     pcie_root: str | None = None
     numa_node: Count | None = None
@@ -89,6 +93,7 @@ SAME_FIELDS = (
     "architecture",
     "cuda_compute_capability",
     "addressing_mode",
+    "pci_device_id",
     "pci_bus_id",
     "pcie_root",
     "numa_node",

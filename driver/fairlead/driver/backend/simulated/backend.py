@@ -15,7 +15,9 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from fairlead.driver.backend import device_names, geometry, profiles
+import msgspec
+
+from fairlead.driver.backend import device_names, geometry, profiles, reset_group
 from fairlead.driver.backend.interface import BackendError, DeviceGone, InUse, PlacementTaken
 from fairlead.driver.backend.profiles.schema import NodeProfile
 from fairlead.driver.backend.simulated import fault_file, mps_standin, readings
@@ -31,6 +33,9 @@ from fairlead.driver.backend.types import (
     MigDevice,
     MigProfile,
     MpsProgram,
+    PciDevice,
+    PciTree,
+    Process,
     RecoveryAction,
     Telemetry,
     ThrottleReason,
@@ -48,7 +53,8 @@ class InjectedFaults:
 
     `lost` holds minors, `recovery` recovery actions by minor, `xids` (minor, code) not yet reported, `busy` (minor,
     start) of instances with clients, `loads` the load by device's name, `held` that of the other devices which claims
-    hold, `throttled` and `memory_errors` are by minor. `before` is called with operation and minor before each
+    hold, `throttled` and `memory_errors` are by minor. `processes` are those on a GPU, by minor; resets of the minors in
+    `reset_fails` fail. `before` is called with operation and minor before each
     operation: it may sleep or raise.
     """
 
@@ -60,6 +66,8 @@ class InjectedFaults:
     held: Load | None = None
     throttled: dict[int, frozenset[ThrottleReason]] = dataclasses.field(default_factory=dict)
     memory_errors: dict[int, MemoryErrors] = dataclasses.field(default_factory=dict)
+    processes: dict[int, tuple[Process, ...]] = dataclasses.field(default_factory=dict)
+    reset_fails: set[int] = dataclasses.field(default_factory=set)
     before: Callable[[str, int], None] | None = None
 
 
@@ -134,7 +142,7 @@ class SimulatedBackend:
         if wanted is None:
             raise BackendError(f"gpu-{gpu.minor}: no MIG profile has ID {profile_id}", permanent=True)
         with self._lock:
-            if not gpu.mig_enabled and not gpu.mig_mutable:
+            if not self._mode(gpu) and not gpu.mig_mutable:
                 raise BackendError(
                     f"gpu-{gpu.minor}: MIG mode is off and {gpu.architecture or 'this GPU'} needs a reset to switch it; "
                     "run `nvidia-smi -mig 1` and reset the GPU",
@@ -160,9 +168,36 @@ class SimulatedBackend:
                     if (gpu.minor, start) in self.faults.busy:
                         raise InUse(f"gpu-{gpu.minor}: the MIG device at slice {start} is in use by another client")
                     self.state.instances[gpu_uuid].remove(instance)
+                    if gpu.mig_mutable and not self.state.instances[gpu_uuid]:
+                        self.state.mig_modes[gpu.minor] = False  # as the NVML backend leaves it
                     self.state.save()
                     return True
         return False
+
+    def mig_mode(self, gpu_uuid: str) -> bool | None:
+        gpu = self._reach("mig_mode", gpu_uuid)
+        with self._lock:
+            return self._mode(gpu)
+
+    def set_mig_mode(self, gpu_uuid: str, enabled: bool) -> None:
+        gpu = self._reach("set_mig_mode", gpu_uuid)
+        with self._lock:
+            before = self._mode(gpu)
+            if before is None:
+                raise BackendError(f"gpu-{gpu.minor}: has no MIG", permanent=True)
+            if before == enabled:
+                return
+            if self.state.instances[gpu_uuid]:
+                raise InUse(f"gpu-{gpu.minor}: MIG mode cannot be switched while it has MIG devices")
+            if not gpu.mig_mutable:
+                raise BackendError(
+                    f"gpu-{gpu.minor}: switching MIG mode {'on' if enabled else 'off'} takes a reset of the GPU here; run "
+                    f"`nvidia-smi -i {gpu.minor} -mig {int(enabled)}` on the node while nothing uses the GPU, and reset it "
+                    "or reboot",
+                    permanent=True,
+                )
+            self.state.mig_modes[gpu.minor] = enabled
+            self.state.save()
 
     def set_time_slice(self, gpu_uuid: str, interval: TimeSlice) -> None:
         gpu = self._reach("set_time_slice", gpu_uuid)
@@ -180,6 +215,55 @@ class SimulatedBackend:
         with self._lock:
             self.state.compute_modes[gpu.minor] = mode
             self.state.save()
+
+    def processes(self, gpu_uuid: str) -> tuple[Process, ...]:
+        return self.faults.processes.get(self._reach("processes", gpu_uuid).minor, ())
+
+    def reset_refusal(self, gpu_uuid: str) -> str | None:
+        return None
+
+    def reset(self, gpu_uuids: Collection[str]) -> None:
+        """As NVML's: of GPUs that are joined without a switch all at once, and none that has clients."""
+        self._read_faults()
+        gpus = [self._reach("reset", gpu_uuid) for gpu_uuid in sorted(gpu_uuids)]
+        for gpu in gpus:
+            missing = {each.uuid for each in reset_group.of(self._gpus.values(), gpu)} - set(gpu_uuids)
+            if missing:
+                raise BackendError(f"gpu-{gpu.minor}: these have to be reset with it: {', '.join(sorted(missing))}")
+            clients = [str(each) for each in self.faults.processes.get(gpu.minor, ())]
+            clients += [
+                f"MIG device at slice {start}" for minor, start in sorted(self.faults.busy) if minor == gpu.minor
+            ]
+            if clients:
+                raise InUse(f"gpu-{gpu.minor}: in use by another client: {', '.join(clients)}")
+            if gpu.minor in self.faults.reset_fails:
+                raise BackendError(f"gpu-{gpu.minor}: the reset failed: unknown error")
+        minors = {gpu.minor for gpu in gpus}
+        with self._lock:
+            for gpu in gpus:
+                self.state.instances[gpu.uuid] = []
+                if gpu.mig_mutable:
+                    self.state.mig_modes[gpu.minor] = False  # only Ampere keeps it
+                self.state.time_slices.pop(gpu.minor, None)
+                self.state.compute_modes.pop(gpu.minor, None)
+            self.state.save()
+            for minor in minors:
+                if self.faults.recovery.get(minor) != "reboot":
+                    self.faults.recovery.pop(minor, None)
+                if minor in self.faults.memory_errors:
+                    errors = self.faults.memory_errors[minor]
+                    self.faults.memory_errors[minor] = msgspec.structs.replace(errors, pending=False)
+            if self._fault_file is not None:
+                fault_file.reset(self._fault_file, minors)
+
+    def pci_tree(self, bus_ids: Collection[str]) -> PciTree:
+        """Each GPU below a root complex of its own: a profile tells no switches and no network cards."""
+        devices = [
+            PciDevice(bus_id=gpu.pci_bus_id, numa_node=gpu.numa_node, kind="0x030200", vendor="0x10de")
+            for gpu in self._gpus.values()
+            if gpu.pci_bus_id in bus_ids and gpu.pci_bus_id is not None
+        ]
+        return PciTree(devices=tuple(sorted(devices, key=lambda device: device.bus_id)))
 
     def mps_program(self) -> MpsProgram:
         """A stand-in: a real process that accepts the same commands."""
@@ -273,9 +357,14 @@ class SimulatedBackend:
         return dataclasses.replace(
             gpu,
             # A mutable GPU is in MIG mode while it holds instances, as the NVML backend leaves it.
-            mig_enabled=gpu.mig_enabled or bool(devices) if gpu.mig_profiles else None,
+            mig_enabled=self._mode(gpu),
             mig_devices=tuple(sorted(devices, key=lambda device: device.start)),
         )
+
+    def _mode(self, gpu: Gpu) -> bool | None:
+        if not gpu.mig_profiles:
+            return None
+        return self.state.mig_modes.get(gpu.minor, bool(gpu.mig_enabled)) or bool(self.state.instances[gpu.uuid])
 
     def _status(self, gpu: Gpu) -> GpuStatus:
         if gpu.minor in self.faults.lost:
@@ -298,6 +387,7 @@ class SimulatedBackend:
         self.faults.held = wanted.held
         self.faults.throttled = dict(wanted.throttled)
         self.faults.memory_errors = dict(wanted.memory_errors)
+        self.faults.reset_fails = set(wanted.reset_fails)
 
 
 def _node(path: str) -> DeviceNode:

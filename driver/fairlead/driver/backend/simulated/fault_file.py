@@ -5,6 +5,7 @@ Driver and command are two processes. The command writes all that is wanted; Sim
 
 # No `from __future__ import annotations`: msgspec reads the annotations.
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Final, Literal, get_args
 
@@ -50,7 +51,8 @@ class MemoryErrors(msgspec.Struct, frozen=True, kw_only=True):
 
 class WantedFaults(msgspec.Struct, frozen=True, kw_only=True):
     """GPUs off the bus (by minor), recovery actions, reasons for lower clocks and errors of memory by minor, the last
-    `XIDS_MAX` Xids, and the load by device's name; `held` is on every other device that a claim holds.
+    `XIDS_MAX` Xids, and the load by device's name; `held` is on every other device that a claim holds. A reset of
+    those in `reset_fails` fails.
     """
 
     lost: frozenset[int] = frozenset()
@@ -60,6 +62,7 @@ class WantedFaults(msgspec.Struct, frozen=True, kw_only=True):
     held: Load | None = None
     throttled: dict[int, frozenset[ThrottleReason]] = {}
     memory_errors: dict[int, MemoryErrors] = {}
+    reset_fails: frozenset[int] = frozenset()
 
 
 def read(path: Path) -> WantedFaults | None:
@@ -78,13 +81,16 @@ def inject(
     lost: bool = False,
     throttle: ThrottleReason | None = None,
     ecc: EccKind | None = None,
+    reset_fails: bool = False,
 ) -> WantedFaults:
-    """Report an Xid, with the recovery action that its class asks for; take the GPU off the bus; hold its clocks down; or
-    count an ECC error, of which an uncorrected one takes a row of memory out of use. Raises OSError.
+    """Report an Xid, with the recovery action that its class asks for; take the GPU off the bus; hold its clocks down; let
+    its resets fail; or count an ECC error, of which an uncorrected one takes a row of memory out of use. Raises OSError.
     """
     wanted = read(path) or WantedFaults()
     if lost:
         wanted = msgspec.structs.replace(wanted, lost=wanted.lost | {minor})
+    if reset_fails:
+        wanted = msgspec.structs.replace(wanted, reset_fails=wanted.reset_fails | {minor})
     if throttle is not None:
         reasons = wanted.throttled.get(minor, frozenset()) | {throttle}
         wanted = msgspec.structs.replace(wanted, throttled={**wanted.throttled, minor: reasons})
@@ -129,6 +135,7 @@ def clear(path: Path, minor: int | None = None) -> WantedFaults:
     wanted = msgspec.structs.replace(
         wanted,
         lost=frozenset() if minor is None else wanted.lost - {minor},
+        reset_fails=frozenset() if minor is None else wanted.reset_fails - {minor},
         recovery={each: action for each, action in wanted.recovery.items() if each not in mended},
         throttled={each: reasons for each, reasons in wanted.throttled.items() if each not in mended},
         memory_errors={
@@ -137,4 +144,20 @@ def clear(path: Path, minor: int | None = None) -> WantedFaults:
         },
     )
     files.write(path, msgspec.json.encode(wanted))
+    return wanted
+
+
+def reset(path: Path, minors: Collection[int]) -> WantedFaults:
+    """What a reset of these GPUs cures: what asked for one, and rows of memory that waited for it. Raises OSError."""
+    before = read(path) or WantedFaults()
+    wanted = msgspec.structs.replace(
+        before,
+        recovery={each: action for each, action in before.recovery.items() if each not in minors or action == "reboot"},
+        memory_errors={
+            each: msgspec.structs.replace(errors, pending=errors.pending and each not in minors)
+            for each, errors in before.memory_errors.items()
+        },
+    )
+    if wanted != before:
+        files.write(path, msgspec.json.encode(wanted))
     return wanted

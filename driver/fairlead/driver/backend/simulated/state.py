@@ -37,10 +37,12 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     instances: dict[str, list[Instance]]
     time_slices: dict[int, TimeSlice] = {}
     compute_modes: dict[int, ComputeMode] = {}
+    mig_modes: dict[int, bool] = {}
 
 
 class HardwareState:
-    """`instances` are by GPU UUID, `time_slices` and `compute_modes` by minor. Not locked. `profiles`: IDs by GPU UUID.
+    """`instances` are by GPU UUID, `time_slices`, `compute_modes` and `mig_modes` (where
+    they are other than the profile's) by minor. Not locked. `profiles`: IDs by GPU UUID.
 
     `created` counts all instances ever created, so that no UUID is used twice.
     """
@@ -50,6 +52,7 @@ class HardwareState:
         self.instances: dict[str, list[Instance]] = {gpu_uuid: [] for gpu_uuid in profiles}
         self.time_slices: dict[int, TimeSlice] = {}
         self.compute_modes: dict[int, ComputeMode] = {}
+        self.mig_modes: dict[int, bool] = {}
         self._created = 0
         self._file = file
 
@@ -70,6 +73,7 @@ class HardwareState:
             "made": self._created,
             "time_slices": self.time_slices,
             "compute_modes": self.compute_modes,
+            "mig_modes": self.mig_modes,
             "instances": {gpu: [dataclasses.asdict(i) for i in found] for gpu, found in self.instances.items()},
         }
         temporary = self._file.with_name(self._file.name + ".tmp")
@@ -89,3 +93,4 @@ class HardwareState:
         ):
             self.instances, self._created = saved.instances, saved.made
             self.time_slices, self.compute_modes = saved.time_slices, saved.compute_modes
+            self.mig_modes = saved.mig_modes

@@ -1,0 +1,285 @@
+"""`fairlead smoke NODE`: every free device of a node is allocated through Fairlead, and looked at from a container.
+
+Each device by itself, or all whole GPUs at once. What is held, tainted or not yet cut is left out and said so. Claims and pods are
+removed at the end, also after Ctrl-C and SIGTERM; what a killed run left, by the next one on that node. Runs with the user's
+rights: to list ResourceSlices and ResourceClaims, and to create, list and delete pods and ResourceClaims in one namespace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fairlead.api import names
+from fairlead.cli.gpus import smoke_objects
+from fairlead.cli.gpus.holders import belongs, holders
+from fairlead.cli.gpus.smoke_verdict import verdict
+from fairlead.cli.views import printing, reading
+from fairlead.cli.views.table import Cell, Column
+from fairlead.kube import errors
+from fairlead.kube.client import Client
+from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Raw, raw
+from fairlead.ui.reading.cluster import Cluster
+from fairlead.ui.reading.errors import NotReadError
+
+POLL_S = 0.5
+ALL_WELL, FAILED, NOTHING_TESTED = 0, 1, 3
+_CLAIMS, _PODS = raw(RESOURCE_CLAIMS), raw(PODS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """`image` has a shell; `also` is a command more to run in it; `timeout_s` is for the whole run."""
+
+    node: str
+    namespace: str
+    together: bool = False
+    image: str = smoke_objects.IMAGE
+    also: str = ""
+    queue: str | None = None
+    timeout_s: float = 300.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A device or, with `together`, all. `result` is ok, failed or skipped."""
+
+    devices: tuple[str, ...]
+    result: str
+    detail: str
+    seconds: float | None = None
+    bus_gb_s: float | None = None
+
+    def structured(self) -> dict[str, Any]:
+        return {
+            "devices": list(self.devices),
+            "result": self.result,
+            "detail": self.detail,
+            "seconds": self.seconds,
+            "busGBs": self.bus_gb_s,
+        }
+
+
+@dataclass(frozen=True)
+class Device:
+    name: str
+    uuid: str
+    kind: str
+
+
+def smoke(options: Options, *, output: str, kubeconfig: Path | None, context: str | None) -> int:
+    """The exit code: 0 when each that was tested is well, 1 when one is not, 3 when none could be tested."""
+
+    async def work(cluster: Cluster) -> list[Row]:
+        task = asyncio.current_task()
+        assert task is not None
+        with contextlib.suppress(ValueError, NotImplementedError, RuntimeError):  # outside the main thread
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await Smoke(cluster.client, options).run()
+
+    try:
+        status, rows = reading.run(work, kubeconfig=kubeconfig, context=context)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print("stopped; its pods and claims are removed", file=sys.stderr)
+        return 130
+    if rows is None:
+        return status
+    if output != "table":
+        printing.structured([row.structured() for row in rows], output)
+    else:
+        _print(rows)
+    tested = [row for row in rows if row.result != "skipped"]
+    if not tested:
+        print(f"no device of {options.node} could be tested", file=sys.stderr)
+        return NOTHING_TESTED
+    return ALL_WELL if all(row.result == "ok" for row in tested) else FAILED
+
+
+class Smoke:
+    def __init__(self, client: Client, options: Options, *, number: str | None = None) -> None:
+        self._client = client
+        self._options = options
+        self._number = number or secrets.token_hex(3)
+        self._labels = {smoke_objects.LABEL: self._number, smoke_objects.NODE_LABEL: options.node[:63].rstrip("-.")}
+
+    async def run(self) -> list[Row]:
+        """A row for each device, in the order of their names; nothing is left, whatever happens."""
+        devices, rows = await self._found()
+        groups = [[device] for device in devices]
+        if self._options.together:
+            groups = [[device for device in devices if device.kind == "gpu"]]
+        try:
+            await self._remove_older()
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(self._test(group)) for group in groups if group]
+            rows += [task.result() for task in running]
+        finally:
+            await asyncio.shield(asyncio.ensure_future(self._remove(f"{smoke_objects.LABEL}={self._number}")))
+        return sorted(rows, key=lambda row: [_order(name) for name in row.devices])
+
+    # -- which devices -------------------------------------------------------------------------------------------------
+
+    async def _found(self) -> tuple[list[Device], list[Row]]:
+        """The devices to test, and a row for each that is not. Raises NotReadError without any."""
+        node = self._options.node
+        fields = f"spec.nodeName={node},spec.driver={names.DRIVER}"
+        slices = (await self._client.list(raw(RESOURCE_SLICES), fields=fields)).items
+        newest = max((each["spec"]["pool"].get("generation", 0) for each in slices), default=0)
+        published = [
+            device
+            for each in slices
+            if each["spec"]["pool"].get("generation", 0) == newest
+            for device in each["spec"].get("devices") or ()
+        ]
+        if not published:
+            raise NotReadError(
+                f"node {node} publishes no devices of {names.DRIVER}; is that its name, and does its driver run?"
+            )
+        held = {
+            device: holder.claim
+            for holder in holders(
+                (await self._client.list(_CLAIMS)).items,
+                node,
+                {str(each["name"]).partition("-mig-")[0] for each in published},
+            )
+            for device in holder.devices
+        }
+        found: list[Device] = []
+        rows: list[Row] = []
+        for each in published:
+            name, attributes = str(each["name"]), each.get("attributes") or {}
+            uuid = (attributes.get("uuid") or {}).get("string")
+            if not uuid:
+                continue  # a MIG device that is only a possibility
+            if each.get("taints"):
+                why = ", ".join(f"{taint['key']}={taint.get('value', '')}" for taint in each["taints"])
+                rows.append(Row(devices=(name,), result="skipped", detail=f"tainted: {why}"))
+            elif busy := next((device for device in held if device == name or belongs(device, {name})), None):
+                rows.append(Row(devices=(name,), result="skipped", detail=f"claim {held[busy]} has {busy}"))
+            else:
+                found.append(Device(name, str(uuid), str((attributes.get("type") or {}).get("string") or "gpu")))
+        return found, rows
+
+    # -- one test ------------------------------------------------------------------------------------------------------
+
+    async def _test(self, devices: Sequence[Device]) -> Row:
+        shown = tuple(device.name for device in devices)
+        name = f"smoke-{self._number}-{shown[0] if len(shown) == 1 else 'all'}"
+        namespace, begun_s = self._options.namespace, time.monotonic()
+        mig = devices[0].kind == "mig"
+        claim = smoke_objects.claim(name, namespace, self._labels, [device.uuid for device in devices], mig=mig)
+        command = smoke_objects.script(len(devices), self._options.also)
+        pod = smoke_objects.pod(
+            name,
+            namespace,
+            self._labels,
+            image=self._options.image,
+            command=command,
+            queue=self._options.queue,
+            deadline_s=int(self._options.timeout_s) + 60,
+        )
+        failed = Row(devices=shown, result="failed", detail="")
+        try:
+            await self._client.create(_CLAIMS, claim, namespace)
+            await self._client.create(_PODS, pod, namespace)
+        except errors.ApiError as error:
+            return replace(failed, detail=str(error))
+        while True:
+            try:
+                seen = await self._client.get(_PODS, name, namespace)
+            except errors.NotFound:
+                return replace(failed, detail="its pod was deleted")
+            ended = _ended(seen)
+            if ended is not None:
+                exit_code, message = ended
+                found = verdict(message, {device.name: device.uuid for device in devices})
+                ok = found.ok and exit_code == 0
+                return Row(
+                    devices=shown,
+                    result="ok" if ok else "failed",
+                    detail=found.detail if exit_code == 0 else f"exit code {exit_code}: {message[:200]}",
+                    seconds=round(time.monotonic() - begun_s, 1),
+                    bus_gb_s=found.bus_gb_s,
+                )
+            if time.monotonic() - begun_s > self._options.timeout_s:
+                return replace(failed, detail=f"not finished within {self._options.timeout_s:g} s: {_standing(seen)}")
+            await asyncio.sleep(POLL_S)
+
+    # -- removal -------------------------------------------------------------------------------------------------------
+
+    async def _remove_older(self) -> None:
+        """What runs that were killed left for this node: pods that have ended, and their claims."""
+        label = f"{smoke_objects.NODE_LABEL}={self._labels[smoke_objects.NODE_LABEL]}"
+        pods = (await self._client.list(_PODS, self._options.namespace, labels=label)).items
+        ended = {each["metadata"]["labels"][smoke_objects.LABEL] for each in pods if _ended(each) is not None}
+        going = {each["metadata"]["labels"][smoke_objects.LABEL] for each in pods if _ended(each) is None}
+        for number in sorted(ended - going):
+            await self._remove(f"{smoke_objects.LABEL}={number}")
+
+    async def _remove(self, label: str) -> None:
+        """Pods before claims, which wait for them."""
+        for resource in (_PODS, _CLAIMS):
+            with contextlib.suppress(errors.ApiError):
+                for each in (await self._client.list(resource, self._options.namespace, labels=label)).items:
+                    with contextlib.suppress(errors.NotFound):
+                        await self._client.delete(resource, each["metadata"]["name"], self._options.namespace)
+
+
+def _ended(pod: Raw) -> tuple[int, str] | None:
+    """Exit code and termination message of its container; of a pod that ended without one, why."""
+    status = pod.get("status") or {}
+    for each in status.get("containerStatuses") or ():
+        if (ended := (each.get("state") or {}).get("terminated")) is not None:
+            return int(ended.get("exitCode", 0)), str(ended.get("message") or "")
+    if status.get("phase") in {"Failed", "Succeeded"}:
+        return 1, f"{status.get('reason') or status['phase']}: {status.get('message') or 'its container never ran'}"
+    return None
+
+
+def _standing(pod: Raw) -> str:
+    """Where a pod is that does not get on."""
+    status = pod.get("status") or {}
+    for each in status.get("containerStatuses") or ():
+        if (waiting := (each.get("state") or {}).get("waiting")) is not None and waiting.get(
+            "reason"
+        ) != "ContainerCreating":
+            return f"{waiting.get('reason')}: {waiting.get('message') or ''}".rstrip(": ")
+    for each in status.get("conditions") or ():
+        if each.get("type") == "PodScheduled" and each.get("status") != "True":
+            return f"{each.get('reason')}: {each.get('message') or ''}".rstrip(": ")
+    return str(status.get("phase") or "Pending")
+
+
+def _order(name: str) -> tuple[int, str]:
+    digits = name.removeprefix("gpu-").partition("-")[0]
+    return (int(digits) if digits.isdigit() else 0, name)
+
+
+def _print(rows: Sequence[Row]) -> None:
+    colours = {"ok": "green", "failed": "red"}
+    columns = (
+        Column(title="DEVICE", least=12),
+        Column(title="RESULT"),
+        Column(title="SECONDS", right=True, dispensable=1),
+        Column(title="BUS GB/S", right=True, dispensable=2),
+        Column(title="DETAIL", least=20, sentence=True),
+    )
+    cells = [
+        [
+            Cell(row.devices[0] if len(row.devices) == 1 else f"{len(row.devices)} GPUs"),
+            Cell(row.result, colours.get(row.result, "")),
+            Cell("" if row.seconds is None else f"{row.seconds:g}"),
+            Cell("" if row.bus_gb_s is None else f"{row.bus_gb_s:g}"),
+            Cell(row.detail),
+        ]
+        for row in rows
+    ]
+    printing.table(columns, cells)

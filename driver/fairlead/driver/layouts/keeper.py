@@ -1,0 +1,299 @@
+"""Keeps the node's GPUs cut as its label `nvidia.com/mig.config` says: drain, cut, verify, publish; or back, and say why.
+
+One step at each poll of the hardware. What is done to a GPU is in the drains, in the intents and on the hardware, so that a
+restart goes on where the process before was; no claim, no kubelet and no apiserver is asked for anything but the label.
+Keeps: a GPU is cut only when its taint was published `settle_s` before and no claim holds it; it is published as it then is
+before it takes claims again; a layout that failed is tried again when label or file change, or the driver starts. A layout
+that this node cannot have changes nothing; one GPU that cannot be cut is put back, and the others are cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from fairlead.driver.backend.types import Inventory
+from fairlead.driver.common import files
+from fairlead.driver.common.process_lock import ProcessLock, ProcessLockError
+from fairlead.driver.common.threads import Threads
+from fairlead.driver.layouts import config, declared
+from fairlead.driver.layouts.config import LayoutError
+from fairlead.driver.layouts.cutter import CutError, Cutter
+from fairlead.driver.layouts.declared import Wanted
+from fairlead.driver.layouts.intents import Intent
+from fairlead.driver.layouts.settling import Settling
+from fairlead.driver.layouts.state import LayoutState
+from fairlead.driver.prepare.records import ClaimRecord, holders
+from fairlead.driver.publish.draining import Drain, Drains
+from fairlead.kube.limits import Clock, Sleep
+
+log = logging.getLogger(__name__)
+
+LOCK_S = 30.0
+UNDO_AGAIN_S = 60.0
+CLOSED = "the GPU is being cut as the node's label nvidia.com/mig.config says"
+
+
+class Label(Protocol):
+    """NodeLabel, as far as it is needed here."""
+
+    @property
+    def wanted(self) -> str | None: ...
+
+    async def report(self, state: LayoutState) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """What the keeper asks of the rest of the driver.
+
+    `inventory` and `partitionable` are of the last poll, `read_again` makes the next one a full one, `exclusively` is
+    Preparer's, `synced_at_s` says when the stored slices last were known to be right.
+    """
+
+    inventory: Callable[[], Inventory]
+    partitionable: Callable[[], frozenset[str]]
+    read_again: Callable[[], None]
+    records: Callable[[], tuple[ClaimRecord, ...]]
+    exclusively: Callable[[str], AbstractContextManager[tuple[ClaimRecord, ...]]]
+    synced_at_s: Callable[[], float | None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """`todo` are GPUs to be cut, `intents` those that are in between; `problem`: why the layout is not known."""
+
+    key: tuple[str, bytes]
+    todo: tuple[Wanted, ...]
+    intents: dict[str, Intent]
+    problem: str = ""
+
+    @property
+    def unwanted(self) -> dict[str, Intent]:
+        """GPUs in between that no layout asks for."""
+        wanted = {each.uuid for each in self.todo}
+        return {uuid: intent for uuid, intent in self.intents.items() if uuid not in wanted}
+
+
+class LayoutKeeper:
+    """`count` is called with the outcome of each cut: ok, undone, stuck."""
+
+    def __init__(
+        self,
+        path: Path,
+        label: Label,
+        node: Node,
+        cutter: Cutter,
+        drains: Drains,
+        *,
+        process_lock: ProcessLock,
+        threads: Threads,
+        count: Callable[[str], None],
+        interval_s: float = 5.0,
+        settle_s: float = 10.0,
+        wall: Clock = time.time,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._path = path
+        self._label = label
+        self._node = node
+        self._cutter = cutter
+        self._drains = drains
+        self._process_lock = process_lock
+        self._threads = threads
+        self._count = count
+        self._interval_s = interval_s
+        self._wall = wall
+        self._sleep = sleep
+        self._settling = Settling(settle_s)
+        self._cut: set[str] = set()  # and not read again yet
+        self._failed_key: tuple[str, bytes] | None = None
+        self._failed: dict[str, str] = {}  # why, by GPU
+        self._undo_at_s: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Never returns."""
+        while True:
+            await self.step()
+            await self._sleep(self._interval_s)
+
+    async def first(self) -> None:
+        """Before the first slices are published: taint what is to be cut from the start."""
+        if self._label.wanted is not None:
+            self._drain(await self._look(self._label.wanted))
+
+    async def step(self) -> None:
+        """Do what can be done now. Failures are reported, not raised."""
+        name = self._label.wanted
+        if name is None:
+            return
+        look = await self._look(name)
+        self._drain(look)
+        for uuid, intent in sorted(look.unwanted.items()):
+            await self._undo(uuid, intent)
+        waits = [waiting for wanted in look.todo if (waiting := await self._advance(wanted, look.key))]
+        if not name:
+            await self._label.report(LayoutState())
+        elif look.problem:
+            await self._label.report(LayoutState(config=name, state="failed", message=look.problem))
+        elif waits:
+            await self._label.report(LayoutState(config=name, state="pending", message="; ".join(waits)))
+        elif self._failed:
+            why = "; ".join(self._failed.values())
+            await self._label.report(LayoutState(config=name, state="failed", message=why))
+        else:
+            await self._label.report(LayoutState(config=name, state="success"))
+
+    # -- looking and draining ------------------------------------------------------------------------------------------
+
+    async def _look(self, name: str) -> _Look:
+        key, problem = (name, b""), ""
+        todo: tuple[Wanted, ...] = ()
+        intents: dict[str, Intent] = {}
+        try:
+            intents = await self._threads.run(self._cutter.intents.load)
+            if name:
+                key = name, await self._threads.run(_read, self._path)
+                if key != self._failed_key:
+                    self._failed_key, self._failed = None, {}
+                todo = self._todo(*key, intents)
+            else:
+                self._failed_key, self._failed = None, {}
+        except LayoutError as error:
+            problem = f"{error}; nothing was changed"
+        except OSError as error:
+            problem = files.describe(error)
+        return _Look(key=key, todo=todo, intents=intents, problem=problem)
+
+    def _todo(self, name: str, content: bytes, intents: dict[str, Intent]) -> tuple[Wanted, ...]:
+        """Raises LayoutError."""
+        layouts = config.parse(content, path=str(self._path))
+        inventory, on_demand = self._node.inventory(), self._node.partitionable()
+        found = []
+        for wanted in declared.resolve(declared.choose(layouts, name, path=str(self._path)), inventory):
+            gpu = inventory.gpu(wanted.uuid)
+            if gpu is None or wanted.uuid in self._failed:
+                continue
+            if wanted.uuid in intents or not declared.is_so(wanted, gpu, on_demand=wanted.uuid in on_demand):
+                found.append(wanted)
+        return tuple(found)
+
+    def _drain(self, look: _Look) -> None:
+        drained = {wanted.uuid for wanted in look.todo} | look.intents.keys()
+        self._cut &= drained
+        self._settling.update(drained, synced_at_s=self._node.synced_at_s(), now_s=self._wall())
+        closed = look.intents.keys() | self._cut
+        self._drains.replace(
+            "mig-config", {uuid: Drain(value=look.key[0], closed=CLOSED if uuid in closed else "") for uuid in drained}
+        )
+
+    def _set(self, uuid: str, *, closed: bool) -> None:
+        drains = self._drains.of("mig-config")
+        changed = dataclasses.replace(drains.get(uuid, Drain()), closed=CLOSED if closed else "")
+        self._drains.replace("mig-config", drains | {uuid: changed})
+
+    def _end(self, uuid: str) -> None:
+        """The GPU is drained no longer; what it is now is read before it is published without its taint."""
+        drains = self._drains.of("mig-config")
+        drains.pop(uuid, None)
+        self._drains.replace("mig-config", drains)
+        self._node.read_again()
+
+    # -- cutting -------------------------------------------------------------------------------------------------------
+
+    async def _advance(self, wanted: Wanted, key: tuple[str, bytes]) -> str:
+        """Cut the GPU if that can be done now. What it waits for, or empty."""
+        uuid, name = wanted.uuid, f"gpu-{wanted.minor}"
+        if uuid in self._cut:
+            return f"{name} is cut, and published with the next poll"
+        waiting = self._waits_for(uuid)
+        if waiting:
+            return f"{name} waits {waiting}"
+        self._set(uuid, closed=True)
+        try:
+            async with self._process_lock.hold(timeout_s=LOCK_S):
+                held_by = await self._threads.run(self._cut_exclusively, wanted)
+        except CutError as error:
+            self._fail(wanted, key, error)
+            return ""
+        except (ProcessLockError, OSError) as error:
+            self._set(uuid, closed=False)
+            return f"{name}: {files.describe(error) if isinstance(error, OSError) else error}"
+        if held_by:
+            self._set(uuid, closed=False)
+            return f"{name} waits for {held_by} to end"
+        self._count("ok")
+        log.info("%s is cut as MIG layout %s says", name, key[0])
+        self._cut.add(uuid)
+        self._node.read_again()
+        return f"{name} is cut, and published with the next poll"
+
+    def _waits_for(self, uuid: str) -> str:
+        if self._is_repaired(uuid):
+            return "for its repair"
+        held_by = [f"{record.namespace}/{record.name}" for record in holders(self._node.records(), uuid)]
+        if held_by:
+            return f"for {', '.join(held_by[:3])}{' and others' if len(held_by) > 3 else ''} to end"
+        return self._settling.waits_for(uuid, now_s=self._wall())
+
+    def _is_repaired(self, uuid: str) -> bool:
+        """Whether a repair has closed the GPU, and restores what it was; or failed, and keeps it."""
+        repaired = self._drains.of("repair").get(uuid)
+        return repaired is not None and bool(repaired.closed)
+
+    def _cut_exclusively(self, wanted: Wanted) -> str:
+        """The claim that holds the GPU, or empty. Raises CutError or OSError."""
+        with self._node.exclusively(wanted.uuid) as held:
+            if held:
+                return f"{held[0].namespace}/{held[0].name}"
+            self._cutter.cut(wanted.uuid, wanted.minor, wanted.cut)
+            return ""
+
+    def _fail(self, wanted: Wanted, key: tuple[str, bytes], error: CutError) -> None:
+        self._count("undone" if error.undone else "stuck")
+        then = (
+            "it is as it was before"
+            if error.undone
+            else "it could not be brought back, and takes no claims until it is"
+        )
+        self._failed_key = key
+        self._failed[wanted.uuid] = f"gpu-{wanted.minor} was not cut: {error}; {then}"
+        if error.undone:
+            self._end(wanted.uuid)
+
+    # -- undoing -------------------------------------------------------------------------------------------------------
+
+    async def _undo(self, uuid: str, intent: Intent) -> None:
+        """Bring back a GPU whose layout failed, or is not asked for any more. It was closed all the time."""
+        if self._is_repaired(uuid) or self._wall() < self._undo_at_s.get(uuid, 0.0):
+            return
+        try:
+            async with self._process_lock.hold(timeout_s=LOCK_S):
+                undone = await self._threads.run(self._undo_exclusively, uuid)
+        except (ProcessLockError, OSError) as error:
+            log.warning("gpu-%d: MIG layout not undone: %s", intent.minor, error)
+            undone = False
+        if not undone:
+            self._undo_at_s[uuid] = self._wall() + UNDO_AGAIN_S
+            return
+        log.info("gpu-%d is as it was before its MIG layout was changed", intent.minor)
+        self._undo_at_s.pop(uuid, None)
+        if uuid in self._failed:
+            self._failed[uuid] = f"gpu-{intent.minor} was not cut: {intent.undoing}; it is as it was before"
+        self._end(uuid)
+
+    def _undo_exclusively(self, uuid: str) -> bool:
+        with self._node.exclusively(uuid) as held:
+            return not held and self._cutter.undo(uuid)
+
+
+def _read(path: Path) -> bytes:
+    """The file, also through the links by which a ConfigMap is mounted. Raises OSError."""
+    with path.open("rb") as file:
+        return file.read(config.BYTES_MAX + 1)

@@ -1,0 +1,353 @@
+"""Repairs GPUs of this node, one step after another, over kills of the driver and reboots of the node.
+
+    draining    tainted; claims of before go on, and are waited for; processes, too
+    resetting   closed: no claim is prepared; on disk before anything is done
+    restoring   MIG devices and compute mode as before
+    verifying   the hardware is read again, and compared
+    done        the taint is gone; or failed: tainted and closed until another repair is asked for
+
+Keeps: no GPU is reset that a claim has, admin access included (they are looked at under the locks that a prepare holds,
+after the GPU was closed); no taint goes before the GPU was found well; what is on disk never says less than was done.
+Two driver processes of a rolling update share the file, and work under the process lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from fairlead.api import repair as api
+from fairlead.driver.backend import reset_group
+from fairlead.driver.backend.interface import Backend, BackendError, InUse
+from fairlead.driver.common import files
+from fairlead.driver.common.process_lock import ProcessLock, ProcessLockError
+from fairlead.driver.common.threads import Threads
+from fairlead.driver.prepare import records
+from fairlead.driver.prepare.preparer import Preparer
+from fairlead.driver.publish.draining import Drain, Drains
+from fairlead.driver.publish.monitor import HardwareMonitor
+from fairlead.driver.publish.sync import Annotations, Gone
+from fairlead.driver.repair import hardware, state, verify
+from fairlead.driver.repair.state import Member, Repair
+from fairlead.driver.repair.store import RepairStore, StoreError
+from fairlead.kube.limits import Clock, Sleep
+
+log = logging.getLogger(__name__)
+
+LOCK_TIMEOUT_S = 10.0
+# NVLinks train, and NVML's recovery action follows its Xid within half of this.
+VERIFY_MAX_S = 60.0
+BACKOFF_S = 5.0
+BACKOFF_MAX_S = 60.0
+SAY_S = 0.25  # how often a step shows that takes longer
+
+
+def _ignore(step: str) -> None:
+    pass
+
+
+class Repairer:
+    """`tick` takes up requests and brings each repair as far as it gets now, `run` does so every `interval_s`.
+
+    `annotations` gives those of the node's slice; `publish` is called with what they should be, after drains have changed.
+    `ended` is called with each repair that came to an end. `quiet_s` is how long a GPU is watched after its reset.
+    """
+
+    def __init__(
+        self,
+        *,
+        backend: Backend,
+        preparer: Preparer,
+        monitor: HardwareMonitor,
+        drains: Drains,
+        store: RepairStore,
+        process_lock: ProcessLock,
+        threads: Threads,
+        annotations: Callable[[], Mapping[str, str]],
+        publish: Callable[[Annotations], None],
+        ended: Callable[[Repair], None],
+        quiet_s: float = 10.0,
+        interval_s: float = 1.0,
+        wall: Clock = time.time,
+        sleep: Sleep = asyncio.sleep,
+        on_step: Callable[[str], None] = _ignore,
+    ) -> None:
+        self._backend = backend
+        self._preparer = preparer
+        self._monitor = monitor
+        self._drains = drains
+        self._store = store
+        self._process_lock = process_lock
+        self._threads = threads
+        self._annotations = annotations
+        self._publish = publish
+        self._ended = ended
+        self._quiet_s = quiet_s
+        self._interval_s = interval_s
+        self._wall = wall
+        self._sleep = sleep
+        self._on_step = on_step
+        self.repairs: dict[str, Repair] = {}
+        self._problem = ""
+        self._tries: dict[str, tuple[int, float]] = {}  # by repair: attempts in vain, and when the next is due
+        self._xids: dict[str, Mapping[str, int]] = {}  # by GPU: counts right before its reset by this process
+
+    def start(self) -> None:
+        """Take over what an earlier process left, before anything is published or prepared. Blocks.
+
+        Where the file cannot be read, any GPU may have been left half repaired: then none is used.
+        """
+        try:
+            self._note(self._store.load())
+        except StoreError as error:
+            log.error("%s", error)
+            known = hardware.members_of(self._monitor.inventory.gpus, self._monitor.inventory)
+            self._note(
+                {
+                    f"gpu-{member.minor}": Repair(
+                        id="unreadable",
+                        device=f"gpu-{member.minor}",
+                        phase="failed",
+                        since_s=self._wall(),
+                        members=(member,),
+                        message=str(error)[: state.MESSAGE_MAX],
+                    )
+                    for member in known
+                }
+            )
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.tick()
+            except Exception as error:
+                problem = files.describe(error) if isinstance(error, OSError) else str(error)
+                if problem != self._problem:
+                    log.exception("repairs cannot go on; tried again every %g s", self._interval_s)
+                self._problem = problem
+            else:
+                self._problem = ""
+            await self._sleep(self._interval_s)
+
+    async def tick(self) -> None:
+        """Raises StoreError, ProcessLockError or OSError; then nothing is lost."""
+        asked = api.requests(self._annotations())
+        fresh = {device: each for device, each in asked.items() if self._is_news(device, each)}
+        if fresh or any(each.under_way for each in self.repairs.values()):
+            try:
+                async with self._process_lock.hold(timeout_s=LOCK_TIMEOUT_S):
+                    await self._work(fresh)
+            except ProcessLockError as error:
+                log.info("%s", error)
+        elif "unreadable" not in {each.id for each in self.repairs.values()}:
+            self._note(await self._threads.run(self._store.load))
+        self._say()
+
+    async def _work(self, fresh: Mapping[str, api.Request]) -> None:
+        if "unreadable" not in {each.id for each in self.repairs.values()}:
+            self._note(await self._threads.run(self._store.load))
+        for device, request in sorted(fresh.items()):
+            if self._is_news(device, request):
+                await self._take_up(device, request)
+        for device in sorted(self.repairs):
+            repair = self.repairs[device]
+            if repair.phase == "verifying":
+                await self._verify(repair)
+            elif repair.under_way and self._tries.get(repair.id, (0, 0.0))[1] <= self._wall():
+                attempt = asyncio.get_running_loop().create_task(self._threads.run(self._attempt, repair))
+                while not attempt.done():
+                    await asyncio.wait({attempt}, timeout=SAY_S)
+                    self._say()
+                attempt.result()
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def _is_news(self, device: str, request: api.Request) -> bool:
+        known = self.repairs.get(device)
+        if request.action == "cancel":
+            return known is not None and known.id == request.id and known.phase == "draining"
+        return known is None or (known.id != request.id and not known.under_way)
+
+    async def _take_up(self, device: str, request: api.Request) -> None:
+        if request.action == "cancel":
+            repair = self.repairs[device].to("cancelled", self._wall(), "taken back before anything was done")
+        else:
+            repair = await self._threads.run(self._begun, device, request)
+        before = self.repairs.get(device)
+        if repair.phase == "refused" and before is not None and before.phase == "failed":
+            # It stays tainted: only a repair that succeeds says that the GPU is well.
+            repair = before.to("failed", self._wall(), f"{repair.message}; before: {before.message}")
+            repair = msgspec.structs.replace(repair, id=request.id)
+        superseded = {each.device for each in state.overlapping(self.repairs, repair.uuids)} if repair.under_way else ()
+        kept = {each: known for each, known in self.repairs.items() if each not in superseded}
+        await self._threads.run(self._save_all, {**kept, device: repair})
+        log.info("repair of %s: %s %s", device, repair.phase, repair.message)
+        self._on_step(f"{repair.phase} recorded")
+        if not repair.under_way:
+            self._ended(repair)
+
+    def _begun(self, device: str, request: api.Request) -> Repair:
+        """The new repair, or its refusal. Blocks."""
+        now_s, inventory = self._wall(), self._monitor.inventory
+
+        def refused(why: str) -> Repair:
+            return Repair(
+                id=request.id, device=device, phase="refused", since_s=now_s, message=why[: state.MESSAGE_MAX]
+            )
+
+        gpu = next((each for each in inventory.gpus if each.minor == api.minor_of(device)), None)
+        if gpu is None:
+            return refused(f"this node has {', '.join(f'gpu-{each.minor}' for each in inventory.gpus) or 'no GPU'}")
+        gpus = reset_group.of(inventory.gpus, gpu)
+        members = hardware.members_of(gpus, inventory)
+        for member in members:
+            if (why := self._backend.reset_refusal(member.uuid)) is not None:
+                return refused(why)
+        others = state.overlapping(self.repairs, [member.uuid for member in members])
+        busy = next((each for each in others if each.under_way), None)
+        if busy is not None:
+            return refused(f"{busy.device} is being repaired, and {device} is reset with it")
+        before = {member.uuid: member for each in others for member in each.members if member.kept}
+        members = tuple(before.get(member.uuid, member) for member in members)
+        return Repair(id=request.id, device=device, phase="draining", since_s=now_s, members=members)
+
+    # -- drain, reset, restore ---------------------------------------------------------------------------------------
+
+    def _attempt(self, repair: Repair) -> None:
+        """Reset and restore if nothing holds the GPUs. Blocks; each intent is on disk before its deed."""
+        if self._waits(repair, self._holders(repair)):
+            return
+        closing = self._drains.of("repair")
+        for member in repair.members:
+            closing[member.uuid] = Drain(value=repair.phase, closed=f"{repair.device} is about to be reset")
+        self._drains.replace("repair", closing)
+        with self._preparer.exclusively(*repair.uuids, admin=True) as held:
+            if self._waits(repair, [f"ResourceClaim {each.namespace}/{each.name}" for each in held]):
+                return
+            try:
+                self._reset(repair)
+            except InUse as error:
+                self._wait(self.repairs[repair.device], str(error), ())
+            except BackendError as error:
+                self._end(self.repairs[repair.device].to("failed", self._wall(), str(error)))
+
+    def _reset(self, repair: Repair) -> None:
+        if repair.phase != "restoring":
+            members = tuple(hardware.kept(self._backend, member) for member in repair.members)
+            repair = self._save(msgspec.structs.replace(repair, members=members).to("resetting", self._wall()))
+            self._on_step("reset intended")
+            counts = self._monitor.xids.by_gpu
+            self._xids |= {uuid: dict(counts.get(uuid, {})) for uuid in repair.uuids}
+            self._backend.reset(repair.uuids)
+            self._on_step("reset done")
+            repair = self._save(repair.to("restoring", self._wall()))
+        self._on_step("restore intended")
+        for member in repair.members:
+            try:
+                hardware.restore(self._backend, member)
+            except BackendError as error:
+                raise BackendError(f"reset, but its MIG devices could not be made again: {error}") from error
+            self._on_step("restored one")
+        self._save(repair.to("verifying", self._wall()))
+        self._tries.pop(repair.id, None)
+        self._monitor.read_again()
+        self._on_step("verification intended")
+
+    def _holders(self, repair: Repair) -> list[str]:
+        with_claims = [
+            f"ResourceClaim {record.namespace}/{record.name}"
+            for record in records.holders(self._preparer.records(), *repair.uuids, admin=True)
+        ]
+        # A claim that is being ended has processes for a moment longer: they are looked at when no claim is left.
+        return with_claims or [each for member in repair.members for each in hardware.clients(self._backend, member)]
+
+    def _waits(self, repair: Repair, holders: list[str]) -> bool:
+        if holders:
+            shown = ", ".join(holders[: state.HOLDERS_SHOWN])
+            more = f" and {len(holders) - state.HOLDERS_SHOWN} more" if len(holders) > state.HOLDERS_SHOWN else ""
+            message = f"waits for {shown}{more}"
+            if repair.phase == "draining" and repair.message == message:
+                self._note(self.repairs)  # opened again
+            else:
+                self._save(repair.to("draining", self._wall(), message, tuple(holders)))
+        return bool(holders)
+
+    def _wait(self, repair: Repair, why: str, holders: tuple[str, ...]) -> None:
+        tries = self._tries.get(repair.id, (0, 0.0))[0] + 1
+        wait_s = min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(tries - 1, 8))
+        self._tries[repair.id] = tries, self._wall() + wait_s
+        self._save(repair.to("draining", self._wall(), f"{why}; tried again", holders))
+
+    # -- verify ------------------------------------------------------------------------------------------------------
+
+    async def _verify(self, repair: Repair) -> None:
+        waited_s = self._wall() - repair.since_s
+        if self._monitor.full_at_s <= repair.since_s or waited_s < self._quiet_s:
+            self._monitor.read_again()
+            return
+        wrong = [f"gpu-{member.minor}: {each}" for member in repair.members for each in self._problems(member)]
+        if not wrong:
+            self._monitor.healed(repair.uuids)  # first: the repair's own taint stands until it is recorded as done
+            self._on_step("healed")
+            await self._threads.run(self._end, repair.to("done", self._wall(), "reset and found well"))
+            self._on_step("done recorded")
+        elif waited_s >= max(VERIFY_MAX_S, 2 * self._quiet_s):
+            await self._threads.run(self._end, repair.to("failed", self._wall(), "reset, but " + "; ".join(wrong)))
+        elif repair.message != (message := "not yet: " + "; ".join(wrong)):
+            await self._threads.run(self._save, repair.to("verifying", self._wall(), message))
+        self._monitor.read_again()
+
+    def _problems(self, member: Member) -> list[str]:
+        before = self._xids.get(member.uuid, {})
+        now = self._monitor.xids.by_gpu.get(member.uuid, {})
+        return verify.problems(
+            member,
+            inventory=self._monitor.inventory,
+            condition=next((each for each in self._monitor.conditions if each.uuid == member.uuid), None),
+            telemetry=next((each for each in self._monitor.telemetry if each.uuid == member.uuid), None),
+            new_xids=[code for code, count in now.items() if count > before.get(code, 0)],
+            faults=self._monitor.faults_of(member.uuid),
+        )
+
+    # -- what is known, on disk and to others ------------------------------------------------------------------------
+
+    def _end(self, repair: Repair) -> None:
+        self._save(repair)
+        self._tries.pop(repair.id, None)
+        log.log(
+            logging.INFO if repair.phase == "done" else logging.ERROR,
+            "repair of %s: %s: %s",
+            repair.device,
+            repair.phase,
+            repair.message,
+        )
+        self._ended(repair)
+
+    def _save(self, repair: Repair) -> Repair:
+        self._save_all({**self.repairs, repair.device: repair})
+        return repair
+
+    def _save_all(self, repairs: Mapping[str, Repair]) -> None:
+        """To disk, then to memory: what fails on disk is not known in memory either."""
+        kept = state.pruned(repairs, self._wall())
+        self._store.save(kept)
+        self._note(kept)
+
+    def _note(self, repairs: Mapping[str, Repair]) -> None:
+        self.repairs = dict(repairs)
+        self._drains.replace("repair", state.drains(self.repairs))
+
+    def _say(self) -> None:
+        """Bring slices and annotations up to what is known."""
+        stored = self._annotations()
+        said: dict[str, str | Gone] = {key: Gone() for key in stored if key.startswith(api.STATE_PREFIX)}
+        said |= {f"{api.STATE_PREFIX}{each.device}": api.encode(each.shown()) for each in self.repairs.values()}
+        for device, request in api.requests(stored).items():
+            if not self._is_news(device, request):
+                key = f"{api.REQUEST_PREFIX}{device}"
+                said[key] = Gone(value=stored[key])
+        self._publish(said)
