@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from fairlead.api import base, names
 from fairlead.api.base import DNS_LABEL, LabelKey, ObjectName, Part, Quantity, checked
@@ -121,6 +121,8 @@ class TenantQuota(Part):
 
 class TenantPeer(Part):
     """Traffic that is let through: an address block or a namespace, all of it or some ports."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["cidr"]}, {"required": ["namespace"]}]})
 
     cidr: Cidr | None = None
     """Address block."""

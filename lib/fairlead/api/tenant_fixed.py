@@ -72,7 +72,7 @@ ADMIN_RULES: Final = [
     _rule(_WRITE, "resource.k8s.io", "resourceclaims", "resourceclaimtemplates"),
 ]
 
-PRIORITIES: Final = (
+PRIORITIES: Final[tuple[dict[str, Any], ...]] = (
     {
         "name": "low",
         "value": -10,
