@@ -162,4 +162,4 @@ def test_nothing_but_the_lowest_priority_keeps_its_queue_from_reclaim() -> None:
         ("fairlead-high", "PreemptLowerPriority"),
     ]
     assert min(each["value"] for each in classes) >= -10
-    assert [o["metadata"]["name"] for o in of("PriorityClass", priorityClasses="PerTenant")][0] == "ml-low"
+    assert of("PriorityClass", priorityClasses="PerTenant")[0]["metadata"]["name"] == "ml-low"
