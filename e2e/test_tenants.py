@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ async def _tenant(cluster: Cluster, name: str) -> None:
     assert done.exit_code == 0, done.output
 
 
-def _as(cluster: Cluster, workdir: Path, user: str, group: str) -> Client:
+def _as(cluster: Cluster, workdir: Path, user: str, group: str) -> AbstractAsyncContextManager[Client]:
     file = workdir / f"{user}.yaml"
     file.write_text(cluster.server.kubeconfig(user, groups=(group,)))
     return Client.connect(file)
@@ -165,7 +165,7 @@ async def test_a_member_writes_nothing_in_anothers_namespace_and_uses_no_other_q
 
 
 async def test_nobody_of_the_tenant_changes_what_bounds_it(site: Site) -> None:
-    template = {"spec": {"spec": {"devices": {"requests": []}}}}
+    template: dict[str, Any] = {"spec": {"spec": {"devices": {"requests": []}}}}
     with pytest.raises(errors.Forbidden, match="resourceclaimtemplates"):
         await site.member.create(
             resources.raw(resources.RESOURCE_CLAIM_TEMPLATES), {"metadata": {"name": "t"}, **template}, "vision"

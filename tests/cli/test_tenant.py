@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from fairlead.api import names
 from fairlead.cli.main import app
