@@ -69,6 +69,9 @@ EVICTING_CONDITION: Final = "fairlead.dev/Evicting"
 # On Gang objects: the last eviction, and since when the gang has been queued, as JSON.
 EVICTED: Final = "fairlead.dev/evicted"
 
+# On all objects of a tenant's baseline (`tenant_objects`): its name. A namespace with it and QUEUE, as labels, is bound to that queue.
+TENANT: Final = "fairlead.dev/tenant"
+
 # On namespaces: the webhook does not review their objects.
 IGNORE_LABEL: Final = "fairlead.dev/ignore"
 EXEMPT_NAMESPACES: Final = ("kube-system", "kube-public", "kube-node-lease", NAMESPACE)
