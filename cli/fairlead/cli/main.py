@@ -16,6 +16,7 @@ from fairlead.api.version import VERSION
 from fairlead.cli import local_commands
 from fairlead.cli.checks.commands import check_app
 from fairlead.cli.cost import commands as cost_commands
+from fairlead.cli.imports import commands as import_commands
 from fairlead.cli.ledger.commands import ledger_app
 from fairlead.cli.node import commands as node_commands
 from fairlead.cli.programs import commands as program_commands
@@ -37,6 +38,7 @@ for commands in (
     program_commands,
     replay_commands,
     node_commands,
+    import_commands,
     local_commands,
 ):
     commands.register(app)
