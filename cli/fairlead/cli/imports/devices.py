@@ -49,10 +49,10 @@ class Kind:
 
     def more_particular(self, others: Iterable[Kind]) -> list[Kind]:
         """Those that say more of a device and may take one of this kind's. Of two that may take the same, one is more particular."""
-        return sorted(other for other in others if self._may_share(other) and self._rank < other._rank)
+        return sorted(other for other in others if self._may_share(other) and self.rank < other.rank)
 
     @property
-    def _rank(self) -> tuple[bool, int, Narrow]:
+    def rank(self) -> tuple[bool, int, Narrow]:
         return ("product" in dict(self.narrow), len(self.narrow), self.narrow)
 
     def _may_share(self, other: Kind) -> bool:
