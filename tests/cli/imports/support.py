@@ -52,7 +52,8 @@ def lost(imported: Imported) -> list[str]:
 def tree(imported: Imported) -> Tree:
     """The engine's, by the way that the controller takes. Nothing of it may be unreadable."""
     found = write.objects(imported)
-    read = settings.read(*([each for each in found if each["kind"] == kind] for kind in ("Queue", "Flavor")))
+    queues, flavors = ([each for each in found if each["kind"] == kind] for kind in ("Queue", "Flavor"))
+    read = settings.read(queues, flavors)
     assert read.problems == ()
     return Tree(read.queues)
 

@@ -174,13 +174,13 @@ def kueue_trees(draw: st.DrawFn) -> tuple[list[Any], dict[str, int]]:
     for index in range(draw(st.integers(0, 5))):
         cohort = draw(st.sampled_from([None, *parents]))
         owner = f"queue-{index}" if cohort is None else root(cohort)
-        spec = {
+        chosen: dict[str, Any] = {
             "namespaceSelector": {},
             "resourceGroups": groups(owner, ["borrowingLimit", "lendingLimit"] if cohort else []),
         }
-        spec |= {"cohortName": cohort} if cohort else {}
+        chosen |= {"cohortName": cohort} if cohort else {}
         found.append(
-            {"apiVersion": api_version, "kind": "ClusterQueue", "metadata": {"name": f"queue-{index}"}, "spec": spec}
+            {"apiVersion": api_version, "kind": "ClusterQueue", "metadata": {"name": f"queue-{index}"}, "spec": chosen}
         )
     return found, promised
 

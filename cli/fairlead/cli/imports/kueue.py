@@ -85,9 +85,8 @@ def read(documents: Iterable[Document]) -> Imported:
 def _flavor(each: Found, topologies: set[str], draft: Draft) -> _Flavor:
     spec = each.spec
     narrow, labels = narrow_of(spec.strings("nodeLabels"))
-    taints = spec.mappings("nodeTaints")
-    if taints:
-        text = f"{len(taints)} taints: a Flavor selects devices, not nodes; pods need tolerations of their own"
+    if spec.mappings("nodeTaints"):
+        text = "a Flavor does not know its nodes' taints: kube-scheduler keeps pods that do not tolerate them off the nodes"
         draft.note(each.source, "spec.nodeTaints", text)
     tolerations = [_toleration(entry) for entry in spec.mappings("tolerations")]
     topology = spec.text("topologyName")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ from fairlead.api.queue import Queue
 SHOWN_MAX = 80
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Source:
     """Where something was read: a file with its document, the kind and the name of the object."""
 
@@ -23,6 +24,16 @@ class Source:
     @property
     def subject(self) -> str:
         return f"{self.kind} {self.name}".strip()
+
+    def __lt__(self, other: Source) -> bool:
+        """By place, document 2 before document 10."""
+        return self._order < other._order
+
+    @property
+    def _order(self) -> tuple[list[tuple[int, str]], str, str]:
+        parts = re.findall(r"[0-9]{1,18}|[^0-9]+|[0-9]+", self.where, re.ASCII)
+        place = [(int(part), "") if part.isdecimal() and len(part) <= 18 else (-1, part) for part in parts]
+        return (place, self.kind, self.name)
 
     def __str__(self) -> str:
         return f"{self.where}: {self.subject}" if self.subject else self.where
