@@ -107,6 +107,7 @@ def test_every_link_in_the_docs_leads_somewhere():
         "explain",
         "ui",
         "replay",
+        "import",
         "snapshot",
         "record",
         "cost",

@@ -42,7 +42,7 @@ for words in ([], *([name] for name in top), ["check"], ["check", "manifests"], 
 def test_every_command_explains_itself() -> None:
     done = python("-c", EVERY_HELP)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Usage: fairlead") == 37
+    assert done.stdout.count("Usage: fairlead") == 38
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,10 @@ def test_every_command_explains_itself() -> None:
         (("check", str(ROOT / "examples" / "00-queues")), "0 verdicts refused"),
         (("tenant", "create", "ml", "--dry-run"), "kind: NetworkPolicy"),
         (("devices", "--backend", "simulated:l40s"), "L40S"),
+        (
+            ("import", "--from=volcano", str(ROOT / "tests" / "cli" / "imports" / "samples" / "volcano.yaml")),
+            "kind: Queue",
+        ),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else None,
 )

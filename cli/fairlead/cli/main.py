@@ -17,6 +17,7 @@ from fairlead.cli import local_commands
 from fairlead.cli.checks.commands import check_app
 from fairlead.cli.cost import commands as cost_commands
 from fairlead.cli.gpus import commands as gpu_commands
+from fairlead.cli.imports import commands as import_commands
 from fairlead.cli.ledger.commands import ledger_app
 from fairlead.cli.node import commands as node_commands
 from fairlead.cli.programs import commands as program_commands
@@ -41,6 +42,7 @@ for commands in (
     replay_commands,
     gpu_commands,
     node_commands,
+    import_commands,
     local_commands,
 ):
     commands.register(app)
