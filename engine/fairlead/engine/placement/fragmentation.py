@@ -1,8 +1,8 @@
 """Fragmentation of nodes, measured against the usual requests: what a placement on a node would cost future ones.
 
 Brings together the mix (`types.workload`), the nodes with their devices, and the value of leftovers (`leftover`). Ranks what is
-possible; never decides what is. Considers devices without counters (partitions are ordered by `preference`) and CPU; requests
-for several kinds of device at once, or by several pods, are not ranked.
+possible; never decides what is. Considers devices without counters and CPU here, partitions in `partitions`; requests for several
+kinds of device at once, or by several pods, are not ranked.
 Where the mix has fewer than two kinds of request every placement costs the same: there is no score, and placement packs.
 Compare: fragmentation gradient descent (FGD, Weng et al. 2023).
 """
@@ -12,7 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.requests import InvalidClaimError
+from fairlead.engine.inventory.mig_share import mig_share
 from fairlead.engine.placement.leftover import LeftoverValue, Rooms, UsualRequest
+from fairlead.engine.placement.partitions import PartitionScore
 from fairlead.engine.placement.prices import WHOLE
 from fairlead.engine.types.amounts import qualified
 
@@ -49,6 +51,7 @@ class FragmentationScore:
         self._states: dict[CandidateNode, tuple[int, Rooms, int]] = {}
         self._parts: list[float] = []
         self._values: dict[Profile, LeftoverValue] = {}
+        self.partitions = PartitionScore(usual, node_snapshot, ledger)
         self.refresh()
 
     @classmethod
@@ -73,7 +76,7 @@ class FragmentationScore:
     def cost(self, shape: UnitShape, node: CandidateNode) -> tuple[int, int]:
         """(waste, loss) of one unit of this shape there; low is better. The unit is likely to fit."""
         found = self._cost(shape, node)
-        return (0, 0) if found is None else found[:2]
+        return (self.partitions.cost(shape, node) or (0, 0)) if found is None else found[:2]
 
     def room(self, shape: UnitShape, node: CandidateNode) -> int:
         """How much room the unit's shared device should have, in thousandths; 0: any."""
@@ -154,6 +157,7 @@ class FragmentationScore:
         Makes a LeftoverValue for each kind of node. Requests that few nodes serve weigh more.
         """
         kinds: dict[tuple[Profile, int, int], int] = {}
+        self.partitions.forget_gone()
         if len(self._profiles) > 2 * len(self._node_snapshot.all):
             for memory in (self._profiles, self._shares, self._states):
                 memory.clear()
@@ -188,13 +192,13 @@ class FragmentationScore:
 
 
 def _whole_devices(node: CandidateNode) -> list[Device]:
-    """Devices without counters of their own."""
-    return [device for device in node.devices.devices if not device.counter_consumption]
+    """Devices without counters of their own, MIG devices left out."""
+    return [device for device in node.devices.devices if not device.counter_consumption and mig_share(device) is None]
 
 
 def _share(found: Candidates) -> int:
     for device in found.devices:
-        if device.counter_consumption:
+        if device.counter_consumption or device in found.sizes:
             continue
         if not device.shared:
             return WHOLE

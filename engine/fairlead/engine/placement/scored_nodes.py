@@ -5,7 +5,7 @@ decides. Keeps: a heap entry is as of its node's latest change; nodes that chang
 returns one.
 Scores are tuples of whole numbers, low is better, ending in the node's name: total, so decisions repeat.
 Example: (avoided, rank of the alternative, -preference, waste, loss, devices left over, name); with `spread` more devices left
-over are better, and fragmentation does not count.
+over are better, and fragmentation does not count. Of MIG devices that were cut beforehand, waste is how large they are.
 """
 
 from __future__ import annotations
@@ -85,9 +85,13 @@ class ScoredNodes:
             spare = self.room.spare(node)
         if spare is None:
             return None
-        rank, left = spare
+        rank, left, size = spare
         preference = sum([info.preference(need) for need in self.preferring])
-        waste, loss = (0, 0) if self.fragmentation is None else self.fragmentation.cost(self.shape, node)
+        waste = loss = 0
+        if size and not self.spread:
+            waste = size
+        elif self.fragmentation is not None:
+            waste, loss = self.fragmentation.cost(self.shape, node)
         return (info.name in self.avoid, rank, -preference, waste, loss, -left if self.spread else left, node.name)
 
     def _room_for_all(self, info: NodeInfo) -> bool:
