@@ -5,8 +5,9 @@ consumes of them. Where a partition goes decides what still fits: 1g.10gb at sli
 nothing but 7g.80gb. Each kind of usual request has a price, its dual in the cutting-stock programme (as few GPUs as possible for
 the whole mix, `prices`); a state is worth the most valuable set of usual partitions that fits into it, and
 - waste is what the state loses beyond the price of the request;
-- a GPU with much room left costs besides, where the mix has requests for several GPUs at once: each GPU that is cut is one less
-  for them, and comes back late. `FIRM` says from which part of the mix on this counts in full.
+- room that the GPU keeps costs too, so that GPUs which are cut already come first: each GPU that is cut is one less for those who
+  request whole ones, and comes back late. It counts half, and in full where a part `FIRM` of the demand or more is for several GPUs
+  at once. Chosen on mixes drawn for it: without it, some mixes lost up to 1.6 points against best fit at 100 % load.
 Source: Gilmore and Gomory 1961; NVIDIA MIG User Guide, placements.
 """
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 STATES_MAX = 20_000  # of one kind of GPU; with more, cuts are not priced
 MEMORY_MAX = 50_000
 FIRM = 0.05  # part of the demand, by size
+FIRMNESS_MIN = 0.5
 SCALE = 1_000_000  # costs are whole numbers of this part of a GPU
 _TINY = 1e-12
 State = tuple["Amount", ...]  # what each counter of the GPU has left
@@ -125,7 +127,7 @@ class CutValue:
             for group in groups
             if any(totals[place] for place in group) and all(not each.isdisjoint(group) for each in every)
         ]
-        self._firmness = min(1.0, several / FIRM)
+        self._firmness = max(FIRMNESS_MIN, min(1.0, several / FIRM))
         self.priced = self._packings.few(totals)
         prices = self._prices(demand) if self.priced else [0.0] * len(kinds)
         self._worth = Worth(self._packings, prices)

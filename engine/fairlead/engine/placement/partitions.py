@@ -61,7 +61,8 @@ class PartitionScore:
     def cost(self, shape: UnitShape, node: CandidateNode) -> tuple[int, int] | None:
         """(cost, tie) of one unit of this shape there, low is better; None where there is no score.
 
-        The tie: what its GPU keeps, then the node's GPUs of which nothing is used, then all that the node keeps.
+        The tie: what its GPU keeps, then all that the node keeps, then its GPUs of which nothing is used; for several devices the
+        latter first.
         """
         if len(shape.needs) != 1 or not shape.plain:
             return None
@@ -87,7 +88,9 @@ class PartitionScore:
             states[place] = (states[place][0], rest)
         whole = sum([value.whole(state) for value, state in states])
         keeps = sum([value.left(state) for value, state in states])
-        return cost, (left * 1000 + min(whole, 999)) * 1_000_000 + min(keeps, 999_999)
+        whole, keeps = min(whole, 999), min(keeps, 999_999)
+        node_keeps = whole * 1_000_000 + keeps if request.count > 1 else keeps * 1000 + whole
+        return cost, left * 1_000_000_000 + node_keeps
 
     def ordered(self, node: CandidateNode, request: CompiledRequest, devices: Sequence[Device]) -> Sequence[Device]:
         """Those that cost least first; equals, and all where there is no score, as given."""
