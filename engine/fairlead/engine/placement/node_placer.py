@@ -74,7 +74,7 @@ class NodePlacer:
         def prefer(request: CompiledRequest, found: Candidates) -> Sequence[Device]:
             ordered = preferred(request, found, ledger)
             if room and fragmentation is not None:
-                return sorted(ordered, key=lambda device: fragmentation.left(device) != room)
+                return sorted(ordered, key=lambda device: fragmentation.rooms.left(device) != room)
             return ordered
 
         return ClaimCandidates(claim, candidates, prefer)
