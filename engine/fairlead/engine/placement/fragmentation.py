@@ -46,7 +46,7 @@ class FragmentationScore:
         self._parts: list[float] = []
         self._values: dict[Profile, LeftoverValue] = {}
         self._judged: frozenset[Profile] = frozenset()
-        self._large = ScarceRequests((), self.rooms)
+        self.large = ScarceRequests((), self.rooms)
         self._pace = Pace(0.0, 0.0)
         self.scarce: Scarce = NOTHING  # as of `look`
         self.refresh()
@@ -103,7 +103,7 @@ class FragmentationScore:
         if value is not None:
             waste, loss, room = value.cost(rooms, cpu, count=count, share=share, wanted_cpu=wanted)
         if scarce:
-            taken = self._large.taken(node, count=count, share=share, wanted_cpu=wanted, room=room, scarce=scarce)
+            taken = self.large.taken(node, count=count, share=share, wanted_cpu=wanted, room=room, scarce=scarce)
         return taken, waste, loss, room
 
     def _profile(self, node: CandidateNode) -> Profile:
@@ -169,12 +169,18 @@ class FragmentationScore:
             if weight
         )
         self._pace = Pace(mean, self._seen.cpu)
-        large = self._seen.large(sorted({(whole, cpu) for _, whole, cpu in kinds if whole > 1}))
-        if large == self._large.large:
+        large = self._seen.large(sorted({(whole, _three_digits(cpu)) for _, whole, cpu in kinds if whole > 1}))
+        if large == self.large.large:
             return False
-        self._large = ScarceRequests(large, self.rooms)
+        self.large = ScarceRequests(large, self.rooms)
         return True
 
     def look(self) -> None:
         """At the start of a decision: which large requests are scarce."""
-        self.scarce = self._large.look(self._pace)
+        self.scarce = self.large.look(self._pace)
+
+
+def _three_digits(amount: int) -> int:
+    """Rounded down: nodes of one kind do not have the same CPU to the thousandth."""
+    unit = int(10 ** max(len(str(amount)) - 3, 0))
+    return amount // unit * unit

@@ -63,35 +63,47 @@ class Pace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a mix says of large requests: those seen, how often a new kind of pod comes, and CPU per pod that requests devices."""
+    """What a mix says of large requests.
+
+    `new`: how often a pod of a new kind comes; `cpu`: thousandths of a core for each pod that requests devices, with those of pods
+    that request none; `cpu_per_device`: the most that a kind of pod wants beside each of its devices.
+    """
 
     requests: tuple[LargeRequest, ...]
     new: float
     cpu: float
+    cpu_per_device: float
 
     @classmethod
     def of(cls, workload: Workload, compiler: Compiler) -> Seen:
         pods = workload.pods
         if not pods:
-            return cls((), 0.0, 0.0)
+            return cls((), 0.0, 0.0, 0.0)
         kinds: dict[tuple[object, int, int, object], LargeRequest] = {}
+        most_cpu = 0.0
         for demand in (*workload.demands, *workload.rare):
             request = single_request(demand.spec, compiler)
-            if request is not None and request.count > 1:
-                cpu, part = cpu_of(demand.needs), demand.count / pods
+            if request is None or not request.count:
+                continue
+            cpu, part = cpu_of(demand.needs), demand.count / pods
+            most_cpu = max(most_cpu, cpu / request.count)
+            if request.count > 1:
                 key = (request.filter, request.count, cpu, demand.needs.constraints)
-                known = kinds.get(key)
-                kinds[key] = LargeRequest(
-                    request, demand.needs, request.count, cpu, part + (known.part if known else 0.0)
-                )
-        return cls(tuple(kinds.values())[:LARGE_MAX], max(workload.once, 1) / pods, workload.cpu / pods)
+                if key in kinds:
+                    part += kinds[key].part
+                kinds[key] = LargeRequest(request, demand.needs, request.count, cpu, part)
+        return cls(tuple(kinds.values())[:LARGE_MAX], max(workload.once, 1) / pods, workload.cpu / pods, most_cpu)
 
     def large(self, shapes: Sequence[tuple[int, int]]) -> tuple[LargeRequest, ...]:
         """With all devices of a node, for nodes with so many devices and so much CPU (thousandths of a core)."""
         if not self.new:
             return self.requests
-        whole = [LargeRequest(None, None, count, cpu, self.new / len(shapes)) for count, cpu in shapes[:SHAPES_MAX]]
-        return (*self.requests, *whole)
+        whole: dict[tuple[int, int], float] = {}
+        for count, cpu in shapes:
+            key = (count, min(cpu, ceil(count * self.cpu_per_device)))
+            whole[key] = whole.get(key, 0.0) + self.new / len(shapes)
+        largest = sorted(whole.items(), reverse=True)[:SHAPES_MAX]
+        return (*self.requests, *(LargeRequest(None, None, count, cpu, part) for (count, cpu), part in largest))
 
 
 def single_request(spec: resource.ResourceClaimSpec, compiler: Compiler) -> CompiledRequest | None:
