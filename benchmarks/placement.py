@@ -37,10 +37,10 @@ def figures() -> list[dict[str, Any]]:
                         results.setdefault((policy, load), []).append(of_run)
         allocated = {key: mean_and_sd([each.allocated for each in runs])[0] for key, runs in results.items()}
         for load in LOADS:
-            for policy in POLICIES:
-                found.append(
-                    _figure(f"placement/mig-{way}/{policy}/allocated-at-{load}", allocated[policy, load], None)
-                )
+            found += [
+                _figure(f"placement/mig-{way}/{policy}/allocated-at-{load}", allocated[policy, load], None)
+                for policy in POLICIES
+            ]
             others = max(allocated[policy, load] for policy in POLICIES if policy != "fairlead")
             ahead = allocated["fairlead", load] - others
             found.append(_figure(f"placement/mig-{way}/ahead-at-{load}", ahead, NOISE if departures else 0.0))

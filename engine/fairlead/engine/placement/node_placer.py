@@ -74,7 +74,7 @@ class NodePlacer:
         def prefer(request: CompiledRequest, found: Candidates) -> Sequence[Device]:
             ordered = preferred(request, found, ledger)
             if room and fragmentation is not None:
-                return sorted(ordered, key=lambda device: fragmentation.left(device) != room)
+                return sorted(ordered, key=lambda device: fragmentation.rooms.left(device) != room)
             if fragmentation is not None and not found.plain:
                 return fragmentation.partitions.ordered(node, request, ordered)
             return ordered
