@@ -1,14 +1,15 @@
 """How much of a cluster placement fills, on made traces: MIG profiles and whole GPUs, beside best fit and first fit.
 
-Figures are means over the mixes of `fairlead simulate --mig` and over seeds, of MIG cut on demand without departures and with
+Figures are means over mixes of `fairlead simulate --mig` and over seeds, of MIG cut on demand without departures and with
 them, and of MIG cut beforehand. `ahead` is what Fairlead allocates more than the better of the other two, in points; its bar is
-0, with departures `NOISE` below it: runs with departures differ by more than that from seed to seed. `FAIRLEAD_MIG_SEEDS` (default 101-103) are the runs;
+0, with departures `NOISE`: such runs differ by more than that from seed to seed. `FAIRLEAD_MIG_SEEDS` (default 101-103) are the runs;
 constants were chosen on others.
 """
 
 from __future__ import annotations
 
 import os
+from time import process_time
 from typing import Any
 
 from fairlead.cli.simulate.mig.command import measure
@@ -18,21 +19,32 @@ from fairlead.cli.simulate.mig.run import LOADS, POLICIES, Figures
 from fairlead.cli.simulate.protocol import mean_and_sd, parse_seeds
 
 CLUSTER = ("hgx-h100=12", "hgx-h200=4", "dgx-a100=4")
-WAYS = {"dynamic": (False, False), "departures": (False, True), "static": (True, False)}
-"""By name: whether it is cut beforehand, and whether requests end."""
+SMALL_CLUSTER = ("hgx-h100=8",)
+EVERY = (*MIXES, DRAWN)
+WAYS = {
+    "dynamic": (CLUSTER, EVERY, False, False),
+    "departures": (SMALL_CLUSTER, ("small", "partitions", DRAWN), False, True),
+    "static": (CLUSTER, EVERY, True, False),
+}
+"""By name: nodes and mixes, whether GPUs are cut beforehand, and whether requests end."""
 NOISE = -0.5
+CPU_MS_MAX = 3.0
 
 
 def figures() -> list[dict[str, Any]]:
-    cluster = parse_cluster(CLUSTER)
     seeds = parse_seeds([os.environ.get("FAIRLEAD_MIG_SEEDS", "101-103")])
     found: list[dict[str, Any]] = []
-    for way, (static, departures) in WAYS.items():
+    for way, (nodes, mixes, static, departures) in WAYS.items():
+        cluster = parse_cluster(nodes)
         results: dict[tuple[str, int], list[Figures]] = {}
-        for mix in (*MIXES, DRAWN):
+        spent_s, arrived = 0.0, 0
+        for mix in mixes:
             for seed in seeds:
                 for policy in POLICIES:
-                    by_load, _ = measure(cluster, mix, seed, policy, static=static, departures=departures)
+                    began = process_time()
+                    by_load, came = measure(cluster, mix, seed, policy, static=static, departures=departures)
+                    if policy == "fairlead":
+                        spent_s, arrived = spent_s + process_time() - began, arrived + came
                     for load, of_run in by_load.items():
                         results.setdefault((policy, load), []).append(of_run)
         allocated = {key: mean_and_sd([each.allocated for each in runs])[0] for key, runs in results.items()}
@@ -48,6 +60,9 @@ def figures() -> list[dict[str, Any]]:
             for policy in POLICIES:
                 refused = _refused(results[policy, 100], kind)
                 found.append(_figure(f"placement/mig-{way}/{policy}/refused-at-100/{kind}", refused, None))
+        cpu_ms = 1000 * spent_s / arrived
+        name = f"placement/mig-{way}/fairlead/cpu-per-arrival"
+        found.append({"figure": name, "value": round(cpu_ms, 4), "unit": "ms", "bar": CPU_MS_MAX})
     return found
 
 
