@@ -112,7 +112,7 @@ def test_a_state_is_worth_its_best_packing():
         return max(found, default=0)
 
     for _ in range(20):
-        state = WHOLE
+        state: cuts.State = WHOLE
         for each in draw.sample([*TWO, *THREE, *FOUR], 3):
             state = after(state, each) if fits(state, each) else state
         prices = [draw.randrange(9) for _ in kinds]
@@ -124,7 +124,8 @@ def test_a_state_is_worth_its_best_packing():
 def test_no_packing_of_a_gpu_is_worth_more_than_the_gpu():
     for demand in ((1.0, 1.0, 1.0, 1.0), (50.0, 1.0, 3.0, 0.5), (1.0, 0.1, 0.1, 20.0)):
         of = value((ONE, TWO, THREE, FOUR), demand)
-        state, spent = WHOLE, 0.0
+        state: cuts.State = WHOLE
+        spent = 0.0
         while options := [each for kind in (ONE, TWO, THREE, FOUR) for each in kind if fits(state, each)]:
             best = min(options, key=lambda each: of.cost(state, each) or (0, 0))
             spent += of._price[best]
@@ -156,17 +157,17 @@ def test_a_small_profile_leaves_a_place_for_the_large_ones_of_the_mix():
 
 
 def test_of_two_nodes_the_one_whose_gpu_is_cut_already_gets_the_profile():
-    """Both have as many placements of it left: without the score the name decides."""
-    world = gpus(2, 2)
+    """The other has fewer placements of it left, on its one GPU: without the score that GPU is cut, too."""
+    world = gpus(1, 2)
     world.workload = mix((profile("1g.10gb"), 30), (profile("2g.20gb"), 10), (claim_spec(device_request()), 8))
-    first = gang("first", 1, profile("2g.20gb"))
+    first = gang("first", 1, profile("2g.20gb"), avoid=("node-0",))
     world.carry_out(plan := world.decide(first), [first])
-    where = nodes_of(plan, "first")
+    where, cut_gpu = nodes_of(plan, "first"), devices_of(plan, "first")[0].split("-")[1]
+    assert where == ["node-1"]
     for number in range(5):
         job = gang(f"small-{number}", 1, profile("1g.10gb"))
         world.carry_out(plan := world.decide(job), [job])
-        assert nodes_of(plan, job.name) == where
-        assert devices_of(plan, job.name)[0].split("-")[1] == "0"
+        assert (nodes_of(plan, job.name), devices_of(plan, job.name)[0].split("-")[1]) == (where, cut_gpu)
     assert not world.faults()
 
 
