@@ -174,7 +174,7 @@ class FragmentationScore:
             for (_, _, part), size, weight in zip(self._usual, sizes, weights, strict=True)
             if weight
         )
-        self._pace = Pace(mean, self._seen.cpu)
+        self._pace = Pace(mean, self._seen.cpu, self._seen.pods)
         large = self._seen.large(sorted({(whole, _three_digits(cpu)) for _, whole, cpu in kinds if whole > 1}))
         if large == self.large.large:
             return False

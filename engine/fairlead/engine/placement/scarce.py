@@ -2,21 +2,22 @@
 
 Best fit keeps nodes whole by chance; the value of leftovers (`leftover`) sees what a placement spoils on average. Neither sees
 that a request for eight devices has nine places left and ten of its kind still to come. Here the places are counted: of each
-kind of request for several devices, how many fit on the nodes as they are. A kind is scarce when that is some, and less than
-twice the number that is expected until the cluster is full. What a placement takes of scarce kinds counts before all else of
-fragmentation.
+kind of request for several devices, how many fit on the nodes as they are. A kind is scarce when that is some, and no more
+than will likely be asked for until the cluster is full: the number expected from the mix and two standard deviations. What a
+placement takes of scarce kinds counts before all else of fragmentation.
 
 Kinds are those that were seen, and all devices of a node at once, for each kind of node: requests nobody made yet come, too, as
 often as new kinds came before (Good and Turing's estimate).
 A pure function of mix, nodes and ledger: `look` follows the nodes' log, and finds what a count of all nodes would find.
-Example: 8 free devices on a node, two kinds, one device and eight. Ten nodes are empty, two are expected: not scarce, 10 > 9. On nine
-nodes it is: a pod with one device then takes it from a node that is no longer whole, even where that wastes more.
+Example: of 1,000 pods 10 requested eight devices, and 400 more pods will fill the cluster: 4 for eight devices are expected, 4 + 2 * 2.4
+are likely the most. On ten empty nodes they are not scarce. On nine they are: a pod with one device then takes it from a
+node that is no longer whole, even where that wastes more.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log
+from math import ceil, log, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.engine.allocator.requests import InvalidClaimError
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 LARGE_MAX = 64  # kinds of request for several devices that are counted
 SHAPES_MAX = 32  # and kinds of node whose devices are requested all at once
-MARGIN, SLACK = 2.0, 5.0  # places wanted for each request that is expected, and besides
+DEVIATIONS = 2.0  # how many standard deviations more than expected may come, before places are short
 STEP = 1.25  # what is expected is rounded up to powers of this: scarce kinds change seldom, and with them the scores of nodes
 Scarce = frozenset[int]
 NOTHING: Scarce = frozenset()
@@ -55,10 +56,14 @@ class LargeRequest:
 
 
 class Pace(NamedTuple):
-    """What a pod that requests devices takes on average: thousandths of a device, and CPU with that of pods without devices."""
+    """What a pod that requests devices takes on average: thousandths of a device, and CPU with that of pods without devices.
+
+    `seen`: of how many such pods that is known.
+    """
 
     size: float
     cpu: float
+    seen: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +71,20 @@ class Seen:
     """What a mix says of large requests.
 
     `new`: how often a pod of a new kind comes; `cpu`: thousandths of a core for each pod that requests devices, with those of pods
-    that request none; `cpu_per_device`: the most that a kind of pod wants beside each of its devices.
+    that request none; `cpu_per_device`: the most that a kind of pod wants beside each of its devices; `pods`: how many were seen.
     """
 
     requests: tuple[LargeRequest, ...]
     new: float
     cpu: float
     cpu_per_device: float
+    pods: int
 
     @classmethod
     def of(cls, workload: Workload, compiler: Compiler) -> Seen:
         pods = workload.pods
         if not pods:
-            return cls((), 0.0, 0.0, 0.0)
+            return cls((), 0.0, 0.0, 0.0, 1)
         kinds: dict[tuple[object, int, int, object], LargeRequest] = {}
         most_cpu = 0.0
         for demand in (*workload.demands, *workload.rare):
@@ -92,7 +98,7 @@ class Seen:
                 if key in kinds:
                     part += kinds[key].part
                 kinds[key] = LargeRequest(request, demand.needs, request.count, cpu, part)
-        return cls(tuple(kinds.values())[:LARGE_MAX], max(workload.once, 1) / pods, workload.cpu / pods, most_cpu)
+        return cls(tuple(kinds.values())[:LARGE_MAX], max(workload.once, 1) / pods, workload.cpu / pods, most_cpu, pods)
 
     def large(self, shapes: Sequence[tuple[int, int]]) -> tuple[LargeRequest, ...]:
         """With all devices of a node, for nodes with so many devices and so much CPU (thousandths of a core)."""
@@ -113,6 +119,15 @@ def single_request(spec: resource.ResourceClaimSpec, compiler: Compiler) -> Comp
     except InvalidClaimError:
         return None
     return claim.alternatives[0][0] if claim.plain else None
+
+
+def likely_most(expected: float, ahead: float) -> float:
+    """How many requests of a kind may come: those expected, and DEVIATIONS standard deviations.
+
+    Arrivals are Poisson, their rate known from a count only: for `ahead` times as many pods as were counted, the variance is
+    `1 + ahead` times what is expected (negative binomial).
+    """
+    return expected + DEVIATIONS * sqrt(expected * (1 + ahead))
 
 
 class _Node(NamedTuple):
@@ -144,7 +159,7 @@ class ScarceRequests:
         return frozenset(
             index
             for index, (request, copies) in enumerate(zip(self.large, self.copies, strict=True))
-            if 0 < copies < MARGIN * request.part * arrivals + SLACK
+            if 0 < copies < 1 + likely_most(request.part * arrivals, arrivals / pace.seen)
         )
 
     def expected(self, pace: Pace) -> float:
