@@ -1,10 +1,10 @@
 """Placement on published pod lists, beside best fit and FGD on the same arrivals: percent of the GPUs allocated at each load.
 
 The lists are not ours to hand out: `FAIRLEAD_TRACE` names a directory with `openb_node_list_gpu_node.csv` and any number of
-`openb_pod_list_<name>.csv` (see docs/simulate.md); where it is not there, this says so and has no figures. Arrivals of the
+`openb_pod_list_<name>.csv` (see docs/simulate.md); where it is not there, this says so and has none of their figures. Arrivals of the
 default list are the recorded ones where they lie beside it (`arrivals_default.csv`), others are drawn. `FAIRLEAD_TRACE_SEEDS`
 (default 42) are the runs, `FAIRLEAD_TRACE_LISTS` the lists by name, with commas (default: all).
-Bars: at most 0.1 points below FGD at every load, and the CPU of one arrival.
+Bars: at most 0.1 points below FGD at every load, and the CPU of one arrival. Below them: MIG profiles (`placement_mig`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.placement_mig import mig_figures
 from benchmarks.simulate import DEFAULT
 from fairlead.cli.simulate.protocol import POINTS, drawn_arrivals, mean_and_sd, parse_seeds
 from fairlead.cli.simulate.replay import replay
@@ -25,6 +26,10 @@ MS_PER_ARRIVAL = 3.0
 
 
 def figures() -> list[dict[str, Any]]:
+    return [*_of_lists(), *mig_figures()]
+
+
+def _of_lists() -> list[dict[str, Any]]:
     directory = Path(os.environ.get("FAIRLEAD_TRACE", DEFAULT))
     names = sorted(path.stem.removeprefix(PREFIX) for path in directory.glob(f"{PREFIX}*.csv"))
     chosen = os.environ.get("FAIRLEAD_TRACE_LISTS", "")

@@ -1,4 +1,4 @@
-"""How much of a cluster placement fills, on made traces: MIG profiles and whole GPUs, beside best fit and first fit.
+"""The part of the placement benchmark that needs no files: made traces of MIG profiles and whole GPUs, beside best and first fit.
 
 Figures are means over mixes of `fairlead simulate --mig` and over seeds, of MIG cut on demand without departures and with
 them, and of MIG cut beforehand. `ahead` is what Fairlead allocates more than the better of the other two, in points; its bar is
@@ -31,7 +31,7 @@ NOISE = -0.5
 CPU_MS_MAX = 3.0
 
 
-def figures() -> list[dict[str, Any]]:
+def mig_figures() -> list[dict[str, Any]]:
     seeds = parse_seeds([os.environ.get("FAIRLEAD_MIG_SEEDS", "101-103")])
     found: list[dict[str, Any]] = []
     for way, (nodes, mixes, static, departures) in WAYS.items():
