@@ -251,6 +251,15 @@ class Demand(Item, frozen=True, kw_only=True):
     count: int
 
 
+class Mix(Item, frozen=True, kw_only=True):
+    """Of the usual mix, what is known beside the demands of `Facts.workload`; as `engine.types.workload.Workload`."""
+
+    rare: tuple[Demand, ...] = ()
+    pods: int = 0
+    once: int = 0
+    cpu: int = 0
+
+
 class Settings(Item, frozen=True, kw_only=True):
     usage_weight: float = 1.0
     reserve_after_s: float = 600.0
@@ -274,6 +283,7 @@ class Facts(Item, frozen=True, kw_only=True):
     quotas: dict[str, Quota | None] = {}  # by namespace/name/resource
     order: dict[str, tuple[str, ...] | None] = {}  # by table; null: sorted again
     workload: tuple[Demand, ...] | msgspec.UnsetType | None = msgspec.UNSET
+    mix: Mix = Mix()  # beside `workload`, when that is set
     settings: Settings | None = None  # in a change: null where they are as before
 
 

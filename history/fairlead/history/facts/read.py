@@ -167,7 +167,11 @@ def quota(value: form.Quota) -> NamespaceQuota:
     return NamespaceQuota(**_fields(value))
 
 
-def workload(value: tuple[form.Demand, ...] | None) -> Workload | None:
+def workload(value: tuple[form.Demand, ...] | None, mix: form.Mix) -> Workload | None:
     if value is None:
         return None
-    return Workload(tuple(Demand(each.spec, needs(each.needs), each.count) for each in value))
+    return Workload(_demands(value), rare=_demands(mix.rare), pods=mix.pods, once=mix.once, cpu=mix.cpu)
+
+
+def _demands(values: tuple[form.Demand, ...]) -> tuple[Demand, ...]:
+    return tuple(Demand(each.spec, needs(each.needs), each.count) for each in values)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         NamespaceQuota,
         QueueSpec,
     )
-    from fairlead.engine.types.workload import Workload
+    from fairlead.engine.types.workload import Demand, Workload
     from fairlead.kube import resource
 
 
@@ -173,4 +173,14 @@ def quota(value: NamespaceQuota) -> form.Quota:
 def workload(value: Workload | None) -> tuple[form.Demand, ...] | None:
     if value is None:
         return None
-    return tuple(form.Demand(spec=each.spec, needs=needs(each.needs), count=each.count) for each in value.demands)
+    return _demands(value.demands)
+
+
+def mix(value: Workload | None) -> form.Mix:
+    if value is None:
+        return form.Mix()
+    return form.Mix(rare=_demands(value.rare), pods=value.pods, once=value.once, cpu=value.cpu)
+
+
+def _demands(values: tuple[Demand, ...]) -> tuple[form.Demand, ...]:
+    return tuple(form.Demand(spec=each.spec, needs=needs(each.needs), count=each.count) for each in values)

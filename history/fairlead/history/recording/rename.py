@@ -55,7 +55,8 @@ class Renaming:
         order = {
             name: None if listed is None else tuple(map(keys[name], listed)) for name, listed in facts.order.items()
         }
-        return replace(facts, **tables, order=order, workload=self._workload(facts.workload))
+        mix = replace(facts.mix, rare=self._demands(facts.mix.rare))
+        return replace(facts, **tables, order=order, workload=self._workload(facts.workload), mix=mix)
 
     # -- keys ------------------------------------------------------------------------------------------------------
 
@@ -404,6 +405,7 @@ class Renaming:
     def _workload(
         self, value: tuple[form.Demand, ...] | msgspec.UnsetType | None
     ) -> tuple[form.Demand, ...] | msgspec.UnsetType | None:
-        if value is None or isinstance(value, msgspec.UnsetType):
-            return value
+        return value if value is None or isinstance(value, msgspec.UnsetType) else self._demands(value)
+
+    def _demands(self, value: tuple[form.Demand, ...]) -> tuple[form.Demand, ...]:
         return tuple(replace(each, spec=self._spec(each.spec), needs=self._needs(each.needs)) for each in value)
