@@ -8,24 +8,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from fairlead.api.base import CONDITIONS, Condition, CustomResource, ObjectName, Part, is_label_key
+from fairlead.api import topology
+from fairlead.api.base import CONDITIONS, Condition, CustomResource, ObjectName, Part
 from fairlead.api.durations import DURATION, duration_s
 
 GANG_SIZE_MAX = 100_000
 Phase = Literal["Waiting", "Gathering", "Admitted", "Running", "Finished", "Failed"]
-
-TOPOLOGY = r"(required|preferred):\S+"
-
-
-def topology_domain(text: str) -> tuple[bool, str]:
-    """(whether required, node label) of `required:<label>` or `preferred:<label>`. Raises ValueError."""
-    how, colon, label = text.partition(":")
-    if not colon or how not in {"required", "preferred"} or not is_label_key(label):
-        raise ValueError(
-            f"{text!r} is no topology: write required: or preferred: and a node label, "
-            "such as required:topology.kubernetes.io/rack"
-        )
-    return how == "required", label
 
 
 def _duration(text: str) -> str:
@@ -34,7 +22,7 @@ def _duration(text: str) -> str:
 
 
 def _topology(text: str) -> str:
-    topology_domain(text)
+    topology.levels(text)
     return text
 
 
@@ -42,7 +30,9 @@ Duration = Annotated[
     str, AfterValidator(_duration), Field(json_schema_extra={"pattern": f"^{DURATION}$", "maxLength": 32})
 ]
 Topology = Annotated[
-    str, AfterValidator(_topology), Field(json_schema_extra={"pattern": f"^{TOPOLOGY}$", "maxLength": 340})
+    str,
+    AfterValidator(_topology),
+    Field(json_schema_extra={"pattern": f"^{topology.PATTERN}$", "maxLength": topology.TEXT_MAX}),
 ]
 
 Line = Annotated[str, Field(max_length=1024)]
@@ -56,7 +46,11 @@ class GangSpec(Part):
     queue: ObjectName | None = None
     """The requested queue; absent means the one whose namespaceSelector matches the namespace."""
     topology: Topology | None = None
-    """`required:` or `preferred:` and a node label: members run in as few of its domains as possible."""
+    """`required:` or `preferred:` and a node label, or several with commas: members run in as few domains of each as possible."""
+    subgroup_size: int | None = Field(default=None, ge=1, le=GANG_SIZE_MAX)
+    """So many members with neighbouring ranks are a subgroup."""
+    subgroup_topology: Topology | None = None
+    """As `topology`, of each subgroup by itself."""
     min_runtime: Duration | None = None
     """It is not evicted before it has run this long, such as 30m."""
 
