@@ -172,12 +172,10 @@ class _Reader:
             key = names.SUBGROUP if name is not None else names.SUBGROUP_SIZE
             cure = f"say how close its members must be: {names.SUBGROUP_TOPOLOGY}: required:<node label>"
             self.faults.append(f"{self.paths[key]}: has no effect without {names.SUBGROUP_TOPOLOGY}; {cure}")
-        named = name if name is not None else self.labels.get(names.LWS_SUBGROUP_INDEX)
-        if names.SUBGROUP_TOPOLOGY in self.annotations and names.SUBGROUP_SIZE not in self.annotations and not named:
-            self.faults.append(
-                f"{self.paths[names.SUBGROUP_TOPOLOGY]}: no subgroup is named: write {names.SUBGROUP_SIZE}: <number> for so many "
-                f"members with neighbouring indexes, or {names.SUBGROUP}: <name> on each pod"
-            )
+        named = name
+        if named is None and names.SUBGROUP_SIZE not in self.annotations and names.LWS_SUBGROUP_INDEX in self.labels:
+            group, number = self.labels.get(names.LWS_GROUP_INDEX, ""), self.labels[names.LWS_SUBGROUP_INDEX]
+            named = f"{group}-{number}"
         return (named if within else None), size, (self.annotations[names.SUBGROUP_TOPOLOGY] if within else None)
 
     def queue(self) -> tuple[str | None, bool]:
