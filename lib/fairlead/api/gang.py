@@ -98,6 +98,21 @@ class GangForecast(Part):
     """The gang cannot start on this cluster as it is; `because` says why."""
 
 
+class GangLevel(Part):
+    """Where members are at one level of the topology: its domains, and how far neighbouring ranks are apart."""
+
+    level: str = Field(max_length=340)
+    """The node label or device attribute; kubernetes.io/hostname for nodes themselves."""
+    asked: str = Field(default="", max_length=64)
+    """required or preferred, of the gang or of each subgroup; absent where the gang does not name the level."""
+    domains: int = Field(default=0, ge=0)
+    """In how many domains of it members are."""
+    apart: int | None = Field(default=None, ge=0)
+    """Of pairs of members with neighbouring ranks, how many are in different domains; absent where members have no ranks."""
+    where: list[Line] = Field(default_factory=list, max_length=16)
+    """Each domain with its members, by rank."""
+
+
 class GangStatus(Part):
     """Observed state, and why. Written by the controller only."""
 
@@ -123,6 +138,8 @@ class GangStatus(Part):
     """When it is likely to start, while it waits."""
     nodes: list[str] = Field(default_factory=list, max_length=10_000)
     """Nodes of its members."""
+    placement: list[GangLevel] = Field(default_factory=list, max_length=16)
+    """Where its members are, level by level, outermost first; of gangs with a topology, subgroups or ranks."""
     reserved_nodes: list[str] = Field(default_factory=list, max_length=1000)
     """Nodes on which nothing starts that would delay it, while it has a reservation (condition Reserved)."""
     wait_seconds: float | None = Field(default=None, ge=0)

@@ -14,6 +14,8 @@ LEVELS_MAX = 6
 TEXT_MAX = LEVELS_MAX * 340
 _LEVEL = r"(required|preferred):[^\s,]+"
 PATTERN = rf"\s*{_LEVEL}(\s*,\s*{_LEVEL})*\s*"
+PATH = ">"
+"""Between the values of a domain's path, where several levels are named: block-1>rack-3. (A slash is between namespace and name.)"""
 EXAMPLE = "required:topology.kubernetes.io/rack"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairlead.api.topology import PATH
 from fairlead.engine.placement.model import TopologyDomain
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Partition:
         groups: dict[tuple[str, ...], list[CandidateNode]] = {}
         for node, path in domain_of.items():
             groups.setdefault(path, []).append(node)
-        found = {path: TopologyDomain("/".join(path), groups[path]) for path in sorted(groups)}
+        found = {path: TopologyDomain(PATH.join(path), groups[path]) for path in sorted(groups)}
         self.domains = list(found.values())
         self.of = {node: found[path] for node, path in domain_of.items()}
 
