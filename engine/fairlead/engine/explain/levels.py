@@ -61,16 +61,15 @@ class LevelCounter:
         return tuple(found)
 
     def _best(
-        self, units: Sequence[PlacementUnit], domains: Iterable[TopologyDomain], scope: NodeScope
+        self, units: Sequence[PlacementUnit], domains: Sequence[TopologyDomain], scope: NodeScope
     ) -> tuple[str, int]:
         """The domain that takes most of the members, and how many."""
-        rooms = {domain.name: self._members(units, domain, scope) for domain in domains}
-        best = min(rooms, key=lambda name: (-rooms[name], name), default="")
-        return best, rooms.get(best, 0)
-
-    def _members(self, units: Sequence[PlacementUnit], domain: TopologyDomain, scope: NodeScope) -> int:
-        room = self._domains.rooms.in_domain
-        return sum(min(room(shape, scope, domain), count) * len(shape.needs) for shape, count in counts(units).items())
+        members = dict.fromkeys((domain.name for domain in domains), 0)
+        for shape, count in counts(units).items():
+            for domain, room in self._domains.rooms.in_domains(shape, scope, domains).items():
+                members[domain.name] += min(room, count) * len(shape.needs)
+        best = min(members, key=lambda name: (-members[name], name), default="")
+        return best, members.get(best, 0)
 
     def _of_subgroups(
         self, gang: GangRequest, units: Sequence[PlacementUnit], scope: NodeScope
@@ -82,7 +81,7 @@ class LevelCounter:
         for depth, level in enumerate(inner, start=1):
             labels = tuple(each.label for each in inner[:depth])
             parts = [self._domains.partition(labels, outer) for outer in ([None] if within is None else within)]
-            rooms = [{each.name: self._groups(largest, each, scope) for each in part.domains} for part in parts]
+            rooms = [self._groups(largest, part.domains, scope) for part in parts]
             best = max(rooms, key=lambda room: sum(room.values()), default={})
             holding = sorted((name for name in best if best[name]), key=lambda name: (-best[name], name))
             more = f" and {len(holding) - NAMED_MAX} more" if len(holding) > NAMED_MAX else ""
@@ -97,7 +96,10 @@ class LevelCounter:
                 of_each=sum(len(unit.members) for unit in largest.units),
             )
 
-    def _groups(self, group: UnitGroup, domain: TopologyDomain, scope: NodeScope) -> int:
-        """How many such groups the domain takes at most."""
-        room = self._domains.rooms.in_domain
-        return min((room(shape, scope, domain) // count for shape, count in group.counts.items()), default=0)
+    def _groups(self, group: UnitGroup, domains: Sequence[TopologyDomain], scope: NodeScope) -> dict[str, int]:
+        """How many such groups each domain takes at most, by name."""
+        found: dict[str, int] = {}
+        for shape, count in group.counts.items():
+            for domain, room in self._domains.rooms.in_domains(shape, scope, domains).items():
+                found[domain.name] = min(found.get(domain.name, room // count), room // count)
+        return found

@@ -29,10 +29,12 @@ class Rooms:
         self._placer = placer
         self._known: dict[object, _Room] = {}
 
-    def in_domain(self, shape: UnitShape, scope: NodeScope, domain: TopologyDomain) -> int:
-        """How many units its nodes take at most. What `scope` says of a domain does not count."""
+    def in_domains(
+        self, shape: UnitShape, scope: NodeScope, domains: Iterable[TopologyDomain]
+    ) -> dict[TopologyDomain, int]:
+        """How many units the nodes of each take at most. What `scope` says of a domain does not count."""
         units = self.by_node(shape, scope)
-        return sum([units.get(node, 0) for node in domain.nodes])
+        return {domain: sum([units.get(node, 0) for node in domain.nodes]) for domain in domains}
 
     def by_node(self, shape: UnitShape, scope: NodeScope) -> dict[CandidateNode, int]:
         """The nodes that may take a unit now, with how many."""

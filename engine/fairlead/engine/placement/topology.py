@@ -158,7 +158,7 @@ class _Search:
         partition = self._partition(wanted, depth, within)
         taken = partition.where(wanted.placed)
         known = [domain for domain in partition.domains if domain in taken]
-        rooms = {domain: self._share(wanted.groups, domain) for domain in partition.domains}
+        rooms = self._shares(wanted.groups, partition.domains)
         fitting = sorted(
             (domain for domain in partition.domains if rooms[domain] >= 1 and domain not in taken),
             key=lambda domain: (-rooms[domain] if self._scope.spread else rooms[domain], domain.name),
@@ -177,10 +177,13 @@ class _Search:
             unit.shape.facets for group in groups for unit in group.units
         )
 
-    def _share(self, groups: Sequence[UnitGroup], domain: TopologyDomain) -> float:
-        """How many times over the domain may hold the groups; less than 1: certainly not."""
-        rooms, wanted = self._domains.rooms, _counts(groups)
-        return min((rooms.in_domain(shape, self._scope, domain) / count for shape, count in wanted.items()), default=1)
+    def _shares(self, groups: Sequence[UnitGroup], domains: Sequence[TopologyDomain]) -> dict[TopologyDomain, float]:
+        """How many times over each domain may hold the groups; less than 1: certainly not."""
+        least = dict.fromkeys(domains, float("inf"))
+        for shape, count in _counts(groups).items():
+            for domain, room in self._domains.rooms.in_domains(shape, self._scope, domains).items():
+                least[domain] = min(least[domain], room / count)
+        return least
 
     def _fewest(
         self, wanted: _Wanted, depth: int, within: TopologyDomain | None, budget: StepBudget
@@ -202,9 +205,7 @@ class _Search:
         size, sizes = 2, list[int]()
         if self._bounded(wanted.groups):
             for shape, count in _counts(wanted.groups).items():
-                rooms = sorted(
-                    (self._domains.rooms.in_domain(shape, self._scope, each) for each in domains), reverse=True
-                )
+                rooms = sorted(self._domains.rooms.in_domains(shape, self._scope, domains).values(), reverse=True)
                 size = max(size, bisect_left(list(accumulate(rooms)), count) + 1)
             sizes = [size, size + 1]
             size += 2
@@ -216,10 +217,8 @@ class _Search:
     def _roomiest(self, wanted: _Wanted, domains: Sequence[TopologyDomain], size: int) -> list[TopologyDomain]:
         """Those with most room; instead of the last of them the tightest that will do, so that larger ones stay whole."""
         shapes = _counts(wanted.groups)
-        rooms = {
-            domain: [self._domains.rooms.in_domain(shape, self._scope, domain) for shape in shapes]
-            for domain in domains
-        }
+        by_shape = [self._domains.rooms.in_domains(shape, self._scope, domains) for shape in shapes]
+        rooms = {domain: [room[domain] for room in by_shape] for domain in domains}
         ordered = sorted(domains, key=lambda domain: (-sum(rooms[domain]), domain.name))
         chosen = ordered[: size - 1]
         have = [sum(room) for room in zip(*(rooms[domain] for domain in chosen), strict=True)]
@@ -249,7 +248,8 @@ class _Search:
 
     def _as_many(self, groups: Sequence[UnitGroup], domain: TopologyDomain) -> tuple[list[UnitGroup], list[UnitGroup]]:
         """The groups that the domain has room for, the first ones first, and the others."""
-        room = {shape: self._domains.rooms.in_domain(shape, self._scope, domain) for shape in _counts(groups)}
+        rooms = self._domains.rooms
+        room = {shape: rooms.in_domains(shape, self._scope, (domain,))[domain] for shape in _counts(groups)}
         taken: list[UnitGroup] = []
         others: list[UnitGroup] = []
         for group in groups:
@@ -312,8 +312,10 @@ class _Search:
         if number == len(groups):
             return True
         wanted = self._one(groups[number])
-        for domain in self._domains.allowed(self._inner, wanted.placed, among) or ():
-            if self._share(wanted.groups, domain) < 1 and self._bounded(wanted.groups):
+        domains = self._domains.allowed(self._inner, wanted.placed, among) or []
+        shares = self._shares(wanted.groups, domains)
+        for domain in domains:
+            if shares[domain] < 1 and self._bounded(wanted.groups):
                 continue
             self._tries -= 1
             if self._tries < 0:
@@ -338,7 +340,7 @@ class _Search:
         for alike in kinds.values():
             wanted = self._one(alike[0])
             domains = self._domains.allowed(self._inner, wanted.placed, among)
-            if domains is not None and sum(int(self._share(wanted.groups, each)) for each in domains) < len(alike):
+            if domains is not None and sum(map(int, self._shares(wanted.groups, domains).values())) < len(alike):
                 return True
         return False
 
