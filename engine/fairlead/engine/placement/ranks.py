@@ -97,6 +97,7 @@ def _apart(placed: Sequence[UnitPlacement], paths: Mapping[CandidateNode, Path])
     in_order = sorted(placed, key=lambda each: (rank_of(each.unit), each.unit.members[0].pod.uid))
     found = [0] * len(paths[placed[0].node])
     for one, other in pairwise(in_order):
-        for depth, (a, b) in enumerate(zip(paths[one.node], paths[other.node], strict=True)):
-            found[depth] += a != b
+        a, b = paths[one.node], paths[other.node]
+        for depth in range(len(found)):
+            found[depth] += a[: depth + 1] != b[: depth + 1]
     return found
