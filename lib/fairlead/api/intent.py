@@ -69,7 +69,7 @@ class Intent:
     group: foreign.Group | None = None
     """What another system's keys name, even where ours name the gang: its PodGroup object may name a queue."""
     paths: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Where gang, size, queue and topology were read, by our key for each."""
+    """Where gang, size, queue, topology and subgroup were read, by our key for each."""
     notes: tuple[str, ...] = field(default=(), compare=False)
     """What could not be read and counts as absent."""
 
