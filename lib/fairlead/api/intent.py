@@ -8,6 +8,7 @@ Example: {fairlead.dev/gang: train, fairlead.dev/gang-size: "8"} is Intent(gang=
 """
 
 import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -15,12 +16,25 @@ from typing import TypeVar
 from fairlead.api import foreign, names
 from fairlead.api.base import is_dns_subdomain
 from fairlead.api.durations import duration_s
-from fairlead.api.gang import GANG_SIZE_MAX, topology_domain
+from fairlead.api.gang import GANG_SIZE_MAX
+from fairlead.api.topology import levels
 
-KEYS = (names.GANG, names.GANG_SIZE, names.QUEUE, names.TOPOLOGY, names.MIN_RUNTIME, names.CHECKPOINT_GRACE)
+KEYS = (
+    names.GANG,
+    names.GANG_SIZE,
+    names.QUEUE,
+    names.TOPOLOGY,
+    names.SUBGROUP,
+    names.SUBGROUP_SIZE,
+    names.SUBGROUP_TOPOLOGY,
+    names.MIN_RUNTIME,
+    names.CHECKPOINT_GRACE,
+)
 """Every annotation that users write."""
-_PATHS = {key: f"metadata.annotations[{key}]" for key in (names.GANG, names.GANG_SIZE, names.QUEUE, names.TOPOLOGY)}
+_PATHS = {key: f"metadata.annotations[{key}]" for key in KEYS}
 _OBJECT_NAME = "use lower case letters, digits, '-' and '.'"
+SUBGROUP = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+"""The name of a subgroup: a label's value."""
 
 Strings = Mapping[str, str]
 T = TypeVar("T")
@@ -42,6 +56,10 @@ class Intent:
     size: int | None = None
     queue: str | None = None
     topology: str | None = None
+    subgroup: str | None = None
+    """The name of the pod's subgroup, where the pod says it."""
+    subgroup_size: int | None = None
+    subgroup_topology: str | None = None
     min_runtime_s: float | None = None
     checkpoint_grace_s: float | None = None
     system: foreign.System | None = None
@@ -51,7 +69,7 @@ class Intent:
     group: foreign.Group | None = None
     """What another system's keys name, even where ours name the gang: its PodGroup object may name a queue."""
     paths: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Where gang, size, queue and topology were read, by our key for each."""
+    """Where gang, size, queue, topology and subgroup were read, by our key for each."""
     notes: tuple[str, ...] = field(default=(), compare=False)
     """What could not be read and counts as absent."""
 
@@ -81,7 +99,8 @@ def read_intent(
     reader = _Reader(annotations, labels or {}, pod_group)
     gang, size = reader.gang()
     queue, foreign_queue = reader.queue()
-    topology = reader.valid(names.TOPOLOGY, topology_domain)
+    topology = reader.valid(names.TOPOLOGY, levels)
+    subgroup, subgroup_size, subgroup_topology = reader.subgroup()
     others, reader.faults = reader.faults, []
     min_runtime_s = reader.valid(names.MIN_RUNTIME, duration_s)
     checkpoint_grace_s = reader.valid(names.CHECKPOINT_GRACE, duration_s)
@@ -94,6 +113,9 @@ def read_intent(
         size=size,
         queue=queue,
         topology=None if topology is None else annotations[names.TOPOLOGY],
+        subgroup=subgroup,
+        subgroup_size=subgroup_size,
+        subgroup_topology=subgroup_topology,
         min_runtime_s=min_runtime_s,
         checkpoint_grace_s=checkpoint_grace_s,
         system=other.system if other is not None and names.GANG not in annotations else None,
@@ -131,6 +153,31 @@ class _Reader:
             self.faults.append(f"{other.path}: {other.name!r} is no gang name: {_OBJECT_NAME}")
         return other.name, size
 
+    def subgroup(self) -> tuple[str | None, int | None, str | None]:
+        """Name, size and topology of the pod's subgroup. The name may be a label, ours or that of a LeaderWorkerSet."""
+        own, label = self.annotations.get(names.SUBGROUP), self.labels.get(names.SUBGROUP)
+        if own is not None and label is not None and own != label:
+            said = f"{own!r}, but the label of that name says {label!r}: keep one of them"
+            self.faults.append(f"{self.paths[names.SUBGROUP]}: {said}")
+        if own is None and label is not None:
+            self.paths[names.SUBGROUP] = f"metadata.labels[{names.SUBGROUP}]"
+        name = own if own is not None else label
+        if name is not None and not SUBGROUP.fullmatch(name):
+            wanted = "use letters, digits, '-', '_' and '.', at most 63, such as replica-0"
+            self.faults.append(f"{self.paths[names.SUBGROUP]}: {name[:80]!r} is no subgroup: {wanted}")
+        size = self._size(self.annotations.get(names.SUBGROUP_SIZE), self.paths[names.SUBGROUP_SIZE], "subgroup size")
+        within = self.valid(names.SUBGROUP_TOPOLOGY, levels)
+        stated = name is not None or names.SUBGROUP_SIZE in self.annotations
+        if stated and names.SUBGROUP_TOPOLOGY not in self.annotations:
+            key = names.SUBGROUP if name is not None else names.SUBGROUP_SIZE
+            cure = f"say how close its members must be: {names.SUBGROUP_TOPOLOGY}: required:<node label>"
+            self.faults.append(f"{self.paths[key]}: has no effect without {names.SUBGROUP_TOPOLOGY}; {cure}")
+        named = name
+        if named is None and names.SUBGROUP_SIZE not in self.annotations and names.LWS_SUBGROUP_INDEX in self.labels:
+            group, number = self.labels.get(names.LWS_GROUP_INDEX, ""), self.labels[names.LWS_SUBGROUP_INDEX]
+            named = f"{group}-{number}"
+        return (named if within else None), size, (self.annotations[names.SUBGROUP_TOPOLOGY] if within else None)
+
     def queue(self) -> tuple[str | None, bool]:
         """The queue's name, and whether another system's key names it."""
         queue = self._own_queue()
@@ -167,11 +214,11 @@ class _Reader:
             self.faults.append(f"metadata.annotations[{key}]: {error}")
             return None
 
-    def _size(self, text: str | None, path: str) -> int | None:
+    def _size(self, text: str | None, path: str, what: str = "gang size") -> int | None:
         if text is None:
             return None
         if not is_size(text):
-            self.faults.append(f"{path}: {no_size(text)}")
+            self.faults.append(f"{path}: {no_size(text, what)}")
             return None
         return int(text)
 
@@ -181,9 +228,9 @@ def is_size(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= GANG_SIZE_MAX
 
 
-def no_size(text: str) -> str:
+def no_size(text: str, what: str = "gang size") -> str:
     """What is wrong with a text that is no size."""
-    return f"{text[:40]!r} is no gang size: write a whole number from 1 to {GANG_SIZE_MAX}"
+    return f"{text[:40]!r} is no {what}: write a whole number from 1 to {GANG_SIZE_MAX}"
 
 
 def misspelt(annotations: Strings) -> tuple[str, ...]:

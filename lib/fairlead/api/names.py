@@ -31,6 +31,9 @@ GANG: Final = "fairlead.dev/gang"
 GANG_SIZE: Final = "fairlead.dev/gang-size"
 QUEUE: Final = "fairlead.dev/queue"
 TOPOLOGY: Final = "fairlead.dev/topology"
+SUBGROUP: Final = "fairlead.dev/subgroup"  # annotation or label: the name of the subgroup that the pod belongs to
+SUBGROUP_SIZE: Final = "fairlead.dev/subgroup-size"  # so many members with neighbouring ranks are a subgroup
+SUBGROUP_TOPOLOGY: Final = "fairlead.dev/subgroup-topology"  # as TOPOLOGY, of each subgroup
 MIN_RUNTIME: Final = "fairlead.dev/min-runtime"
 CHECKPOINT_GRACE: Final = "fairlead.dev/checkpoint-grace"
 EXPECTED_END: Final = "fairlead.dev/expected-end"  # when a running job expects to end, RFC 3339: for forecasts
@@ -103,6 +106,18 @@ ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
 PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
+
+# Indexes of pods, from which ranks are made: as annotation or label, as each controller writes them.
+COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+STATEFULSET_INDEX: Final = "apps.kubernetes.io/pod-index"
+JOBSET_JOB_INDEX: Final = "jobset.sigs.k8s.io/job-global-index"
+LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
+LWS_GROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
+LWS_WORKER_INDEX: Final = "leaderworkerset.sigs.k8s.io/worker-index"
+INDEXES: Final = (COMPLETION_INDEX, STATEFULSET_INDEX, LWS_WORKER_INDEX)
+"""One of these makes a rank (`controller.gangs.ranks`)."""
+LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
+LWS_SUBGROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/subgroup-index"
 
 # On objects that Fairlead creates.
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"

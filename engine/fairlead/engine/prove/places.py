@@ -90,16 +90,11 @@ class PlaceProof:
 
     def _domains(self, gang: GangRequest) -> dict[str | None, list[CandidateNode]]:
         """The domains that the topology allows; as `TopologyDomains` chooses them."""
-        topology = parse(gang.topology)
-        if topology is None or topology.mode != "required":
+        domains = self._cache.domains
+        allowed = domains.allowed(parse(gang.topology), domains.nodes(gang.placed_nodes))
+        if allowed is None:
             return {None: self._nodes.all}
-        found = self._cache.domains.of(topology.label)
-        domains: dict[str | None, list[CandidateNode]] = {value: list(each.nodes) for value, each in found.items()}
-        domain_of = {node.name: value for value, nodes in domains.items() for node in nodes}
-        taken = {domain_of.get(name) for name in gang.placed_nodes if name in self._nodes.by_name}
-        if taken - {None}:
-            return {value: domains[value] for value in taken if value is not None} if len(taken) == 1 else {}
-        return domains
+        return {domain.name: list(domain.nodes) for domain in allowed}
 
     # -- a domain
 

@@ -92,6 +92,8 @@ class Member(Item, frozen=True, kw_only=True):
     needs: Needs
     claims: tuple[str, ...] = ()
     labels: dict[str, str] = {}
+    rank: int | None = None
+    subgroup: str = ""
 
 
 class RefusedNode(Item, frozen=True, kw_only=True):
@@ -114,7 +116,9 @@ class Gang(Item, frozen=True, kw_only=True):
     priority: int = 0
     created: float = 0.0
     topology: str | None = None
+    subgroup_topology: str | None = None
     placed_nodes: tuple[str, ...] = ()
+    placed_subgroups: tuple[tuple[str, str], ...] = ()
     avoid: tuple[str, ...] = ()
     refused: tuple[RefusedNode, ...] = ()
     preempts: bool = True

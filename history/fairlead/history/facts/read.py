@@ -100,8 +100,7 @@ def gang(value: form.Gang) -> GangRequest:
         return known[wanted]
 
     members = tuple(
-        PendingMember(pod=pod(each.pod), needs=shared(each.needs), claims=each.claims, labels=each.labels)
-        for each in value.members
+        PendingMember(**{**_fields(each), "pod": pod(each.pod), "needs": shared(each.needs)}) for each in value.members
     )
     claims = tuple(ClaimRequest(**_fields(each)) for each in value.claims)
     refused = tuple(RefusedNode(**_fields(each)) for each in value.refused)
