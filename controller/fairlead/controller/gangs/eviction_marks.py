@@ -23,7 +23,7 @@ HOLD_S = 300.0  # after the eviction's time: how long the devices stay reserved 
 REASON_MAX = 1000
 TEXT_MAX = 16_384  # characters of a mark that is read; ours are shorter
 
-Kind = Literal["Reclaim", "Preempt", "Replace", "Idle"]
+Kind = Literal["Reclaim", "Preempt", "Replace", "Idle", "Move"]
 
 
 _WORDS: Mapping[Kind, str] = {
@@ -31,6 +31,7 @@ _WORDS: Mapping[Kind, str] = {
     "Preempt": "preempted",
     "Replace": "replaced",
     "Idle": "stopped as idle",
+    "Move": "moved",
 }
 
 
