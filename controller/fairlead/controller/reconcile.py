@@ -17,9 +17,18 @@ from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.claim_reconciler import ClaimReconciler
 from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.gang_tasks import GangTasks
+from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.recoverer import Recoverer
 from fairlead.controller.deadlines import Deadlines
-from fairlead.controller.gangs import eviction_marks, eviction_steps, idleness, leaving, members, recovery
+from fairlead.controller.gangs import (
+    eviction_marks,
+    eviction_steps,
+    idleness,
+    leaving,
+    members,
+    past_evictions,
+    recovery,
+)
 from fairlead.controller.gangs.allocations import pod_ref
 from fairlead.controller.gangs.bind_clock import BindClock
 from fairlead.controller.gangs.gangs import Gang, GangId
@@ -50,6 +59,7 @@ class GangReconciler:
         tasks: GangTasks,
         backoffs: GangBackoffs,
         replacements: Replacements,
+        moves: Moves,
         *,
         gang_timeout_s: float,
         now: float,
@@ -62,6 +72,7 @@ class GangReconciler:
         self._tasks = tasks
         self._backoffs = backoffs
         self._replacements = replacements
+        self._moves = moves
         self._gang_timeout_s = gang_timeout_s
         self._bind_clock = BindClock()
         self._deadlines = Deadlines()
@@ -69,7 +80,9 @@ class GangReconciler:
 
     def due_at(self) -> float:
         """When something is due though nothing changed: a deadline, the end of a backoff, or garbage collection."""
-        others = (self._deadlines.next(), self._backoffs.next_end(), self._tasks.settled_at())
+        others = (
+            self._deadlines.next(), self._backoffs.next_end(), self._tasks.settled_at(), self._moves.next_end(),
+        )  # fmt: skip
         return min((self._sweep_at, *(at for at in others if at is not None)))
 
     def expire(self, now: float) -> None:
@@ -77,6 +90,8 @@ class GangReconciler:
         triggers = self._caches.triggers
         self._tasks.settle_due(now)
         triggers.gangs(self._deadlines.take_due(now))
+        if self._moves.expire(now):
+            triggers.decide()
         for gang_id in self._backoffs.expire(now, self._caches.gangs):
             triggers.decide(urgent=True)
             triggers.gang(gang_id)
@@ -116,6 +131,8 @@ class GangReconciler:
                 gang = self._caches.gangs.get(gang_id)
                 self._evictor.update(gang_id, gang)
                 self._replacements.update(gang_id, gang, now)
+                raw = self._caches.gang_object(gang_id)
+                self._moves.update(gang_id, gang, past_evictions.past_eviction(raw) if raw else None, now)
         changed = changed | self._evictor.victims.of_any(changed)
         for gang_id in sorted(changed):
             with self._contained(gang_id, now):

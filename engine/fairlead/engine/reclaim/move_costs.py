@@ -26,8 +26,8 @@ def restart_s(gang: RunningGang) -> float:
 
 
 def works_since(gang: RunningGang, started: float) -> float:
-    """Larger where less is lost: since when its work is not saved, earlier by what its restart takes longer than usual."""
-    return saved_at(gang, started) - (restart_s(gang) - RESTART_S)
+    """Larger where less is lost: since when its work is not saved, earlier by what its restart takes, where that is known."""
+    return saved_at(gang, started) - (gang.restart_s or 0.0)
 
 
 def gpu_seconds(gang: RunningGang, devices: int, now: float) -> float:
