@@ -3,9 +3,7 @@
 The Job controller is that of the sandbox, with a back-off of 0.2 s instead of 10 s.
 """
 
-import contextlib
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 from fairlead.api import names
@@ -24,14 +22,14 @@ SPEC: dict[str, Any] = {
 }
 
 
-async def job(bench: Bench, name: str, template: str = "four", **annotations: str) -> None:
-    notes = {names.GANG: name, names.GANG_SIZE: "1", names.MOVABLE: "true"}
+async def job(bench: Bench, name: str, *, gang: bool = True, **annotations: str) -> None:
+    notes = {names.MOVABLE: "true"} | ({names.GANG: name, names.GANG_SIZE: "1"} if gang else {})
     notes |= {f"fairlead.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
     pod = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 0,
         "schedulingGates": [{"name": names.ADMISSION_GATE}],
-        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": template}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "four"}],
         "containers": [
             {"name": "main", "image": "busybox", "command": ["serve"], "resources": {"claims": [{"name": "gpu"}]}}
         ],
@@ -48,14 +46,14 @@ def node_of(bench: Bench, name: str) -> str:
     return pod.spec.node_name
 
 
-async def fragment(bench: Bench, **annotations: str) -> None:
+async def fragment(bench: Bench, *, gang: bool = True, **annotations: str) -> None:
     """Jobs `one` and `two` hold half of a node each, on different nodes; the rest of both is free."""
     await bench.template("four", 4)
     await bench.template("eight", 8)
     for name, value in (("urgent", 1000), ("batch", 10)):
         await bench.client.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
     for name in ("one", "gone", "two"):
-        await job(bench, name, **annotations)
+        await job(bench, name, gang=gang, **annotations)
         await bench.until(lambda: bool(running(bench, name)), f"{name} runs")  # noqa: B023 - awaited in the loop
     await bench.client.delete(resources.JOBS, "gone", NAMESPACE, propagation="Background")
     await bench.until(lambda: not pods_of(bench, "gone"), "what was between them is gone")
@@ -119,19 +117,13 @@ async def test_a_pod_that_has_saved_its_work_goes_before_its_grace_is_over(bench
         bench.check()
 
 
-@contextlib.asynccontextmanager
-async def second_leader(bench: Bench) -> AsyncIterator[None]:
-    async with bench.controller():
-        yield
-
-
 async def test_a_new_leader_finishes_what_was_begun(bench: Bench):
     """It takes over once the marks are written; the place is on them, and on the Gang object after them."""
     async with bench.controller():
         await fragment(bench, checkpoint_grace="3s")
         await bench.pod("large", template="eight", priorityClassName="urgent")
         await bench.until(lambda: len(marked(bench)) == 1, "one is marked")
-    async with second_leader(bench):
+    async with bench.controller():
         await bench.pod("thief", template="four")
         await bench.until(lambda: bench.running(["large"]), "the large one runs")
         await bench.until(lambda: all(running(bench, name) for name in ("one", "two")), "and so do both Jobs")
@@ -185,4 +177,49 @@ async def test_a_job_leaves_a_node_that_announces_its_end(bench: Bench):
         )
         raw = bench.gangs.get(f"{NAMESPACE}/one") or {}
         assert "spot interruption" in raw["metadata"]["annotations"][names.EVICTED]
+        bench.check()
+
+
+async def announce(bench: Bench, node: str, **taint: str) -> None:
+    """Anew, without what was announced before; `taint` empty: nothing goes."""
+    raw = await bench.client.get(resources.raw(resources.NODES), node)
+    others = [each for each in raw["spec"].get("taints") or [] if not each["key"].startswith("aws-")]
+    patch = {"spec": {"taints": [*others, *([taint] if taint else [])]}}
+    await bench.client.patch(resources.raw(resources.NODES), node, patch)
+
+
+async def test_a_job_that_may_not_move_is_asked_to_save_its_work_and_no_more(bench: Bench):
+    async with bench.controller():
+        await fragment(bench, movable="false")
+        before = uids(bench)
+        node = node_of(bench, "one")
+        spot = {"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}
+        await announce(bench, node, **spot, timeAdded="2100-01-01T00:00:00Z")
+
+        def asked(name: str) -> str:
+            (pod,) = running(bench, name)
+            return pod.metadata.annotations.get(names.CHECKPOINT_BY, "")
+
+        await bench.until(lambda: asked("one") == "2100-01-01T00:02:00Z", "it is asked")
+        await bench.event("one", "NodeGoes: node ")
+        assert not asked("two")
+        assert uids(bench) == before
+        await announce(bench, node)
+        await bench.until(lambda: not asked("one"), "and asked no more when the node stays")
+        assert uids(bench) == before
+
+
+async def test_a_pod_of_a_job_that_is_no_gang_gets_its_place_under_its_new_name(bench: Bench):
+    """Its next pod is a gang of another name: their owner tells."""
+    async with bench.controller():
+        await fragment(bench, gang=False)
+        before = uids(bench)
+        await bench.pod("large", template="eight", priorityClassName="urgent")
+        await bench.until(lambda: bench.running(["large"]), "the large one runs")
+        await bench.until(lambda: all(running(bench, name) for name in ("one", "two")), "and so do both Jobs")
+        assert len(before & uids(bench)) == 1
+        assert node_of(bench, "one") == node_of(bench, "two")
+        await bench.delete(["large"])
+        await bench.pod("after", template="eight")
+        await bench.until(lambda: bench.running(["after"]), "nothing is held any more")
         bench.check()

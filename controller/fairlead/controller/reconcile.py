@@ -26,6 +26,7 @@ from fairlead.controller.gangs import (
     idleness,
     leaving,
     members,
+    node_notices,
     past_evictions,
     recovery,
 )
@@ -43,6 +44,7 @@ from fairlead.kube import core
 log = logging.getLogger(__name__)
 
 DEADLINE_MIN_S = 0.1
+MOVE_FIRST_S = 2.0  # a gang that may move away from a node that goes is not asked to save its work before
 CONTAINED_S = 30.0  # until a gang is looked at again that could not be reconciled
 
 
@@ -74,6 +76,7 @@ class GangReconciler:
         self._replacements = replacements
         self._moves = moves
         self._gang_timeout_s = gang_timeout_s
+        self._noticed: dict[GangId, float] = {}  # gangs that may leave a node that goes: since when that is known
         self._bind_clock = BindClock()
         self._deadlines = Deadlines()
         self._sweep_at = now + claim_reconciler.SWEEP_S
@@ -160,13 +163,14 @@ class GangReconciler:
         if gang is None or not gang.members:
             self._evictor.gone(gang_id)
             self._bind_clock.forget(gang_id)
+            self._noticed.pop(gang_id, None)
             return
         record = self._snapshots.record(gang, now)
         self._snapshots.set_running(gang, record, now)
         self._watch_idle(gang, now)
         if busy or self._recover(gang, now) or self._continue_eviction(gang, record, now):
             return
-        if self._shorten_leaving(gang, now):
+        if self._announce(gang, now) or self._shorten_leaving(gang, now):
             return
         if self._requeue_short(gang, record, now):
             return
@@ -220,6 +224,21 @@ class GangReconciler:
         else:
             self._tasks.start(gang.id, self._evictor.carry_out(gang, step, queued_since=record.created(gang)))
         return step.mark.whole
+
+    def _announce(self, gang: Gang, now: float) -> bool:
+        """Whether pods are being asked to save their work, since a node of theirs goes. A gang that may move gets a moment to do so."""
+        notice = self._caches.notice(gang)
+        ask = node_notices.ask(gang, notice, now) if gang.running else None
+        if ask is None or eviction_marks.marked(gang):
+            self._noticed.pop(gang.id, None)
+            return False
+        if notice is not None and (self._caches.movable(gang) if gang.movable is None else gang.movable):
+            since = self._noticed.setdefault(gang.id, now)
+            if now < since + MOVE_FIRST_S:
+                self._deadlines.set(gang.id, since + MOVE_FIRST_S)
+                return False
+        self._tasks.start(gang.id, self._evictor.announce(gang, ask))
+        return True
 
     def _shorten_leaving(self, gang: Gang, now: float) -> bool:
         """Whether pods of it have been leaving for too long while another gang waits: then they are deleted again."""

@@ -25,6 +25,7 @@ from fairlead.controller.gangs.eviction_steps import Cancel, Evict, Spread, Step
 from fairlead.controller.gangs.gangs import Gang, GangId, gang_spec
 from fairlead.controller.gangs.members import Member
 from fairlead.controller.gangs.moved import spots_of
+from fairlead.controller.gangs.node_notices import Ask
 from fairlead.controller.gangs.running import RunningContext
 from fairlead.controller.gangs.victims import Victims
 from fairlead.controller.report.events import Events
@@ -271,6 +272,18 @@ class Evictor:
         names_ = {name for member in step.members for name in self._caches.budgets_of(member.pod)}
         for name in sorted(names_)[:EVENTS_MAX]:
             self._events.budget(gang.namespace, name, "BudgetOverridden", f"pods of gang {gang.name} are {message}")
+
+    async def announce(self, gang: Gang, ask: Ask) -> None:
+        """Asks pods to save their work, since their node goes; or takes that back."""
+        async with self._slots:
+            await all_done(self._writer.ask_checkpoint(member.pod, ask.by) for member in ask.members)
+        if ask.by is None:
+            self._events.gang(gang.id, "NodeStays", "the node that was to go stays")
+            return
+        log.info("gang %s/%s: %s", *gang.id, ask.why)
+        self._events.gang(gang.id, "NodeGoes", ask.why, warning=True)
+        for member in ask.members[:EVENTS_MAX]:
+            self._events.pod(member.pod, "NodeGoes", ask.why, warning=True)
 
     async def shorten(self, gang: Gang, members: tuple[Member, ...], bound_s: float) -> None:
         """Pods that have been leaving for longer than their bound are to end now, since a gang waits."""
