@@ -5,7 +5,7 @@ It does the controller's part (tables updated, plans written back) without any I
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -110,12 +110,15 @@ class World:
         )
 
     def decide(self, *gangs: GangRequest) -> Plan:
+        return self.decide_with(decide, *gangs)
+
+    def decide_with(self, make: Callable[[Snapshot, float], Plan], *gangs: GangRequest) -> Plan:
         """Places of gangs that are moved are free for these gangs, bound to them, while it decides."""
         lifted = [self.moving[each.id] for each in gangs if each.id in self.moving]
         for held in lifted:
             self._release(held)
         bound = [to_its_place(each, self.moving[each.id].nodes) if each.id in self.moving else each for each in gangs]
-        plan = decide(self.snapshot(*bound), self.now)
+        plan = make(self.snapshot(*bound), self.now)
         for held in lifted:
             self._hold(held)
         return plan

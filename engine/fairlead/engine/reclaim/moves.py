@@ -15,8 +15,8 @@ Ends: each plan places one more gang and stops none, so gangs that only wait can
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import StepBudget
@@ -102,7 +102,7 @@ class MoveCosts(EvictionCosts):
             return None
         there.sort(key=lambda each: (self.policy.lost(each) / max(1, each.devices_on(node.name)), each.rank))
         lacking = self._lacking(unit, node)
-        for victims in self._sets(there[:GANGS_MAX], node, lacking)[:SETS_MAX]:
+        for victims in self._sets(there[:GANGS_MAX], node, lacking):
             mark = self.statement.checkpoint()
             for each in victims:
                 self.policy.evict(each, only=node.name)
@@ -122,14 +122,18 @@ class MoveCosts(EvictionCosts):
         return request.count - free
 
     def _sets(self, gangs: Sequence[EvictionUnit], node: CandidateNode, lacking: int) -> list[tuple[EvictionUnit, ...]]:
-        """Those that free enough devices, the cheapest first."""
-        found = [
-            (sum(map(self.policy.lost, chosen)), len(chosen), tuple(each.rank for each in chosen), chosen)
-            for size in range(1, len(gangs) + 1)
-            for chosen in combinations(gangs, size)
-            if sum(each.devices_on(node.name) for each in chosen) >= lacking
-        ]
-        return [each[-1] for each in sorted(found, key=lambda each: each[:3])]
+        """Those that free enough devices, the cheapest first. A set is a bit mask: its sums are those without its lowest bit, and that one's."""
+        lost, devices = [self.policy.lost(each) for each in gangs], [each.devices_on(node.name) for each in gangs]
+        costs, freed = [0.0], [0]
+        found: list[tuple[float, int, int]] = []
+        for chosen in range(1, 1 << len(gangs)):
+            without, lowest = chosen & (chosen - 1), (chosen & -chosen).bit_length() - 1
+            costs.append(costs[without] + lost[lowest])
+            freed.append(freed[without] + devices[lowest])
+            if freed[-1] >= lacking:
+                found.append((costs[-1], chosen.bit_count(), chosen))
+        cheapest = heapq.nsmallest(SETS_MAX, found)
+        return [tuple(each for at, each in enumerate(gangs) if chosen >> at & 1) for _, _, chosen in cheapest]
 
     def _cost(self, preemptor: Preemptor, node: CandidateNode, victims: Sequence[EvictionUnit]) -> Cost:
         pods, devices = sum(len(each.members) for each in victims), sum(each.devices for each in victims)
