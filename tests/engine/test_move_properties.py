@@ -14,8 +14,8 @@ from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Eviction, Plan
 from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.references import DeviceRef
-from fairlead.engine.types.settings import DisruptionBudget
-from tests.engine.test_reclaim_properties import FLAVOR, RELAXED, Cluster, explained, queues, runtime_s, unchanged
+from fairlead.engine.types.settings import DisruptionBudget, QueueSpec
+from tests.engine.test_reclaim_properties import FLAVOR, RELAXED, Cluster, explained, queues, runtime_s
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World
 
@@ -42,6 +42,13 @@ def held_once(world: World) -> None:
         for device in claim.devices:
             assert device.ref not in seen, device.ref
             seen.add(device.ref)
+
+
+def unchanged(world: World, gangs: list[GangRequest]) -> Plan:
+    """The plan; the same from a fresh start and for gangs in any order. (Held places are lifted around a decision.)"""
+    plan = world.decide(*gangs)
+    assert world.afresh().decide(*reversed(gangs)) == plan
+    return plan
 
 
 def moves(plan: Plan) -> list[Eviction]:
@@ -104,7 +111,8 @@ def prepare(data: st.DataObject) -> World:
     for number in range(data.draw(st.integers(2, 4))):
         world.add_node(f"n{number}", [gpu(minor) for minor in range(4)])
     world.flavors = (FLAVOR,)
-    world.queues = tuple(replace(queue, strategy="spread") for queue in data.draw(queues()))
+    tree = data.draw(queues()) if data.draw(st.sampled_from([True, False, False])) else (QueueSpec(name="q"),)
+    world.queues = tuple(replace(queue, strategy="spread") for queue in tree)
     world.reserve_after_s = data.draw(st.sampled_from([1e9, 5.0]))
     world.movable = {
         f"ml/x{number}" for number in range(PIECES) if data.draw(st.sampled_from([True, True, True, False]))
