@@ -1,7 +1,8 @@
 """The next step of an eviction, from the marks on the gang's pods: a new leader continues where the last one stopped.
 
 In this order:
-- A mark with `whole` spreads to members that have none: they came later, or the leader died while marking.
+- A mark with `whole` spreads to members that have none: they came later, or the leader died while marking. A move is called
+  off instead: for those members no place is held.
 - While the gang still runs with all its members, the eviction is cancelled when the beneficiary no longer waits, or a gang
   that goes for being idle is busy again. A gang that has lost members already is evicted to the end.
 - When its time has come, or all its marked members have saved their work since they were asked to (`checkpointed-at`), and PodDisruptionBudgets allow all of it, it is evicted. Where they refuse for
@@ -13,7 +14,7 @@ Pure. Chooses no victims and writes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fairlead.api.intent import IntentError, read_intent
 from fairlead.controller.gangs import eviction_marks
@@ -84,8 +85,10 @@ def next_step(
     if mark.whole:
         marked_uids = {member.uid for member in members}
         others = tuple(m for m in gang.released if m.uid not in marked_uids and not m.terminating)
+        if others and mark.kind == "Move" and gang.placed >= gang.size:
+            return Cancel(members=members, mark=mark, why="a place is held for some of its pods only")
         if others:
-            return Spread(members=others, mark=mark)
+            return Spread(members=others, mark=replace(mark, spot=None))
     cancellable = not mark.whole or gang.placed >= gang.size
     if cancellable and mark.beneficiary_id is not None and not still_waits(mark.beneficiary_id):
         return Cancel(members=members, mark=mark, why=f"gang {mark.beneficiary} no longer waits for it")
