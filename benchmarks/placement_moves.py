@@ -40,7 +40,7 @@ class Outcome:
     held: int  # GPUs in use at the end
 
 
-def rows() -> list[dict[str, Any]]:
+def moves_figures() -> list[dict[str, Any]]:
     """Of the benchmark `placement`: figure, value, unit."""
     return [*_of("packed"), *_of("spread")]
 
