@@ -26,6 +26,7 @@ from fairlead.controller.commit.committer import Committer
 from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.executor import Executor
 from fairlead.controller.commit.gang_tasks import SETTLE_S, GangTasks
+from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.commit.recoverer import Recoverer
 from fairlead.controller.commit.takeover import Takeover
@@ -138,18 +139,20 @@ class Term:
         traces = GangTraces(tracing, caches, ratio=options.trace_ratio, clock=clock, wall=wall)
         committer = Committer(writer, caches, wall=wall)
         admitter = Admitter(committer, caches, events, metrics, traces, clock=clock)
-        evictor = Evictor(writer, caches, budgets, events, metrics, traces, wall=wall)
+        moves = Moves(caches.tables)
+        moves.landed, moves.expired = metrics.note_move("landed"), metrics.note_move("expired")
+        evictor = Evictor(writer, caches, budgets, events, metrics, traces, wall=wall, moves=moves)
         executor = Executor(caches, admitter, evictor, gang_tasks, backoffs, wall=wall)
         self._claims = claims = ClaimReconciler(guarded, caches, writer, self.tasks, metrics)
         recoverer = Recoverer(committer, admitter, backoffs, events, metrics, wall=wall)
 
         replacements = Replacements(caches.tables, timeout_s=options.replace_timeout_s)
         self.snapshots = snapshots = SnapshotBuilder(
-            caches, evictor, gang_tasks, backoffs, budgets, usage, spent, replacements,
+            caches, evictor, gang_tasks, backoffs, budgets, usage, spent, replacements, moves,
             usage_weight=options.usage_weight,
         )  # fmt: skip
         reconciler = GangReconciler(
-            caches, snapshots, claims, recoverer, evictor, gang_tasks, backoffs, replacements,
+            caches, snapshots, claims, recoverer, evictor, gang_tasks, backoffs, replacements, moves,
             gang_timeout_s=options.gang_timeout_s, now=wall(),
         )  # fmt: skip
         caches.triggers.put_off = reconciler.put_off
@@ -169,6 +172,7 @@ class Term:
             clock=clock, wall=wall, sleep=asyncio.sleep,
         )  # fmt: skip
         reporting.on_start = self.forecaster.history.note_start
+        snapshots.restarts.history = self.forecaster.history
         self.ledger: LedgerTerm | None = None
         if decisions is not None and options.ledger is not None:
             known = Known(

@@ -11,6 +11,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TypeVar
 
 from fairlead.api import foreign, names
@@ -30,7 +31,9 @@ KEYS = (
     names.MIN_RUNTIME,
     names.CHECKPOINT_GRACE,
 )
-"""Every annotation that users write."""
+"""Every annotation that users write and that stays as it was when the pod was admitted."""
+RUNNING_KEYS = (names.MOVABLE, names.CHECKPOINTED_AT)
+"""Those that may change while the pod runs."""
 _PATHS = {key: f"metadata.annotations[{key}]" for key in KEYS}
 _OBJECT_NAME = "use lower case letters, digits, '-' and '.'"
 SUBGROUP = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -62,6 +65,9 @@ class Intent:
     subgroup_topology: str | None = None
     min_runtime_s: float | None = None
     checkpoint_grace_s: float | None = None
+    movable: bool | None = None
+    checkpointed: float | None = None
+    """Unix seconds."""
     system: foreign.System | None = None
     """The other system whose key names the gang; None where ours does. The size may be in that system's PodGroup object."""
     foreign_queue: bool = False
@@ -93,7 +99,7 @@ def read_intent(
 ) -> Intent:
     """The intent of one pod or pod template; `pod_group` is its `spec.schedulingGroup.podGroupName`.
 
-    Raises IntentError with every fault at once. `lenient`: for a duration that cannot be read the queue's default counts, and
+    Raises IntentError with every fault at once. `lenient`: for a duration, or another of these, that cannot be read the queue's default counts, and
     `Intent.notes` says so: such a pod exists, and what it may hold does not depend on that annotation.
     """
     reader = _Reader(annotations, labels or {}, pod_group)
@@ -104,6 +110,8 @@ def read_intent(
     others, reader.faults = reader.faults, []
     min_runtime_s = reader.valid(names.MIN_RUNTIME, duration_s)
     checkpoint_grace_s = reader.valid(names.CHECKPOINT_GRACE, duration_s)
+    movable = reader.valid(names.MOVABLE, _truth)
+    checkpointed = reader.valid(names.CHECKPOINTED_AT, _time)
     durations = tuple(reader.faults)
     if others or (durations and not lenient):
         raise IntentError((*others, *durations))
@@ -118,6 +126,8 @@ def read_intent(
         subgroup_topology=subgroup_topology,
         min_runtime_s=min_runtime_s,
         checkpoint_grace_s=checkpoint_grace_s,
+        movable=movable,
+        checkpointed=checkpointed,
         system=other.system if other is not None and names.GANG not in annotations else None,
         foreign_queue=foreign_queue,
         group=other,
@@ -223,6 +233,31 @@ class _Reader:
         return int(text)
 
 
+def running_faults(annotations: Strings) -> tuple[str, ...]:
+    """What is wrong with those that may change while a pod runs."""
+    reader = _Reader(annotations, {}, None)
+    reader.valid(names.MOVABLE, _truth)
+    reader.valid(names.CHECKPOINTED_AT, _time)
+    return tuple(reader.faults)
+
+
+def _truth(text: str) -> bool:
+    if text not in {"true", "false"}:
+        raise ValueError(f"{text[:40]!r} is neither 'true' nor 'false': write one of them, in quotes")
+    return text == "true"
+
+
+def _time(text: str) -> float:
+    try:
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is None:
+            raise ValueError
+        return time.timestamp()
+    except (ValueError, OverflowError):
+        example = "2026-11-21T01:50:31Z"
+        raise ValueError(f"{text[:40]!r} is no time: write RFC 3339 with its zone, such as {example}") from None
+
+
 def is_size(text: str) -> bool:
     """Whether the text is a gang's size."""
     return text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= GANG_SIZE_MAX
@@ -237,8 +272,9 @@ def misspelt(annotations: Strings) -> tuple[str, ...]:
     """One warning per annotation in our domain that has no meaning but resembles one of ours."""
     found: list[str] = []
     for key in sorted(annotations):
-        if key.startswith(names.ANNOTATION_PREFIX) and key not in KEYS:
-            close = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.85)
+        known = (*KEYS, *RUNNING_KEYS)
+        if key.startswith(names.ANNOTATION_PREFIX) and key not in known:
+            close = difflib.get_close_matches(key, known, n=1, cutoff=0.85)
             if close:
                 found.append(f"metadata.annotations[{key}]: no program reads this; did you mean {close[0]}?")
     return tuple(found)

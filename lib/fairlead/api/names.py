@@ -36,6 +36,10 @@ SUBGROUP_SIZE: Final = "fairlead.dev/subgroup-size"  # so many members with neig
 SUBGROUP_TOPOLOGY: Final = "fairlead.dev/subgroup-topology"  # as TOPOLOGY, of each subgroup
 MIN_RUNTIME: Final = "fairlead.dev/min-runtime"
 CHECKPOINT_GRACE: Final = "fairlead.dev/checkpoint-grace"
+MOVABLE: Final = "fairlead.dev/movable"  # "true": its gang may be moved so that another fits (Queue.spec.movable)
+CHECKPOINTED_AT: Final = (
+    "fairlead.dev/checkpointed-at"  # written by the workload: until when its work is saved, RFC 3339
+)
 EXPECTED_END: Final = "fairlead.dev/expected-end"  # when a running job expects to end, RFC 3339: for forecasts
 KEEP_IDLE: Final = "fairlead.dev/keep-idle"  # "true": its gang is never treated as idle (Queue.spec.idle)
 # The W3C trace context of a pod's gang (`trace_context`): a user's, or with traces on the webhook's. On claims that the controller
@@ -68,6 +72,8 @@ EVICT_AT: Final = "fairlead.dev/evict-at"
 EVICTION: Final = "fairlead.dev/eviction"
 # On a pod of the preemptor: until when the victims' devices are reserved for its gang.
 HOLDS_UNTIL: Final = "fairlead.dev/holds-until"
+# On pods of a gang that stays on a node which goes soon: by when they should have saved their work, RFC 3339. By the controller only.
+CHECKPOINT_BY: Final = "fairlead.dev/checkpoint-by"
 EVICTING_CONDITION: Final = "fairlead.dev/Evicting"
 # On Gang objects: the last eviction, and since when the gang has been queued, as JSON.
 EVICTED: Final = "fairlead.dev/evicted"

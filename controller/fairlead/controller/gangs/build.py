@@ -70,6 +70,8 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
         subgroups=subgroups,
         min_runtime_s=first.min_runtime_s,
         checkpoint_grace_s=first.checkpoint_grace_s,
+        movable=_movable(active),
+        checkpointed=_checkpointed(active),
         foreign_queue=queue is not None and foreign_queue,
         problems=tuple(problems),
         notes=tuple(dict.fromkeys(note for _, intent in active for note in intent.notes))[:NOTES_MAX],
@@ -168,6 +170,19 @@ def _agreed(what: str, intents: Intents, pick: Callable[[Intent], V | None]) -> 
     said = ", ".join(f"{name} says {value}" for value, name in list(given.items())[:4])
     message = f"members disagree on the {what}: {said}; give all members one value and create them anew"
     return None, GangProblem(code=Code.INVALID, message=message)
+
+
+def _movable(intents: Intents) -> bool | None:
+    """One member that says no keeps all of them."""
+    said = {intent.movable for _, intent in intents} - {None}
+    return None if not said else said == {True}
+
+
+def _checkpointed(intents: Intents) -> float | None:
+    """The oldest of what the released members say; None where one says nothing."""
+    times = [intent.checkpointed for member, intent in intents if member.stage is Stage.RELEASED]
+    known = [time for time in times if time is not None]
+    return min(known) if known and len(known) == len(times) else None
 
 
 def _order(member: Member) -> tuple[int, str, str]:

@@ -34,6 +34,8 @@ class Gang:
     subgroups: Mapping[str, str] = field(default_factory=dict)  # of members, by UID
     min_runtime_s: float | None = None
     checkpoint_grace_s: float | None = None
+    movable: bool | None = None  # as its pods say; None: as its queue does
+    checkpointed: float | None = None  # unix seconds: until then the work of all its released members is saved
     problems: tuple[GangProblem, ...] = ()
     solo: bool = False  # a pod without gang annotation
     jobs: tuple[JobPods, ...] = ()  # that make its pods

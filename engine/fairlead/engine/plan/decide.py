@@ -102,6 +102,7 @@ class Decision:
         session.divide()
         session.start()
         decided = self._preemptors()
+        scheduling.post_filter.moves.leave_nodes()
         # First what every share allows, then what is left over: nothing is admitted that would be reclaimed at once.
         within, contending, beyond = by_share(
             [pending for pending in session.pending.gangs if pending not in decided], scheduling.post_filter.reserve

@@ -13,6 +13,7 @@ from fairlead.api import certificate as form
 from fairlead.engine.allocator import allocate as allocator
 from fairlead.engine.allocator.model import ClaimCandidates, SearchStatus, StepBudget
 from fairlead.engine.inventory import node_selector
+from fairlead.engine.inventory.nodes import GOES_SOON
 from fairlead.engine.placement.topology import parse
 from fairlead.engine.prove.listing import Listing
 from fairlead.engine.types.pod_needs import PODS, ports_clash
@@ -169,6 +170,8 @@ class PlaceProof:
     def _refusal(self, node: CandidateNode, needs: PodNeeds) -> tuple[str, str] | None:
         info = node.info
         why = info.refuses(needs)
+        if why is not None and why.startswith(GOES_SOON):
+            why = None  # a verifier reads of a node what kube-scheduler does: a notice proves nothing
         match why:
             case (
                 None | "volumes that are elsewhere"

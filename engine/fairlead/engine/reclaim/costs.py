@@ -4,7 +4,7 @@ Victims are chosen where their devices make a place, not by count; and two thous
 node. Nothing is evicted: every trial is rolled back. A node is looked at again when it has changed, and before it is offered.
 While one decision is made fewer and fewer units may be evicted, so that a cost on a heap is never too high.
 Cheap means, in this order (idle gangs that are `suspended` count as surplus of the lowest priority): no queue is left below what it deserves; no whole gang goes (surplus only); low priority; few gangs;
-few pods; other queues before the gang's own; few devices; the queue with most surplus; started last; created last; node name.
+few pods; other queues before the gang's own; few devices; the queue with most surplus; least work to lose (started or saved last); created last; node name.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class EvictionCosts:
             any(each.queue is preemptor.queue for each in victims),
             sum(each.devices for each in victims),
         )
-        started = min((each.started for each in victims), default=0.0)
+        started = min((each.works_since for each in victims), default=0.0)
         return first, (-started, -min((each.gang.created for each in victims), default=0.0), node.name)
 
 

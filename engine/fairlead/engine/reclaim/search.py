@@ -224,7 +224,7 @@ class VictimSearch:
 def _cost(victims: Sequence[EvictionUnit]) -> tuple[float, ...]:
     """Low priority, few gangs, few pods, the youngest."""
     whole = [unit.rank[1] for unit in victims if unit.rank[0]]
-    started = min((unit.started for unit in victims), default=0.0)
+    started = min((unit.works_since for unit in victims), default=0.0)
     created = min((unit.gang.created for unit in victims), default=0.0)
     pods = sum(len(unit.members) for unit in victims)
     return (max(whole, default=float("-inf")), len(whole), pods, -started, -created)

@@ -145,6 +145,10 @@ class RunningGang(Named):
     ends_by: float | None = None  # unix seconds, where activeDeadlineSeconds sets an end
     bounds: Bounds = NO_BOUNDS  # of its namespace; those of its queue are the queue's
     idle: IdleSpan | None = None  # None: busy, not known, or exempt
+    movable: bool | None = None  # of its own annotation; None: as its queue says
+    relocation: GangRequest | None = None  # what its pods would ask for if they were made again; None: it stays
+    checkpointed: float | None = None  # unix seconds: what all its members have done until then is saved
+    restart_s: float | None = None  # from its admission until it runs, as earlier runs took; None: not known
 
 
 class RunningSequence(tuple[RunningGang, ...]):  # noqa: SLOT001 - a tuple has no slots for more

@@ -42,11 +42,20 @@ class Needs(Item, frozen=True, kw_only=True):
     neighbours: Neighbours | None = None
 
 
+class Notice(Item, frozen=True, kw_only=True):
+    """That a node goes soon. `by`: unix seconds."""
+
+    source: str
+    what: str
+    by: float | None = None
+
+
 class Node(Item, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     taints: tuple[core.Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
+    notice: Notice | None = None
     allocatable: dict[str, int] = {}
 
 
@@ -173,6 +182,10 @@ class RunningGang(Item, frozen=True, kw_only=True):
     ends_by: float | None = None
     bounds: Bounds = Bounds()
     idle: IdleSpan | None = None
+    movable: bool | None = None
+    relocation: Gang | None = None
+    checkpointed: float | None = None
+    restart_s: float | None = None
 
 
 # -- what the cluster's owners set -----------------------------------------------------------------------------------
@@ -221,6 +234,7 @@ class Queue(Item, frozen=True, kw_only=True):
     quotas_change_at: float | None = None
     budget: SpendingBudget | None = None
     idle: IdlePolicy | None = None
+    movable: bool | None = None
 
 
 class Flavor(Item, frozen=True, kw_only=True):

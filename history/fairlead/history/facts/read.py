@@ -10,6 +10,7 @@ import msgspec
 from fairlead.api.bounds import NO_BOUNDS, Bound, Bounds
 from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
 from fairlead.engine.inventory.nodes import NodeInfo
+from fairlead.engine.inventory.notices import NodeNotice
 from fairlead.engine.types.gangs import (
     ClaimRequest,
     GangRequest,
@@ -61,6 +62,7 @@ def node(name: str, value: form.Node) -> NodeInfo:
         taints=value.taints,
         unschedulable=value.unschedulable,
         ready=value.ready,
+        notice=None if value.notice is None else NodeNotice(**_fields(value.notice)),
         allocatable=dict(value.allocatable),
     )
 
@@ -110,7 +112,16 @@ def gang(value: form.Gang) -> GangRequest:
 def running_gang(value: form.RunningGang) -> RunningGang:
     members = tuple(RunningMember(**{**_fields(each), "pod": pod(each.pod)}) for each in value.members)
     idle = None if value.idle is None else IdleSpan(**_fields(value.idle))
-    return RunningGang(**{**_fields(value), "members": members, "bounds": bounds(value.bounds), "idle": idle})
+    relocation = None if value.relocation is None else gang(value.relocation)
+    return RunningGang(
+        **{
+            **_fields(value),
+            "members": members,
+            "bounds": bounds(value.bounds),
+            "idle": idle,
+            "relocation": relocation,
+        }
+    )
 
 
 def bounds(value: form.Bounds) -> Bounds:

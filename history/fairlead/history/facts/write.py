@@ -44,6 +44,7 @@ def node(info: NodeInfo) -> form.Node:
         taints=info.taints,
         unschedulable=info.unschedulable,
         ready=info.ready,
+        notice=None if info.notice is None else msgspec.convert(info.notice, form.Notice, from_attributes=True),
         allocatable=info.allocatable,
     )
 
@@ -116,6 +117,7 @@ def queue(value: QueueSpec) -> form.Queue:
         quotas_change_at=value.quotas_change_at,
         idle=None if value.idle is None else msgspec.convert(value.idle, form.IdlePolicy, from_attributes=True),
         budget=None if value.budget is None else _spending_budget(value.budget),
+        movable=value.movable,
     )
 
 

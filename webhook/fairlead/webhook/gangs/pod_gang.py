@@ -13,7 +13,8 @@ from dataclasses import replace
 import msgspec
 
 from fairlead.api import foreign, names
-from fairlead.api.intent import KEYS, Intent, IntentError, misspelt, overridden, read_intent, unsupported
+from fairlead.api.intent import KEYS, RUNNING_KEYS, Intent, IntentError, misspelt, overridden, read_intent, unsupported
+from fairlead.api.intent import running_faults as intent_running_faults
 from fairlead.webhook.objects.fields import Json, map_at, strings_at
 from fairlead.webhook.objects.pods import annotations_and_labels, leader_worker_group, native_pod_group, owner_job
 from fairlead.webhook.review.facts import Facts, GangMember, Key
@@ -92,6 +93,13 @@ def changed(before: Json, after: Json) -> tuple[str, ...]:
     kept = (names.QUEUE, names.SUBGROUP)
     found += [f"metadata.labels[{key}]: {_change(old, new, key)}" for key in kept if old.get(key) != new.get(key)]
     return tuple(found)
+
+
+def running_faults(before: Json, after: Json) -> tuple[str, ...]:
+    """What is wrong with annotations that a workload writes on its running pods, where they changed."""
+    old, new = strings_at(before, "annotations", "metadata"), strings_at(after, "annotations", "metadata")
+    changed_now = {key: new[key] for key in RUNNING_KEYS if key in new and new[key] != old.get(key)}
+    return intent_running_faults(changed_now) if changed_now else ()
 
 
 def foreign_changed(before: Json, after: Json) -> tuple[str, ...]:
