@@ -147,6 +147,16 @@ def test_indices_count_gpus_by_pci_address_and_others_stay_as_they_are() -> None
     ]
 
 
+def test_indices_are_not_counted_while_a_gpu_is_missing() -> None:
+    """Else they would name other GPUs, whose claims would wait to be drained for nothing."""
+    backend = SimulatedBackend(profiles.load("hgx-h100"), node="n1")
+    backend.faults.lost.add(2)
+    text = one("- {devices: [0, 3], mig-enabled: true, mig-devices: {7g.80gb: 1}}")
+    with pytest.raises(LayoutError, match=r"x\[0\].devices: gpu-2 does not answer, so indices would name other GPUs"):
+        of(text, backend.inventory())
+    assert len(of(one("- {devices: all, mig-enabled: false}"), backend.inventory())) == 7
+
+
 def test_a_filter_chooses_gpus_by_their_pci_device_id() -> None:
     text = one("""
         - {device-filter: ["0x20B210DE"], devices: all, mig-enabled: true, mig-devices: {1g.10gb: 7}}

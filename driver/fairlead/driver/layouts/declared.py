@@ -40,7 +40,14 @@ def resolve(entries: Iterable[Entry], inventory: Inventory) -> tuple[Wanted, ...
     """What each GPU that an entry names should be, sorted by minor. Raises LayoutError."""
     gpus = sorted(inventory.gpus, key=lambda gpu: (gpu.pci_bus_id or "", gpu.minor))
     found: dict[str, tuple[Entry, Wanted]] = {}
+    minors = {gpu.minor for gpu in gpus}
+    missing = sorted(set(range(max(minors, default=-1) + 1)) - minors)
     for entry in entries:
+        if entry.devices is not None and missing:
+            raise LayoutError(
+                f"{entry.field}.devices: gpu-{missing[0]} does not answer, so indices would name other GPUs than they should; "
+                "repair it, or write devices: all"
+            )
         beyond = sorted(index for index in entry.devices or () if index >= len(gpus))
         if beyond and not entry.filters:
             raise LayoutError(
