@@ -12,6 +12,7 @@ import gc
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ def _whole_gpus(nodes: int, bar: float | None) -> list[dict[str, Any]]:
     assert bool(plan.admissions) == (nodes >= 1024)
     if plan.admissions:
         found.append(_figure(label.format("gang-1024x8"), seconds, "s", 1.0 if nodes == 10_000 else None))
+        found += _levels(world, large, label, bars=nodes == 10_000)
     seconds, plan = _timed(lambda: _decide(world, jobs[0]))
     found.append(_figure(label.format("one-pod"), seconds * 1000, "ms", None))
     if nodes <= 1_000:
@@ -87,6 +89,30 @@ def _whole_gpus(nodes: int, bar: float | None) -> list[dict[str, Any]]:
         assert plan.waiting[0].reason.could_ever_fit
         found.append(_figure(label.format("refuse-80-gpus"), seconds * 1000, "ms", 50.0 if nodes == 500 else None))
     return found
+
+
+def _levels(world: World, large: GangRequest, label: str, *, bars: bool) -> list[dict[str, Any]]:
+    """The same gang by one level, by three, and in subgroups of eight with ranks; and one that no block holds."""
+    levels = "preferred:block, preferred:rack, preferred:kubernetes.io/hostname"
+    members = tuple(
+        dataclasses.replace(each, rank=number, subgroup=str(number // 8)) for number, each in enumerate(large.members)
+    )
+    kinds = {
+        "level": dataclasses.replace(large, topology="preferred:rack"),
+        "levels-3": dataclasses.replace(large, topology=levels),
+        "subgroups": dataclasses.replace(
+            large, topology="preferred:block", subgroup_topology="required:rack", members=members
+        ),
+    }
+    found = []
+    for name, asked in kinds.items():
+        seconds, plan = _timed(partial(_decide, world, asked))
+        assert plan.admissions
+        found.append(_figure(label.format(f"gang-1024x8-{name}"), seconds, "s", 1.0 if bars else None))
+    refused = dataclasses.replace(large, topology="required:block, preferred:rack")
+    seconds, plan = _timed(lambda: _decide(world, refused))
+    assert plan.waiting[0].reason.could_ever_fit is False
+    return [*found, _figure(label.format("refuse-1024x8-levels"), seconds, "s", None)]
 
 
 def _mig(nodes: int, *, bars: bool) -> list[dict[str, Any]]:
@@ -111,6 +137,11 @@ def _mig(nodes: int, *, bars: bool) -> list[dict[str, Any]]:
     ]
 
 
+def _labels(name: str, number: int) -> dict[str, str]:
+    """Racks of 16 nodes, blocks of 16 racks."""
+    return {"rack": f"rack-{number // 16}", "block": f"block-{number // 256}", "kubernetes.io/hostname": name}
+
+
 def _cluster(nodes: int, *, partitioned: bool) -> World:
     """Loaded as a controller loads it: from the JSON of each node's slices."""
     bodies = _slices(partitioned=partitioned)
@@ -123,7 +154,7 @@ def _cluster(nodes: int, *, partitioned: bool) -> World:
         name = f"node-{number:05d}"
         raw = text.replace(NODE, name).replace("GPU-", f"GPU-{number:05d}-")
         world.inventory.set_slices(decoder.decode(raw.encode()))
-        node = {"metadata": {"name": name, "labels": {"rack": f"rack-{number // 16}"}}, "status": status}
+        node = {"metadata": {"name": name, "labels": _labels(name, number)}, "status": status}
         world.nodes.set_node(msgspec.convert(node, core.Node))
     return world
 

@@ -2,7 +2,8 @@
 
 The cluster has 4,000 GPUs on 500 nodes and 5,000 gangs. Each second (`CHANGES`) two gangs of eight pods start or end, positions or
 forecasts of 20 gangs change, drivers report 14 claims' use (each claim every five minutes), four queues and two nodes change.
-Of 200 viewers 60 look at the map, 20 at one node each, 60 at lists of gangs, 40 at one gang each, 20 at the queues; every fourth may see the
+Of 200 viewers 60 look at the map, 20 at one node each, 60 at lists of gangs, 40 at one gang each, 20 at the queues,
+one queue and time; every fourth may see the
 gangs of one namespace only. CPU is the program's, from /proc; bytes are those of the streams' bodies as they are sent.
 Bars: less than one core, and 50 kB/s for a viewer.
 """
@@ -148,7 +149,7 @@ def _path(number: int, team: int, lists: ui.Lists) -> str:
         ]
     if kind < 9:
         return f"/gangs/team-{team}/wait-{number * TEAMS + team:05}"
-    return "/queues"
+    return ("/queues", "/time", f"/queues/queue-{team}", "/time?by=node")[number // 10 % 4]
 
 
 async def _changes(apiserver: Apiserver) -> None:

@@ -64,7 +64,7 @@ def test_every_policy_rule_is_documented():
     assert [rule for rule in rules if rule not in {"namespaceSelector", "mode"} and f"`{rule}`" not in text] == []
 
 
-@pytest.mark.parametrize("name", ["GANG", "GANG_SIZE", "QUEUE", "TOPOLOGY", "ADMISSION_GATE", "IGNORE_LABEL"])
+@pytest.mark.parametrize("name", ["GANG", "GANG_SIZE", "QUEUE", "TOPOLOGY", "ADMISSION_GATE", "IGNORE_LABEL", "TENANT"])
 def test_every_name_that_users_write_is_documented(name):
     assert getattr(names, name) in DOCS
 
@@ -107,6 +107,7 @@ def test_every_link_in_the_docs_leads_somewhere():
         "explain",
         "ui",
         "replay",
+        "import",
         "snapshot",
         "record",
         "cost",
@@ -115,6 +116,9 @@ def test_every_link_in_the_docs_leads_somewhere():
         "ledger check",
         "ledger info",
         "ledger prune",
+        "tenant create",
+        "tenant list",
+        "tenant show",
     ],
 )
 def test_every_command_explains_itself(command):

@@ -1,9 +1,10 @@
-"""Writes manifests/base and manifests/crds: the chart is the one source of what is installed.
+"""Writes manifests/base, manifests/crds and manifests/components: the chart is the one source of what is installed.
 
 Exists so that `helm install` and `kubectl apply -k` cannot drift apart. Takes the chart as `helm template` renders it with
 default values, drops the labels that only Helm's own objects bear, and puts each template into a file of its name; comments
 in templates are kept. CRDs come from lib/fairlead/api; the chart reads manifests/crds through a link. An overlay is a file of
-chart values: what they change against the base becomes resources and patches of a kustomization.
+chart values: what they change against the base becomes resources and patches of a kustomization. What tenants get has a source
+of its own, beside the chart: `tenant_files`.
 
     python tools/render.py            write
     python tools/render.py --check    say what would change; exit code 1 if anything would
@@ -16,6 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import tenant_files
 import yaml
 
 from fairlead.api import crds
@@ -68,7 +70,10 @@ def main(arguments: list[str]) -> int:
     if helm is None:
         print("no helm beside this Python or in PATH; run tools/fetch.py", file=sys.stderr)
         return 2
-    wanted = files(helm)
+    wanted = tenant_files.chart_files(MANIFESTS)
+    if arguments != ["--check"]:  # the chart reads them
+        _write(wanted)
+    wanted |= files(helm) | tenant_files.components(MANIFESTS)
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     folders = (MANIFESTS / "base", *overlays())
     extra = [p for f in folders for p in sorted(f.glob("*.yaml")) if p not in wanted and p.name != VALUES]
@@ -78,14 +83,19 @@ def main(arguments: list[str]) -> int:
                 f"{path.relative_to(ROOT)} is not what the chart renders; edit manifests/chart and run `make manifests`"
             )
         return 1 if stale or extra else 0
-    for path in stale:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(wanted[path])
-        print(path.relative_to(ROOT))
+    _write(wanted)
     for path in extra:
         path.unlink()
         print(f"{path.relative_to(ROOT)} removed")
     return 0
+
+
+def _write(wanted: dict[Path, str]) -> None:
+    for path, text in wanted.items():
+        if not path.exists() or path.read_text() != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            print(path.relative_to(ROOT))
 
 
 def find_helm() -> str | None:

@@ -25,6 +25,19 @@ def test_every_annotation_is_read() -> None:
     ) == Intent(gang="llm", size=8, queue="ml", topology="preferred:rack", min_runtime_s=1800, checkpoint_grace_s=90)
 
 
+def test_what_may_change_while_a_pod_runs_is_read_too() -> None:
+    found = read_intent({names.MOVABLE: "true", names.CHECKPOINTED_AT: "2026-11-21T02:50:31+01:00"})
+    assert (found.movable, found.checkpointed) == (True, 1795225831.0)
+    assert read_intent({names.MOVABLE: "false"}).movable is False
+    assert not misspelt({names.MOVABLE: "true", names.CHECKPOINTED_AT: ""})
+
+
+def test_a_time_that_cannot_be_read_counts_as_absent_on_a_pod_that_exists() -> None:
+    found = read_intent({names.CHECKPOINTED_AT: "now"}, lenient=True)
+    assert found.checkpointed is None
+    assert "no time" in found.notes[0]
+
+
 def test_the_queue_may_be_a_label_too_but_not_another_one() -> None:
     assert read_intent({}, {names.QUEUE: "ml"}).queue == "ml"
     assert read_intent({names.QUEUE: "ml"}, {names.QUEUE: "ml"}).queue == "ml"
@@ -47,6 +60,9 @@ def test_the_queue_may_be_a_label_too_but_not_another_one() -> None:
         (names.TOPOLOGY, "rack", "'rack' is no topology"),
         (names.MIN_RUNTIME, "soon", "'soon' is no duration"),
         (names.CHECKPOINT_GRACE, "1", "'1' is no duration"),
+        (names.MOVABLE, "yes", "'yes' is neither 'true' nor 'false'"),
+        (names.CHECKPOINTED_AT, "just now", "'just now' is no time: write RFC 3339"),
+        (names.CHECKPOINTED_AT, "2026-11-21T01:50:31", "with its zone, such as 2026-11-21T01:50:31Z"),
     ],
 )
 def test_nonsense_is_refused_with_the_annotations_path(key: str, value: str, message: str) -> None:

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from fairlead.api.base import CustomResource, ManifestError, is_dns_subdomain
 from fairlead.api.durations import duration_s
 from fairlead.api.flavor import Flavor
-from fairlead.api.gang import Gang, topology_domain
+from fairlead.api.gang import Gang
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
+from fairlead.api.topology import Level, levels
 
 
 def queue(**spec: Any) -> dict[str, Any]:
@@ -159,11 +160,33 @@ def test_what_is_no_duration_says_how_to_write_one(text: str) -> None:
 
 
 def test_topologies() -> None:
-    assert topology_domain("required:topology.kubernetes.io/rack") == (True, "topology.kubernetes.io/rack")
-    assert topology_domain("preferred:rack") == (False, "rack")
-    for text in ("rack", "require:rack", "required:", "required:a b", "required:/x"):
+    assert levels("required:topology.kubernetes.io/rack") == (Level("required", "topology.kubernetes.io/rack"),)
+    assert levels("preferred:rack") == (Level("preferred", "rack"),)
+    for text in ("", "rack", "require:rack", "required:", "required:a b", "required:/x", "required:a, b"):
         with pytest.raises(ValueError, match="is no topology"):
-            topology_domain(text)
+            levels(text)
+
+
+def test_levels_of_a_topology_are_written_outermost_first() -> None:
+    text = "required:example.com/block, preferred:rack,preferred:nvidia.com/gpu.clique"
+    assert list(map(str, levels(text))) == [part.strip() for part in text.split(",")]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("required:rack, preferred:rack", "rack is named twice: keep one of its entries"),
+        ("required:a,", "has an empty entry: take out the comma"),
+        (
+            "required:zone, preferred:block, required:rack",
+            "required:rack comes after preferred:block.*write required:zone, required:rack, preferred:block",
+        ),
+        (", ".join(f"preferred:l{n}" for n in range(7)), "7 levels are named, and at most 6 count"),
+    ],
+)
+def test_levels_that_mean_nothing_say_what_to_write_instead(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        levels(text)
 
 
 json_values = st.recursive(

@@ -104,10 +104,14 @@ GPU: Json = {
     "apiVersion": "gpu.fairlead.dev/v1alpha1", "kind": "GpuConfig", "sharing": {"strategy": "MPS", "mpsConfig": MPS},
 }  # fmt: skip
 TIME_SLICES: Json = {
-    "apiVersion": "gpu.fairlead.dev/v1alpha1", "kind": "GpuConfig",
+    "apiVersion": "gpu.fairlead.dev/v1alpha1", "kind": "GpuConfig", "ncclTopology": True,
     "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Short"}},
 }  # fmt: skip
 MIG: Json = {**GPU, "kind": "MigDeviceConfig"}
+MIG_TURNS: Json = {
+    "apiVersion": "gpu.fairlead.dev/v1alpha1", "kind": "MigDeviceConfig",
+    "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Default"}},
+}  # fmt: skip
 
 Read = Callable[[Json], BaseModel]
 
@@ -122,7 +126,7 @@ CASES: list[tuple[type[BaseModel], list[Json], Read]] = [
     (Gang, [GANG], Gang.stored),
     (TenancyPolicy, [POLICY], TenancyPolicy.stored),
     (GpuConfig, [GPU, TIME_SLICES], _parameters),
-    (MigDeviceConfig, [MIG], _parameters),
+    (MigDeviceConfig, [MIG, MIG_TURNS], _parameters),
 ]
 IDS = [case[0].__name__ for case in CASES]
 

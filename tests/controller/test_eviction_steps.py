@@ -9,6 +9,7 @@ from fairlead.controller.gangs.eviction_marks import EvictionMark
 from fairlead.controller.gangs.eviction_steps import Cancel, Evict, Spread, Wait
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member, Stage
+from fairlead.controller.gangs.moved import Spot
 from fairlead.kube import core, timestamps
 
 NOW = 1_800_000_000.0
@@ -147,3 +148,42 @@ def test_a_queues_evictions_count_within_the_window():
     assert disruption.evictions_left({}, times, now=NOW) is None
     assert disruption.evictions_left(spec, ["nonsense"], now=NOW) == 2
     assert disruption.next_refill(spec, times, now=NOW) == pytest.approx(NOW + 600)
+
+
+MOVE = EvictionMark(kind="Move", at=NOW + 10, whole=True, beneficiary="ml/new", asked=NOW, spot=Spot("n1", ()))
+
+
+def saved(name, mark, at):
+    found = member(name, mark)
+    found.pod.metadata.annotations[names.CHECKPOINTED_AT] = timestamps.seconds(at)
+    return found
+
+
+def test_pods_that_have_all_saved_their_work_since_they_were_asked_go_at_once():
+    assert isinstance(step(gang(saved("a", MOVE, NOW), member("b", MOVE))), Wait)
+    assert isinstance(step(gang(saved("a", MOVE, NOW), saved("b", MOVE, NOW - 1))), Wait)
+    assert isinstance(step(gang(saved("a", MOVE, NOW), saved("b", MOVE, NOW + 1))), Evict)
+    unasked = EvictionMark(kind="Reclaim", at=NOW + 10, whole=True, beneficiary="ml/new")
+    assert isinstance(step(gang(saved("a", unasked, NOW), saved("b", unasked, NOW))), Wait)
+
+
+def test_a_move_of_which_a_place_is_held_for_some_pods_only_is_called_off():
+    found = step(gang(member("a", MOVE), member("b")))
+    assert isinstance(found, Cancel)
+    assert [one.pod.metadata.name for one in found.members] == ["a"]
+    found = step(gang(member("a", MOVE, leaving=True), member("b", MOVE), member("c"), size=3))
+    assert isinstance(found, Spread)
+    assert found.mark.spot is None
+
+
+def test_a_move_away_from_a_node_is_called_off_when_the_node_stays():
+    mark = EvictionMark(kind="Move", at=NOW + 10, whole=True)
+    both = gang(member("a", mark), member("b", mark))
+
+    def found(goes):
+        return eviction_steps.next_step(
+            both, now=NOW, still_waits=lambda gang: True, node_goes=lambda: goes, refusal=lambda members: ""
+        )
+
+    assert isinstance(found(False), Cancel)
+    assert isinstance(found(True), Wait)

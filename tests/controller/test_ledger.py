@@ -142,6 +142,9 @@ async def test_an_eviction_loses_work_and_a_tainted_device_is_broken(bench: Benc
     lost = [each for each in held(ledger) if each.lost]
     assert {(each.ended_by, len(lost)) for each in lost} == {("Evicted", 8)}
     assert broken(ledger) == []
+    (victim,) = {each.allocation.gang for each in lost}
+    told = {each.what: each.text for each in reader(ledger).decisions(lost[0].allocation.namespace, victim, 100)}
+    assert "preempted for gang ml/urgent: of no queue, as this one, with priority 100 against its 1" in told["Evicted"]
 
 
 async def _priority(bench: Bench, name: str, value: int) -> dict[str, Any]:

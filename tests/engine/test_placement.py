@@ -288,7 +288,7 @@ class TestTopology:
     def test_a_topology_that_cannot_be_read_is_refused_with_the_way_out(self):
         plan = h100_world(1).decide(gang("job", 1, ONE, topology="rack"))
         assert why(plan, "job") is Code.INVALID
-        assert "required:<node label>" in str(plan.waiting[0].reason)
+        assert "such as required:topology.kubernetes.io/rack" in str(plan.waiting[0].reason)
 
 
 class TestSharedClaims:

@@ -230,6 +230,30 @@ def test_pods_of_two_kinds_are_seen_together():
     assert proof.domains[0].most == (2, 2)
 
 
+def test_racks_of_the_blocks_are_too_small_where_both_are_required():
+    world = World()
+    for number in range(8):
+        labels = {"block": f"b{number // 4}", "rack": f"r{number // 2 % 2}"}
+        world.add_node(f"n{number}", [gpu(minor) for minor in range(8)], labels=labels)
+    wanted = gang("waits", 3, claim_spec(device_request(8)), topology="required:block, required:rack, preferred:n")
+    proof = place_of(proof_of(world, "waits", wanted))
+    racks = ["b0>r0", "b0>r1", "b1>r0", "b1>r1"]
+    assert [(domain.domain, domain.most) for domain in proof.domains] == [(rack, (2,)) for rack in racks]
+
+
+def test_what_subgroups_alone_forbid_has_no_proof():
+    """That all of its pods have room says nothing of subgroups: the verifier knows none, and no certificate claims it."""
+    world = World()
+    for number in range(6):
+        world.add_node(f"n{number}", [gpu(minor) for minor in range(8)], labels={"rack": f"r{number // 3}"})
+    wanted = gang("waits", 6, claim_spec(device_request(8)))
+    members = tuple(replace(member, subgroup=str(n // 2)) for n, member in enumerate(wanted.members))
+    split = replace(wanted, members=members, subgroup_topology="required:rack")
+    ((certificate, facts, _),) = certificates(world, (split,))
+    assert isinstance(certificate.because, form.NotProven)
+    assert verdict(certificate, facts) == "unproven"
+
+
 def test_each_domain_of_a_required_topology_is_too_small():
     world = h100_world(4, racks=2)
     wanted = gang("waits", 3, claim_spec(device_request(8)), topology="required:rack")

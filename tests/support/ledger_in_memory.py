@@ -15,6 +15,7 @@ from fairlead.history.ledger.entries import (
     BUCKETS,
     Allocation,
     Bucket,
+    Decision,
     Gap,
     Held,
     Interval,
@@ -36,10 +37,15 @@ class Ledger:
         *,
         waits: Sequence[Wait] = (),
         gaps: Sequence[Gap] = (),
+        decisions: Sequence[Decision] = (),
         known: tuple[int, int] | None = None,
     ) -> None:
         self.intervals = list(intervals)
-        self._waits, self._gaps, self._known = waits, gaps, known
+        self._waits, self._gaps, self._decisions, self._known = waits, gaps, decisions, known
+
+    def decisions(self, namespace: str, gang: str, most: int) -> list[Decision]:
+        own = [each for each in self._decisions if (each.namespace, each.gang) == (namespace, gang)]
+        return sorted(own, key=lambda each: -each.at_us)[:most]
 
     def sums(self, since_us: int, until_us: int, by: tuple[str, ...]) -> list[Sum]:
         found: dict[tuple[tuple[str, ...], Bucket, bool, Measure], list[int]] = defaultdict(lambda: [0, 0, 0])

@@ -2,13 +2,17 @@
 
 import pytest
 
+from fairlead.history.ledger.entries import Decision
 from fairlead.kube import timestamps
 from fairlead.ui.model.events import events_of
 from fairlead.ui.model.gang_timeline import spread, timeline
 from fairlead.ui.model.past import Past
-from fairlead.ui.model.scope import Scope
+from fairlead.ui.model.scope import EVERYTHING, Scope, ScopedFacts
+from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.serve import pages
+from fairlead.ui.serve.views import Address, Views
 from tests.support import ui
+from tests.support.ledger_in_memory import Ledger as InMemory
 from tests.support.pasts import HOUR, a_past, span, wait
 from tests.support.ui import NOW
 
@@ -59,6 +63,44 @@ async def test_what_every_witness_says_is_one_list_newest_first():
         ("Ledger", "Devices allocated", "2 devices on node-000", 300),
         ("Ledger", "Queued", "in queue queue-0", 360),
     ]
+
+
+async def test_what_the_ledger_has_of_an_event_stands_there_once():
+    facts = await read()
+    raw = of(facts, "wait-00000")
+    events = events_of(
+        [ui.event(raw, "NoDevices", "8 wanted", ago_s=100), ui.event(raw, "Forecast", "soon", ago_s=50)],
+        kind="Gang",
+        namespace="team-0",
+        name="wait-00000",
+    )
+    decisions = [
+        Decision(namespace="team-0", gang="wait-00000", at_us=int((NOW - 100) * 1e6), what="NoDevices", text="8 wanted"),
+        Decision(namespace="team-0", gang="wait-00000", at_us=int((NOW - 9000) * 1e6), what="Evicted", text="for x", warning=True),
+    ]  # fmt: skip
+    found = timeline(facts, Past(), raw, events, decisions)
+    assert [(each.source, each.what, each.warning) for each in found if each.source in {"Event", "Ledger"}] == [
+        ("Event", "Forecast", False),
+        ("Ledger", "NoDevices", False),
+        ("Ledger", "Evicted", True),
+    ]
+
+
+async def test_a_gangs_page_asks_the_ledger_and_hides_names_of_others():
+    decision = Decision(
+        namespace="team-0", gang="wait-00000", at_us=int((NOW - 9000) * 1e6), what="Evicted", text="for gang team-9/secret"
+    )  # fmt: skip
+    past = Ledger("here", open_=lambda where: InMemory((), decisions=[decision]), wall=lambda: NOW)
+    source = ui.source(ui.Apiserver(ui.a_cluster(1, waiting=1)))
+    address = Address.of("/gangs/team-0/wait-00000", ())
+    views = Views(source, ScopedFacts(), past)
+    for scope, text in ((EVERYTHING, "for gang team-9/secret"), (Scope(namespaces=frozenset({"team-0"}), cluster=False, queues=False), "for a gang of another namespace")):  # fmt: skip
+        shown = await views.shown(await views.facts(), address, scope, json=False)
+        assert text in check(shown.text).text
+    hidden = await views.shown(
+        await views.facts(), address, Scope(namespaces=frozenset({"team-1"}), cluster=False, queues=False), json=False
+    )
+    assert "secret" not in hidden.text
 
 
 async def test_the_page_shows_it_and_the_spread_of_the_forecast():

@@ -15,7 +15,7 @@ from fairlead.kube.resources import Raw
 from fairlead.ui.model.scope import EVERYTHING, Scope
 from fairlead.ui.pages.fragments import tree
 from fairlead.ui.reading.watched import NEWER_S
-from fairlead.ui.serve import live, pages
+from fairlead.ui.serve import live, pages, views
 from fairlead.ui.serve.app import application
 from fairlead.ui.serve.channel import Channel
 from fairlead.ui.serve.pages import Shown
@@ -53,7 +53,8 @@ async def served(apiserver: ui.Apiserver | None = None) -> AsyncIterator[Cluster
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "EVERY_S", 0.05)
+    for module, name in ((live, "EVERY_S"), (views, "EVERY_S"), (views, "LEDGER_EVERY_S")):
+        monkeypatch.setattr(module, name, 0.05)
 
 
 async def test_only_what_changed_is_sent():
@@ -71,7 +72,18 @@ async def test_only_what_changed_is_sent():
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/?node=node-001", "/queues", "/gangs", "/gangs?phase=Waiting", "/gangs/team-0/wait-00000"]
+    "path",
+    [
+        "/",
+        "/?node=node-001",
+        "/queues",
+        "/queues/queue-1",
+        "/gangs",
+        "/gangs?phase=Waiting",
+        "/gangs/team-0/wait-00000",
+        "/time",
+        "/time?by=node&window=1h",
+    ],
 )
 async def test_a_page_that_takes_what_is_sent_is_the_page_of_now(path):
     lists = ui.a_cluster(6)
@@ -141,6 +153,20 @@ async def test_nothing_is_sent_while_nothing_changes_but_a_sign_of_life(monkeypa
             with pytest.raises(TimeoutError):
                 await following.next(0.8)
             assert following.heartbeats >= 4
+
+
+async def test_a_picture_of_the_ledger_is_sent_less_often_than_lists_and_misses_nothing(monkeypatch):
+    monkeypatch.setattr(views, "LEDGER_EVERY_S", 3.0)
+    async with served() as made:
+        _, stream = await made.page("/time")
+        async with made.reader.follow(stream) as following:
+            for number in range(3):
+                await made.change("gangs", ui.gang(f"newest-{number}", "team-2", position=1 + number))
+            with pytest.raises(TimeoutError):
+                await following.next(0.5)
+            told = await following.next()
+        assert {"as-of", "picture", "rows"} == told.parts.keys()
+        assert all(f"newest-{number}" in told.parts["rows"] for number in range(3))
 
 
 async def test_a_page_is_rendered_once_for_all_who_look_at_it(monkeypatch):

@@ -86,7 +86,7 @@ async def test_the_page_the_explanation_and_the_series():
         assert link in page.links
     as_ = json.loads(pages.one_queue(facts, facts, past, "queue-1", "24h", json=True).text)
     assert (as_["kind"], as_["name"]) == ("queue", "queue-1")
-    series = json.loads(pages.history_of_queue(facts, facts, past, "queue-1", "24h", json=True).text)
+    series = json.loads(pages.history_of_queue(facts, facts, past, "queue-1", "24h").text)
     raw = next(raw for raw in facts.queues if raw["metadata"]["name"] == "queue-1")
     assert series == as_json(queue_history(facts, past, raw, lasts_s=24 * HOUR))
     assert len(series["flavors"][0]["used"]) == POINTS

@@ -125,6 +125,31 @@ REFUSED = [
     ({names.GANG: "llm", names.GANG_SIZE: "eight"}, "'eight' is no gang size"),
     ({names.GANG: "L L M", names.GANG_SIZE: "8"}, "'L L M' is no gang name"),
     ({names.GANG: "llm", names.GANG_SIZE: "8", names.TOPOLOGY: "rack"}, "'rack' is no topology"),
+    (
+        {names.GANG: "llm", names.GANG_SIZE: "8", names.TOPOLOGY: "preferred:clique, required:block"},
+        "required:block comes after preferred:clique",
+    ),
+    ({names.GANG: "llm", names.GANG_SIZE: "8", names.TOPOLOGY: "required:a, preferred:a"}, "a is named twice"),
+    (
+        {names.GANG: "llm", names.GANG_SIZE: "8", names.SUBGROUP_SIZE: "4"},
+        "has no effect without fairlead.dev/subgroup-t",
+    ),
+    (
+        {names.GANG: "llm", names.GANG_SIZE: "8", names.SUBGROUP_SIZE: "0", names.SUBGROUP_TOPOLOGY: "required:rack"},
+        "'0' is no subgroup size: write a whole number from 1",
+    ),
+    (
+        {names.GANG: "llm", names.GANG_SIZE: "8", names.SUBGROUP_SIZE: "4", names.SUBGROUP_TOPOLOGY: "required:rack"},
+        "the pod has no index by which it would be in a subgroup",
+    ),
+    (
+        {names.GANG: "llm", names.GANG_SIZE: "8", names.SUBGROUP_TOPOLOGY: "required:rack"},
+        "no subgroup is named: write fairlead.dev/subgroup-size",
+    ),
+    (
+        {names.GANG: "llm", names.GANG_SIZE: "8", names.SUBGROUP: "a b", names.SUBGROUP_TOPOLOGY: "required:rack"},
+        "'a b' is no subgroup: use letters",
+    ),
     ({names.MIN_RUNTIME: "soon"}, "'soon' is no duration"),
 ]
 
@@ -177,6 +202,37 @@ class TestGang:
         _, verdict = admitted(pod(annotations=annotations), known)
         assert "'q2', but member a of gang ml/llm says 'q1'" in verdict.message
         assert "'preferred:rack', but member a" in verdict.message
+
+    def test_subgroups_that_disagree_are_denied(self) -> None:
+        member = GangMember(name="a", size=8, subgroup_size=4, subgroup_topology="required:rack")
+        said = {names.SUBGROUP_SIZE: "2", names.SUBGROUP_TOPOLOGY: "required:block", names.COMPLETION_INDEX: "3"}
+        annotations = {names.GANG: "llm", names.GANG_SIZE: "8", **said}
+        _, verdict = admitted(pod(annotations=annotations), facts(gangs={("ml", "llm"): (member,)}))
+        assert "'2', but member a of gang ml/llm says '4'; give all members one subgroup size" in verdict.message
+        assert "'required:block', but member a" in verdict.message
+
+    @pytest.mark.parametrize(
+        ("annotations", "labels"),
+        [
+            ({names.SUBGROUP_SIZE: "4", names.COMPLETION_INDEX: "3"}, {}),
+            ({names.SUBGROUP_SIZE: "4"}, {names.STATEFULSET_INDEX: "3"}),
+            ({names.SUBGROUP: "a"}, {}),
+            ({}, {names.SUBGROUP: "a"}),
+            ({}, {names.LWS_NAME: "serve"}),
+        ],
+    )
+    def test_a_member_of_a_subgroup_passes(self, annotations: dict[str, str], labels: dict[str, str]) -> None:
+        shared = {names.GANG: "llm", names.GANG_SIZE: "8", names.SUBGROUP_TOPOLOGY: "required:block, required:rack"}
+        stored, verdict = admitted(pod(annotations=shared | annotations, labels=labels), facts())
+        assert verdict.allowed, verdict.message
+        assert not verdict.warnings
+        assert gates(stored) == [names.ADMISSION_GATE]
+
+    def test_a_subgroup_of_no_gang_is_a_warning(self) -> None:
+        annotations = {names.SUBGROUP: "a", names.SUBGROUP_TOPOLOGY: "required:rack"}
+        _, verdict = admitted(pod(annotations=annotations), facts())
+        assert verdict.allowed
+        assert "has no effect on a pod that is in no gang" in verdict.warnings[0]
 
     def test_a_misspelt_annotation_is_a_warning(self) -> None:
         _, verdict = admitted(pod(annotations={"fairlead.dev/gangsize": "8"}), facts())

@@ -17,10 +17,13 @@ from fairlead.cli import local_commands
 from fairlead.cli.checks.commands import check_app
 from fairlead.cli.cost import commands as cost_commands
 from fairlead.cli.gpus import commands as gpu_commands
+from fairlead.cli.imports import commands as import_commands
 from fairlead.cli.ledger.commands import ledger_app
 from fairlead.cli.node import commands as node_commands
 from fairlead.cli.programs import commands as program_commands
 from fairlead.cli.replay import commands as replay_commands
+from fairlead.cli.tenant.commands import PANEL as TENANT_PANEL
+from fairlead.cli.tenant.commands import tenant_app
 from fairlead.cli.views import commands as cluster_commands
 from fairlead.cli.what_if import commands as what_if_commands
 
@@ -39,9 +42,11 @@ for commands in (
     replay_commands,
     gpu_commands,
     node_commands,
+    import_commands,
     local_commands,
 ):
     commands.register(app)
+app.add_typer(tenant_app, name="tenant", rich_help_panel=TENANT_PANEL)
 app.add_typer(check_app, name="check", rich_help_panel=local_commands.PANEL)
 app.add_typer(ledger_app, name="ledger", rich_help_panel=replay_commands.PANEL)
 

@@ -17,9 +17,19 @@ from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.claim_reconciler import ClaimReconciler
 from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.gang_tasks import GangTasks
+from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.recoverer import Recoverer
 from fairlead.controller.deadlines import Deadlines
-from fairlead.controller.gangs import eviction_marks, eviction_steps, idleness, leaving, members, recovery
+from fairlead.controller.gangs import (
+    eviction_marks,
+    eviction_steps,
+    idleness,
+    leaving,
+    members,
+    node_notices,
+    past_evictions,
+    recovery,
+)
 from fairlead.controller.gangs.allocations import pod_ref
 from fairlead.controller.gangs.bind_clock import BindClock
 from fairlead.controller.gangs.gangs import Gang, GangId
@@ -34,6 +44,7 @@ from fairlead.kube import core
 log = logging.getLogger(__name__)
 
 DEADLINE_MIN_S = 0.1
+MOVE_FIRST_S = 2.0  # a gang that may move away from a node that goes is not asked to save its work before
 CONTAINED_S = 30.0  # until a gang is looked at again that could not be reconciled
 
 
@@ -50,6 +61,7 @@ class GangReconciler:
         tasks: GangTasks,
         backoffs: GangBackoffs,
         replacements: Replacements,
+        moves: Moves,
         *,
         gang_timeout_s: float,
         now: float,
@@ -62,14 +74,18 @@ class GangReconciler:
         self._tasks = tasks
         self._backoffs = backoffs
         self._replacements = replacements
+        self._moves = moves
         self._gang_timeout_s = gang_timeout_s
+        self._noticed: dict[GangId, float] = {}  # gangs that may leave a node that goes: since when that is known
         self._bind_clock = BindClock()
         self._deadlines = Deadlines()
         self._sweep_at = now + claim_reconciler.SWEEP_S
 
     def due_at(self) -> float:
         """When something is due though nothing changed: a deadline, the end of a backoff, or garbage collection."""
-        others = (self._deadlines.next(), self._backoffs.next_end(), self._tasks.settled_at())
+        others = (
+            self._deadlines.next(), self._backoffs.next_end(), self._tasks.settled_at(), self._moves.next_end(),
+        )  # fmt: skip
         return min((self._sweep_at, *(at for at in others if at is not None)))
 
     def expire(self, now: float) -> None:
@@ -77,6 +93,8 @@ class GangReconciler:
         triggers = self._caches.triggers
         self._tasks.settle_due(now)
         triggers.gangs(self._deadlines.take_due(now))
+        if self._moves.expire(now):
+            triggers.decide()
         for gang_id in self._backoffs.expire(now, self._caches.gangs):
             triggers.decide(urgent=True)
             triggers.gang(gang_id)
@@ -116,6 +134,8 @@ class GangReconciler:
                 gang = self._caches.gangs.get(gang_id)
                 self._evictor.update(gang_id, gang)
                 self._replacements.update(gang_id, gang, now)
+                raw = self._caches.gang_object(gang_id)
+                self._moves.update(gang_id, gang, past_evictions.past_eviction(raw) if raw else None, now)
         changed = changed | self._evictor.victims.of_any(changed)
         for gang_id in sorted(changed):
             with self._contained(gang_id, now):
@@ -143,13 +163,14 @@ class GangReconciler:
         if gang is None or not gang.members:
             self._evictor.gone(gang_id)
             self._bind_clock.forget(gang_id)
+            self._noticed.pop(gang_id, None)
             return
         record = self._snapshots.record(gang, now)
         self._snapshots.set_running(gang, record, now)
         self._watch_idle(gang, now)
         if busy or self._recover(gang, now) or self._continue_eviction(gang, record, now):
             return
-        if self._shorten_leaving(gang, now):
+        if self._announce(gang, now) or self._shorten_leaving(gang, now):
             return
         if self._requeue_short(gang, record, now):
             return
@@ -203,6 +224,21 @@ class GangReconciler:
         else:
             self._tasks.start(gang.id, self._evictor.carry_out(gang, step, queued_since=record.created(gang)))
         return step.mark.whole
+
+    def _announce(self, gang: Gang, now: float) -> bool:
+        """Whether pods are being asked to save their work, since a node of theirs goes. A gang that may move gets a moment to do so."""
+        notice = self._caches.notice(gang)
+        ask = node_notices.ask(gang, notice, now) if gang.running else None
+        if ask is None or eviction_marks.marked(gang):
+            self._noticed.pop(gang.id, None)
+            return False
+        if notice is not None and (self._caches.movable(gang) if gang.movable is None else gang.movable):
+            since = self._noticed.setdefault(gang.id, now)
+            if now < since + MOVE_FIRST_S:
+                self._deadlines.set(gang.id, since + MOVE_FIRST_S)
+                return False
+        self._tasks.start(gang.id, self._evictor.announce(gang, ask))
+        return True
 
     def _shorten_leaving(self, gang: Gang, now: float) -> bool:
         """Whether pods of it have been leaving for too long while another gang waits: then they are deleted again."""

@@ -18,6 +18,7 @@ from fairlead.controller.report.forecasts import ShownForecasts
 from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.report.held_flavors import HeldFlavors
 from fairlead.controller.report.metrics import Metrics
+from fairlead.controller.report.placement import placement
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.report.traces import GangTraces
 from fairlead.controller.report.waits import Waits
@@ -144,6 +145,18 @@ class Reporting:
         found = self._caches.idle(gang) if gang.released else None
         return None if found is None else notice(gang, *found, now)
 
+    def _level_of(self, label: str, node: str) -> str | None:
+        """What the node is labelled with, else the one value that its devices have of such an attribute."""
+        tables = self._caches.tables
+        info = tables.nodes.get(node)
+        if info is None:
+            return None
+        if label in info.labels:
+            return info.labels[label]
+        devices = tables.inventory.on_node(node, info.labels).devices
+        values = {str(value) for device in devices for _, value in device.values(label)}
+        return values.pop() if len(values) == 1 else None
+
     def _state(self, gang: Gang, now: float) -> SchedulingState:
         return SchedulingState(
             waiting=self._cycle.waiting.get(gang.id),
@@ -156,5 +169,6 @@ class Reporting:
             leaving=self._leaving(gang, now),
             forecast=self._forecasts.get(gang.id),
             idle=self._idle(gang, now),
+            placement=placement(gang, self._level_of) if gang.released else (),
             untried=recovery.untried(gang, now)[0],
         )

@@ -11,6 +11,7 @@ import dataclasses
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.gang_tasks import GangTasks
+from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.gangs.holding import Holding
@@ -20,6 +21,7 @@ from fairlead.controller.gangs.requests import GangRecord, gang_request, same_re
 from fairlead.controller.gangs.running import admitted_gang, running_gang
 from fairlead.controller.gangs.victims import may_evict
 from fairlead.controller.replacements import Replacements
+from fairlead.controller.restarts import RestartTimes
 from fairlead.controller.spending.budgets import SpendingBudgets
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.scheduled import Scheduled, ScheduledQuotas
@@ -44,6 +46,7 @@ class SnapshotBuilder:
         usage: UsageHistory,
         spending: SpendingBudgets,
         replacements: Replacements,
+        moves: Moves,
         *,
         usage_weight: float,
     ) -> None:
@@ -55,11 +58,14 @@ class SnapshotBuilder:
         self._usage = usage
         self._spending = spending
         self._replacements = replacements
+        self._moves = moves
+        self.restarts = RestartTimes()
         self._usage_weight = usage_weight
         self._learner = WorkloadCounter()
         self._requests: dict[GangId, GangRequest] = {}
         self._holding = Holding()
         self._scheduled = ScheduledQuotas()
+        self._built_at = 0.0  # the last snapshot; unix seconds
         # So that a gang of which one member after the other is replaced does not begin its min-runtime anew. Unix seconds.
         self._running_since: dict[GangId, float] = {}
 
@@ -123,8 +129,9 @@ class SnapshotBuilder:
         before = self._running_since.pop(gang.id, None)
         idle = self._caches.idle(gang)
         context = dataclasses.replace(
-            self._evictor.context(gang.id, now), running_since=before, idle=None if idle is None else idle[0]
-        )
+            self._evictor.context(gang.id, now), running_since=before, idle=None if idle is None else idle[0],
+            movable=self._caches.movable(gang), restart_s=self.restarts.of(gang),
+        )  # fmt: skip
         running = running_gang(gang, record, labels, context)
         if running is not None and gang.started and not gang.solo:
             self._running_since[gang.id] = running.started
@@ -168,12 +175,13 @@ class SnapshotBuilder:
 
     def build(self, now: float) -> Snapshot:
         settings, tables = self._caches.settings(), self._caches.tables
+        self._built_at = now
         queues = self.scheduled(now).queues
         self._usage.restore(settings.remembered)
         self._spending.update(settings.queues, settings.budgets, settings.said, now)
         queues = self._spending.with_budgets(self._usage.with_past_usage(queues, now))
         self._note_written()
-        pending = self._replacements.lift(self._pending(now))
+        pending = self._moves.lift(self._replacements.lift(self._pending(now)), self._owner)
         return Snapshot(
             inventory=tables.inventory,
             nodes=tables.nodes,
@@ -191,6 +199,7 @@ class SnapshotBuilder:
     def decided(self, plan: Plan) -> None:
         """The decision on the last snapshot is made: to be called before it is carried out."""
         self._replacements.restore(plan.admissions)
+        self._moves.restore(plan.admissions, plan.waiting, self._built_at)
         if self._any_awaits_admissions(plan):
             self._tasks.awaited()
 
@@ -220,6 +229,11 @@ class SnapshotBuilder:
             add(found.setdefault(gang_id[0], {}), dict(charge))
         return found
 
+    def _owner(self, gang_id: GangId) -> str:
+        """UID of the owner of a gang of one."""
+        gang = self._caches.gangs.get(gang_id)
+        return gang.members[0].owner if gang is not None and gang.solo and gang.members else ""
+
     def _pending(self, now: float) -> list[GangRequest]:
         writing = self._tasks.writing()
         found: list[GangRequest] = []
@@ -242,6 +256,8 @@ class SnapshotBuilder:
             running = found.get(gang_id, self._holding.get(gang_id))
             if running is not None:
                 found[gang_id] = self._replacements.running(gang_id, running)
+        for gang_id, held in self._moves.running().items():
+            found[gang_id] = self._moves.with_place(found.get(gang_id, self._holding.get(gang_id)), held)
         for gang_id, admission in self._tasks.admissions().items():
             gang = self._caches.gangs.get(gang_id)
             if gang is not None and not gang.plain:

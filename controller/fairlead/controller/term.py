@@ -14,6 +14,7 @@ import time
 from random import Random
 from typing import Protocol
 
+from fairlead.controller.accounting.decisions import GangDecisions
 from fairlead.controller.accounting.feed import Known
 from fairlead.controller.accounting.ledger import LedgerTerm
 from fairlead.controller.accounting.spending import LedgerSpending
@@ -25,6 +26,7 @@ from fairlead.controller.commit.committer import Committer
 from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.executor import Executor
 from fairlead.controller.commit.gang_tasks import SETTLE_S, GangTasks
+from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.commit.recoverer import Recoverer
 from fairlead.controller.commit.takeover import Takeover
@@ -109,7 +111,9 @@ class Term:
         usage = UsageHistory(options.usage_half_life_s)
         self._caches = caches
         self.recorder = EventRecorder(client, COMPONENT, instance=lease.identity)
-        events = Events(self.recorder, caches, (options.namespace, COMPONENT))
+        decisions = GangDecisions(wall) if record and options.ledger is not None else None
+        noted = None if decisions is None else decisions.note
+        events = Events(self.recorder, caches, (options.namespace, COMPONENT), noted)
         self.flight: Recorded | None = None
         if record and options.record is not None:
             bounds = Bounds(bytes_max=options.record_bytes_max, age_max_s=options.record_age_max_s)
@@ -135,18 +139,20 @@ class Term:
         traces = GangTraces(tracing, caches, ratio=options.trace_ratio, clock=clock, wall=wall)
         committer = Committer(writer, caches, wall=wall)
         admitter = Admitter(committer, caches, events, metrics, traces, clock=clock)
-        evictor = Evictor(writer, caches, budgets, events, metrics, traces, wall=wall)
+        moves = Moves(caches.tables)
+        moves.landed, moves.expired = metrics.note_move("landed"), metrics.note_move("expired")
+        evictor = Evictor(writer, caches, budgets, events, metrics, traces, wall=wall, moves=moves)
         executor = Executor(caches, admitter, evictor, gang_tasks, backoffs, wall=wall)
         self._claims = claims = ClaimReconciler(guarded, caches, writer, self.tasks, metrics)
         recoverer = Recoverer(committer, admitter, backoffs, events, metrics, wall=wall)
 
         replacements = Replacements(caches.tables, timeout_s=options.replace_timeout_s)
         self.snapshots = snapshots = SnapshotBuilder(
-            caches, evictor, gang_tasks, backoffs, budgets, usage, spent, replacements,
+            caches, evictor, gang_tasks, backoffs, budgets, usage, spent, replacements, moves,
             usage_weight=options.usage_weight,
         )  # fmt: skip
         reconciler = GangReconciler(
-            caches, snapshots, claims, recoverer, evictor, gang_tasks, backoffs, replacements,
+            caches, snapshots, claims, recoverer, evictor, gang_tasks, backoffs, replacements, moves,
             gang_timeout_s=options.gang_timeout_s, now=wall(),
         )  # fmt: skip
         caches.triggers.put_off = reconciler.put_off
@@ -166,15 +172,16 @@ class Term:
             clock=clock, wall=wall, sleep=asyncio.sleep,
         )  # fmt: skip
         reporting.on_start = self.forecaster.history.note_start
+        snapshots.restarts.history = self.forecaster.history
         self.ledger: LedgerTerm | None = None
-        if record and options.ledger is not None:
+        if decisions is not None and options.ledger is not None:
             known = Known(
                 workload=lambda: snapshots.workload,
                 reserved=lambda: {node for each in cycle.reservations.values() for node in each.nodes},
                 queued_since=self._queued_since,
             )
             self.ledger = LedgerTerm(
-                options.ledger, options, caches, known, metrics, events,
+                options.ledger, options, caches, known, metrics, events, decisions,
                 identity=lease.identity, lease_transitions=lease.transitions, wall=wall, sleep=asyncio.sleep,
             )  # fmt: skip
         self.controller = Controller(

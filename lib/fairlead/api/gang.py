@@ -8,24 +8,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from fairlead.api.base import CONDITIONS, Condition, CustomResource, ObjectName, Part, is_label_key
+from fairlead.api import topology
+from fairlead.api.base import CONDITIONS, Condition, CustomResource, ObjectName, Part
 from fairlead.api.durations import DURATION, duration_s
 
 GANG_SIZE_MAX = 100_000
 Phase = Literal["Waiting", "Gathering", "Admitted", "Running", "Finished", "Failed"]
-
-TOPOLOGY = r"(required|preferred):\S+"
-
-
-def topology_domain(text: str) -> tuple[bool, str]:
-    """(whether required, node label) of `required:<label>` or `preferred:<label>`. Raises ValueError."""
-    how, colon, label = text.partition(":")
-    if not colon or how not in {"required", "preferred"} or not is_label_key(label):
-        raise ValueError(
-            f"{text!r} is no topology: write required: or preferred: and a node label, "
-            "such as required:topology.kubernetes.io/rack"
-        )
-    return how == "required", label
 
 
 def _duration(text: str) -> str:
@@ -34,7 +22,7 @@ def _duration(text: str) -> str:
 
 
 def _topology(text: str) -> str:
-    topology_domain(text)
+    topology.levels(text)
     return text
 
 
@@ -42,7 +30,9 @@ Duration = Annotated[
     str, AfterValidator(_duration), Field(json_schema_extra={"pattern": f"^{DURATION}$", "maxLength": 32})
 ]
 Topology = Annotated[
-    str, AfterValidator(_topology), Field(json_schema_extra={"pattern": f"^{TOPOLOGY}$", "maxLength": 340})
+    str,
+    AfterValidator(_topology),
+    Field(json_schema_extra={"pattern": f"^{topology.PATTERN}$", "maxLength": topology.TEXT_MAX}),
 ]
 
 Line = Annotated[str, Field(max_length=1024)]
@@ -56,7 +46,11 @@ class GangSpec(Part):
     queue: ObjectName | None = None
     """The requested queue; absent means the one whose namespaceSelector matches the namespace."""
     topology: Topology | None = None
-    """`required:` or `preferred:` and a node label: members run in as few of its domains as possible."""
+    """`required:` or `preferred:` and a node label, or several with commas: members run in as few domains of each as possible."""
+    subgroup_size: int | None = Field(default=None, ge=1, le=GANG_SIZE_MAX)
+    """So many members with neighbouring ranks are a subgroup."""
+    subgroup_topology: Topology | None = None
+    """As `topology`, of each subgroup by itself."""
     min_runtime: Duration | None = None
     """It is not evicted before it has run this long, such as 30m."""
 
@@ -104,6 +98,21 @@ class GangForecast(Part):
     """The gang cannot start on this cluster as it is; `because` says why."""
 
 
+class GangLevel(Part):
+    """Where members are at one level of the topology: its domains, and how far neighbouring ranks are apart."""
+
+    level: str = Field(max_length=340)
+    """The node label or device attribute; kubernetes.io/hostname for nodes themselves."""
+    asked: str = Field(default="", max_length=64)
+    """required or preferred, of the gang or of each subgroup; absent where the gang does not name the level."""
+    domains: int = Field(default=0, ge=0)
+    """In how many domains of it members are."""
+    apart: int | None = Field(default=None, ge=0)
+    """Of pairs of members with neighbouring ranks, how many are in different domains; absent where members have no ranks."""
+    where: list[Line] = Field(default_factory=list, max_length=16)
+    """Each domain with its members, by rank."""
+
+
 class GangStatus(Part):
     """Observed state, and why. Written by the controller only."""
 
@@ -129,6 +138,8 @@ class GangStatus(Part):
     """When it is likely to start, while it waits."""
     nodes: list[str] = Field(default_factory=list, max_length=10_000)
     """Nodes of its members."""
+    placement: list[GangLevel] = Field(default_factory=list, max_length=16)
+    """Where its members are, level by level, outermost first; of gangs with a topology, subgroups or ranks."""
     reserved_nodes: list[str] = Field(default_factory=list, max_length=1000)
     """Nodes on which nothing starts that would delay it, while it has a reservation (condition Reserved)."""
     wait_seconds: float | None = Field(default=None, ge=0)

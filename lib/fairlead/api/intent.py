@@ -8,19 +8,36 @@ Example: {fairlead.dev/gang: train, fairlead.dev/gang-size: "8"} is Intent(gang=
 """
 
 import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TypeVar
 
 from fairlead.api import foreign, names
 from fairlead.api.base import is_dns_subdomain
 from fairlead.api.durations import duration_s
-from fairlead.api.gang import GANG_SIZE_MAX, topology_domain
+from fairlead.api.gang import GANG_SIZE_MAX
+from fairlead.api.topology import levels
 
-KEYS = (names.GANG, names.GANG_SIZE, names.QUEUE, names.TOPOLOGY, names.MIN_RUNTIME, names.CHECKPOINT_GRACE)
-"""Every annotation that users write."""
-_PATHS = {key: f"metadata.annotations[{key}]" for key in (names.GANG, names.GANG_SIZE, names.QUEUE, names.TOPOLOGY)}
+KEYS = (
+    names.GANG,
+    names.GANG_SIZE,
+    names.QUEUE,
+    names.TOPOLOGY,
+    names.SUBGROUP,
+    names.SUBGROUP_SIZE,
+    names.SUBGROUP_TOPOLOGY,
+    names.MIN_RUNTIME,
+    names.CHECKPOINT_GRACE,
+)
+"""Every annotation that users write and that stays as it was when the pod was admitted."""
+RUNNING_KEYS = (names.MOVABLE, names.CHECKPOINTED_AT)
+"""Those that may change while the pod runs."""
+_PATHS = {key: f"metadata.annotations[{key}]" for key in KEYS}
 _OBJECT_NAME = "use lower case letters, digits, '-' and '.'"
+SUBGROUP = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+"""The name of a subgroup: a label's value."""
 
 Strings = Mapping[str, str]
 T = TypeVar("T")
@@ -42,8 +59,15 @@ class Intent:
     size: int | None = None
     queue: str | None = None
     topology: str | None = None
+    subgroup: str | None = None
+    """The name of the pod's subgroup, where the pod says it."""
+    subgroup_size: int | None = None
+    subgroup_topology: str | None = None
     min_runtime_s: float | None = None
     checkpoint_grace_s: float | None = None
+    movable: bool | None = None
+    checkpointed: float | None = None
+    """Unix seconds."""
     system: foreign.System | None = None
     """The other system whose key names the gang; None where ours does. The size may be in that system's PodGroup object."""
     foreign_queue: bool = False
@@ -51,7 +75,7 @@ class Intent:
     group: foreign.Group | None = None
     """What another system's keys name, even where ours name the gang: its PodGroup object may name a queue."""
     paths: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Where gang, size, queue and topology were read, by our key for each."""
+    """Where gang, size, queue, topology and subgroup were read, by our key for each."""
     notes: tuple[str, ...] = field(default=(), compare=False)
     """What could not be read and counts as absent."""
 
@@ -75,16 +99,19 @@ def read_intent(
 ) -> Intent:
     """The intent of one pod or pod template; `pod_group` is its `spec.schedulingGroup.podGroupName`.
 
-    Raises IntentError with every fault at once. `lenient`: for a duration that cannot be read the queue's default counts, and
+    Raises IntentError with every fault at once. `lenient`: for a duration, or another of these, that cannot be read the queue's default counts, and
     `Intent.notes` says so: such a pod exists, and what it may hold does not depend on that annotation.
     """
     reader = _Reader(annotations, labels or {}, pod_group)
     gang, size = reader.gang()
     queue, foreign_queue = reader.queue()
-    topology = reader.valid(names.TOPOLOGY, topology_domain)
+    topology = reader.valid(names.TOPOLOGY, levels)
+    subgroup, subgroup_size, subgroup_topology = reader.subgroup()
     others, reader.faults = reader.faults, []
     min_runtime_s = reader.valid(names.MIN_RUNTIME, duration_s)
     checkpoint_grace_s = reader.valid(names.CHECKPOINT_GRACE, duration_s)
+    movable = reader.valid(names.MOVABLE, _truth)
+    checkpointed = reader.valid(names.CHECKPOINTED_AT, _time)
     durations = tuple(reader.faults)
     if others or (durations and not lenient):
         raise IntentError((*others, *durations))
@@ -94,8 +121,13 @@ def read_intent(
         size=size,
         queue=queue,
         topology=None if topology is None else annotations[names.TOPOLOGY],
+        subgroup=subgroup,
+        subgroup_size=subgroup_size,
+        subgroup_topology=subgroup_topology,
         min_runtime_s=min_runtime_s,
         checkpoint_grace_s=checkpoint_grace_s,
+        movable=movable,
+        checkpointed=checkpointed,
         system=other.system if other is not None and names.GANG not in annotations else None,
         foreign_queue=foreign_queue,
         group=other,
@@ -130,6 +162,31 @@ class _Reader:
         if not is_dns_subdomain(other.name):
             self.faults.append(f"{other.path}: {other.name!r} is no gang name: {_OBJECT_NAME}")
         return other.name, size
+
+    def subgroup(self) -> tuple[str | None, int | None, str | None]:
+        """Name, size and topology of the pod's subgroup. The name may be a label, ours or that of a LeaderWorkerSet."""
+        own, label = self.annotations.get(names.SUBGROUP), self.labels.get(names.SUBGROUP)
+        if own is not None and label is not None and own != label:
+            said = f"{own!r}, but the label of that name says {label!r}: keep one of them"
+            self.faults.append(f"{self.paths[names.SUBGROUP]}: {said}")
+        if own is None and label is not None:
+            self.paths[names.SUBGROUP] = f"metadata.labels[{names.SUBGROUP}]"
+        name = own if own is not None else label
+        if name is not None and not SUBGROUP.fullmatch(name):
+            wanted = "use letters, digits, '-', '_' and '.', at most 63, such as replica-0"
+            self.faults.append(f"{self.paths[names.SUBGROUP]}: {name[:80]!r} is no subgroup: {wanted}")
+        size = self._size(self.annotations.get(names.SUBGROUP_SIZE), self.paths[names.SUBGROUP_SIZE], "subgroup size")
+        within = self.valid(names.SUBGROUP_TOPOLOGY, levels)
+        stated = name is not None or names.SUBGROUP_SIZE in self.annotations
+        if stated and names.SUBGROUP_TOPOLOGY not in self.annotations:
+            key = names.SUBGROUP if name is not None else names.SUBGROUP_SIZE
+            cure = f"say how close its members must be: {names.SUBGROUP_TOPOLOGY}: required:<node label>"
+            self.faults.append(f"{self.paths[key]}: has no effect without {names.SUBGROUP_TOPOLOGY}; {cure}")
+        named = name
+        if named is None and names.SUBGROUP_SIZE not in self.annotations and names.LWS_SUBGROUP_INDEX in self.labels:
+            group, number = self.labels.get(names.LWS_GROUP_INDEX, ""), self.labels[names.LWS_SUBGROUP_INDEX]
+            named = f"{group}-{number}"
+        return (named if within else None), size, (self.annotations[names.SUBGROUP_TOPOLOGY] if within else None)
 
     def queue(self) -> tuple[str | None, bool]:
         """The queue's name, and whether another system's key names it."""
@@ -167,13 +224,38 @@ class _Reader:
             self.faults.append(f"metadata.annotations[{key}]: {error}")
             return None
 
-    def _size(self, text: str | None, path: str) -> int | None:
+    def _size(self, text: str | None, path: str, what: str = "gang size") -> int | None:
         if text is None:
             return None
         if not is_size(text):
-            self.faults.append(f"{path}: {no_size(text)}")
+            self.faults.append(f"{path}: {no_size(text, what)}")
             return None
         return int(text)
+
+
+def running_faults(annotations: Strings) -> tuple[str, ...]:
+    """What is wrong with those that may change while a pod runs."""
+    reader = _Reader(annotations, {}, None)
+    reader.valid(names.MOVABLE, _truth)
+    reader.valid(names.CHECKPOINTED_AT, _time)
+    return tuple(reader.faults)
+
+
+def _truth(text: str) -> bool:
+    if text not in {"true", "false"}:
+        raise ValueError(f"{text[:40]!r} is neither 'true' nor 'false': write one of them, in quotes")
+    return text == "true"
+
+
+def _time(text: str) -> float:
+    try:
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is None:
+            raise ValueError
+        return time.timestamp()
+    except (ValueError, OverflowError):
+        example = "2026-11-21T01:50:31Z"
+        raise ValueError(f"{text[:40]!r} is no time: write RFC 3339 with its zone, such as {example}") from None
 
 
 def is_size(text: str) -> bool:
@@ -181,17 +263,18 @@ def is_size(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= GANG_SIZE_MAX
 
 
-def no_size(text: str) -> str:
+def no_size(text: str, what: str = "gang size") -> str:
     """What is wrong with a text that is no size."""
-    return f"{text[:40]!r} is no gang size: write a whole number from 1 to {GANG_SIZE_MAX}"
+    return f"{text[:40]!r} is no {what}: write a whole number from 1 to {GANG_SIZE_MAX}"
 
 
 def misspelt(annotations: Strings) -> tuple[str, ...]:
     """One warning per annotation in our domain that has no meaning but resembles one of ours."""
     found: list[str] = []
     for key in sorted(annotations):
-        if key.startswith(names.ANNOTATION_PREFIX) and key not in KEYS:
-            close = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.85)
+        known = (*KEYS, *RUNNING_KEYS)
+        if key.startswith(names.ANNOTATION_PREFIX) and key not in known:
+            close = difflib.get_close_matches(key, known, n=1, cutoff=0.85)
             if close:
                 found.append(f"metadata.annotations[{key}]: no program reads this; did you mean {close[0]}?")
     return tuple(found)

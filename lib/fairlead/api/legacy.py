@@ -141,7 +141,7 @@ def template_manifest(
         "count": request.count,
     }
     texts = [] if profile is None else [f"device.attributes['{driver}'].profile == '{profile}'"]
-    texts += _narrowing(request.narrow, driver)
+    texts += narrowing(request.narrow, driver)
     if texts:
         exactly["selectors"] = [{"cel": {"expression": text}} for text in texts]
     return {
@@ -155,8 +155,8 @@ def template_manifest(
     }
 
 
-def _narrowing(narrow: Narrow, driver: str) -> list[str]:
-    """The CEL selectors of the pairs: one per key, `in` where a key has several values."""
+def narrowing(narrow: Narrow, driver: str) -> list[str]:
+    """The CEL selectors of the pairs, for devices of this driver: one per key, `in` where a key has several values."""
     attributes, found = f"device.attributes['{driver}']", []
     for key, read in (
         ("family", f"{attributes}.architecture.lowerAscii().replace(' ', '-')"),

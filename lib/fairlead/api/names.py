@@ -31,8 +31,15 @@ GANG: Final = "fairlead.dev/gang"
 GANG_SIZE: Final = "fairlead.dev/gang-size"
 QUEUE: Final = "fairlead.dev/queue"
 TOPOLOGY: Final = "fairlead.dev/topology"
+SUBGROUP: Final = "fairlead.dev/subgroup"  # annotation or label: the name of the subgroup that the pod belongs to
+SUBGROUP_SIZE: Final = "fairlead.dev/subgroup-size"  # so many members with neighbouring ranks are a subgroup
+SUBGROUP_TOPOLOGY: Final = "fairlead.dev/subgroup-topology"  # as TOPOLOGY, of each subgroup
 MIN_RUNTIME: Final = "fairlead.dev/min-runtime"
 CHECKPOINT_GRACE: Final = "fairlead.dev/checkpoint-grace"
+MOVABLE: Final = "fairlead.dev/movable"  # "true": its gang may be moved so that another fits (Queue.spec.movable)
+CHECKPOINTED_AT: Final = (
+    "fairlead.dev/checkpointed-at"  # written by the workload: until when its work is saved, RFC 3339
+)
 EXPECTED_END: Final = "fairlead.dev/expected-end"  # when a running job expects to end, RFC 3339: for forecasts
 KEEP_IDLE: Final = "fairlead.dev/keep-idle"  # "true": its gang is never treated as idle (Queue.spec.idle)
 # The W3C trace context of a pod's gang (`trace_context`): a user's, or with traces on the webhook's. On claims that the controller
@@ -65,9 +72,14 @@ EVICT_AT: Final = "fairlead.dev/evict-at"
 EVICTION: Final = "fairlead.dev/eviction"
 # On a pod of the preemptor: until when the victims' devices are reserved for its gang.
 HOLDS_UNTIL: Final = "fairlead.dev/holds-until"
+# On pods of a gang that stays on a node which goes soon: by when they should have saved their work, RFC 3339. By the controller only.
+CHECKPOINT_BY: Final = "fairlead.dev/checkpoint-by"
 EVICTING_CONDITION: Final = "fairlead.dev/Evicting"
 # On Gang objects: the last eviction, and since when the gang has been queued, as JSON.
 EVICTED: Final = "fairlead.dev/evicted"
+
+# On all objects of a tenant's baseline (`tenant_objects`): its name. A namespace with it and QUEUE, as labels, is bound to that queue.
+TENANT: Final = "fairlead.dev/tenant"
 
 # On namespaces: the webhook does not review their objects.
 IGNORE_LABEL: Final = "fairlead.dev/ignore"
@@ -100,6 +112,18 @@ ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
 PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
+
+# Indexes of pods, from which ranks are made: as annotation or label, as each controller writes them.
+COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+STATEFULSET_INDEX: Final = "apps.kubernetes.io/pod-index"
+JOBSET_JOB_INDEX: Final = "jobset.sigs.k8s.io/job-global-index"
+LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
+LWS_GROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
+LWS_WORKER_INDEX: Final = "leaderworkerset.sigs.k8s.io/worker-index"
+INDEXES: Final = (COMPLETION_INDEX, STATEFULSET_INDEX, LWS_WORKER_INDEX)
+"""One of these makes a rank (`controller.gangs.ranks`)."""
+LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
+LWS_SUBGROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/subgroup-index"
 
 # On objects that Fairlead creates.
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"

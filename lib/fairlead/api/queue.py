@@ -168,6 +168,8 @@ class QueueSpec(Part):
     """GPU-hours that this queue and those below it may spend in a day, week or month; absent means no bound."""
     idle: Idle | None = None
     """What happens to gangs whose devices are all idle; absent means as in the parent, in a root nothing."""
+    movable: bool | None = None
+    """Whether gangs that do not say so themselves may be moved, with a place held for them, so that another fits; absent means as in the parent, in a root false."""
     wait_target: Duration | None = None
     """The wait that the queue's owner promises: 95 of 100 gangs wait no longer, such as 10m. Reported, never enforced."""
 

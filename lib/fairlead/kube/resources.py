@@ -89,6 +89,8 @@ TYPED_VOLUME_CLAIMS = _typed("", "v1", "persistentvolumeclaims", storage.Persist
 TYPED_VOLUMES = _typed("", "v1", "persistentvolumes", storage.PersistentVolume, namespaced=False)
 TYPED_STORAGE_CLASSES = _typed("storage.k8s.io", "v1", "storageclasses", storage.StorageClass, namespaced=False)
 RESOURCE_QUOTAS = _raw("", "v1", "resourcequotas", "ResourceQuota", namespaced=True)
+LIMIT_RANGES = _raw("", "v1", "limitranges", "LimitRange", namespaced=True)
+NETWORK_POLICIES = _raw("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", namespaced=True)
 
 # batch, apps, policy, scheduling, coordination
 JOBS = _raw("batch", "v1", "jobs", "Job", namespaced=True)

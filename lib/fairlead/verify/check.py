@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from fairlead.api import certificate as form
+from fairlead.api import topology
 from fairlead.cel import CompileError, compile_selector, load_fault
 from fairlead.cel.requests import expressions
 from fairlead.evidence.document import Facts, Gang
@@ -106,8 +107,9 @@ class _Check:
 
     def _faults(self) -> Iterator[tuple[str, str]]:
         """Key of each claim, and field, of what no cluster can serve."""
-        mode, _, label = (self.gang.topology or "preferred:x").partition(":")
-        if mode not in {"required", "preferred"} or not label:
+        try:
+            topology.levels(self.gang.topology or topology.EXAMPLE)
+        except ValueError:
             yield "", "topology"
         known_keys = {claim.key for claim in self.gang.claims}
         yield from ((key, "missing") for member in self.gang.members for key in member.claims if key not in known_keys)
@@ -160,20 +162,28 @@ class _Check:
 
     def _domains(self) -> dict[str | None, list[str]]:
         """The nodes among which the whole gang must be, by domain: those that its topology allows."""
-        mode, _, label = (self.gang.topology or "").partition(":")
-        label, found = label.strip(), dict[str | None, list[str]]()
-        if mode != "required":
+        require(("", "topology") not in set(self._faults()), "a topology that can be read")
+        levels = topology.levels(self.gang.topology) if self.gang.topology else ()
+        values = [self._values(level.label) for level in levels if level.mode == "required"]
+        if not values:
             return {None: list(self.cluster.nodes)}
-        of = {name: n.metadata.labels[label] for name, n in self.cluster.nodes.items() if label in n.metadata.labels}
-        for name, node in self.cluster.nodes.items() if not of else ():
-            values = {value for device in self.cluster.reached(node) for _, value in device.values.get(label, ())}
-            of |= {name: str(*values)} if len(values) == 1 else {}
+        of = {n: topology.PATH.join(v[n] for v in values) for n in self.cluster.nodes if all(n in v for v in values)}
+        found = dict[str | None, list[str]]()
         for name, value in of.items():
             found.setdefault(value, []).append(name)
         taken = {of.get(name) for name in self.gang.placed_nodes if name in self.cluster.nodes}
         if taken - {None}:
             return {value: nodes for value, nodes in found.items() if {value} == taken}
         return found
+
+    def _values(self, label: str) -> dict[str, str]:
+        """Of each node, the label; where no node has it, the one value of the attribute that its devices have."""
+        nodes = self.cluster.nodes
+        of = {name: node.metadata.labels[label] for name, node in nodes.items() if label in node.metadata.labels}
+        for name, node in nodes.items() if not of else ():
+            values = {value for device in self.cluster.reached(node) for _, value in device.values.get(label, ())}
+            of |= {name: str(*values)} if len(values) == 1 else {}
+        return of
 
     def _node(self, said: form.NodeProof) -> tuple[int, ...]:
         """How many units of each kind its reasons allow."""

@@ -25,6 +25,7 @@ TARGETS: Mapping[str, str] = MappingProxyType(
         "driver-records": "driver_files.records",
         "driver-states": "driver_files.states",
         "gpu-profiles": "driver_files.profiles",
+        "mig-layouts": "driver_files.layouts",
         "kubelet-calls": "kubelet.calls",
         "allocations": "kubelet.allocations",
         "texts": "texts.texts",

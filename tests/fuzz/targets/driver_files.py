@@ -14,6 +14,8 @@ import yaml
 from fairlead.driver.backend.profiles import loading
 from fairlead.driver.backend.simulated import fault_file
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.layouts import config, declared
+from fairlead.driver.layouts.intents import Intent, Intents
 from fairlead.driver.prepare import records as rules
 from fairlead.driver.prepare.cdi import BOOT_ID, RECORD
 from fairlead.driver.prepare.cdi_files import CdiFiles
@@ -166,5 +168,44 @@ def profiles(scratch: Path) -> Target:
         mutate=mixed((3, as_json), (2, byte_mutations(_YAML_WORDS))),
         allowed=(loading.ProfileError,),
         traced=("/driver/backend/",),
+        bytes_max=4_000,
+    )
+
+
+_LAYOUTS = {
+    "version": "v1",
+    "mig-configs": {
+        "a": [{"devices": "all", "mig-enabled": False}],
+        "b": [
+            {"device-filter": ["0x233010DE"], "devices": [0], "mig-enabled": True, "mig-devices": {"1g.10gb": 3}},
+            {"device-filter": "0x20B210DE", "devices": [1], "mig-enabled": True, "mig-devices": {}},
+        ],
+    },
+}
+
+
+def layouts(scratch: Path) -> Target:
+    """The file of MIG layouts, and what each means on a node; and the intents of a driver that was killed."""
+    inventory = SimulatedBackend(loading.load("hgx-h100"), node="n1").inventory()
+    path = scratch / "mig-config.json"
+
+    def run(data: bytes) -> None:
+        path.write_bytes(data)
+        Intents(path, boot_id=_BOOT).load()
+        for entries in config.parse(data, path="layouts.yaml").values():
+            declared.resolve(entries, inventory)
+
+    as_json = json_mutations(("all", "1g.10gb", "7g.80gb", "1c.2g.20gb", "0x233010DE", "mig-devices", "devices", "v1"))
+    return Target(
+        name="mig-layouts",
+        run=run,
+        seeds=(
+            msgspec.json.encode(_LAYOUTS),
+            yaml.safe_dump(_LAYOUTS).encode(),
+            msgspec.json.encode({"boot_id": _BOOT, "gpus": {"GPU-0": full(Intent)}}),
+        ),
+        mutate=mixed((3, as_json), (2, byte_mutations(_YAML_WORDS))),
+        allowed=(config.LayoutError,),
+        traced=("/driver/layouts/",),
         bytes_max=4_000,
     )

@@ -13,10 +13,11 @@ from fairlead.api.base import CustomResource, ManifestError
 from fairlead.api.bounds import read_bounds
 from fairlead.api.durations import DURATION_MAX_S, duration_s
 from fairlead.api.flavor import Flavor
-from fairlead.api.gang import Gang, topology_domain
+from fairlead.api.gang import Gang
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.api.recurrence import CRON_LENGTH_MAX, Recurrence, checked_cron, checked_zone
+from fairlead.api.topology import levels
 from fairlead.driver.backend import device_names
 from fairlead.driver.prepare.records import valid_uid
 from fairlead.kube import labels, nulls, semver, store, timestamps
@@ -83,7 +84,7 @@ def _readers() -> list[tuple[Callable[[str], object], tuple[type[Exception], ...
         (version, (semver.VersionError,)),
         (semver.normalize, (semver.VersionError,)),
         (time, (ValueError,)),
-        (topology_domain, (ValueError,)),
+        (levels, (ValueError,)),
         (template, (ValueError,)),
         (legacy.profile_of, ()),
         (legacy.is_legacy, ()),

@@ -48,6 +48,18 @@ def test_what_exists_is_counted(hard: dict[str, str], pods: list[Obj], claims: l
     assert status == {"hard": hard, "used": used}
 
 
+def test_a_scope_says_which_pods_are_counted_and_amounts_are_written_as_quantities() -> None:
+    rule = {"scopeName": "PriorityClass", "operator": "NotIn", "values": ["high"]}
+    spec = {"hard": {"requests.cpu": "4", "pods": "9"}, "scopeSelector": {"matchExpressions": [rule]}}
+    pods = [
+        {"metadata": {}, "spec": {"priorityClassName": name, "containers": [{"resources": {"requests": {"cpu": cpu}}}]}}
+        for name, cpu in (("", "250m"), ("low", "500m"), ("high", "3"))
+    ]
+    objects = {"pods": pods, "resourceclaims.resource.k8s.io": [claim()]}
+    status = quota_status({"spec": spec}, objects, {}, now_s=NOW_S)
+    assert status["used"] == {"requests.cpu": "750m", "pods": "2"}
+
+
 async def test_a_quota_of_pods_follows_its_limit_and_what_is_deleted(stock: tuple[Cluster, View]) -> None:
     made, view = stock
     limit = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "two", "namespace": "default"}}

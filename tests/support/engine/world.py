@@ -5,20 +5,21 @@ It does the controller's part (tables updated, plans written back) without any I
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from fairlead.api import names
+from fairlead.controller.gangs.moved import Held, spots_of, to_its_place, with_place
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
 from fairlead.engine.types.neighbours import PodIdentity
-from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.plan import Admission, Plan
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.references import PodRef
 from fairlead.engine.types.settings import DisruptionBudget, FlavorSpec, QueueSpec
@@ -46,12 +47,15 @@ class World:
         self.pods: dict[str, tuple[Json, str]] = {}  # by UID: pod, node
         self.running: dict[str, RunningGang] = {}
         self.requests: dict[str, GangRequest] = {}  # as those that run were asked for
+        self.moving: dict[str, Held] = {}  # by gang id: places held for gangs that are moved
+        self.movable: set[str] = set()  # ids of gangs that say what they would ask for elsewhere
         self.queues: tuple[QueueSpec, ...] = ()
         self.flavors: tuple[FlavorSpec, ...] = ()
         self.budgets: tuple[DisruptionBudget, ...] = ()
         self.now = 0.0
         self.reserve_after_s = 600.0
         self.workload: Workload | None = None
+        self.requests_of_moving: dict[str, GangRequest] = {}
         self.add_class(GPU, _selects("gpu"))
         self.add_class(MIG, _selects("mig"))
 
@@ -106,7 +110,41 @@ class World:
         )
 
     def decide(self, *gangs: GangRequest) -> Plan:
-        return decide(self.snapshot(*gangs), self.now)
+        return self.decide_with(decide, *gangs)
+
+    def decide_with(self, make: Callable[[Snapshot, float], Plan], *gangs: GangRequest) -> Plan:
+        """Places of gangs that are moved are free for these gangs, bound to them, while it decides."""
+        lifted = [self.moving[each.id] for each in gangs if each.id in self.moving]
+        for held in lifted:
+            self._release(held)
+        bound = [to_its_place(each, self.moving[each.id].nodes) if each.id in self.moving else each for each in gangs]
+        plan = make(self.snapshot(*bound), self.now)
+        for held in lifted:
+            self._hold(held)
+        return plan
+
+    def _hold(self, held: Held) -> None:
+        for claim in held.claims:
+            self.inventory.set_allocated(claim)
+        for uid, node, needs in held.pods:
+            self.nodes.set_needs(uid, node, needs)
+        key = "/".join(held.gang)
+        known = self.running.get(key)
+        queue = known.queue if known is not None else self.requests_of_moving[key].queue
+        self.running[key] = with_place(known, held, queue)
+
+    def _release(self, held: Held) -> None:
+        for claim in held.claims:
+            self.inventory.drop_claim(claim.uid)
+        for uid, _, _ in held.pods:
+            self.nodes.drop_pod(uid)
+        key = "/".join(held.gang)
+        known = self.running[key]
+        left = tuple(uid for uid in known.claims if uid not in {claim.uid for claim in held.claims})
+        if left:
+            self.running[key] = replace(known, claims=left)
+        else:
+            del self.running[key]
 
     def carry_out(self, plan: Plan, gangs: Iterable[GangRequest]) -> list[GangRequest]:
         """Write admissions and evictions back, as the rim would; returns the gangs that still wait.
@@ -116,12 +154,17 @@ class World:
         by_id = {entry.id: entry for entry in gangs}
         for eviction in plan.evictions:
             self._leave(eviction.id, set(eviction.pods))
+            if eviction.place is not None:
+                self._move(eviction.id, eviction.place)
             if eviction.whole and eviction.beneficiary:
                 self._disrupted(eviction.queue)
             if eviction.beneficiary in by_id:
                 by_id[eviction.beneficiary] = replace(by_id[eviction.beneficiary], preemptor=True)
         for admission in plan.admissions:
             entry = by_id.pop(admission.id)
+            if (held := self.moving.pop(admission.id, None)) is not None:
+                self._release(held)
+                del self.requests_of_moving[admission.id]
             node_of = {assignment.pod: assignment.node for assignment in admission.assignments}
             specs = {claim.key: claim for claim in entry.claims}
             for member in entry.members:
@@ -156,9 +199,20 @@ class World:
                     for member in entry.members
                 ),
                 ends_by=None if entry.run_s is None else self.now + entry.run_s,
+                relocation=relocation(entry) if entry.id in self.movable else None,
+                movable=True if entry.id in self.movable else None,
             )
             self.requests[entry.id] = replace(entry, preemptor=False)
         return list(by_id.values())
+
+    def _move(self, gang_id: str, place: Admission) -> None:
+        """Its place is held from now on, as the controller would."""
+        needs = {member.pod.uid: member.needs for member in self.requests[gang_id].members}
+        spots = tuple(replace(spot, requests=needs[uid].requests) for uid, spot in spots_of(place).items())
+        namespace, _, name = gang_id.partition("/")
+        self.moving[gang_id] = held = Held((namespace, name), spots)
+        self.requests_of_moving[gang_id] = self.requests[gang_id]
+        self._hold(held)
 
     def _leave(self, gang_id: str, pods: set[PodRef]) -> None:
         running = self.running[gang_id]
@@ -199,7 +253,7 @@ class World:
                     self.pods.pop(member.pod.uid, None)
                     self.nodes.drop_pod(member.pod.uid)
             for key in running.claims:
-                if key not in kept:
+                if key not in kept and not key.startswith("move/"):
                     self.answers.pop(key, None)
                     self.inventory.drop_claim(key)
             if staying:
@@ -209,6 +263,8 @@ class World:
                 del self.running[running.id]
                 if running.id in self.requests:
                     back.append(self.requests.pop(running.id))
+                if running.id in self.moving:
+                    self._hold(self.moving[running.id])
         return back
 
     def end(self, gang_id: str) -> None:
@@ -243,6 +299,9 @@ class World:
             other.nodes.set_pod(msgspec.convert(pod, core.Pod), node)
         for claim, _, _ in self.answers.values():
             other.inventory.set_claim(msgspec.convert(claim, resource.ResourceClaim))
+        other.moving, other.requests_of_moving = dict(self.moving), dict(self.requests_of_moving)
+        for held in self.moving.values():
+            other._hold(held)
         return other
 
     def faults(self) -> list[str]:
@@ -254,6 +313,18 @@ class World:
             answers=self.answers.values(),
             together=False,
         )
+
+
+def relocation(request: GangRequest) -> GangRequest:
+    """What its pods would ask for if they were made again."""
+    keys = {claim.key: f"move/{claim.key}" for claim in request.claims}
+    return replace(
+        request,
+        members=tuple(replace(member, claims=tuple(keys[key] for key in member.claims)) for member in request.members),
+        claims=tuple(replace(claim, key=keys[claim.key]) for claim in request.claims),
+        preemptor=False,
+        replaces=False,
+    )
 
 
 def _requests(needs: PodNeeds) -> dict[str, str]:

@@ -8,6 +8,7 @@ import pytest
 from playwright.async_api import Browser, Route, expect
 
 from fairlead.kube.resources import Raw
+from fairlead.ui.serve import views
 from tests.support import ui
 from tests.support.browser import tab
 from tests.support.kube import VirtualTime
@@ -108,3 +109,15 @@ async def test_a_page_goes_on_after_a_break(chromium: Browser) -> None:
         await made.change("gangs", ui.gang("wait-00001", "team-1", position=1, message="and then"))
         await expect(page.get_by_text("meanwhile")).to_be_visible()
         await expect(page.get_by_text("and then")).to_be_visible()
+
+
+async def test_a_table_that_was_opened_stays_open(chromium: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "LEDGER_EVERY_S", 0.5)
+    async with AsyncExitStack() as stack:
+        made = await shown(stack, chromium, "/time")
+        page = made.tab.page
+        await page.get_by_text("The same as a table").click()
+        await made.change("gangs", ui.gang("newest", "team-2", queue="queue-1", position=1))
+        await expect(page.locator("#rows").get_by_role("link", name="team-2/newest")).to_be_visible()
+        assert await made.tab.faults() == []
+        assert made.tab.seen.complaints == []

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from fairlead.controller.accounting.claims import Attribution, claim_ended, claim_seen
+from fairlead.controller.accounting.decisions import GangDecisions
 from fairlead.controller.accounting.nodes import ANYWHERE, NodeUnits
 from fairlead.controller.accounting.units import Measures
 from fairlead.controller.accounting.vacancies import UsualRequests
@@ -53,6 +54,7 @@ class LedgerFeed:
         known: Known,
         keeper: Keeper,
         told: Callable[[], None],
+        decisions: GangDecisions,
         *,
         labels: tuple[str, ...],
         wall: Clock,
@@ -63,6 +65,7 @@ class LedgerFeed:
         self._known = known
         self._keeper = keeper
         self._told = told
+        self._decisions = decisions
         self._wall = wall
         self._sleep = sleep
         self._clock = clock
@@ -156,6 +159,7 @@ class LedgerFeed:
                     del self._holding[gang]
         return Observation(
             now_us=microseconds(self._wall()),
+            decisions=self._decisions.take(),
             units=tuple(units),
             gone=tuple(gone),
             claims=tuple(claims),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from functools import partial
 
+from fairlead.controller.accounting.decisions import GangDecisions
 from fairlead.controller.accounting.feed import Known, LedgerFeed
 from fairlead.controller.options import ControllerOptions
 from fairlead.controller.report.events import Events
@@ -29,6 +30,7 @@ class LedgerTerm:
         known: Known,
         metrics: Metrics,
         events: Events,
+        decisions: GangDecisions,
         *,
         identity: str,
         lease_transitions: int | None,
@@ -48,7 +50,7 @@ class LedgerTerm:
             ends=None if options.record is None else partial(claim_ends, options.record),
         )
         self._feed = LedgerFeed(
-            caches, known, self._keeper, self._report, labels=options.ledger_labels, wall=wall, sleep=sleep
+            caches, known, self._keeper, self._report, decisions, labels=options.ledger_labels, wall=wall, sleep=sleep
         )
 
     async def run(self) -> None:

@@ -39,6 +39,10 @@ class EvictionWrites(PodWrites):
         """Devices freed by evictions stay reserved for this gated pod's gang until then; unix seconds."""
         await self._annotate(pod, {names.HOLDS_UNTIL: timestamps.seconds(until)}, None)
 
+    async def ask_checkpoint(self, pod: core.Pod, by: str | None) -> None:
+        """That its node goes by then (RFC 3339); None: no more."""
+        await self._annotate(pod, {names.CHECKPOINT_BY: by}, None)
+
     async def evict(self, pod: core.Pod, mark: EvictionMark, *, grace_s: int, delete: bool) -> str:
         """By the eviction API, as budgets allow, or by a deletion: "" when the pod is terminating or gone, else why not.
 

@@ -9,10 +9,12 @@ evicted, the gang's age is written on its Gang object.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections import Counter
 from collections.abc import Callable
 
+from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import all_done
@@ -22,6 +24,8 @@ from fairlead.controller.gangs.eviction_marks import EvictionMark, EvictionProgr
 from fairlead.controller.gangs.eviction_steps import Cancel, Evict, Spread, Step, Wait
 from fairlead.controller.gangs.gangs import Gang, GangId, gang_spec
 from fairlead.controller.gangs.members import Member
+from fairlead.controller.gangs.moved import spots_of
+from fairlead.controller.gangs.node_notices import Ask
 from fairlead.controller.gangs.running import RunningContext
 from fairlead.controller.gangs.victims import Victims
 from fairlead.controller.report.events import Events
@@ -29,7 +33,7 @@ from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.traces import GangTraces
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Eviction
-from fairlead.kube import timestamps
+from fairlead.kube import core, timestamps
 from fairlead.kube.limits import Clock
 
 log = logging.getLogger(__name__)
@@ -52,7 +56,9 @@ class Evictor:
         traces: GangTraces,
         *,
         wall: Clock,
+        moves: Moves,
     ) -> None:
+        self._moves = moves
         self.victims = Victims()
         self._writer = writer
         self._caches = caches
@@ -98,7 +104,12 @@ class Evictor:
             budgets_of=lambda member: self._caches.budgets_of(member.pod),
             job_deadline=lambda member: self._caches.job_deadline(member.pod),
             bounds=self._caches.namespace_bounds(gang_id[0]),
+            volumes_of=self._volumes_of,
         )
+
+    def _volumes_of(self, member: Member) -> tuple[core.NodeSelector, ...] | None:
+        needs = self._caches.volume_needs(member.pod)
+        return needs.where if needs.problem is None else None
 
     def is_preemptor(self, gang: Gang, now: float) -> bool:
         """Whether devices are reserved for the gang because others are or were evicted for it."""
@@ -116,6 +127,11 @@ class Evictor:
 
     def assume(self, gang_id: GangId, eviction: Eviction) -> None:
         """From here on the pods count as leaving, until `begin` has marked them or failed."""
+        gang = self._caches.gangs.get(gang_id)
+        if gang is not None:
+            self._moves.decided(gang, eviction)
+        if eviction.kind == "Move":
+            self._metrics.moved_gpu_seconds.labels("room" if eviction.beneficiary else "node").inc(eviction.gpu_seconds)
         self._decided[gang_id] = eviction
         self._decided_for[eviction.beneficiary] += 1
         self._metrics.evictions.labels(eviction.kind, "begun").inc()
@@ -128,12 +144,14 @@ class Evictor:
                 await self._mark(gang, eviction, max(at, self._wall() + eviction.checkpoint_grace_s))
         finally:
             self._decided.pop(gang.id, None)
+            self._moves.marked(gang.id)
             self._decided_for[eviction.beneficiary] -= 1
             if not self._decided_for[eviction.beneficiary]:
                 del self._decided_for[eviction.beneficiary]
 
     async def _mark(self, gang: Gang, eviction: Eviction, at: float) -> None:
-        mark = eviction_marks.mark_for(eviction, at=at)
+        mark = eviction_marks.mark_for(eviction, at=at, asked=self._wall())
+        spots = spots_of(eviction.place) if eviction.place is not None else {}
         chosen = {pod.uid for pod in eviction.pods}
         members = tuple(member for member in gang.released if member.uid in chosen and not member.terminating)
         log.info("gang %s: %d pods to be evicted at %s: %s",
@@ -142,7 +160,10 @@ class Evictor:
             if eviction.beneficiary:
                 await self._budgets.note_eviction(eviction.queue, self._wall())
                 await self._hold(mark)
-            await all_done(self._writer.mark(member.pod, mark) for member in members)
+            await all_done(
+                self._writer.mark(member.pod, dataclasses.replace(mark, spot=spots.get(member.uid)))
+                for member in members
+            )
         except Exception:
             self._exempt_until[gang.id] = self._wall() + EXEMPT_S
             self._metrics.evictions.labels(mark.kind, "failed").inc()
@@ -174,8 +195,9 @@ class Evictor:
 
         refused = self._refused.get(gang.id, "")
         step = eviction_steps.next_step(
-            gang, now=now, still_waits=still_waits, idle=idle, refusal=refusal, refused=refused
-        )
+            gang, now=now, still_waits=still_waits, idle=idle, refusal=refusal, refused=refused,
+            node_goes=lambda: self._caches.notice(gang) is not None,
+        )  # fmt: skip
         if isinstance(step, Evict) and retry_at > now:  # the informers may not show the last attempt yet
             override_at = step.mark.override_at
             if override_at is None or self._attempted_at.get(gang.id, 0.0) >= override_at:
@@ -250,6 +272,18 @@ class Evictor:
         names_ = {name for member in step.members for name in self._caches.budgets_of(member.pod)}
         for name in sorted(names_)[:EVENTS_MAX]:
             self._events.budget(gang.namespace, name, "BudgetOverridden", f"pods of gang {gang.name} are {message}")
+
+    async def announce(self, gang: Gang, ask: Ask) -> None:
+        """Asks pods to save their work, since their node goes; or takes that back."""
+        async with self._slots:
+            await all_done(self._writer.ask_checkpoint(member.pod, ask.by) for member in ask.members)
+        if ask.by is None:
+            self._events.gang(gang.id, "NodeStays", "the node that was to go stays")
+            return
+        log.info("gang %s/%s: %s", *gang.id, ask.why)
+        self._events.gang(gang.id, "NodeGoes", ask.why, warning=True)
+        for member in ask.members[:EVENTS_MAX]:
+            self._events.pod(member.pod, "NodeGoes", ask.why, warning=True)
 
     async def shorten(self, gang: Gang, members: tuple[Member, ...], bound_s: float) -> None:
         """Pods that have been leaving for longer than their bound are to end now, since a gang waits."""

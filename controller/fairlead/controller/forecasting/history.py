@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -19,6 +20,8 @@ from fairlead.engine.forecast.run_times import GangKey, RunRecord
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 
 RUNS_MAX = 3_000  # of all gangs
+STARTS_MAX = 20  # of like gangs
+KEYS_MAX = 2_000  # of which starts are known
 LIKE_MAX = 50  # of like gangs: one that runs every minute leaves room for the others
 REQUESTS_MAX = 4_000
 SHORTEST_S = 1.0
@@ -33,6 +36,7 @@ class RunHistory:
         self._running: dict[str, RunningGang] = {}
         self._requests: dict[str, GangRequest] = {}  # by id, the latest last
         self._since: float | None = None
+        self._starts: dict[GangKey, deque[float]] = {}  # seconds from admission until it ran; the latest key last
 
     # -- what happens ----------------------------------------------------------------------------------------------
 
@@ -55,6 +59,20 @@ class RunHistory:
                 self._requests[request.id] = replace(request, preemptor=False)
         while len(self._requests) > REQUESTS_MAX:
             del self._requests[next(iter(self._requests))]
+
+    def note_restart(self, key: GangKey, seconds: float) -> None:
+        """A gang ran so long after its admission."""
+        self.version += 1
+        known = self._starts.pop(key, None) or deque(maxlen=STARTS_MAX)
+        known.append(round(seconds, 1))
+        self._starts[key] = known
+        while len(self._starts) > KEYS_MAX:
+            del self._starts[next(iter(self._starts))]
+
+    def restart_s(self, key: GangKey) -> float | None:
+        """The median; None where no run of such a gang is known."""
+        known = self._starts.get(key)
+        return median(known) if known else None
 
     def note_start(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)
@@ -100,7 +118,8 @@ class RunHistory:
         """JSON, some 50 bytes a run: at most 200 KB."""
         runs = [[*each.key, round(each.run_s, 1), each.ended, each.limit_s] for each in self._runs]
         outcomes = [[round(number, 1) for number in each] for each in self._outcomes]
-        return msgspec.json.encode({"runs": runs, "outcomes": outcomes}).decode()
+        starts = [[*key, *times] for key, times in self._starts.items()]
+        return msgspec.json.encode({"runs": runs, "outcomes": outcomes, "starts": starts}).decode()
 
     def restore(self, text: str) -> None:
         """From `text`. Raises ValueError for what is none, and takes nothing of it."""
@@ -113,8 +132,15 @@ class RunHistory:
                 for namespace, stem, size, run_s, ended, limit_s in found.get("runs", ())
             ]
             outcomes = [Outcome(*map(float, each)) for each in found.get("outcomes", ())]
+            starts = [
+                (GangKey(str(namespace), str(stem), int(size)), [float(time) for time in times])
+                for namespace, stem, size, *times in found.get("starts", ())
+            ]
         except (msgspec.DecodeError, TypeError, ValueError) as error:
             raise ValueError(f"no history of runs: {error}") from error
         for run in runs:
             self._add(run)
         self._outcomes.extend(outcomes)
+        for key, times in starts:
+            for time in times:
+                self.note_restart(key, time)

@@ -1,6 +1,6 @@
 """A gang made of its pods: which of them are members, and what they agree on.
 
-Members must agree on size, queue and topology; where none states one, a PodGroup object of the gang's name does. A
+Members must agree on size, queue, topology and subgroups; where none states one, a PodGroup object of the gang's name does. A
 disagreement, an unreadable annotation or a missing size becomes a `GangProblem` in words. Pure; decides nothing.
 """
 
@@ -15,6 +15,7 @@ from fairlead.controller.gangs.gangs import Gang, GangId, intent, named_gang
 from fairlead.controller.gangs.jobs import JobPods, job_pods
 from fairlead.controller.gangs.members import GangProblem, GroupTerms, Lookup, Member, Stage
 from fairlead.controller.gangs.pods import is_member, member_of
+from fairlead.controller.gangs.ranks import ranks, subgroup
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import core
 
@@ -43,7 +44,10 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
     size, size_problem = _agreed("gang-size", active, lambda intent: intent.size)
     queue, queue_problem = _agreed("queue", active, lambda intent: intent.queue)
     topology, topology_problem = _agreed("topology", active, lambda intent: intent.topology)
-    problems += [found for found in (size_problem, queue_problem, topology_problem) if found]
+    subgroup_size, subgroup_problem = _agreed("subgroup-size", active, lambda intent: intent.subgroup_size)
+    inner, inner_problem = _agreed("subgroup-topology", active, lambda intent: intent.subgroup_topology)
+    found = (size_problem, queue_problem, topology_problem, subgroup_problem, inner_problem)
+    problems += [each for each in found if each]
     first = active[0][1] if active else Intent()
     terms = _terms(gang, first, lookup)
     if size is None and not solo and not size_problem:
@@ -52,6 +56,8 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
     if terms is not None:
         queue, topology = queue or terms.queue, topology or terms.topology
     jobs = () if solo else _jobs(gang, members, lookup)
+    subgroups, missing_index = ({}, None) if inner is None else _subgroups(intents, jobs, subgroup_size)
+    problems += [missing_index] if missing_index else []
     foreign_queue = all(intent.foreign_queue for _, intent in active if intent.queue is not None)
     return Gang(
         id=gang,
@@ -59,8 +65,13 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
         members=members,
         queue=queue,
         topology=topology,
+        subgroup_size=subgroup_size if inner else None,
+        subgroup_topology=inner,
+        subgroups=subgroups,
         min_runtime_s=first.min_runtime_s,
         checkpoint_grace_s=first.checkpoint_grace_s,
+        movable=_movable(active),
+        checkpointed=_checkpointed(active),
         foreign_queue=queue is not None and foreign_queue,
         problems=tuple(problems),
         notes=tuple(dict.fromkeys(note for _, intent in active for note in intent.notes))[:NOTES_MAX],
@@ -78,6 +89,26 @@ def _jobs(gang: GangId, members: Sequence[Member], lookup: Lookup) -> tuple[JobP
         if job is not None:
             found.setdefault(job.metadata.uid, job)
     return tuple(job_pods(job, members) for _, job in sorted(found.items()) if not job.metadata.deletion_timestamp)
+
+
+def _subgroups(
+    intents: Intents, jobs: Sequence[JobPods], size: int | None
+) -> tuple[dict[str, str], GangProblem | None]:
+    """Of members, by UID; and the problem that one which waits is in none."""
+    by_rank = ranks((member for member, _ in intents), jobs)
+    found: dict[str, str] = {}
+    problem: GangProblem | None = None
+    for member, each in intents:
+        name = subgroup(by_rank.get(member.uid), size, each.subgroup)
+        if name is not None:
+            found[member.uid] = name
+        elif problem is None and member.stage is Stage.GATED:
+            message = (
+                f"member {member.pod.metadata.name} is in no subgroup: it has no index; use an Indexed Job, a JobSet, a StatefulSet "
+                f"or a LeaderWorkerSet, or write {names.SUBGROUP}: <name> on each pod"
+            )
+            problem = GangProblem(code=Code.INVALID, message=message)
+    return found, problem
 
 
 def _intents(members: Iterable[Member]) -> tuple[Intents, list[GangProblem]]:
@@ -139,6 +170,19 @@ def _agreed(what: str, intents: Intents, pick: Callable[[Intent], V | None]) -> 
     said = ", ".join(f"{name} says {value}" for value, name in list(given.items())[:4])
     message = f"members disagree on the {what}: {said}; give all members one value and create them anew"
     return None, GangProblem(code=Code.INVALID, message=message)
+
+
+def _movable(intents: Intents) -> bool | None:
+    """One member that says no keeps all of them."""
+    said = {intent.movable for _, intent in intents} - {None}
+    return None if not said else said == {True}
+
+
+def _checkpointed(intents: Intents) -> float | None:
+    """The oldest of what the released members say; None where one says nothing."""
+    times = [intent.checkpointed for member, intent in intents if member.stage is Stage.RELEASED]
+    known = [time for time in times if time is not None]
+    return min(known) if known and len(known) == len(times) else None
 
 
 def _order(member: Member) -> tuple[int, str, str]:

@@ -15,6 +15,7 @@ from typing import Any, Literal, cast, get_args
 from fairlead.api import names
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.gangs.members import Member
+from fairlead.controller.gangs.moved import Spot, read_spot
 from fairlead.engine.types.plan import Eviction
 from fairlead.kube import core, timestamps
 
@@ -23,7 +24,7 @@ HOLD_S = 300.0  # after the eviction's time: how long the devices stay reserved 
 REASON_MAX = 1000
 TEXT_MAX = 16_384  # characters of a mark that is read; ours are shorter
 
-Kind = Literal["Reclaim", "Preempt", "Replace", "Idle"]
+Kind = Literal["Reclaim", "Preempt", "Replace", "Idle", "Move"]
 
 
 _WORDS: Mapping[Kind, str] = {
@@ -31,6 +32,7 @@ _WORDS: Mapping[Kind, str] = {
     "Preempt": "preempted",
     "Replace": "replaced",
     "Idle": "stopped as idle",
+    "Move": "moved",
 }
 
 
@@ -44,6 +46,8 @@ class EvictionMark:
     beneficiary: str = ""  # namespace/name of the gang that gets the devices
     why: str = ""
     override_at: float | None = None  # unix seconds: from then on budgets do not refuse it; None: they may
+    asked: float | None = None  # unix seconds: since when it is to save its work; None: not known
+    spot: Spot | None = None  # with Move: the place that is held for the pod made in its stead
 
     @property
     def beneficiary_id(self) -> GangId | None:
@@ -54,6 +58,10 @@ class EvictionMark:
         fields: dict[str, Any] = {"kind": self.kind, "for": self.beneficiary, "whole": self.whole, "why": self.why}
         if self.override_at is not None:
             fields["override"] = timestamps.seconds(self.override_at)
+        if self.asked is not None:
+            fields["asked"] = timestamps.seconds(self.asked)
+        if self.spot is not None:
+            fields["place"] = self.spot.to_json()
         return {names.EVICT_AT: timestamps.seconds(self.at), names.EVICTION: json.dumps(fields)}
 
     @property
@@ -85,7 +93,7 @@ class EvictionProgress:
         return f"{text}; not yet: {self.refused}; tried until {timestamps.seconds(self.mark.refusable_until)}"
 
 
-def mark_for(eviction: Eviction, *, at: float) -> EvictionMark:
+def mark_for(eviction: Eviction, *, at: float, asked: float | None = None) -> EvictionMark:
     return EvictionMark(
         kind=eviction.kind,
         at=float(int(at + 0.999)),
@@ -94,6 +102,7 @@ def mark_for(eviction: Eviction, *, at: float) -> EvictionMark:
         override_at=None
         if eviction.refusable_s is None
         else float(int(at + min(eviction.refusable_s, REFUSAL_TIMEOUT_S) + 0.999)),
+        asked=None if asked is None or not eviction.checkpoint_grace_s else float(int(asked)),
         why="; ".join(text for text in (eviction.reason.message, eviction.reason.advice) if text)[:REASON_MAX],
     )
 
@@ -115,6 +124,8 @@ def mark_of(pod: core.Pod) -> EvictionMark | None:
             beneficiary=str(read["for"]),
             why=str(read["why"]),
             override_at=timestamps.parse(read["override"]) if read.get("override") else None,
+            asked=timestamps.parse(read["asked"]) if read.get("asked") else None,
+            spot=read_spot(read["place"]) if read.get("place") else None,
         )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

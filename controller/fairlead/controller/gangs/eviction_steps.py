@@ -1,10 +1,11 @@
 """The next step of an eviction, from the marks on the gang's pods: a new leader continues where the last one stopped.
 
 In this order:
-- A mark with `whole` spreads to members that have none: they came later, or the leader died while marking.
+- A mark with `whole` spreads to members that have none: they came later, or the leader died while marking. A move is called
+  off instead: for those members no place is held.
 - While the gang still runs with all its members, the eviction is cancelled when the beneficiary no longer waits, or a gang
   that goes for being idle is busy again. A gang that has lost members already is evicted to the end.
-- When its time has come and PodDisruptionBudgets allow all of it, it is evicted. Where they refuse for
+- When its time has come, or all its marked members have saved their work since they were asked to (`checkpointed-at`), and PodDisruptionBudgets allow all of it, it is evicted. Where they refuse for
   `REFUSAL_TIMEOUT_S`, it is cancelled, and the engine chooses other victims. Where another queue takes what it deserves
   (`EvictionMark.override_at`), budgets only delay: then the pods are deleted.
 Pure. Chooses no victims and writes nothing.
@@ -13,8 +14,9 @@ Pure. Chooses no victims and writes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from fairlead.api.intent import IntentError, read_intent
 from fairlead.controller.gangs import eviction_marks
 from fairlead.controller.gangs.eviction_marks import EvictionMark
 from fairlead.controller.gangs.gangs import Gang, GangId
@@ -67,11 +69,12 @@ def next_step(
     now: float,
     still_waits: Callable[[GangId], bool],
     idle: Callable[[], bool] = lambda: True,
+    node_goes: Callable[[], bool] = lambda: True,
     refusal: Callable[[tuple[Member, ...]], str],
     refused: str = "",
 ) -> Step | None:
     """`still_waits`: whether a beneficiary still needs the devices. `idle`: whether a gang that goes for being idle still is.
-    `refusal`: why budgets forbid it now, or "".
+    `node_goes`: whether a node of a gang that moves for that still goes. `refusal`: why budgets forbid it now, or "".
 
     `refused`: what the eviction API said last, or "".
     """
@@ -82,14 +85,20 @@ def next_step(
     if mark.whole:
         marked_uids = {member.uid for member in members}
         others = tuple(m for m in gang.released if m.uid not in marked_uids and not m.terminating)
+        if others and mark.kind == "Move" and gang.placed >= gang.size:
+            return Cancel(members=members, mark=mark, why="a place is held for some of its pods only")
         if others:
-            return Spread(members=others, mark=mark)
+            return Spread(members=others, mark=replace(mark, spot=None))
     cancellable = not mark.whole or gang.placed >= gang.size
     if cancellable and mark.beneficiary_id is not None and not still_waits(mark.beneficiary_id):
         return Cancel(members=members, mark=mark, why=f"gang {mark.beneficiary} no longer waits for it")
     if cancellable and mark.kind == "Idle" and not idle():
         return Cancel(members=members, mark=mark, why="it is idle no more, or is to stay all the same")
+    if cancellable and mark.kind == "Move" and mark.beneficiary_id is None and not node_goes():
+        return Cancel(members=members, mark=mark, why="its node does not go any more")
     due = max(mark.at for _, mark in pairs)
+    if now < due and all(_saved(member, each) for member, each in pairs):
+        due = now
     if now < due:
         return Wait(until=due, mark=mark)
     why = refusal(members)
@@ -106,3 +115,14 @@ def next_step(
         if cancellable:
             return Wait(until=now + RETRY_S, mark=mark, refused=why)
     return Evict(members=members, mark=mark, partly_gone=not cancellable)
+
+
+def _saved(member: Member, mark: EvictionMark) -> bool:
+    """Whether the pod says that its work is saved, since it was asked."""
+    if mark.asked is None:
+        return False
+    try:
+        saved = read_intent(member.pod.metadata.annotations, lenient=True).checkpointed
+    except IntentError:
+        return False
+    return saved is not None and saved >= mark.asked

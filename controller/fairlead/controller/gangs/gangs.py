@@ -5,7 +5,8 @@ Everything here is a function of pods and claims. Pods without a gang annotation
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +14,7 @@ from fairlead.api import foreign, names
 from fairlead.api.intent import Intent, read_intent
 from fairlead.controller.gangs.jobs import JobPods, members_done
 from fairlead.controller.gangs.members import GangProblem, Member, Stage
+from fairlead.controller.gangs.ranks import ranks
 from fairlead.kube import core, timestamps
 
 GangId = tuple[str, str]  # namespace, name
@@ -27,8 +29,13 @@ class Gang:
     members: tuple[Member, ...]
     queue: str | None = None
     topology: str | None = None
+    subgroup_size: int | None = None
+    subgroup_topology: str | None = None
+    subgroups: Mapping[str, str] = field(default_factory=dict)  # of members, by UID
     min_runtime_s: float | None = None
     checkpoint_grace_s: float | None = None
+    movable: bool | None = None  # as its pods say; None: as its queue does
+    checkpointed: float | None = None  # unix seconds: until then the work of all its released members is saved
     problems: tuple[GangProblem, ...] = ()
     solo: bool = False  # a pod without gang annotation
     jobs: tuple[JobPods, ...] = ()  # that make its pods
@@ -55,6 +62,11 @@ class Gang:
             and all(claim.source is not None for claim in member.claims)
             for member in self.members
         )
+
+    @cached_property
+    def ranks(self) -> Mapping[str, int]:
+        """Of members, by UID."""
+        return {} if self.solo else ranks(self.members, self.jobs)
 
     @cached_property
     def gated(self) -> tuple[Member, ...]:
@@ -134,6 +146,10 @@ def gang_spec(gang: Gang) -> dict[str, Any]:
         spec["queue"] = gang.queue
     if gang.topology:
         spec["topology"] = gang.topology
+    if gang.subgroup_size:
+        spec["subgroupSize"] = gang.subgroup_size
+    if gang.subgroup_topology:
+        spec["subgroupTopology"] = gang.subgroup_topology
     runtime = gang.members[0].pod.metadata.annotations.get(names.MIN_RUNTIME)
     if runtime and gang.min_runtime_s is not None:
         spec["minRuntime"] = runtime

@@ -7,12 +7,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from fairlead.api import names
 from fairlead.api.claim_sources import ClaimSource
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import batch, core, resource
 
-COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 INDEX_DIGITS_MAX = 10  # a user may have written the annotation
+
+
+def index_of(text: str) -> int | None:
+    """The index that an annotation or label has; None where it is none."""
+    return int(text) if len(text) <= INDEX_DIGITS_MAX and text.isascii() and text.isdigit() else None
 
 
 class Stage(enum.Enum):
@@ -140,8 +145,7 @@ class Member:
     @property
     def index(self) -> int | None:
         """Of an Indexed Job's pod."""
-        text = self.pod.metadata.annotations.get(COMPLETION_INDEX, "")
-        return int(text) if len(text) <= INDEX_DIGITS_MAX and text.isascii() and text.isdigit() else None
+        return index_of(self.pod.metadata.annotations.get(names.COMPLETION_INDEX, ""))
 
     @property
     def runs(self) -> bool:

@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller.gangs.eviction_marks import EvictionMark
+from fairlead.controller.gangs.eviction_marks import EvictionMark, mark_of
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.jobs import JobPods
 from fairlead.controller.gangs.members import Member
+from fairlead.controller.gangs.moved import HELD_S, Spot, read_spot
+from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.kube import timestamps
 
 JOB_BACKOFF_MAX_S = 600.0  # MaxJobPodFailureBackOff of pkg/controller/job, 1.36
 MARGIN_S = 300.0
-TEXT_MAX = 16_384  # characters of a record that is read; ours are shorter
+TEXT_MAX = 131_072  # characters of a record that is read; ours are shorter
+PLACE_MAX = 100_000  # characters of a place that is written
 GRACE_S = 30.0  # of a pod that does not say
 GRACE_MAX_S = 86400.0  # of one that says any number
 JOB_GONE_S = 30.0  # a JobSet that restarts deletes its Jobs and creates others
@@ -39,13 +42,15 @@ class PastEviction:
     until: float
     owner: str = ""  # UID of the owner of a gang of one: its next pod has another name
     maker: str = ""  # kind of what makes its pods: "Job", "ReplicaSet"; "" for bare pods
+    place: tuple[Spot, ...] = ()  # that is held for its new pods, where it moved
+    held_until: float = 0.0
 
     @property
     def description(self) -> str:
         return f"evicted at {timestamps.seconds(self.at)}: {self.mark}: {self.why}"
 
     def annotation(self) -> str:
-        fields = {
+        fields: dict[str, Any] = {
             "at": timestamps.seconds(self.at),
             "since": timestamps.seconds(self.queued_since),
             "what": self.mark,
@@ -54,6 +59,9 @@ class PastEviction:
             "owner": self.owner,
             "maker": self.maker,
         }
+        if self.place:
+            fields["place"] = [spot.to_json() for spot in self.place]
+            fields["held"] = timestamps.seconds(self.held_until)
         return json.dumps(fields)
 
 
@@ -65,6 +73,7 @@ def eviction_of(
     grace = [member.pod.spec.termination_grace_period_seconds for member in evicted]
     grace_s = min(max((GRACE_S if each is None else float(each) for each in grace), default=GRACE_S), GRACE_MAX_S)
     controller = evicted[0].pod.metadata.controller
+    place = place_of(evicted)
     return PastEviction(
         at=at,
         queued_since=queued_since,
@@ -73,7 +82,21 @@ def eviction_of(
         until=at + grace_s + JOB_BACKOFF_MAX_S + MARGIN_S,
         owner=evicted[0].owner if gang.solo else "",
         maker=controller.kind if controller is not None else "",
+        place=place,
+        held_until=at + grace_s + HELD_S if place else 0.0,
     )
+
+
+def place_of(marked: Iterable[Member]) -> tuple[Spot, ...]:
+    """What is held for these members, as their marks say, with the room that their pods take; () where nothing is."""
+    spots: list[Spot] = []
+    for member in marked:
+        mark = mark_of(member.pod)
+        if mark is None or mark.spot is None:
+            return ()
+        spots.append(replace(mark.spot, requests=PodNeeds.of(member.pod).requests))
+    too_long = len(json.dumps([spot.to_json() for spot in spots])) > PLACE_MAX
+    return () if too_long else tuple(spots)
 
 
 def past_eviction(raw: Mapping[str, Any]) -> PastEviction | None:
@@ -93,6 +116,8 @@ def past_eviction(raw: Mapping[str, Any]) -> PastEviction | None:
             until=timestamps.parse(until) if until else at + JOB_BACKOFF_MAX_S + MARGIN_S,
             owner=str(read["owner"]),
             maker=str(read.get("maker", "")),
+            place=tuple(read_spot(each) for each in (read.get("place") or ())),
+            held_until=timestamps.parse(read["held"]) if read.get("held") else 0.0,
         )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

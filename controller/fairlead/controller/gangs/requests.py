@@ -2,7 +2,8 @@
 
 The engine places all members of a request or none. A gang that does not run requests as many as have to run together
 (`Gang.together`), and each further one by itself. To a gang that runs each waiting member is added by itself, also where it is
-short: a member that replaces another waits neither for others to be recreated nor for their places. Pure.
+short: a member that replaces another waits neither for others to be recreated nor for their places. A subgroup of which nothing
+runs joins whole. Pure.
 """
 
 from __future__ import annotations
@@ -85,8 +86,20 @@ def claims_awaited_until(gang: Gang) -> float:
 def members_to_place(gang: Gang) -> tuple[Member, ...]:
     """As many as have to run together, else one; none whose admission has begun."""
     waiting = [member for member in gang.gated if not member.admission_begun]
-    needed = 1 if gang.started else gang.size - gang.placed - (len(gang.gated) - len(waiting))
+    if gang.subgroups:
+        waiting.sort(key=lambda member: gang.ranks.get(member.uid, -1))
+    if gang.started and waiting:
+        return _joining(gang, waiting)
+    needed = gang.size - gang.placed - (len(gang.gated) - len(waiting))
     return tuple(waiting[: max(1, needed)])
+
+
+def _joining(gang: Gang, waiting: list[Member]) -> tuple[Member, ...]:
+    """One member; of a subgroup of which none runs all, since alone it might choose a domain that has no room for the others."""
+    name = gang.subgroups.get(waiting[0].uid)
+    if name is None or any(gang.subgroups.get(member.uid) == name for member in gang.released):
+        return (waiting[0],)
+    return tuple(member for member in waiting if gang.subgroups.get(member.uid) == name)
 
 
 def gang_request(
@@ -102,7 +115,8 @@ def gang_request(
     members = members_to_place(gang)
     if not members:
         return None
-    placed = [node for member in gang.released if not member.terminating and (node := node_of(member))]
+    there = [(node, member.uid) for member in gang.released if not member.terminating and (node := node_of(member))]
+    placed = [node for node, _ in there]
     return GangRequest(
         namespace=gang.namespace,
         name=gang.name,
@@ -115,6 +129,8 @@ def gang_request(
                 needs=_needs(member, namespaces),
                 claims=tuple(pod_claim.key for pod_claim in member.claims),
                 labels=member.pod.metadata.labels,
+                rank=gang.ranks.get(member.uid),
+                subgroup=gang.subgroups.get(member.uid, ""),
             )
             for member in members
         ),
@@ -124,7 +140,9 @@ def gang_request(
         priority=gang.priority,
         created=record.created(gang),
         topology=gang.topology,
+        subgroup_topology=gang.subgroup_topology,
         placed_nodes=tuple(sorted(placed)),
+        placed_subgroups=tuple(sorted((gang.subgroups[uid], node) for node, uid in there if uid in gang.subgroups)),
         avoid=record.avoid_nodes,
         refused=record.refused,
         preempts=gang.preempts,
@@ -186,6 +204,6 @@ def same_request(one: GangRequest | None, other: GangRequest | None) -> bool:
 def _without_keys(request: GangRequest) -> tuple[object, ...]:
     return (
         dataclasses.replace(request, uid="", claims=(), members=()),
-        [(member.pod, member.needs, member.labels) for member in request.members],
+        [(member.pod, member.needs, member.labels, member.rank, member.subgroup) for member in request.members],
         [(claim.spec, claim.allocation) for claim in request.claims],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
@@ -11,10 +12,12 @@ from fairlead.controller.gangs.allocations import allocated_at, held_claims, nod
 from fairlead.controller.gangs.gangs import Gang, created_s
 from fairlead.controller.gangs.leaving import leaving_since
 from fairlead.controller.gangs.members import Member
+from fairlead.controller.gangs.moved import unpinned
 from fairlead.controller.gangs.requests import GangRecord
-from fairlead.engine.types.gangs import IdleSpan, RunningGang, RunningMember
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, IdleSpan, PendingMember, RunningGang, RunningMember
 from fairlead.engine.types.plan import Admission
-from fairlead.kube import timestamps
+from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.kube import core, timestamps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +30,9 @@ class RunningContext:
     job_deadline: Callable[[Member], float | None] | None = None  # unix seconds
     bounds: Bounds = NO_BOUNDS  # of its namespace
     idle: IdleSpan | None = None  # where its queue asks for that
+    movable: bool = False  # its queue lets gangs move that do not say so themselves
+    restart_s: float | None = None  # from its admission until it ran, in this run and earlier ones
+    volumes_of: Callable[[Member], tuple[core.NodeSelector, ...] | None] | None = None  # None: not ready
     running_since: float | None = None  # unix seconds: of an earlier member of this run, which was replaced since
 
 
@@ -59,6 +65,58 @@ def running_gang(
         ends_by=None if None in ends else max((end for end in ends if end is not None), default=None),
         bounds=context.bounds,
         idle=context.idle,
+        movable=gang.movable,
+        relocation=_relocation(gang, record, namespace_labels, context),
+        checkpointed=gang.checkpointed,
+        restart_s=context.restart_s,
+    )
+
+
+def _relocation(
+    gang: Gang, record: GangRecord, namespace_labels: Mapping[str, str], context: RunningContext
+) -> GangRequest | None:
+    """What its pods would ask for if they were made again. None: it may not move, or is not whole, or shares claims."""
+    if not (context.movable if gang.movable is None else gang.movable) or context.not_evictable:
+        return None
+    members = gang.released
+    uids = {member.uid for member in members}
+    if gang.gated or gang.placed < gang.size or not all(member.owner for member in members):
+        return None
+    found: list[PendingMember] = []
+    wanted: dict[str, ClaimRequest] = {}
+    for member in members:
+        node = node_of(member)
+        volumes = context.volumes_of(member) if context.volumes_of is not None and member.pod.spec.volumes else ()
+        if node is None or volumes is None or not member.fully_reserved or member.terminating:
+            return None
+        for each in member.claims:
+            assert each.claim is not None, "it is reserved"
+            if {user.uid for user in each.claim.status.reserved_for} - uids:
+                return None
+            key = f"move/{each.key}"
+            wanted[key] = ClaimRequest(key=key, namespace=gang.namespace, name=each.claim.metadata.name, spec=each.spec)
+        needs = PodNeeds.of(member.pod)
+        needs = dataclasses.replace(needs, affinity=unpinned(needs.affinity, node), volumes=volumes)
+        found.append(
+            PendingMember(
+                pod=pod_ref(member),
+                needs=needs,
+                claims=tuple(f"move/{each.key}" for each in member.claims),
+                labels=member.pod.metadata.labels,
+            )
+        )
+    return GangRequest(
+        namespace=gang.namespace,
+        name=gang.name,
+        uid=record.uid_of(gang),
+        size=len(found),
+        members=tuple(found),
+        claims=tuple(wanted.values()),
+        queue=gang.queue,
+        namespace_labels=namespace_labels,
+        priority=gang.priority,
+        created=record.created(gang),
+        topology=gang.topology,
     )
 
 

@@ -18,6 +18,7 @@ from fairlead.controller.gangs.idleness import IdleNotice
 from fairlead.controller.gangs.members import Member, Stage
 from fairlead.controller.gangs.requests import blocking_problem
 from fairlead.controller.report.forecasts import ShownForecast
+from fairlead.controller.report.placement import LevelPlacement
 from fairlead.engine.types.plan import Reservation, Waiting
 from fairlead.engine.types.reasons import Code
 
@@ -53,6 +54,7 @@ class SchedulingState:
     leaving: str = ""  # which of its pods are leaving since when, and until when others wait for them
     forecast: ShownForecast | None = None  # of its start
     idle: IdleNotice | None = None  # all its devices are idle
+    placement: tuple[LevelPlacement, ...] = ()  # level by level
     untried: int = 0  # released members that kube-scheduler should have tried by now
 
 

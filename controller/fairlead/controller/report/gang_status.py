@@ -64,6 +64,8 @@ def gang_status(
     nodes = sorted({node for member in gang.members if (node := node_of(member))})
     if nodes:
         status["nodes"] = nodes[:NODES_MAX]
+    if state.placement and admitted:
+        status["placement"] = [each.status() for each in state.placement]
     if state.reservation is not None:
         status["reservedNodes"] = list(state.reservation.nodes[:NODES_MAX])
     if admitted:
@@ -102,6 +104,7 @@ def evicted_status(past: PastEviction, outlook: Outlook, before: Mapping[str, An
         "members": 0,
         "ready": 0,
         "nodes": [],
+        "placement": [],
         "reservedNodes": [],
         "position": None,
         "why": None,

@@ -73,6 +73,18 @@ class Metrics:
             ["kind"],
             registry=registry,
         )
+        self.moved_gpu_seconds = Counter(
+            "fairlead_controller_moved_gpu_seconds_total",
+            "What moves cost, as it was when they were decided: work since the last checkpoint, and the restart; for room, or for a node that goes.",
+            ["cause"],
+            registry=registry,
+        )
+        self.moves = Counter(
+            "fairlead_controller_moves_total",
+            "Places held for gangs that move, by what became of them: landed, or expired.",
+            ["outcome"],
+            registry=registry,
+        )
         self.preemptor_admission_seconds = Histogram(
             "fairlead_controller_preemptor_admission_duration_seconds",
             "Time from the first eviction for a gang to its release.",
@@ -169,6 +181,11 @@ class Metrics:
         self.errors = Counter(
             "fairlead_controller_errors_total", "Unexpected errors; each is in the log.", ["where"], registry=registry
         )
+
+    def note_move(self, outcome: str) -> Callable[[tuple[str, str]], None]:
+        """What counts such an outcome of a gang's move."""
+        series = self.moves.labels(outcome)
+        return lambda _: series.inc()
 
     def begin(self, caches: Caches, queues: Callable[[], QueueFacts], *, wall: Clock) -> None:
         """This replica leads: it has the series of the cluster until `end`."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.namespaces import is_exempt
 from fairlead.controller.gangs import disruption, idleness, past_evictions
+from fairlead.controller.gangs.allocations import node_of
 from fairlead.controller.gangs.build import build_gang
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.gangs.jobs import JobPods, job_pods
@@ -25,6 +26,7 @@ from fairlead.controller.watch.informers import Informers
 from fairlead.controller.watch.policy_bounds import PolicyBounds, bounds_of, read_policies
 from fairlead.controller.watch.tables import Tables
 from fairlead.controller.watch.triggers import Triggers
+from fairlead.engine.inventory.notices import NodeNotice
 from fairlead.engine.types.gangs import IdleSpan
 from fairlead.engine.types.settings import IdlePolicy
 from fairlead.kube import batch, core, labels, resource, storage, timestamps
@@ -155,6 +157,19 @@ class Caches(Informers):
             return None
         span = idleness.idle_span(gang, policy, idleness.noticed_at(self.gang_object(gang.id)))
         return None if span is None else (span, policy)
+
+    def movable(self, gang: Gang) -> bool:
+        """Whether its queue lets gangs be moved that do not say so themselves."""
+        known = self.settings()
+        return known.any_movable and known.movable(gang.queue, self.namespace_labels(gang.namespace))
+
+    def notice(self, gang: Gang) -> tuple[str, NodeNotice] | None:
+        """Of the nodes on which it runs the one that goes first, if one does."""
+        noticed = self.tables.nodes.noticed
+        if not noticed:
+            return None
+        found = [(node, noticed[node]) for each in gang.running if (node := node_of(each)) in noticed and node]
+        return min(found, key=lambda each: (each[1].by is None, each[1].by or 0.0, each[0]), default=None)
 
     # -- members.Lookup --------------------------------------------------------------------------------------------
 

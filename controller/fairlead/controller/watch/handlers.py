@@ -16,6 +16,7 @@ from fairlead.controller.watch.informers import Informers
 from fairlead.controller.watch.tables import Tables
 from fairlead.controller.watch.triggers import Triggers
 from fairlead.controller.watch.volumes import by_volume_claim
+from fairlead.engine.inventory.notices import notice_of
 from fairlead.kube import batch, core, resource
 from fairlead.kube.informer import Change
 from fairlead.kube.resources import Raw
@@ -70,6 +71,9 @@ class Handlers:
         elif change.old is None or indexes.decision_fields(change.old) != indexes.decision_fields(change.new):
             self._tables.set_node(change.new)
             self._triggers.decide()
+            if notice_of(change.new) != (None if change.old is None else notice_of(change.old)):
+                name = change.key
+                self._gangs_of(lambda pod: pod.spec.node_name == name and not pod.finished)
 
     def _slice(self, change: Change[resource.ResourceSlice]) -> None:
         if change.new is None:

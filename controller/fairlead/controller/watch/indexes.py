@@ -8,6 +8,7 @@ from msgspec import structs
 
 from fairlead.api import foreign, names
 from fairlead.controller.gangs import claims, gangs, past_evictions
+from fairlead.engine.inventory.notices import notice_of
 from fairlead.kube import batch, core, resource
 from fairlead.kube.objects import Object
 from fairlead.kube.resources import Raw
@@ -19,7 +20,7 @@ def without_devices(slice_: resource.ResourceSlice) -> resource.ResourceSlice:
 
 def decision_fields(node: core.Node) -> tuple[object, ...]:
     """What of a node can change a decision; heartbeats do not."""
-    return (node.metadata.labels, node.spec, node.status.allocatable, node.ready)
+    return (node.metadata.labels, node.spec, node.status.allocatable, node.ready, notice_of(node))
 
 
 def reads_the_same(old: core.Pod, new: core.Pod) -> bool:

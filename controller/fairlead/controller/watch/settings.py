@@ -74,6 +74,16 @@ class Settings:
         """Of the queue that a gang names, or else of the one that takes its namespace, or of the first above that has one."""
         return next((each.idle for each in self._path(queue, namespace_labels) if each.idle is not None), None)
 
+    @property
+    def any_movable(self) -> bool:
+        """Whether a queue says that its gangs may be moved."""
+        return any(queue.movable for queue in self.queues)
+
+    def movable(self, queue: str | None, namespace_labels: Mapping[str, str]) -> bool:
+        """Of the queue that a gang names, or else of the one that takes its namespace, or of the first above that says so."""
+        said = (each.movable for each in self._path(queue, namespace_labels) if each.movable is not None)
+        return next(said, False)
+
     def _path(self, queue: str | None, namespace_labels: Mapping[str, str]) -> Iterator[QueueSpec]:
         by_name = {each.name: each for each in self.queues}
         name = self.leaf(queue, namespace_labels)
@@ -203,6 +213,7 @@ def _queue(queue: Queue) -> QueueSpec:
         respects_budgets=None if spec.pod_disruption_budgets is None else spec.pod_disruption_budgets == "Respected",
         idle=None if spec.idle is None else _idle(spec.idle),
         min_runtime_s=None if spec.min_runtime is None else duration_s(spec.min_runtime),
+        movable=spec.movable,
         namespace_selector=None if spec.namespace_selector is None else _selector(spec.namespace_selector),
     )
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from fairlead.controller.gangs.disruption import PodBudget
 from fairlead.controller.gangs.leftovers import Leftover
+from fairlead.controller.gangs.moved import Held
 from fairlead.controller.watch.namespace_quotas import NamespaceQuotaTable
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
@@ -44,6 +45,8 @@ class Tables:
         self._held_pods: dict[
             str, tuple[core.Pod, str]
         ] = {}  # by UID: pods that ended, and the node whose room they keep
+
+        self._places: dict[tuple[str, str], Held] = {}  # by gang: of those that are being moved
 
     @contextlib.contextmanager
     def at_rest(self) -> Iterator[None]:
@@ -154,6 +157,8 @@ class Tables:
             self.forget_pod(uid)
         for pod, _ in list(self._held_pods.values()):
             self.unhold(pod, ())
+        for gang in list(self._places):
+            self.release_place(gang)
 
     def hold(self, pod: core.Pod, node: str, claims: Iterable[resource.ResourceClaim]) -> None:
         """The place of a pod that ended stays taken until `unhold`: its room on `node`, and its devices."""
@@ -163,6 +168,23 @@ class Tables:
         for claim in claims:
             if claim.metadata.uid not in self._assumed_claims:
                 self.assume_claim(claim.metadata.uid, claim)
+
+    def hold_place(self, place: Held) -> None:
+        """The place of a gang that is being moved is taken until `release_place`."""
+        self._places[place.gang] = place
+        for claim in place.claims:
+            self._change(self.inventory.set_allocated, claim)
+        for uid, node, needs in place.pods:
+            self._change(self.nodes.set_needs, uid, node, needs)
+
+    def release_place(self, gang: tuple[str, str]) -> None:
+        place = self._places.pop(gang, None)
+        if place is None:
+            return
+        for claim in place.claims:
+            self._change(self.inventory.drop_claim, claim.uid)
+        for uid, _, _ in place.pods:
+            self._change(self.nodes.drop_pod, uid)
 
     def unhold(self, pod: core.Pod, claims: Iterable[resource.ResourceClaim]) -> None:
         """From here on the watched pod and claims count: none, once they are gone."""

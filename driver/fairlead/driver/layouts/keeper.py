@@ -119,8 +119,15 @@ class LayoutKeeper:
 
     async def run(self) -> None:
         """Never returns."""
+        problem = ""
         while True:
-            await self.step()
+            try:
+                await self.step()
+                problem = ""
+            except Exception as error:
+                if str(error) != problem:
+                    log.exception("MIG layouts cannot go on; tried again every %g s", self._interval_s)
+                problem = str(error)
             await self._sleep(self._interval_s)
 
     async def first(self) -> None:

@@ -54,6 +54,7 @@ class NodeLabel:
         self._nodes: Informer[Node] = Informer(client, NODES, fields=f"metadata.name={node_name}")
         self._first: Node | None = None
         self._reported: LayoutState | None = None
+        self._written = True
         self._refused = False
 
     @property
@@ -76,6 +77,8 @@ class NodeLabel:
     async def report(self, state: LayoutState) -> None:
         """Write the state where it is another than before."""
         if state == self._reported:
+            if not self._written:
+                await self._write(state)
             return
         before, self._reported = self._reported, state
         self._changed(state.state)
@@ -106,6 +109,7 @@ class NodeLabel:
                 "annotations": {names.MIG_CONFIG_MESSAGE: message},
             }
         }
+        first, self._written = self._written, True
         try:
             await self._client.patch(NODES, self._node_name, body)
         except (errors.Forbidden, errors.Invalid) as error:
@@ -113,5 +117,6 @@ class NodeLabel:
                 log.error("Node %s: the state of its MIG layout is not written: %s", self._node_name, error)
             self._refused = True
         except errors.ApiError as error:
-            log.warning("Node %s: the state of its MIG layout: %s", self._node_name, error)
-            self._reported = None  # written with the next step
+            if first:
+                log.warning("Node %s: the state of its MIG layout: %s; tried again", self._node_name, error)
+            self._written = False

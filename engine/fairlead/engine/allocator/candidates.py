@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairlead.engine.inventory.mig_share import mig_share
 from fairlead.engine.inventory.nodes import tolerated
 from fairlead.engine.types.amounts import consumption
 from fairlead.engine.types.reasons import Rejection
@@ -28,7 +29,7 @@ REMEMBERED_MAX = 64  # filters per node
 class Candidates:
     """The devices of one node that pass one filter, and how many each rejection removed."""
 
-    __slots__ = ("all_problem", "consumption", "devices", "errors", "plain", "removed", "tainted")
+    __slots__ = ("all_problem", "consumption", "devices", "errors", "plain", "removed", "sizes", "tainted")
 
     def __init__(self) -> None:
         self.devices: tuple[Device, ...] = ()
@@ -38,6 +39,7 @@ class Candidates:
         self.tainted: list[tuple[Device, str]] = []  # rejected for a taint only: (device, taint)
         self.all_problem: str | None = None  # why `All` can't be served on this node
         self.plain = True  # no shared device, no counters among them
+        self.sizes: dict[Device, int] = {}  # MIG devices without counters only: thousandths of their GPU
 
 
 def candidates(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Candidates:
@@ -77,6 +79,8 @@ def _filter(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Ca
             kept.append(device)
             if device.shared or device.counter_consumption:
                 found.plain = False
+            elif (part := mig_share(device)) is not None:
+                found.sizes[device] = int(1000 * part)
             continue
         found.removed[why] = found.removed.get(why, 0) + 1
         if why is Rejection.SELECTOR_ERROR:

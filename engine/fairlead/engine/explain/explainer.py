@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from fairlead.engine.explain import messages
 from fairlead.engine.explain.counts import NO_DEVICES, ShortageCounter
 from fairlead.engine.types.gangs import RefusedNode
-from fairlead.engine.types.reasons import Code, PreemptionBlocker, Reason
+from fairlead.engine.types.reasons import Code, LevelShortage, PreemptionBlocker, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fairlead.engine.explain.largest_holders import ClaimOwners
+    from fairlead.engine.explain.levels import LevelCounter
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.placement.candidate_nodes import NodeSnapshot
@@ -41,9 +42,11 @@ class Explainer:
         owners: ClaimOwners,
         taken_by: Mapping[Device, tuple[str, str]],
         held_for: Mapping[Device, tuple[str, str]] = NO_DEVICES,
+        levels: LevelCounter | None = None,
     ) -> None:
         self._node_snapshot = node_snapshot
         self._ledger = ledger
+        self._levels = levels
         self._owners = owners
         self._queues = dict((*taken_by.values(), *held_for.values()))  # of this decision's gangs, by id
         self._counts = ShortageCounter(node_snapshot, ledger, taken_by, held_for)
@@ -66,6 +69,7 @@ class Explainer:
             refused = [each for each in gang.refused if any(node.name == each.node for node in willing)]
             more = (*nodes, *result.beside, *messages.refused_nodes(refused))
             nodes = tuple(sorted(more, key=lambda each: each.need))
+        levels = () if self._levels is None else self._levels.shortages(gang, units)
         refined = code = messages.code_of(result, ever, worst, willing, shortages, refused)
         if code is Code.NO_DEVICES:
             refined = messages.refined_code(
@@ -85,6 +89,7 @@ class Explainer:
                 beside=result.beside,
                 refused=refused,
                 placed=result.members_placed,
+                short=_decisive(levels),
             ),
             advice=messages.reserved_of(reserved) or messages.advice_of(refined, worst),
             blockers=blockers if code in {Code.NO_DEVICES, Code.SEARCH_ENDED} else (),
@@ -92,5 +97,12 @@ class Explainer:
             requests=shortages,
             nodes=nodes,
             near_miss=messages.near_miss_of(gang, result),
+            levels=levels,
             holders=() if worst is None else worst.largest(HOLDERS_MAX, self._owners, self._queues),
         )
+
+
+def _decisive(levels: Sequence[LevelShortage]) -> LevelShortage | None:
+    """Where several levels are named, the innermost that is required and has too little room. One alone is told in the details."""
+    required = (each for each in reversed(levels) if each.required and each.short)
+    return next(required, None) if len(levels) > 1 or any(each.subgroups for each in levels) else None

@@ -15,6 +15,7 @@ def explanation(reason: Reason) -> dict[str, Any]:
     """The parts that say something; `status.why` of a Gang."""
     near = reason.near_miss if reason.near_miss is not None and reason.near_miss.informative else None
     details = [str(part) for part in (reason.limit, near) if part is not None]
+    details += [str(level) for level in reason.levels]
     details += [str(request) for request in reason.requests]
     details += [f"ruled out {node}" for node in reason.nodes]
     holders = [

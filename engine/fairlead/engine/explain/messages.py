@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fairlead.engine.allocator.model import SearchStatus
 from fairlead.engine.types.reasons import (
     Code,
+    LevelShortage,
     NearMiss,
     NodeShortage,
     PreemptionBlock,
@@ -66,8 +67,9 @@ def message_of(
     beside: tuple[NodeShortage, ...] = (),
     placed: int = 0,
     refused: Sequence[RefusedNode] = (),
+    short: LevelShortage | None = None,
 ) -> str:
-    """`known`: nodes there are. `placed`: members that found a place, and `beside`: what kept the next one off nodes."""
+    """`known`: nodes there are. `short`: the innermost required level of the topology whose domains have too little room. `placed`: members that found a place, and `beside`: what kept the next one off nodes."""
     count = len(gang.members)
     pods = f"its {count} pods" if count > 1 else "its pod"
     wanted = sum(claim.least for claim in unit.shape.claims)
@@ -101,12 +103,12 @@ def message_of(
             return (
                 f"a driver has not published its pool whole, and the rest does not suffice for {pods} ({each}; {free})"
             )
-    short = next((shortage for shortage in shortages if shortage.per_node_best < shortage.wanted), None)
+    request = next((shortage for shortage in shortages if shortage.per_node_best < shortage.wanted), None)
     total = sum(other.shape.least for other in units if other.shape is unit.shape)
-    if short is not None:
-        missing = (
-            f"request {short.request} wants {short.wanted} on one node, the best node has {short.per_node_best} free"
-        )
+    if request is not None:
+        missing = f"request {request.request} wants {request.wanted} on one node, the best node has {request.per_node_best} free"
+    elif short is not None and (worst is None or worst.free >= total):
+        missing = str(short)
     elif worst is not None and worst.free < total:
         missing = f"{total} wanted, {free}, {total - worst.free} missing"
     else:

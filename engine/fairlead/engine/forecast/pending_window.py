@@ -46,11 +46,17 @@ class Kinds:
                 gang.replaces,
                 gang.run_s,
                 gang.topology,
+                gang.subgroup_topology,
                 gang.placed_nodes,
+                gang.placed_subgroups,
                 gang.avoid,
                 gang.refused,
                 tuple(
-                    (member.needs, tuple(self._spec(claims[key].spec) for key in member.claims if key in claims))
+                    (
+                        member.needs,
+                        member.subgroup,
+                        tuple(self._spec(claims[key].spec) for key in member.claims if key in claims),
+                    )
                     for member in gang.members
                 ),
                 tuple(claim.key for claim in gang.claims if claim.allocation is not None),

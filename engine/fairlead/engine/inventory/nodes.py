@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from fairlead.engine.inventory import node_selector
 from fairlead.engine.inventory.changes import ChangeLog
+from fairlead.engine.inventory.notices import NodeNotice, notice_of
 from fairlead.engine.types.neighbours import NOT_KNOWN, PodIdentity
 from fairlead.engine.types.pod_needs import Constraints, PodNeeds, Port, milli
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 REFUSALS_MAX = 256  # remembered per node
 VOLUMES = "volumes that are elsewhere"
+GOES_SOON = "goes soon"
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +38,7 @@ class NodeInfo:
     taints: tuple[core.Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
+    notice: NodeNotice | None = None  # that it goes soon: nothing new starts there
     allocatable: dict[str, int] = field(default_factory=dict)
     used: dict[str, int] = field(default_factory=dict)
     ports: dict[str, tuple[Port, ...]] = field(default_factory=dict)  # by pod UID
@@ -43,11 +46,12 @@ class NodeInfo:
 
     def same(self, other: NodeInfo) -> bool:
         """Whether it is as the other, whatever runs on either."""
-        return (self.labels, self.taints, self.unschedulable, self.ready, self.allocatable) == (
+        return (self.labels, self.taints, self.unschedulable, self.ready, self.notice, self.allocatable) == (
             other.labels,
             other.taints,
             other.unschedulable,
             other.ready,
+            other.notice,
             other.allocatable,
         )
 
@@ -70,6 +74,8 @@ class NodeInfo:
         taint = self.untolerated(wanted.tolerations)
         if taint is not None:
             return f"untolerated taint {taint.key}"
+        if self.notice is not None:
+            return f"{GOES_SOON}: {self.notice.what}"
         if any(self.labels.get(key) != value for key, value in wanted.node_selector):
             return "node selector"
         if wanted.affinity is not None and not node_selector.matches(wanted.affinity, self.name, self.labels):
@@ -127,6 +133,7 @@ class NodeTable:
 
     def __init__(self) -> None:
         self._nodes: dict[str, NodeInfo] = {}
+        self.noticed: dict[str, NodeNotice] = {}  # by name, of nodes that go soon
         self._pods: dict[str, tuple[str, PodNeeds]] = {}  # pod UID: node name, needs
         self.identities: dict[str, PodIdentity] = {}  # of the counted pods, by UID
         self.repelling: dict[Neighbours, int] = {}  # terms of counted pods with anti-affinity: how many have them
@@ -160,6 +167,7 @@ class NodeTable:
             taints=node.spec.taints,
             unschedulable=node.spec.unschedulable,
             ready=not conditions or node.ready,
+            notice=notice_of(node),
             allocatable={resource: milli(value) for resource, value in node.status.allocatable.items()},
         )
         self.set_info(info)
@@ -173,13 +181,21 @@ class NodeTable:
         for uid, needs in self._on.get(name, {}).items():
             _count_pod(info, uid, needs, 1)
         self._nodes[name] = info
+        self._note_notice(name, info.notice)
         self._sorted = None
         self._changed(name)
 
     def drop_node(self, name: str) -> None:
         if self._nodes.pop(name, None) is not None:
+            self._note_notice(name, None)
             self._sorted = None
             self._changed(name)
+
+    def _note_notice(self, name: str, notice: NodeNotice | None) -> None:
+        if notice is not None:
+            self.noticed[name] = notice
+        else:
+            self.noticed.pop(name, None)
 
     def _changed(self, name: str) -> None:
         self.structure += 1

@@ -31,11 +31,6 @@ def counts(units: Iterable[PlacementUnit]) -> dict[UnitShape, int]:
     return found
 
 
-def units_at_most(scored_nodes: ScoredNodes) -> int:
-    """How many units of the shape all its nodes take now; exact for plain shapes."""
-    return sum(_units_on(node, scored_nodes) for node in scored_nodes.ranked())
-
-
 def too_many(units: Sequence[PlacementUnit], nodes_for: Callable[[UnitShape], ScoredNodes]) -> bool:
     """Whether the units certainly do not fit: those of one shape, or all of them by the number of devices."""
     wanted = counts(units)
@@ -43,7 +38,7 @@ def too_many(units: Sequence[PlacementUnit], nodes_for: Callable[[UnitShape], Sc
         room = 0
         scored_nodes = nodes_for(shape)
         for node in scored_nodes.ranked():
-            room += _units_on(node, scored_nodes)
+            room += units_on(node, scored_nodes)
             if room >= count:
                 break
         if room < count:
@@ -61,8 +56,8 @@ def too_many(units: Sequence[PlacementUnit], nodes_for: Callable[[UnitShape], Sc
     return sum(unit.shape.least for unit in units) > len(free)
 
 
-def _units_on(node: CandidateNode, scored_nodes: ScoredNodes) -> int:
-    """By devices and by the pods' requests."""
+def units_on(node: CandidateNode, scored_nodes: ScoredNodes) -> int:
+    """How many units of the shape the node takes at most, by devices and by the pods' requests."""
     shape = scored_nodes.shape
     most = UNBOUNDED
     for claim in shape.claims:

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
 
 class Spare(NamedTuple):
-    """`rank`: of the alternatives that may fit, summed over requests; `left`: free devices that would be left over."""
+    """`rank`: of the alternatives that may fit, summed over requests; `left`: free devices that would be left over; `size`: of
+    MIG devices that were cut beforehand, how large those are that it takes, in thousandths of a GPU; 0: no such devices.
+    """
 
     rank: int
     left: int
+    size: int = 0
 
 
 class DeviceRoom:
@@ -56,31 +59,38 @@ class DeviceRoom:
 
     def spare(self, node: CandidateNode) -> Spare | None:
         """Of the node now, tentative changes included; None when it certainly lacks devices."""
-        rank = left = 0
+        rank = left = size = 0
         for alternatives in self._requests:
             found = self._first_fit(node, alternatives)
             if found is None:
                 return None
-            rank += found[0]
-            left += found[1]
-        return Spare(rank, left)
+            rank += found.rank
+            left += found.left
+            size += found.size
+        return Spare(rank, left, size)
 
-    def _first_fit(self, node: CandidateNode, alternatives: tuple[CompiledRequest, ...]) -> tuple[int, int] | None:
-        """The rank of the first alternative that may fit, and how many free devices it would leave over."""
+    def _first_fit(self, node: CandidateNode, alternatives: tuple[CompiledRequest, ...]) -> Spare | None:
+        """Of the first alternative that may fit."""
         for rank, request in enumerate(alternatives):
             if self._too_few(node, request):
                 continue
             found = self._node_snapshot.candidates(node, request)
             if request.all:
                 if found.all_problem is None:
-                    return rank, 0
+                    return Spare(rank, 0)
                 continue
             if len(found.devices) < request.count:
                 continue
             free = self.free(request, found)
             if free >= request.count:
-                return rank, free - request.count
+                return Spare(rank, free - request.count, self._size(request, found) if found.sizes else 0)
         return None
+
+    def _size(self, request: CompiledRequest, found: Candidates) -> int:
+        """Of the smallest free devices, as many as requested."""
+        ledger = self._ledger
+        free = [size for device, size in found.sizes.items() if ledger.free(device)]
+        return sum(sorted(free)[: request.count])
 
     def _too_few(self, node: CandidateNode, request: CompiledRequest) -> bool:
         """Whether fewer devices are free than it asks for, whatever they are: its selectors need not be evaluated then."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fairlead.engine.allocator import allocate as allocator
 from fairlead.engine.allocator.model import ClaimCandidates, Pick, SearchResult, SearchStatus, StepBudget
 from fairlead.engine.placement.model import UnitPlacement
-from fairlead.engine.placement.preference import free_of, preferred, tightest
+from fairlead.engine.placement.preference import free_of, preferred, smallest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,7 +60,7 @@ class NodePlacer:
         free = free_of(found, self.ledger)
         if len(free) < request.count:
             return None
-        ordered = tightest(free, request.count)[: request.count]
+        ordered = smallest(found, free, request.count)[: request.count]
         self.ledger.taken.update(ordered)
         return SearchResult(SearchStatus.FOUND, picks=[[Pick(request, device, ()) for device in ordered]])
 
@@ -74,7 +74,9 @@ class NodePlacer:
         def prefer(request: CompiledRequest, found: Candidates) -> Sequence[Device]:
             ordered = preferred(request, found, ledger)
             if room and fragmentation is not None:
-                return sorted(ordered, key=lambda device: fragmentation.left(device) != room)
+                return sorted(ordered, key=lambda device: fragmentation.rooms.left(device) != room)
+            if fragmentation is not None and not found.plain:
+                return fragmentation.partitions.ordered(node, request, ordered)
             return ordered
 
         return ClaimCandidates(claim, candidates, prefer)

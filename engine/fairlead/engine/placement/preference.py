@@ -1,7 +1,8 @@
 """The order in which a request tries the devices of a node: those first whose loss costs future requests least.
 
 The search takes the first devices that fit, so this order decides which: the tightest NVLink island and NUMA node that holds
-the whole request, GPUs that are cut already before whole ones, the fullest shared device that still has room.
+the whole request, GPUs that are cut already before whole ones, the fullest shared device that still has room, of MIG devices
+that were cut beforehand the smallest that serves.
 Changes only the order, never what is possible.
 Example: 2 GPUs wanted, islands of 2 and of 4 free GPUs: those of the first island, so that 4 stay together.
 """
@@ -29,6 +30,7 @@ SHARED, WHOLE = (
     0.0,
     1.0,
 )  # shares of a parent, as costs: of a shared device, which comes before partitions, and of a whole GPU
+WHOLE_SIZE = 1000  # of a GPU, beside MIG devices in thousandths of it
 T = TypeVar("T")
 
 
@@ -37,7 +39,7 @@ def preferred(request: CompiledRequest, found: Candidates, ledger: Ledger) -> Se
     if request.admin:
         return found.devices
     if found.plain:
-        return tightest(free_of(found, ledger), request.count)
+        return smallest(found, free_of(found, ledger), request.count)
     parents: Parents = {}
     costs = {device: _cost(device, ledger, parents) for device in found.devices}
     ordered: list[Device] = []
@@ -55,6 +57,17 @@ def free_of(found: Candidates, ledger: Ledger) -> list[Device]:
     if ledger.releasing:
         return [device for device in found.devices if ledger.free(device)]
     return [device for device in found.devices if device.use is None and device not in taken]
+
+
+def smallest(found: Candidates, free: list[Device], count: int) -> list[Device]:
+    """Whole devices: the smallest MIG devices first, where those that were cut beforehand differ; of equal ones the tightest."""
+    sizes = found.sizes
+    if not sizes or len({sizes.get(device, WHOLE_SIZE) for device in free}) <= 1:
+        return tightest(free, count)
+    groups: dict[int, list[Device]] = {}
+    for device in free:
+        groups.setdefault(sizes.get(device, WHOLE_SIZE), []).append(device)
+    return [device for size in sorted(groups) for device in tightest(groups[size], count)]
 
 
 def tightest(free: list[Device], count: int) -> list[Device]:

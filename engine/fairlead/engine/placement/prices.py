@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 WHOLE = 1000
 SIZES_MAX = 32  # most demanded sizes that are priced; others are worth what fits into them
@@ -30,7 +30,13 @@ def leftover_prices(demand: tuple[tuple[int, int], ...]) -> tuple[float, ...]:
     if not sizes or sizes[0] == WHOLE:
         return (*([0.0] * WHOLE), 1.0)
     counts = dict(most)
-    prices = _Stock(sizes, [float(counts[size]) for size in sizes]).prices()
+
+    def most_valuable(prices: Sequence[float]) -> tuple[float, list[int]]:
+        worth, first = _fill(sizes, prices)
+        return worth[WHOLE], _packing(sizes, first)
+
+    stock = Stock([WHOLE // size for size in sizes], [float(counts[size]) for size in sizes])
+    prices = stock.prices(most_valuable)
     worth, _ = _fill(sizes, prices)
     scale = max(worth[WHOLE], _TINY)
     # Whole devices are worth one; what is below the last bits of a price is no difference.
@@ -54,24 +60,27 @@ def _fill(sizes: Sequence[int], prices: Sequence[float]) -> tuple[list[float], l
     return worth, first
 
 
-class _Stock:
-    """The programme's basis: as many packings as sizes, kept by the inverse of their matrix."""
+class Stock:
+    """The programme's basis: as many packings as kinds of request, kept by the inverse of their matrix."""
 
-    def __init__(self, sizes: list[int], demand: list[float]) -> None:
-        self.sizes = sizes
-        number = len(sizes)
-        # Packings of one size each, to begin with.
+    def __init__(self, most: Sequence[int], demand: Sequence[float]) -> None:
+        """`most`: how many of each kind one device holds when it holds nothing else; at least 1."""
+        number = len(most)
+        # Packings of one kind each, to begin with.
         self.inverse = [[0.0] * number for _ in range(number)]
-        for place, size in enumerate(sizes):
-            self.inverse[place][place] = 1.0 / (WHOLE // size)
+        for place, many in enumerate(most):
+            self.inverse[place][place] = 1.0 / many
         self.amounts = [demand[place] * self.inverse[place][place] for place in range(number)]
 
-    def prices(self) -> list[float]:
-        """Of each size, in devices. All of a packing together cost no more than one."""
+    def prices(self, most_valuable: Callable[[Sequence[float]], tuple[float, Sequence[int]]]) -> list[float]:
+        """Of each kind, in devices. All of a packing together cost no more than one.
+
+        `most_valuable`: at given prices the worth of the best packing of a device, and how many of each kind it has.
+        """
         prices = self._duals()
         for _ in range(ROUNDS_MAX):
-            worth, first = _fill(self.sizes, prices)
-            if worth[WHOLE] <= 1 + _TINY or not self._enter(_packing(self.sizes, first)):
+            worth, packing = most_valuable(prices)
+            if worth <= 1 + _TINY or not self._enter(packing):
                 break
             prices = self._duals()
         return prices
@@ -79,7 +88,7 @@ class _Stock:
     def _duals(self) -> list[float]:
         return [max(0.0, sum(column)) for column in zip(*self.inverse, strict=True)]
 
-    def _enter(self, packing: list[int]) -> bool:
+    def _enter(self, packing: Sequence[int]) -> bool:
         """Bring a packing into the basis in place of one that it makes redundant."""
         step = [sum(a * b for a, b in zip(row, packing, strict=True)) for row in self.inverse]
         leaving, least = -1, 0.0

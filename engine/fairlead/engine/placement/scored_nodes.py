@@ -4,8 +4,9 @@ Placing a pod costs a look at the best node, not at all nodes. A node in the hea
 decides. Keeps: a heap entry is as of its node's latest change; nodes that changed since are scored again before `best`
 returns one.
 Scores are tuples of whole numbers, low is better, ending in the node's name: total, so decisions repeat.
-Example: (avoided, rank of the alternative, -preference, waste, loss, devices left over, name); with `spread` more devices left
-over are better, and fragmentation does not count.
+Example: (avoided, rank of the alternative, -preference, taken of scarce requests, waste, loss, devices left over, name); with
+`spread` more devices left over are better, and fragmentation does not count. Of MIG devices that were cut beforehand, waste is
+how large they are.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from fairlead.engine.inventory import node_selector
+from fairlead.engine.placement.scarce import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import NodeScope
     from fairlead.engine.placement.shapes import UnitShape
 
-Score = tuple[bool, int, int, int, int, int, str]
+Score = tuple[bool, int, int, int, int, int, int, str]
 if TYPE_CHECKING:
     Entry = tuple[Score, int, int, CandidateNode]
     """Score, the node's stamp when it was made, its number, node."""
@@ -57,6 +59,7 @@ class ScoredNodes:
         self.avoid = scope.avoid
         self.refused = scope.refused
         self.fragmentation = None if scope.spread else fragmentation
+        self.scarce = NOTHING if fragmentation is None else fragmentation.scarce
         self.domain = None if scope.among is None else frozenset(scope.among.nodes)
         self.preferring = [needs for needs in shape.needs if needs.preferred]
         self._stamp: dict[CandidateNode, int] = {}
@@ -85,10 +88,15 @@ class ScoredNodes:
             spare = self.room.spare(node)
         if spare is None:
             return None
-        rank, left = spare
+        rank, left, size = spare
         preference = sum([info.preference(need) for need in self.preferring])
-        waste, loss = (0, 0) if self.fragmentation is None else self.fragmentation.cost(self.shape, node)
-        return (info.name in self.avoid, rank, -preference, waste, loss, -left if self.spread else left, node.name)
+        taken = waste = loss = 0
+        if size and not self.spread:
+            waste = size
+        elif self.fragmentation is not None:
+            taken, waste, loss = self.fragmentation.cost(self.shape, node, self.scarce)
+        left = -left if self.spread else left
+        return (info.name in self.avoid, rank, -preference, taken, waste, loss, left, node.name)
 
     def _room_for_all(self, info: NodeInfo) -> bool:
         added = 0

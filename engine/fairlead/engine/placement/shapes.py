@@ -150,7 +150,16 @@ def signature(gang: GangRequest, units: list[PlacementUnit], *, spread: bool) ->
         counts[unit.shape.number] = counts.get(unit.shape.number, 0) + 1
     placed = tuple(sorted(gang.placed_nodes)) if gang.topology else ()
     refused = tuple([each.node for each in gang.refused]) if gang.refused else ()
-    return (tuple(sorted(counts.items())), gang.topology, placed, tuple(sorted(gang.avoid)), refused, spread)
+    common = (tuple(sorted(counts.items())), gang.topology, placed, tuple(sorted(gang.avoid)), refused, spread)
+    if not gang.subgroup_topology:
+        return common
+    kinds: dict[str, list[int]] = {}
+    for unit in units:
+        for name in sorted({member.subgroup for member in unit.members}):
+            kinds.setdefault(name, []).append(unit.shape.number)
+    begun = {name for name, _ in gang.placed_subgroups}
+    own = sorted((name if name in begun else "", tuple(sorted(kind))) for name, kind in kinds.items())
+    return (*common, gang.subgroup_topology, tuple(own), gang.placed_subgroups)
 
 
 def hardest_first(units: Sequence[PlacementUnit]) -> list[PlacementUnit]:

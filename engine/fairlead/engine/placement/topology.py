@@ -1,172 +1,352 @@
-"""Gangs with a topology: in one topology domain if required, in as few as possible if preferred.
+"""Gangs with a topology: in one domain of each required level, and in as few as possible of each preferred one.
 
-A domain is a smaller cluster to place into: the set of nodes with one value of a node label, or (where no node has such a
-label) of a device attribute, such as the clique of a multi-node NVLink fabric; other nodes belong to none.
-Order: the smallest domain that is likely to hold the gang first (larger ones stay whole for larger gangs), ties by value.
+The innermost domain that holds the gang, the tightest of them (larger ones stay whole for larger gangs, ties by path); where none
+does, a domain of the next level, and in it as few of the inner ones as their rooms allow. Required levels bound it: beyond the
+innermost of them it does not go. Subgroups are placed in the same way, each as one, within what the gang may use. Preferred levels
+decide the order in which nodes are tried, never what is possible: at last every node that the required levels allow is tried.
+Where all groups are alike and their pods plain a refusal is a proof; else it says that the search ended, unless rooms rule it out.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from bisect import bisect_left
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.api import names
+from fairlead.api import topology as text
 from fairlead.engine.allocator.model import SearchStatus, StepBudget
 from fairlead.engine.allocator.requests import InvalidClaimError
-from fairlead.engine.placement.bounds import counts, units_at_most
-from fairlead.engine.placement.model import NodeScope, PlacementResult, TopologyDomain
+from fairlead.engine.placement.bounds import counts
+from fairlead.engine.placement.domains import Domains
+from fairlead.engine.placement.groups import all_units, by_subgroup, one_by_one
+from fairlead.engine.placement.model import NodeScope, PlacementResult
+from fairlead.engine.placement.ranks import in_rank_order
+from fairlead.engine.placement.rooms import Rooms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fairlead.api.topology import Level
     from fairlead.engine.placement.candidate_nodes import CandidateNode
+    from fairlead.engine.placement.domains import Partition
+    from fairlead.engine.placement.groups import UnitGroup
+    from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
     from fairlead.engine.placement.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
     from fairlead.engine.types.gangs import GangRequest
 
-
 STEPS_MIN = 2_000  # for a domain, of those that the gang has
+SMALL_MAX = (
+    8  # domains that their rooms rule out, and that are tried all the same: what is said of the gang comes from them
+)
+TRIES_MAX = 256  # of groups that are unlike in domains
 
 
-@dataclass(frozen=True, slots=True)
-class Topology:
-    mode: Literal["required", "preferred"]
-    label: str
+def parse(annotation: str | None, key: str = names.TOPOLOGY) -> tuple[Level, ...]:
+    """The levels of an annotation, outermost first; () where there is none. Raises InvalidClaimError."""
+    if not annotation:
+        return ()
+    try:
+        return text.levels(annotation)
+    except ValueError as error:
+        raise InvalidClaimError(f"annotation {key}: {error}") from None
 
 
-def parse(text: str | None) -> Topology | None:
-    """The annotation's text. Raises InvalidClaimError."""
-    if not text:
-        return None
-    mode, _, label = text.partition(":")
-    if mode == "required" and label:
-        return Topology("required", label.strip())
-    if mode == "preferred" and label:
-        return Topology("preferred", label.strip())
-    raise InvalidClaimError(
-        f"annotation {names.TOPOLOGY}: {text!r} is not understood; write required:<node label> or preferred:<node label> (or a device attribute in the label's place)"
-    )
+def required(levels: Sequence[Level]) -> tuple[str, ...]:
+    """The labels of the levels that are required: the first ones."""
+    return tuple(level.label for level in levels if level.mode == "required")
 
 
-class TopologyDomains:
-    """The domains of each label, made at first use; the same objects until nodes come, go or change."""
+class TopologyDomains(Domains):
+    """Places gangs by their topology."""
 
     def __init__(self, placer: Placer) -> None:
-        self._placer = placer
-        self._known: dict[str, dict[str, TopologyDomain]] = {}
-        self._joined: dict[tuple[str, tuple[str, ...]], TopologyDomain] = {}
-        self._domain_of: dict[str, dict[CandidateNode, str]] = {}
-        self._membership = -1
-
-    def of(self, label: str) -> dict[str, TopologyDomain]:
-        if self._membership != self._placer.node_snapshot.membership:
-            self._membership = self._placer.node_snapshot.membership
-            if self._known:
-                self._known.clear()
-                self._joined.clear()
-                self._domain_of.clear()
-                self._placer.forget_scored_nodes()
-        found = self._known.get(label)
-        if found is None:
-            nodes = self._placer.node_snapshot.all
-            domain_of = _by_label(label, nodes) or _by_attribute(label, nodes)
-            groups: dict[str, list[CandidateNode]] = {}
-            for node, value in domain_of.items():
-                groups.setdefault(value, []).append(node)
-            self._domain_of[label] = domain_of
-            found = self._known[label] = {value: TopologyDomain(value, groups[value]) for value in sorted(groups)}
-        return found
+        super().__init__(placer)
+        self.rooms = Rooms(placer)
 
     def place(
         self, gang: GangRequest, units: Sequence[PlacementUnit], budget: StepBudget, *, spread: bool
     ) -> PlacementResult:
         """As Placer.place, within the gang's topology. Raises InvalidClaimError for one that can't be read."""
-        topology = parse(gang.topology)
+        levels, inner = parse(gang.topology), parse(gang.subgroup_topology, names.SUBGROUP_TOPOLOGY)
         scope = NodeScope.of(gang, spread=spread)
-        if topology is None:
-            return self._placer.place(units, budget, scope)
-        ordered = self._ordered(gang, topology, units, scope)
-        best = PlacementResult(SearchStatus.IMPOSSIBLE)
-        for domain in ordered:
-            # A long search in one domain must not use up the steps of the next.
-            part = StepBudget(max(budget.steps // 4, min(budget.steps, STEPS_MIN)))
-            result = self._placer.place(units, part, scope._replace(among=domain))
-            if result.status is SearchStatus.FOUND:
-                return result
-            best = _better(best, result)
-        if topology.mode == "required":
-            return best
-        return self._fewest(topology.label, ordered, units, budget, scope)
+        if not levels and not inner:
+            result = self._placer.place(units, budget, scope)
+        else:
+            search = _Search(self, self._placer, scope, inner)
+            groups = by_subgroup(gang, units) if inner else one_by_one(units)
+            result = search.place(_Wanted(groups, levels, self.nodes(gang.placed_nodes)), None, budget)
+        if result.status is SearchStatus.FOUND and any(member.rank is not None for member in gang.members):
+            labels = tuple(level.label for level in (*levels, *inner))
+            begun = (name for name, _ in gang.placed_subgroups)
+            in_rank_order(result.placed, [self.values(label) for label in labels], begun)
+        return result
+
+    def nodes(self, known: Sequence[str]) -> list[CandidateNode]:
+        """Those of these names that there are."""
+        by_name = self._placer.node_snapshot.by_name
+        return [by_name[name] for name in known if name in by_name]
+
+    def allowed(
+        self, levels: Sequence[Level], placed: Sequence[CandidateNode], within: TopologyDomain | None = None
+    ) -> list[TopologyDomain] | None:
+        """The domains of which the required levels demand one; None where any node will do. `placed`: where members run."""
+        labels = required(levels)
+        if not labels:
+            return None
+        partition = self.partition(labels, within)
+        taken = partition.where(placed)
+        if taken - {None}:
+            return [domain for domain in taken if domain is not None] if len(taken) == 1 else []
+        return partition.domains
+
+
+class _Wanted(NamedTuple):
+    """Groups to place by levels. `placed`: nodes on which the gang, or the group, has members already."""
+
+    groups: Sequence[UnitGroup]
+    levels: Sequence[Level]
+    placed: Sequence[CandidateNode] = ()
+
+
+class _Search:
+    """One gang, once. `inner`: the levels of each of its groups; () where they have none."""
+
+    def __init__(self, domains: TopologyDomains, placer: Placer, scope: NodeScope, inner: Sequence[Level]) -> None:
+        self._domains = domains
+        self._placer = placer
+        self._scope = scope
+        self._inner = inner
+        self._tries = TRIES_MAX
+
+    def place(self, wanted: _Wanted, within: TopologyDomain | None, budget: StepBudget) -> PlacementResult:
+        """All groups in the fewest domains of the levels, `within` a domain where one is given."""
+        levels = wanted.levels
+        bound = len(required(levels))
+        allowed = self._domains.allowed(levels, wanted.placed, within)
+        if bound and wanted.placed and allowed is not None and len(allowed) == 1:
+            within = allowed[0]
+        if allowed == []:
+            return PlacementResult(SearchStatus.IMPOSSIBLE)
+        result = PlacementResult(SearchStatus.IMPOSSIBLE)
+        for depth in range(len(levels), bound - 1, -1):
+            if depth == 0:
+                return self._fewest(wanted, 0, within, budget)
+            result = PlacementResult(SearchStatus.IMPOSSIBLE)
+            for domain in self._ordered(wanted, depth, within, last=depth in {bound, 1}):
+                # A long search in one domain must not use up the steps of the next.
+                part = StepBudget(max(budget.steps // 4, min(budget.steps, STEPS_MIN)))
+                found = self._fewest(wanted, depth, domain, part)
+                if found.status is SearchStatus.FOUND:
+                    return found
+                result = _better(result, found)
+        return result
+
+    # -- domains
+
+    def _partition(self, wanted: _Wanted, depth: int, within: TopologyDomain | None) -> Partition:
+        return self._domains.partition(tuple(level.label for level in wanted.levels[:depth]), within)
 
     def _ordered(
-        self, gang: GangRequest, topology: Topology, units: Sequence[PlacementUnit], scope: NodeScope
+        self, wanted: _Wanted, depth: int, within: TopologyDomain | None, *, last: bool
     ) -> list[TopologyDomain]:
-        """Domains to try in turn: those where the gang runs already, then those likely to hold it, tightest first."""
-        domains = self.of(topology.label)
-        by_name = self._placer.node_snapshot.by_name
-        domain_of = self._domain_of[topology.label]
-        taken = {domain_of.get(by_name[name]) for name in gang.placed_nodes if name in by_name}
-        known = [domains[value] for value in sorted(value for value in taken if value is not None)]
-        if known and topology.mode == "required":
-            return known if len(taken) == 1 else []
-        rooms: dict[TopologyDomain, float] = {}
-        for domain in domains.values():
-            rooms[domain] = min(self._room(shape, domain, scope) / count for shape, count in counts(units).items())
+        """Domains to try in turn: those where the gang runs already, then those likely to hold it, tightest first.
+
+        `last`: no larger domains are tried after these, so the largest of those that are too small are among them.
+        """
+        partition = self._partition(wanted, depth, within)
+        taken = partition.where(wanted.placed)
+        known = [domain for domain in partition.domains if domain in taken]
+        rooms = self._shares(wanted.groups, partition.domains)
         fitting = sorted(
-            (domain for domain in domains.values() if rooms[domain] >= 1 and domain not in known),
-            key=lambda domain: (-rooms[domain] if scope.spread else rooms[domain], domain.name),
+            (domain for domain in partition.domains if rooms[domain] >= 1 and domain not in taken),
+            key=lambda domain: (-rooms[domain] if self._scope.spread else rooms[domain], domain.name),
         )
-        others = sorted(
-            (domain for domain in domains.values() if rooms[domain] < 1 and domain not in known),
+        small = sorted(
+            (domain for domain in partition.domains if rooms[domain] < 1 and domain not in taken),
             key=lambda domain: (-rooms[domain], domain.name),
         )
-        return [*known, *fitting, *others]
+        if self._bounded(wanted.groups):
+            small = small[:SMALL_MAX] if last and not known and not fitting else []
+        return [*known, *fitting, *small]
 
-    def _room(self, shape: UnitShape, domain: TopologyDomain, scope: NodeScope) -> int:
-        return units_at_most(self._placer.scored_nodes(shape, scope._replace(among=domain)))
+    def _bounded(self, groups: Sequence[UnitGroup]) -> bool:
+        """Whether rooms are never too low."""
+        return not self._placer.node_snapshot.has_network_attached and not any(
+            unit.shape.facets for group in groups for unit in group.units
+        )
+
+    def _shares(self, groups: Sequence[UnitGroup], domains: Sequence[TopologyDomain]) -> dict[TopologyDomain, float]:
+        """How many times over each domain may hold the groups; less than 1: certainly not."""
+        least = dict.fromkeys(domains, float("inf"))
+        for shape, count in _counts(groups).items():
+            for domain, room in self._domains.rooms.in_domains(shape, self._scope, domains).items():
+                least[domain] = min(least[domain], room / count)
+        return least
 
     def _fewest(
-        self,
-        label: str,
-        ordered: list[TopologyDomain],
-        units: Sequence[PlacementUnit],
-        budget: StepBudget,
-        scope: NodeScope,
+        self, wanted: _Wanted, depth: int, within: TopologyDomain | None, budget: StepBudget
     ) -> PlacementResult:
-        """The domains with most room together: two, then twice as many, at last every node."""
-        shapes = counts(units)
-        most_room = sorted(
-            ordered,
-            key=lambda domain: (-sum(self._room(shape, domain, scope) for shape in shapes), domain.name),
-        )
-        size = 2
-        while size < len(most_room):
-            chosen = most_room[:size]
-            key = (label, tuple(sorted(domain.name for domain in chosen)))
-            joined = self._joined.get(key)
-            if joined is None:
-                joined = self._joined[key] = TopologyDomain(
-                    "+".join(key[1]), [node for domain in chosen for node in domain.nodes]
-                )
-            result = self._placer.place(units, budget, scope._replace(among=joined))
-            if result.status is SearchStatus.FOUND:
-                return result
+        """In as few as possible of the domains of the next level that are `within`; at last on all nodes there."""
+        if depth < len(wanted.levels):
+            domains = self._partition(wanted, depth + 1, within).domains
+            for size in self._sizes(wanted, domains):
+                chosen = self._roomiest(wanted, domains, size)
+                found = self._one_after_the_other(wanted, depth + 1, chosen, budget)
+                if found is None or found.status is not SearchStatus.FOUND:
+                    found = self._fill(wanted.groups, self._domains.joined(chosen), budget)
+                if found.status is SearchStatus.FOUND:
+                    return found
+        return self._fill(wanted.groups, within, budget)
+
+    def _sizes(self, wanted: _Wanted, domains: Sequence[TopologyDomain]) -> list[int]:
+        """How many domains to try: as many as their rooms demand, one and two more, then twice as many each time."""
+        size, sizes = 2, list[int]()
+        if self._bounded(wanted.groups):
+            for shape, count in _counts(wanted.groups).items():
+                rooms = sorted(self._domains.rooms.in_domains(shape, self._scope, domains).values(), reverse=True)
+                size = max(size, bisect_left(list(accumulate(rooms)), count) + 1)
+            sizes = [size, size + 1]
+            size += 2
+        while size < len(domains):
+            sizes.append(size)
             size *= 2
-        return self._placer.place(units, budget, scope)
+        return [size for size in sizes if size < len(domains)]
+
+    def _roomiest(self, wanted: _Wanted, domains: Sequence[TopologyDomain], size: int) -> list[TopologyDomain]:
+        """Those with most room; instead of the last of them the tightest that will do, so that larger ones stay whole."""
+        shapes = _counts(wanted.groups)
+        by_shape = [self._domains.rooms.in_domains(shape, self._scope, domains) for shape in shapes]
+        rooms = {domain: [room[domain] for room in by_shape] for domain in domains}
+        ordered = sorted(domains, key=lambda domain: (-sum(rooms[domain]), domain.name))
+        chosen = ordered[: size - 1]
+        have = [sum(room) for room in zip(*(rooms[domain] for domain in chosen), strict=True)]
+        missing = [count - of for count, of in zip(shapes.values(), have, strict=True)]
+        enough = [each for each in ordered[size - 1 :] if all(map(int.__ge__, rooms[each], missing))]
+        return [*chosen, enough[-1] if enough and not self._scope.spread else ordered[size - 1]]
+
+    def _one_after_the_other(
+        self, wanted: _Wanted, depth: int, domains: Sequence[TopologyDomain], budget: StepBudget
+    ) -> PlacementResult | None:
+        """As many groups in each domain, in their order, as its room allows, by the levels further in. None: no way found."""
+        levels, rest = wanted.levels[depth:], list(wanted.groups)
+        placed: list[UnitPlacement] = []
+        if not levels:
+            return None
+        for domain in domains:
+            taken, rest = self._as_many(rest, domain)
+            found = self.place(_Wanted(taken, levels), domain, budget) if taken else None
+            if found is not None and found.status is not SearchStatus.FOUND:
+                break
+            placed += found.placed if found is not None else ()
+        else:
+            if not rest:
+                return PlacementResult(SearchStatus.FOUND, placed)
+        self._placer.undo(placed)
+        return None
+
+    def _as_many(self, groups: Sequence[UnitGroup], domain: TopologyDomain) -> tuple[list[UnitGroup], list[UnitGroup]]:
+        """The groups that the domain has room for, the first ones first, and the others."""
+        rooms = self._domains.rooms
+        room = {shape: rooms.in_domains(shape, self._scope, (domain,))[domain] for shape in _counts(groups)}
+        taken: list[UnitGroup] = []
+        others: list[UnitGroup] = []
+        for group in groups:
+            wanted = group.counts
+            fits = all(room[shape] >= count for shape, count in wanted.items())
+            (taken if fits else others).append(group)
+            for shape, count in wanted.items() if fits else ():
+                room[shape] -= count
+        return taken, others
+
+    # -- groups
+
+    def _fill(self, groups: Sequence[UnitGroup], among: TopologyDomain | None, budget: StepBudget) -> PlacementResult:
+        """All groups on nodes of one domain, each by its own levels."""
+        if not self._inner:
+            return self._placer.place(all_units(groups), budget, self._scope._replace(among=among))
+        ordered = sorted(groups, key=lambda group: (-group.least, group.rank, group.names))
+        placed: list[UnitPlacement] = []
+        for group in ordered:
+            found = self._plain.place(self._one(group), among, budget)
+            if found.status is not SearchStatus.FOUND:
+                found.members_placed += sum(len(each.unit.members) for each in placed)
+                self._placer.undo(placed)
+                return self._otherwise(ordered, among, budget, found)
+            placed += found.placed
+        return PlacementResult(SearchStatus.FOUND, placed)
+
+    @property
+    def _plain(self) -> _Search:
+        """The same, of the units of one group."""
+        return _Search(self._domains, self._placer, self._scope, ())
+
+    def _one(self, group: UnitGroup) -> _Wanted:
+        return _Wanted(one_by_one(group.units), self._inner, self._domains.nodes(group.placed))
+
+    def _otherwise(
+        self, groups: Sequence[UnitGroup], among: TopologyDomain | None, budget: StepBudget, failed: PlacementResult
+    ) -> PlacementResult:
+        """Where each group in its best domain was not the way: other domains, as long as there are tries left."""
+        if not required(self._inner):
+            return self._placer.place(all_units(groups), budget, self._scope._replace(among=among))
+        if self._ruled_out(groups, among):
+            failed.status = SearchStatus.IMPOSSIBLE
+            return failed
+        if len({group.kind for group in groups}) > 1:
+            placed: list[UnitPlacement] = []
+            if self._descend(groups, 0, among, budget, placed):
+                return PlacementResult(SearchStatus.FOUND, placed)
+        failed.status = SearchStatus.BUDGET_ENDED
+        return failed
+
+    def _descend(
+        self,
+        groups: Sequence[UnitGroup],
+        number: int,
+        among: TopologyDomain | None,
+        budget: StepBudget,
+        placed: list[UnitPlacement],
+    ) -> bool:
+        if number == len(groups):
+            return True
+        wanted = self._one(groups[number])
+        domains = self._domains.allowed(self._inner, wanted.placed, among) or []
+        shares = self._shares(wanted.groups, domains)
+        for domain in domains:
+            if shares[domain] < 1 and self._bounded(wanted.groups):
+                continue
+            self._tries -= 1
+            if self._tries < 0:
+                return False
+            found = self._plain.place(wanted, domain, budget)
+            if found.status is not SearchStatus.FOUND:
+                continue
+            placed += found.placed
+            if self._descend(groups, number + 1, among, budget, placed):
+                return True
+            del placed[len(placed) - len(found.placed) :]
+            self._placer.undo(found.placed)
+        return False
+
+    def _ruled_out(self, groups: Sequence[UnitGroup], among: TopologyDomain | None) -> bool:
+        """Whether the rooms of the domains prove that the groups of some kind do not fit, whatever becomes of the others."""
+        if not self._bounded(groups):
+            return False
+        kinds: dict[tuple[object, ...], list[UnitGroup]] = {}
+        for group in groups:
+            kinds.setdefault((group.kind, group.placed), []).append(group)
+        for alike in kinds.values():
+            wanted = self._one(alike[0])
+            domains = self._domains.allowed(self._inner, wanted.placed, among)
+            if domains is not None and sum(map(int, self._shares(wanted.groups, domains).values())) < len(alike):
+                return True
+        return False
 
 
-def _by_label(label: str, nodes: Sequence[CandidateNode]) -> dict[CandidateNode, str]:
-    return {node: node.info.labels[label] for node in nodes if label in node.info.labels}
-
-
-def _by_attribute(name: str, nodes: Sequence[CandidateNode]) -> dict[CandidateNode, str]:
-    """Nodes whose devices, as far as they have the attribute, all have one value of it: the clique of an NVL72 rack."""
-    found: dict[CandidateNode, str] = {}
-    for node in nodes:
-        values = {value for device in node.devices.devices for _, value in device.values(name)}
-        if len(values) == 1:
-            found[node] = str(values.pop())
-    return found
+def _counts(groups: Sequence[UnitGroup]) -> dict[UnitShape, int]:
+    return counts(all_units(groups))
 
 
 def _better(best: PlacementResult, other: PlacementResult) -> PlacementResult:

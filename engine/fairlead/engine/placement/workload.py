@@ -15,14 +15,18 @@ import msgspec
 from fairlead.engine.types.workload import Demand, Workload
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fairlead.engine.types.gangs import GangRequest
     from fairlead.engine.types.pod_needs import PodNeeds
     from fairlead.kube import resource
 
+CPU = "cpu"
 FIRST = 32  # pods seen before there is a mix
 GROWTH = 4
 REMEMBERED = 65_536
 DEMANDS_MAX = 64  # most frequent kinds of pod in a mix
+RARE_MAX = 64  # kinds of pod beside these that request several devices
 KINDS_MAX = 4_096  # kinds of pod remembered at all
 
 
@@ -33,13 +37,15 @@ class WorkloadCounter:
         self._counts: dict[tuple[bytes, PodNeeds], int] = {}
         self._specs: dict[bytes, resource.ResourceClaimSpec] = {}
         self._total = 0
+        self._cpu = 0
         self._due = FIRST
         self._workload: Workload | None = None
 
     def note(self, gang: GangRequest) -> None:
-        """A gang arrived. Pods without a claim, or with several, do not count."""
+        """A gang arrived. Of pods without a claim, or with several, only their CPU counts."""
         specs = {claim.key: claim.spec for claim in gang.claims}
         for member in gang.members:
+            self._cpu += cpu_of(member.needs)
             if len(member.claims) != 1 or member.claims[0] not in specs:
                 continue
             spec = specs[member.claims[0]]
@@ -60,14 +66,42 @@ class WorkloadCounter:
         """The latest mix; None before there is one."""
         if self._total >= self._due:
             self._due = GROWTH * self._total
-            ranked = sorted(self._counts.items(), key=lambda entry: -entry[1])  # ties in order of appearance
-            self._workload = Workload(
-                tuple(Demand(self._specs[text], needs, count) for (text, needs), count in ranked[:DEMANDS_MAX])
-            )
+            counts = ((self._specs[text], needs, count) for (text, needs), count in self._counts.items())
+            self._workload = mix(counts, self._cpu)
         return self._workload
 
     def _fade(self) -> None:
         self._counts = {key: count // 2 for key, count in self._counts.items() if count > 1}
         self._specs = {text: self._specs[text] for text, _ in self._counts}
-        self._total = sum(self._counts.values())
+        before, self._total = self._total, sum(self._counts.values())
+        self._cpu = self._cpu * self._total // before
         self._due = 0
+
+
+def mix(counts: Iterable[tuple[resource.ResourceClaimSpec, PodNeeds, int]], cpu: int) -> Workload:
+    """Of what single kinds of pod request, and how many of each there were; kinds of equal number stay in their order.
+
+    `cpu`: what all pods requested, thousandths of a core.
+    """
+    ranked = sorted((Demand(*each) for each in counts), key=lambda demand: -demand.count)
+    rare = [demand for demand in ranked[DEMANDS_MAX:] if _several(demand.spec)]
+    return Workload(
+        tuple(ranked[:DEMANDS_MAX]),
+        rare=tuple(rare[:RARE_MAX]),
+        pods=sum(demand.count for demand in ranked),
+        once=sum(demand.count == 1 for demand in ranked),
+        cpu=cpu,
+    )
+
+
+def _several(spec: resource.ResourceClaimSpec) -> bool:
+    """Whether it requests more than one device."""
+    return sum(request.exactly.count for request in spec.devices.requests if request.exactly is not None) > 1
+
+
+def cpu_of(needs: PodNeeds) -> int:
+    """Thousandths of a core that a pod requests."""
+    for name, value in needs.requests:
+        if name == CPU:
+            return value
+    return 0

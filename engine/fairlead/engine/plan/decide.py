@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.explain.explainer import Explainer
 from fairlead.engine.explain.largest_holders import ClaimOwners
+from fairlead.engine.explain.levels import LevelCounter
 from fairlead.engine.plan import plan_cache
 from fairlead.engine.plan.answers import flavor_totals, queue_uses, waiting
 from fairlead.engine.plan.retry import Retry
@@ -101,6 +102,7 @@ class Decision:
         session.divide()
         session.start()
         decided = self._preemptors()
+        scheduling.post_filter.moves.leave_nodes()
         # First what every share allows, then what is left over: nothing is admitted that would be reclaimed at once.
         within, contending, beyond = by_share(
             [pending for pending in session.pending.gangs if pending not in decided], scheduling.post_filter.reserve
@@ -171,7 +173,8 @@ class Decision:
         taken_by = session.admitted.taken_by
         held_for = {device: gang for device, gang in held.held_for.items() if device not in taken_by}
         owners = ClaimOwners(session.running.owners, session.running.owner_changes)
-        explainer = Explainer(session.cache.node_snapshot, session.statement.ledger, owners, taken_by, held_for)
+        ledger, levels = session.statement.ledger, LevelCounter(session.cache.domains)
+        explainer = Explainer(session.cache.node_snapshot, ledger, owners, taken_by, held_for, levels)
         standing = {id(reservation) for reservation in held.reservations}  # one may have been cancelled since
 
         def explain(gang: GangRequest, found: Unschedulable) -> Reason:

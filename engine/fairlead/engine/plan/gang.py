@@ -113,7 +113,7 @@ class Places:
         placer, domains = self.cache.empty
         placer.begin()
         alike = all(unit.shape is units[0].shape for unit in units)
-        if not gang.topology and alike and not units[0].shape.facets:
+        if not gang.topology and not gang.subgroup_topology and alike and not units[0].shape.facets:
             found = alike_fit(units, placer.node_snapshot, placer.device_room(units[0].shape))
             if found is not None:
                 return found

@@ -2,6 +2,7 @@
 
 Asked once for each blocked gang, in this order, as kube-scheduler's PostFilter is:
     coming free    it fits once those have gone that are leaving anyway: it is nominated for their devices
+    move           gangs that may move make room elsewhere (`moves`): it is nominated for what they leave
     evict          victims make room for it (`preemption`): they are evicted, and it is nominated for theirs
     reserve        it has waited long enough: a place is reserved for it (`reservations`)
 What a gang is nominated for is held in both ledgers and charged to its queue, so that no later gang of the decision starts on
@@ -16,6 +17,7 @@ from fairlead.engine.allocator.model import SearchStatus
 from fairlead.engine.placement.shapes import signature
 from fairlead.engine.plan.gang import Unschedulable
 from fairlead.engine.plan.held import HeldDevices, Nominations, Reservations
+from fairlead.engine.plan.moves import Moves, moving
 from fairlead.engine.plan.preemption import Preemption
 from fairlead.engine.queues.limits import over_limit
 from fairlead.engine.reclaim.blockers import share_blocker
@@ -45,6 +47,7 @@ class PostFilter:
         self.nominations = Nominations(session, self.held)
         self.reservations = Reservations(session, self.held)
         self.preemption = Preemption(session, self.nominations, self.reservations)
+        self.moves = Moves(session, self.preemption, self.reservations)
 
     def consider(
         self, pending: PendingGang, why: Reason | PlacementResult, *, again: bool = False
@@ -69,13 +72,18 @@ class PostFilter:
             return _coming_free(preemptor, reserved, self._session.leaving_on(reserved.nodes))
         if self._session.places.ever(pending.gang, pending.units) is False:
             return why if isinstance(why, Reason) else Unschedulable(why)
+        moved = None if limited else self.moves.make_room(pending, preemptor)
+        if moved is not None:
+            made, placed = moved
+            self.nominations.nominate(pending, placed, evicted=True)
+            return moving(made)
         found = self.preemption.victims_or_blockers(preemptor, explained=self._finds_blockers and not limited)
         if not isinstance(found, tuple):
-            made = self.preemption.confirm(preemptor, found)
-            if made is None:
+            evicted = self.preemption.confirm(preemptor, found)
+            if evicted is None:
                 return None
             self.nominations.nominate(pending, found.placed, evicted=True)
-            return making_room(made)
+            return making_room(evicted)
         if again:
             reserved = self.reservations.of(pending)
         else:

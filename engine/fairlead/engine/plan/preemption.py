@@ -158,6 +158,12 @@ class Preemption:
             return None
         return made
 
+    def note(self, made: Sequence[Eviction]) -> None:
+        """Decided beside `confirm`: moves, which are in force in the pipelined cluster."""
+        self.evictions += made
+        self.choices += 1
+        self._session.pipelined.version += 1
+
     def look_again(self, blocked: Collection[PendingGang]) -> bool:
         """Before blocked gangs are looked at again: what was given since may be evicted. False: there is nothing to evict."""
         new = self.tentative.find(self._nominations.coming(), blocked)

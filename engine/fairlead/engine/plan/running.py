@@ -44,6 +44,7 @@ class _Counted(NamedTuple):
     leaving: bool  # some of its pods are
     protected_until: float | None  # None: all of its pods are leaving
     surplus: bool  # it has units besides its own that can be evicted
+    movable: bool  # it could be moved, whatever its queue says
 
 
 @dataclass(slots=True)
@@ -80,6 +81,7 @@ class RunningGangs:
         self._leaving: set[int] = set()  # gangs with leaving pods
         self._ends: list[float] = []  # of protection, sorted
         self._surplus = 0  # gangs with units besides their own
+        self._movable = 0  # gangs that could be moved
         self._shared = False  # several gangs name one claim
         self.protection = Protection()
         self._cursor = self._inventory.claim_changes.cursor
@@ -154,6 +156,11 @@ class RunningGangs:
         """Whether a gang has units besides its own that can be evicted: `next_end` does not know of those."""
         return self._surplus > 0
 
+    @property
+    def any_movable(self) -> bool:
+        """Whether a gang says what it would ask for elsewhere."""
+        return self._movable > 0
+
     def with_queue(self, eviction: Eviction) -> Eviction:
         """Under the name of the queue that is charged for the gang, and with notice as that allows."""
         name = next((queue for gang, queue in self.owners.values() if gang == eviction.id), eviction.queue)
@@ -225,8 +232,9 @@ class RunningGangs:
                 gang.started + self.protection.min_runtime_s(gang, queue) if queue is not None and protected else None
             )
         counted = _Counted(
-            gang, queue, charge, devices, gpus, staying < len(gang.members), until, surplus=staying > gang.size
-        )
+            gang, queue, charge, devices, gpus, staying < len(gang.members), until,
+            surplus=staying > gang.size, movable=gang.relocation is not None,
+        )  # fmt: skip
         self._counted[id(gang)] = counted
         self._add(counted, 1)
 
@@ -260,6 +268,7 @@ class RunningGangs:
         if not held.priorities:
             del self._held[queue]
         self._surplus += times * counted.surplus
+        self._movable += times * counted.movable
         if counted.leaving:
             (self._leaving.add if times > 0 else self._leaving.discard)(id(counted.gang))
         if counted.protected_until is not None:

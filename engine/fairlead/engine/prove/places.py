@@ -13,6 +13,7 @@ from fairlead.api import certificate as form
 from fairlead.engine.allocator import allocate as allocator
 from fairlead.engine.allocator.model import ClaimCandidates, SearchStatus, StepBudget
 from fairlead.engine.inventory import node_selector
+from fairlead.engine.inventory.nodes import GOES_SOON
 from fairlead.engine.placement.topology import parse
 from fairlead.engine.prove.listing import Listing
 from fairlead.engine.types.pod_needs import PODS, ports_clash
@@ -90,16 +91,11 @@ class PlaceProof:
 
     def _domains(self, gang: GangRequest) -> dict[str | None, list[CandidateNode]]:
         """The domains that the topology allows; as `TopologyDomains` chooses them."""
-        topology = parse(gang.topology)
-        if topology is None or topology.mode != "required":
+        domains = self._cache.domains
+        allowed = domains.allowed(parse(gang.topology), domains.nodes(gang.placed_nodes))
+        if allowed is None:
             return {None: self._nodes.all}
-        found = self._cache.domains.of(topology.label)
-        domains: dict[str | None, list[CandidateNode]] = {value: list(each.nodes) for value, each in found.items()}
-        domain_of = {node.name: value for value, nodes in domains.items() for node in nodes}
-        taken = {domain_of.get(name) for name in gang.placed_nodes if name in self._nodes.by_name}
-        if taken - {None}:
-            return {value: domains[value] for value in taken if value is not None} if len(taken) == 1 else {}
-        return domains
+        return {domain.name: list(domain.nodes) for domain in allowed}
 
     # -- a domain
 
@@ -174,6 +170,8 @@ class PlaceProof:
     def _refusal(self, node: CandidateNode, needs: PodNeeds) -> tuple[str, str] | None:
         info = node.info
         why = info.refuses(needs)
+        if why is not None and why.startswith(GOES_SOON):
+            why = None  # a verifier reads of a node what kube-scheduler does: a notice proves nothing
         match why:
             case (
                 None | "volumes that are elsewhere"

@@ -137,6 +137,8 @@ class SchedulerCache:
         ):
             self.placer.set_fragmentation(fragmentation)
         self._membership = self.node_snapshot.membership
+        if self.placer.fragmentation is not None:
+            self.placer.fragmentation.look()
 
     def _changed(self) -> Iterable[str]:
         """Names of the nodes to look at."""

@@ -1,7 +1,7 @@
 """What of the cluster can be used at all, flavor by flavor: what shares are divided from.
 
 Broken hardware makes all shares smaller. Else a queue would hold its part of the broken devices in working ones. Not counted
-are free devices with a taint or under a taint rule, and free devices of nodes that are cordoned, not ready or gone. What is in
+are free devices with a taint or under a taint rule, and free devices of nodes that are cordoned, not ready, gone or about to go. What is in
 use counts as long as it is, unless it must go (NoExecute).
 Taints that some nodes always have do not matter: some pods tolerate them. The only state is which pools to look at.
 """
@@ -67,7 +67,7 @@ class Usable:
 
     def _open(self, name: str) -> bool:
         node = self._nodes.get(name)
-        return node is not None and node.ready and not node.unschedulable
+        return node is not None and node.ready and not node.unschedulable and node.notice is None
 
     def _devices_in_doubt(self, pool: Pool) -> dict[Device, bool]:
         """The devices that no gang can be given now, and whether they count: while a holder may keep them."""

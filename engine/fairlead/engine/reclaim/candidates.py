@@ -2,7 +2,7 @@
 
 Reclaim, preemption and reservations all look at running gangs through these units: by node, by queue, in one total order.
 It has what a unit holds and until when min-runtime protects it; which queue must give one up is `policy`'s.
-Order: idle gangs where their queue says so (`suspended`), surplus before whole gangs, lower priority first, youngest first (started last, then created last), then UID.
+Order: idle gangs where their queue says so (`suspended`), surplus before whole gangs, lower priority first, least work to lose first (saved or started last, then created last), then UID.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from fairlead.engine.queues.charges import Charge, add
+from fairlead.engine.reclaim.move_costs import works_since
 from fairlead.engine.reclaim.protection import Protection
 from fairlead.engine.types.gangs import RunningGang, RunningMember
 
@@ -38,7 +39,19 @@ class EvictionUnit:
     starts = True  # False: it is only nominated for devices that come free
     turn = 0  # of one that does not start: its gang's place in this decision's order
 
-    __slots__ = ("charge", "claims", "devices", "gang", "id", "members", "queue", "rank", "started", "whole")
+    __slots__ = (
+        "charge",
+        "claims",
+        "devices",
+        "gang",
+        "id",
+        "members",
+        "queue",
+        "rank",
+        "started",
+        "whole",
+        "works_since",
+    )
 
     def __init__(
         self,
@@ -61,12 +74,13 @@ class EvictionUnit:
         self.devices = devices
         self.whole = whole
         self.started = gang.started if whole else members[0].started or gang.started
+        self.works_since = works_since(gang, self.started)
         last = "" if whole else members[0].pod.uid
         # A suspended gang is compared as surplus of the lowest priority, though it goes whole.
         self.rank: Rank = (
             whole and not suspended,
             -inf if suspended else gang.priority,
-            -self.started,
+            -self.works_since,
             -gang.created,
             gang.uid,
             last,

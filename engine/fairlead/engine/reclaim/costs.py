@@ -4,37 +4,47 @@ Victims are chosen where their devices make a place, not by count; and two thous
 node. Nothing is evicted: every trial is rolled back. A node is looked at again when it has changed, and before it is offered.
 While one decision is made fewer and fewer units may be evicted, so that a cost on a heap is never too high.
 Cheap means, in this order (idle gangs that are `suspended` count as surplus of the lowest priority): no queue is left below what it deserves; no whole gang goes (surplus only); low priority; few gangs;
-few pods; other queues before the gang's own; few devices; the queue with most surplus; started last; created last; node name.
+few pods; other queues before the gang's own; few devices; the queue with most surplus; least work to lose (started or saved last); created last; node name.
 """
 
 from __future__ import annotations
 
 import heapq
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from fairlead.api import names
+from fairlead.engine.placement.groups import by_subgroup
 from fairlead.engine.placement.model import NodeScope
 from fairlead.engine.placement.shapes import hardest_first
+from fairlead.engine.placement.topology import parse, required
 from fairlead.engine.queues.charges import add
 from fairlead.engine.queues.limits import over_limit
 from fairlead.engine.reclaim.policy import branches, path_to
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from fairlead.engine.allocator.model import StepBudget
     from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
     from fairlead.engine.placement.scored_nodes import ScoredNodes
     from fairlead.engine.placement.shapes import PlacementUnit
+    from fairlead.engine.placement.topology import TopologyDomains
     from fairlead.engine.queues.charges import Charge
+    from fairlead.engine.queues.statement import Statement
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit, Rank
     from fairlead.engine.reclaim.eviction_policy import EvictionPolicy, Preemptor
+    from fairlead.engine.types.gangs import GangRequest
 
 Costs = TypeVar("Costs", bound="EvictionCosts")
 Queues = frozenset["Queue"]  # of the victims on one node
 # What counts before the surplus of the victims' queues, and what counts after it.
 Cost = tuple[tuple[bool, float, int, float, int, bool, int], tuple[float, float, str]]
+if TYPE_CHECKING:
+    Found = tuple[list[EvictionUnit], list[UnitPlacement]]
+    """What was evicted, and where the gang's units are: both in force."""
 DOMAINS_MAX = 32  # topology domains tried for one gang
 STEPS_PUT = 10  # of the budget, for asking the allocator; trying one eviction unit is one step
 
@@ -224,7 +234,7 @@ class EvictionCosts:
             any(each.queue is preemptor.queue for each in victims),
             sum(each.devices for each in victims),
         )
-        started = min((each.started for each in victims), default=0.0)
+        started = min((each.works_since for each in victims), default=0.0)
         return first, (-started, -min((each.gang.created for each in victims), default=0.0), node.name)
 
 
@@ -255,6 +265,12 @@ def _leaves_below_deserved(preemptor: Preemptor, victim: EvictionUnit) -> bool:
     )
 
 
+def allowed_domains(domains: TopologyDomains, gang: GangRequest) -> list[TopologyDomain] | None:
+    """The topology domains in which room may be made for the gang; None: anywhere. Raises InvalidClaimError."""
+    allowed = domains.allowed(parse(gang.topology), domains.nodes(gang.placed_nodes))
+    return None if allowed is None else allowed[:DOMAINS_MAX]
+
+
 def evict_and_place(
     policy: EvictionPolicy,
     preemptor: Preemptor,
@@ -262,18 +278,80 @@ def evict_and_place(
     budget: StepBudget,
     known: dict[object, Costs],
     costs: type[Costs],
-) -> tuple[list[EvictionUnit], list[UnitPlacement]] | None:
+    cost: Callable[[Sequence[EvictionUnit]], tuple[float, ...]],
+) -> Found | None:
     """Each unit of the gang where it fits, else where making room costs least: what was evicted, and all places, both in force.
 
     None, rolled back, if a unit finds no place. Greedy: what this misses, the searches of its callers find. Victims and
-    reservations differ in policy (what may count as gone) and `costs` alone; `known` has those of earlier calls.
+    reservations differ in policy (what may count as gone), in `costs`, and in the `cost` of a set of victims, by which a subgroup's domain
+    is chosen; `known` has the costs of earlier calls.
     """
+    statement = policy.statement
+    mark = statement.checkpoint()
+    evicted: list[EvictionUnit] = []
+    placed: list[UnitPlacement] = []
+    for units, domains in _parts(policy.cluster.domains, preemptor, among):
+        place = partial(_evict_and_place, policy, preemptor, hardest_first(units), budget, known, costs)
+        found = place(domains[0]) if len(domains) == 1 else _where_least_goes(statement, domains, place, cost)
+        if found is None:
+            statement.rollback(mark)
+            return None
+        evicted += found[0]
+        placed += found[1]
+    return evicted, placed
+
+
+def _parts(
+    domains: TopologyDomains, preemptor: Preemptor, among: TopologyDomain | None
+) -> list[tuple[Sequence[PlacementUnit], Sequence[TopologyDomain | None]]]:
+    """The units that must be in one domain together, and the domains of which one must be theirs. Subgroups have some of their own."""
+    gang = preemptor.gang
+    inner = parse(gang.subgroup_topology, names.SUBGROUP_TOPOLOGY)
+    if not required(inner):
+        return [(preemptor.units, (among,))]
+    found: list[tuple[Sequence[PlacementUnit], Sequence[TopologyDomain | None]]] = []
+    for group in sorted(by_subgroup(gang, preemptor.units), key=lambda each: (-each.least, each.rank, each.names)):
+        allowed = domains.allowed(inner, domains.nodes(group.placed), among) or ()
+        found.append((group.units, allowed[:DOMAINS_MAX]))
+    return found
+
+
+def _where_least_goes(
+    statement: Statement,
+    domains: Sequence[TopologyDomain | None],
+    place: Callable[[TopologyDomain | None], Found | None],
+    cost: Callable[[Sequence[EvictionUnit]], tuple[float, ...]],
+) -> Found | None:
+    """In the first domain where nothing needs to go, else in that where it costs least."""
+    least: tuple[tuple[float, ...], TopologyDomain | None] | None = None
+    for domain in domains:
+        mark = statement.checkpoint()
+        found = place(domain)
+        if found is not None and not found[0]:
+            return found
+        if found is not None:
+            statement.rollback(mark)
+            if least is None or cost(found[0]) < least[0]:
+                least = cost(found[0]), domain
+    return None if least is None else place(least[1])
+
+
+def _evict_and_place(
+    policy: EvictionPolicy,
+    preemptor: Preemptor,
+    units: Sequence[PlacementUnit],
+    budget: StepBudget,
+    known: dict[object, Costs],
+    costs: type[Costs],
+    among: TopologyDomain | None,
+) -> Found | None:
+    """These units, in one domain."""
     statement = policy.statement
     scope = NodeScope.of(preemptor.gang, spread=preemptor.spread, among=among)
     mark = statement.checkpoint()
     evicted: list[EvictionUnit] = []
     placed: list[UnitPlacement] = []
-    for unit in hardest_first(preemptor.units):
+    for unit in units:
         entry = statement.placer.place_unit(unit, budget, scope)
         if entry is not None:
             statement.allocated((entry,))

@@ -137,15 +137,15 @@ class VictimPolicy(EvictionPolicy):
             if not verdict:
                 return _BLOCKS[verdict.rule]
             if preemptor.overrides_s is not None and verdict.rule is Rule.GUARANTEE:
-                return self._spent(unit, overridden=self._overridden(preemptor, unit))
-        return self._spent(unit)
+                return self.spent(unit, overridden=self._overridden(preemptor, unit))
+        return self.spent(unit)
 
     def _overridden(self, preemptor: Preemptor, unit: EvictionUnit) -> bool:
         """Whether PodDisruptionBudgets protect the unit no more: the gang has waited for as long as they may delay it."""
         delay_s = self.candidates.protection.budget_delay_s(unit.gang, unit.queue)
         return delay_s is not None and preemptor.overrides_s is not None and delay_s <= preemptor.overrides_s
 
-    def _spent(self, unit: EvictionUnit, *, overridden: bool = False) -> PreemptionBlock | None:
+    def spent(self, unit: EvictionUnit, *, overridden: bool = False) -> PreemptionBlock | None:
         """Whether a budget has too little left for the unit. `overridden`: PodDisruptionBudgets do not count."""
         if not unit.starts:
             return None

@@ -57,10 +57,13 @@ def _eviction(
 
 
 def _preempted(preemptor: Preemptor, unit: EvictionUnit) -> Reason:
+    queue = unit.queue.name  # "": neither is in one
+    both = f"of the same queue {queue}" if queue else "of no queue, as this one"
+    policy = f", or preemption: Never in queue {queue}," if queue else ""
     return Reason(
         code=Code.PREEMPTED,
-        message=f"of the same queue {preemptor.queue.name}, with priority {preemptor.gang.priority} against its {unit.gang.priority}",
-        advice=f"{_afterwards(unit)}; a higher priority, or preemption: Never in queue {unit.queue.name}, would keep it",
+        message=f"{both}, with priority {preemptor.gang.priority} against its {unit.gang.priority}",
+        advice=f"{_afterwards(unit)}; a higher priority{policy} would keep it",
     )
 
 

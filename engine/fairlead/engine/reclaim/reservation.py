@@ -17,9 +17,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import StepBudget
-from fairlead.engine.placement.topology import parse
 from fairlead.engine.queues.limits import over_limit
-from fairlead.engine.reclaim.costs import DOMAINS_MAX, EvictionCosts, evict_and_place
+from fairlead.engine.reclaim.costs import EvictionCosts, allowed_domains, evict_and_place
 from fairlead.engine.reclaim.eviction_policy import EvictionPolicy
 from fairlead.engine.reclaim.shares import over_share
 from fairlead.engine.types.reasons import PreemptionBlock
@@ -116,10 +115,8 @@ class Reserver:
     def reserve(self, preemptor: Preemptor, now: Statement) -> ReservedPlace | None:
         """A place for the gang, held in both ledgers; None when it gets none."""
         budget = StepBudget(self.cluster.snapshot.search_steps)
-        topology = parse(preemptor.gang.topology)
-        domains: Sequence[TopologyDomain | None] = [None]
-        if topology is not None and topology.mode == "required":
-            domains = [*self.cluster.domains.of(topology.label).values()][:DOMAINS_MAX]
+        allowed = allowed_domains(self.cluster.domains, preemptor.gang)
+        domains: Sequence[TopologyDomain | None] = [None] if allowed is None else allowed
         waits = [wait for domain in domains if (wait := self._wait(preemptor, domain, budget)) is not None]
         if not waits:
             return None
@@ -129,19 +126,23 @@ class Reserver:
     def _wait(
         self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget
     ) -> tuple[tuple[float, float, int], list[UnitPlacement], float | None] | None:
-        """What the gang has to wait for (gangs without a known end, the last known end, devices), where, and until when."""
+        """What the gang has to wait for, as a cost, where, and until when."""
         costs: dict[object, WaitCosts] = {}
         mark = self.cluster.statement.checkpoint()
-        found = evict_and_place(self.policy, preemptor, among, budget, costs, WaitCosts)
+        found = evict_and_place(self.policy, preemptor, among, budget, costs, WaitCosts, _cost)
         allowed = found is not None and _allowed(preemptor)
         self.cluster.statement.rollback(mark)
         if found is None or not allowed:
             return None
         ending, placed = found
-        ends = [unit.gang.ends_by for unit in ending]
-        known = [end for end in ends if end is not None]
-        cost = (float(len(ends) - len(known)), max(known, default=0.0), sum(unit.devices for unit in ending))
-        return cost, placed, max(known) if known and len(known) == len(ends) else None
+        cost = _cost(ending)
+        return cost, placed, cost[1] if ending and not cost[0] else None
+
+
+def _cost(ending: Sequence[EvictionUnit]) -> tuple[float, float, int]:
+    """Gangs without a known end, the last known end, devices."""
+    known = [unit.gang.ends_by for unit in ending if unit.gang.ends_by is not None]
+    return float(len(ending) - len(known)), max(known, default=0.0), sum(unit.devices for unit in ending)
 
 
 def _allowed(preemptor: Preemptor) -> bool:

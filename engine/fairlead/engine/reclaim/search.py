@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import StepBudget
-from fairlead.engine.placement.topology import parse
 from fairlead.engine.queues.limits import over_limit
-from fairlead.engine.reclaim.costs import DOMAINS_MAX, EvictionCosts, evict_and_place
+from fairlead.engine.reclaim.costs import EvictionCosts, allowed_domains, evict_and_place
 from fairlead.engine.types.reasons import PreemptionBlock
 
 if TYPE_CHECKING:
@@ -72,11 +71,11 @@ class VictimSearch:
     def _unit_by_unit(self, preemptor: Preemptor, budget: StepBudget) -> VictimChoice | None:
         """Each unit where it costs least; of topology domains the cheapest."""
         mark = self.statement.checkpoint()
-        topology = parse(preemptor.gang.topology)
+        domains = allowed_domains(self.cluster.domains, preemptor.gang)
         domain: TopologyDomain | None = None
-        if topology is not None and topology.mode == "required":
+        if domains is not None:
             costs: list[tuple[tuple[float, ...], TopologyDomain]] = []
-            for each in list(self.cluster.domains.of(topology.label).values())[:DOMAINS_MAX]:
+            for each in domains:
                 victims = self._greedy(preemptor, each, budget)
                 if victims is not None:
                     self.statement.rollback(mark)
@@ -90,7 +89,7 @@ class VictimSearch:
         self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget
     ) -> list[EvictionUnit] | None:
         """Victims evicted so that every unit found a node; None, and none evicted, when one found none."""
-        found = evict_and_place(self.policy, preemptor, among, budget, self._costs, EvictionCosts)
+        found = evict_and_place(self.policy, preemptor, among, budget, self._costs, EvictionCosts, _cost)
         if found is None:
             return None
         victims, placed = found
@@ -225,7 +224,7 @@ class VictimSearch:
 def _cost(victims: Sequence[EvictionUnit]) -> tuple[float, ...]:
     """Low priority, few gangs, few pods, the youngest."""
     whole = [unit.rank[1] for unit in victims if unit.rank[0]]
-    started = min((unit.started for unit in victims), default=0.0)
+    started = min((unit.works_since for unit in victims), default=0.0)
     created = min((unit.gang.created for unit in victims), default=0.0)
     pods = sum(len(unit.members) for unit in victims)
     return (max(whole, default=float("-inf")), len(whole), pods, -started, -created)

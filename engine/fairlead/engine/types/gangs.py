@@ -38,12 +38,17 @@ class ClaimRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingMember:
-    """A pod to place. `claims` are keys of its gang's claims in the order of the pod's spec; members may share them."""
+    """A pod to place. `claims` are keys of its gang's claims in the order of the pod's spec; members may share them.
+
+    Neighbouring ranks exchange most, so they come close together. `subgroup`: its name, where the gang has subgroups.
+    """
 
     pod: PodRef
     needs: PodNeeds  # PodNeeds.of(pod)
     claims: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)  # by which terms of other pods select it
+    rank: int | None = None
+    subgroup: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +79,10 @@ class GangRequest(Named):
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     priority: int = 0
     created: float = 0.0  # unix seconds; age orders equals, so a requeued gang keeps its first time
-    topology: str | None = None  # the annotation's text: "required:<node label>" or "preferred:<node label>"
+    topology: str | None = None  # the annotation's text, as `api.topology.levels` reads it
+    subgroup_topology: str | None = None  # likewise, of each subgroup by itself
     placed_nodes: tuple[str, ...] = ()
+    placed_subgroups: tuple[tuple[str, str], ...] = ()  # subgroup and node of released members that are of one
     avoid: tuple[str, ...] = ()
     refused: tuple[RefusedNode, ...] = ()  # as of now: whoever makes the snapshot leaves out what is over
     preempts: bool = True  # False: nothing is evicted for it (a pod's `preemptionPolicy: Never`)
@@ -138,6 +145,10 @@ class RunningGang(Named):
     ends_by: float | None = None  # unix seconds, where activeDeadlineSeconds sets an end
     bounds: Bounds = NO_BOUNDS  # of its namespace; those of its queue are the queue's
     idle: IdleSpan | None = None  # None: busy, not known, or exempt
+    movable: bool | None = None  # of its own annotation; None: as its queue says
+    relocation: GangRequest | None = None  # what its pods would ask for if they were made again; None: it stays
+    checkpointed: float | None = None  # unix seconds: what all its members have done until then is saved
+    restart_s: float | None = None  # from its admission until it runs, as earlier runs took; None: not known
 
 
 class RunningSequence(tuple[RunningGang, ...]):  # noqa: SLOT001 - a tuple has no slots for more

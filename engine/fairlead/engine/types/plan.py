@@ -72,14 +72,16 @@ class Waiting(Named):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction(Named):
-    """Members to evict so that another gang can run, or because their devices are broken, or all idle.
+    """Members to evict so that another gang can run, or because their devices are broken, or all idle, or their node goes.
+
+    With Move the gang has another place, which is free now: to be held from now on, until its new pods are there.
 
     `whole` says that the gang stops; else only these members of its surplus go (or are replaced). Pods in order. The
     controller gives notice for a checkpoint first where the gang asks for that, evicts by the eviction API, and keeps the gang's age for
     its new pods.
     """
 
-    kind: Literal["Reclaim", "Preempt", "Replace", "Idle"]
+    kind: Literal["Reclaim", "Preempt", "Replace", "Idle", "Move"]
     namespace: str
     name: str
     uid: str
@@ -87,11 +89,13 @@ class Eviction(Named):
     pods: tuple[PodRef, ...]
     whole: bool
     reason: Reason
-    beneficiary: str = ""  # id of the gang for which it is evicted; "" with Replace and Idle
+    beneficiary: str = ""  # id of the gang for which it is evicted; "" with Replace and Idle, and where a node goes
     checkpoint_grace_s: float = 0.0
     refusable_s: float | None = (
         None  # how long PodDisruptionBudgets may refuse it when its time has come; None: for good
     )
+    place: Admission | None = None  # with Move: nodes and devices for its pods, by those that run now
+    gpu_seconds: float = 0.0  # with Move: what it costs, see `reclaim.move_costs`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

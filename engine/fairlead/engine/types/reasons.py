@@ -49,6 +49,7 @@ class Code(StrEnum):
     PREEMPTED = "Preempted"  # evicted: a gang of higher priority in its queue needs the devices
     NOT_REPLACED = "NotReplaced"  # evicted: it was short of members for too long
     IDLE = "DevicesIdle"  # evicted: all its devices were idle for longer than its queue allows
+    MOVED = "Moved"  # evicted: it is to run in another place, which is held for it
     BROKEN = "DeviceBroken"  # evicted: a device has a NoExecute taint that it does not tolerate
 
 
@@ -101,6 +102,44 @@ class NodeShortage:
         return f"{self.nodes} node{'s' if self.nodes != 1 else ''}: {self.need}" + (
             f" ({self.example})" if self.example else ""
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelShortage:
+    """What the domains of one level of the gang's topology take now: of the gang's members, or (`subgroups`) of its subgroups.
+
+    `wanted` and `most` are members, of which one domain takes `most`; with `subgroups` these are subgroups of `of_each`
+    members, and `most` is what all domains take together.
+    """
+
+    level: str
+    required: bool
+    wanted: int
+    most: int
+    domains: int
+    best: str = ""  # the domain with most room; with `subgroups` those that have some
+    subgroups: bool = False
+    of_each: int = 0
+
+    @property
+    def short(self) -> int:
+        """By how much: members or subgroups for which there is no room."""
+        return max(0, self.wanted - self.most)
+
+    def __str__(self) -> str:
+        how = "required" if self.required else "preferred"
+        if not self.domains:
+            return f"level {self.level} ({how}): no node has this label, nor devices such an attribute"
+        over = f"of {self.domains} domain{'s' if self.domains != 1 else ''}"
+        if self.subgroups:
+            room = f" ({self.best})" if self.best else ""
+            asked = f"{self.wanted} subgroups of {self.of_each}, each in one {over}: room for {self.most}{room}"
+            return f"level {self.level} ({how} of each subgroup): {asked}{self._missing()}"
+        taken = f"the best, {self.best}, has room for {self.most}" if self.most else "none has room for any"
+        return f"level {self.level} ({how}): {self.wanted} members in one {over}: {taken}{self._missing()}"
+
+    def _missing(self) -> str:
+        return f", {self.short} short" if self.short else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +275,7 @@ class Reason:
     holders: tuple[Holder, ...] = ()
     limit: LimitBlock | None = None
     budget: BudgetBlock | None = None
+    levels: tuple[LevelShortage, ...] = ()  # of the gang's topology, outermost first; in `str()` where decisive
     blockers: tuple[PreemptionBlocker, ...] = ()  # shares that stand in the way, and what protects running gangs
 
     def __str__(self) -> str:

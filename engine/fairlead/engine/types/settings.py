@@ -95,6 +95,7 @@ class QueueSpec:
         None  # of its gangs and those of the queues below it; None: as the queue above, at last none
     )
     budget: BudgetState | None = None  # None: it may spend without bound
+    movable: bool | None = None  # its gangs, where they do not say so themselves; None: as the queue above, at last not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,8 +80,10 @@ class Noted:
         return self._with({})
 
     def _with(self, tables: Tables) -> form.Facts:
-        demands = msgspec.UNSET if self.workload is msgspec.UNSET else write.workload(self.workload)
-        return form.Facts(**tables, order=self.order, workload=demands, settings=self.settings)
+        if self.workload is msgspec.UNSET:
+            return form.Facts(**tables, order=self.order, settings=self.settings)
+        demands, mix = write.workload(self.workload), write.mix(self.workload)
+        return form.Facts(**tables, order=self.order, workload=demands, mix=mix, settings=self.settings)
 
 
 def _written(table: str, value: Any) -> Any:

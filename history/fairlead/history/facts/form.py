@@ -42,11 +42,20 @@ class Needs(Item, frozen=True, kw_only=True):
     neighbours: Neighbours | None = None
 
 
+class Notice(Item, frozen=True, kw_only=True):
+    """That a node goes soon. `by`: unix seconds."""
+
+    source: str
+    what: str
+    by: float | None = None
+
+
 class Node(Item, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     taints: tuple[core.Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
+    notice: Notice | None = None
     allocatable: dict[str, int] = {}
 
 
@@ -92,6 +101,8 @@ class Member(Item, frozen=True, kw_only=True):
     needs: Needs
     claims: tuple[str, ...] = ()
     labels: dict[str, str] = {}
+    rank: int | None = None
+    subgroup: str = ""
 
 
 class RefusedNode(Item, frozen=True, kw_only=True):
@@ -114,7 +125,9 @@ class Gang(Item, frozen=True, kw_only=True):
     priority: int = 0
     created: float = 0.0
     topology: str | None = None
+    subgroup_topology: str | None = None
     placed_nodes: tuple[str, ...] = ()
+    placed_subgroups: tuple[tuple[str, str], ...] = ()
     avoid: tuple[str, ...] = ()
     refused: tuple[RefusedNode, ...] = ()
     preempts: bool = True
@@ -169,6 +182,10 @@ class RunningGang(Item, frozen=True, kw_only=True):
     ends_by: float | None = None
     bounds: Bounds = Bounds()
     idle: IdleSpan | None = None
+    movable: bool | None = None
+    relocation: Gang | None = None
+    checkpointed: float | None = None
+    restart_s: float | None = None
 
 
 # -- what the cluster's owners set -----------------------------------------------------------------------------------
@@ -217,6 +234,7 @@ class Queue(Item, frozen=True, kw_only=True):
     quotas_change_at: float | None = None
     budget: SpendingBudget | None = None
     idle: IdlePolicy | None = None
+    movable: bool | None = None
 
 
 class Flavor(Item, frozen=True, kw_only=True):
@@ -251,6 +269,15 @@ class Demand(Item, frozen=True, kw_only=True):
     count: int
 
 
+class Mix(Item, frozen=True, kw_only=True):
+    """Of the usual mix, what is known beside the demands of `Facts.workload`; as `engine.types.workload.Workload`."""
+
+    rare: tuple[Demand, ...] = ()
+    pods: int = 0
+    once: int = 0
+    cpu: int = 0
+
+
 class Settings(Item, frozen=True, kw_only=True):
     usage_weight: float = 1.0
     reserve_after_s: float = 600.0
@@ -274,6 +301,7 @@ class Facts(Item, frozen=True, kw_only=True):
     quotas: dict[str, Quota | None] = {}  # by namespace/name/resource
     order: dict[str, tuple[str, ...] | None] = {}  # by table; null: sorted again
     workload: tuple[Demand, ...] | msgspec.UnsetType | None = msgspec.UNSET
+    mix: Mix = Mix()  # beside `workload`, when that is set
     settings: Settings | None = None  # in a change: null where they are as before
 
 

@@ -58,4 +58,4 @@ def _weight(table: str, value: Any) -> int:
     return 1 + (len(getattr(value, many)) if value is not None and (many := _MANY.get(table)) else 0)
 
 
-TABLES = tuple(name for name in form.Facts.__struct_fields__ if name not in {"order", "workload", "settings"})
+TABLES = tuple(name for name in form.Facts.__struct_fields__ if name not in {"order", "workload", "mix", "settings"})

@@ -10,6 +10,7 @@ import msgspec
 from fairlead.api.bounds import NO_BOUNDS, Bound, Bounds
 from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
 from fairlead.engine.inventory.nodes import NodeInfo
+from fairlead.engine.inventory.notices import NodeNotice
 from fairlead.engine.types.gangs import (
     ClaimRequest,
     GangRequest,
@@ -61,6 +62,7 @@ def node(name: str, value: form.Node) -> NodeInfo:
         taints=value.taints,
         unschedulable=value.unschedulable,
         ready=value.ready,
+        notice=None if value.notice is None else NodeNotice(**_fields(value.notice)),
         allocatable=dict(value.allocatable),
     )
 
@@ -100,8 +102,7 @@ def gang(value: form.Gang) -> GangRequest:
         return known[wanted]
 
     members = tuple(
-        PendingMember(pod=pod(each.pod), needs=shared(each.needs), claims=each.claims, labels=each.labels)
-        for each in value.members
+        PendingMember(**{**_fields(each), "pod": pod(each.pod), "needs": shared(each.needs)}) for each in value.members
     )
     claims = tuple(ClaimRequest(**_fields(each)) for each in value.claims)
     refused = tuple(RefusedNode(**_fields(each)) for each in value.refused)
@@ -111,7 +112,16 @@ def gang(value: form.Gang) -> GangRequest:
 def running_gang(value: form.RunningGang) -> RunningGang:
     members = tuple(RunningMember(**{**_fields(each), "pod": pod(each.pod)}) for each in value.members)
     idle = None if value.idle is None else IdleSpan(**_fields(value.idle))
-    return RunningGang(**{**_fields(value), "members": members, "bounds": bounds(value.bounds), "idle": idle})
+    relocation = None if value.relocation is None else gang(value.relocation)
+    return RunningGang(
+        **{
+            **_fields(value),
+            "members": members,
+            "bounds": bounds(value.bounds),
+            "idle": idle,
+            "relocation": relocation,
+        }
+    )
 
 
 def bounds(value: form.Bounds) -> Bounds:
@@ -167,7 +177,11 @@ def quota(value: form.Quota) -> NamespaceQuota:
     return NamespaceQuota(**_fields(value))
 
 
-def workload(value: tuple[form.Demand, ...] | None) -> Workload | None:
+def workload(value: tuple[form.Demand, ...] | None, mix: form.Mix) -> Workload | None:
     if value is None:
         return None
-    return Workload(tuple(Demand(each.spec, needs(each.needs), each.count) for each in value))
+    return Workload(_demands(value), rare=_demands(mix.rare), pods=mix.pods, once=mix.once, cpu=mix.cpu)
+
+
+def _demands(values: tuple[form.Demand, ...]) -> tuple[Demand, ...]:
+    return tuple(Demand(each.spec, needs(each.needs), each.count) for each in values)

@@ -91,7 +91,7 @@ class State:
         self.budgets.change(facts.budgets, order, lambda _, value: read.budget(value))
         self.quotas.change(facts.quotas, order, lambda _, value: read.quota(value))
         if not isinstance(facts.workload, msgspec.UnsetType):
-            self.workload = read.workload(facts.workload)
+            self.workload = read.workload(facts.workload, facts.mix)
         if facts.settings is not None:
             self.settings = facts.settings
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         NamespaceQuota,
         QueueSpec,
     )
-    from fairlead.engine.types.workload import Workload
+    from fairlead.engine.types.workload import Demand, Workload
     from fairlead.kube import resource
 
 
@@ -44,6 +44,7 @@ def node(info: NodeInfo) -> form.Node:
         taints=info.taints,
         unschedulable=info.unschedulable,
         ready=info.ready,
+        notice=None if info.notice is None else msgspec.convert(info.notice, form.Notice, from_attributes=True),
         allocatable=info.allocatable,
     )
 
@@ -116,6 +117,7 @@ def queue(value: QueueSpec) -> form.Queue:
         quotas_change_at=value.quotas_change_at,
         idle=None if value.idle is None else msgspec.convert(value.idle, form.IdlePolicy, from_attributes=True),
         budget=None if value.budget is None else _spending_budget(value.budget),
+        movable=value.movable,
     )
 
 
@@ -173,4 +175,14 @@ def quota(value: NamespaceQuota) -> form.Quota:
 def workload(value: Workload | None) -> tuple[form.Demand, ...] | None:
     if value is None:
         return None
-    return tuple(form.Demand(spec=each.spec, needs=needs(each.needs), count=each.count) for each in value.demands)
+    return _demands(value.demands)
+
+
+def mix(value: Workload | None) -> form.Mix:
+    if value is None:
+        return form.Mix()
+    return form.Mix(rare=_demands(value.rare), pods=value.pods, once=value.once, cpu=value.cpu)
+
+
+def _demands(values: tuple[Demand, ...]) -> tuple[form.Demand, ...]:
+    return tuple(form.Demand(spec=each.spec, needs=needs(each.needs), count=each.count) for each in values)

@@ -13,7 +13,19 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from fairlead.history.ledger.entries import WHOLE_PPM, Batch, Bucket, Gap, Interval, Kept, Measure, Sampled, Unit, Wait
+from fairlead.history.ledger.entries import (
+    WHOLE_PPM,
+    Batch,
+    Bucket,
+    Decision,
+    Gap,
+    Interval,
+    Kept,
+    Measure,
+    Sampled,
+    Unit,
+    Wait,
+)
 from fairlead.history.ledger.observed import ClaimEnded, ClaimSeen, Observation, PartSeen, UnitSeen, UsageSeen
 from fairlead.history.ledger.timeline import UNHELD, Book, Part, Timeline
 from fairlead.kube.timestamps import DAY_US
@@ -41,6 +53,7 @@ class Account:
         self._lost: list[tuple[str, int]] = []
         self._gaps: list[Gap] = []
         self._waits: list[Wait] = []
+        self._decisions: list[Decision] = []
         for number, interval in kept.open.items():
             self._restore(number, interval)
 
@@ -132,6 +145,7 @@ class Account:
         for _, _, _, change in changes:
             change()
         self._waits.extend(seen.waits)
+        self._decisions.extend(seen.decisions)
 
     def _begin(self, seen: Observation, last_us: int) -> None:
         """Units that were not known: from now on, or from when a claim was given one of their devices."""
@@ -160,8 +174,9 @@ class Account:
             lost=tuple(self._lost),
             gaps=tuple(self._gaps),
             waits=tuple(self._waits),
+            decisions=tuple(self._decisions),
         )
-        self._lost, self._gaps, self._waits = [], [], []
+        self._lost, self._gaps, self._waits, self._decisions = [], [], [], []
         return batch
 
     def devices(self) -> dict[tuple[Bucket, str], int]:

@@ -118,6 +118,18 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What was decided about a gang, as its event told: `what` is the event's reason. `warning`: something went wrong."""
+
+    namespace: str
+    gang: str
+    at_us: int
+    what: str
+    text: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """What one commit writes, all of it or nothing. Numbers are those of intervals: each is opened once, and written again as it changes.
 
@@ -129,6 +141,7 @@ class Batch:
     lost: tuple[tuple[str, int], ...] = ()
     gaps: tuple[Gap, ...] = ()
     waits: tuple[Wait, ...] = ()
+    decisions: tuple[Decision, ...] = ()
     lease_transitions: int | None = None  # how often the lease had changed hands when the term of its writer began
 
     def of_lease(self, transitions: int) -> Batch:

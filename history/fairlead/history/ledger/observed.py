@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fairlead.history.ledger.entries import Allocation, End, Measure, Unit, Wait
+from fairlead.history.ledger.entries import Allocation, Decision, End, Measure, Unit, Wait
 
 # Of time that no claim holds.
 Vacancy = Literal["nominated", "stranded", "free", "broken"]
@@ -73,3 +73,4 @@ class Observation:
     claims: tuple[ClaimSeen, ...] = ()
     ended: tuple[ClaimEnded, ...] = ()
     waits: tuple[Wait, ...] = ()
+    decisions: tuple[Decision, ...] = ()

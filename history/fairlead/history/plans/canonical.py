@@ -158,6 +158,8 @@ def _eviction(entry: Eviction) -> Json:
         "beneficiary": entry.beneficiary,
         "checkpointGrace": _seconds(entry.checkpoint_grace_s),
         "reason": reason(entry.reason),
+        # What was added later is left out where there is none, so that digests of older plans stay.
+        **({} if entry.place is None else {"place": _admission(entry.place), "gpuSeconds": entry.gpu_seconds}),
     }
 
 

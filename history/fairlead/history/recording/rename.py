@@ -55,7 +55,8 @@ class Renaming:
         order = {
             name: None if listed is None else tuple(map(keys[name], listed)) for name, listed in facts.order.items()
         }
-        return replace(facts, **tables, order=order, workload=self._workload(facts.workload))
+        mix = replace(facts.mix, rare=self._demands(facts.mix.rare))
+        return replace(facts, **tables, order=order, workload=self._workload(facts.workload), mix=mix)
 
     # -- keys ------------------------------------------------------------------------------------------------------
 
@@ -323,6 +324,7 @@ class Renaming:
                     needs=self._needs(each.needs),
                     claims=self._places(each.claims),
                     labels=self._labels(each.labels),
+                    subgroup=self._names.name(each.subgroup) if each.subgroup else "",
                 )
                 for each in value.members
             ),
@@ -330,7 +332,11 @@ class Renaming:
             queue=self._optional(value.queue),
             namespace_labels=self._labels(value.namespace_labels),
             topology=self._topology(value.topology),
+            subgroup_topology=self._topology(value.subgroup_topology),
             placed_nodes=self._places(value.placed_nodes),
+            placed_subgroups=tuple(
+                (self._names.name(subgroup), self._names.place(node)) for subgroup, node in value.placed_subgroups
+            ),
             avoid=self._places(value.avoid),
             refused=tuple(
                 replace(each, node=self._names.place(each.node), why=self._names.text(each.why))
@@ -342,8 +348,11 @@ class Renaming:
     def _topology(self, text: str | None) -> str | None:
         if text is None:
             return None
+        return ", ".join(self._level(entry.strip()) for entry in text.split(","))
+
+    def _level(self, text: str) -> str:
         word, colon, label = text.partition(":")
-        return f"{word}{colon}{self._qualified(label)}" if colon else self._names.name(text)
+        return f"{word}{colon}{self._qualified(label.strip())}" if colon else self._names.name(text)
 
     def _running(self, value: form.RunningGang) -> form.RunningGang:
         return replace(
@@ -404,6 +413,7 @@ class Renaming:
     def _workload(
         self, value: tuple[form.Demand, ...] | msgspec.UnsetType | None
     ) -> tuple[form.Demand, ...] | msgspec.UnsetType | None:
-        if value is None or isinstance(value, msgspec.UnsetType):
-            return value
+        return value if value is None or isinstance(value, msgspec.UnsetType) else self._demands(value)
+
+    def _demands(self, value: tuple[form.Demand, ...]) -> tuple[form.Demand, ...]:
         return tuple(replace(each, spec=self._spec(each.spec), needs=self._needs(each.needs)) for each in value)

@@ -130,7 +130,7 @@ class _Life:
     def _begin(self) -> None:
         day = self.day
         self._cluster(day.cluster[0][1])
-        self.state.workload = read.workload(day.workload)
+        self.state.workload = read.workload(day.workload, day.mix)
         self.usage.restore({q.uid or q.name: RememberedUsage(dict(q.past_usage), day.began) for q in self.queues})
         for at, facts in day.cluster[1:]:
             self._at(at, lambda facts=facts: self._cluster(facts))  # type: ignore[misc]

@@ -57,6 +57,7 @@ class Day:
     """Changes of the cluster, the first one whole; pods and claims of no gang among them."""
     settings: form.Settings = field(default_factory=form.Settings)
     workload: tuple[form.Demand, ...] | None = None
+    mix: form.Mix = field(default_factory=form.Mix)
     decisions: int = 0
 
 
@@ -99,7 +100,7 @@ class _Reading:
         if facts.settings is not None:
             day.settings = facts.settings
         if not isinstance(facts.workload, msgspec.UnsetType):
-            day.workload = facts.workload
+            day.workload, day.mix = facts.workload, facts.mix
         tables = {name: getattr(facts, name) for name in (*CLUSTER, *OF_GANGS)}
         if first or any(tables.values()):
             day.cluster.append((at, form.Facts(**tables, order={})))

@@ -32,10 +32,12 @@ def quota_status(quota: Obj, objects: Mapping[str, Iterable[Obj]], extended: Ext
     for resource, found in objects.items():
         names = [name for name in hard if quota_usage.concerns(name, resource, extended)]
         for obj in found if names else ():
+            if not quota_usage.selects(quota, resource, obj):
+                continue
             amounts = quota_usage.usage(resource, obj, extended, now_s=now_s)
             for name in names:
                 used[name] += amounts.get(name, 0)
-    return {"hard": hard, "used": {name: str(value) for name, value in used.items()}}
+    return {"hard": hard, "used": {name: quota_usage.shown(name, value) for name, value in used.items()}}
 
 
 class QuotaController(Loop[str]):

@@ -140,10 +140,66 @@ async def test_pods_count_by_number_and_extended_resource(api: Served) -> None:
     assert answer["message"] == f'pods "p2" is forbidden: {said}'
 
 
+def pod(name: str, priority_class: str = "", **requests: str) -> dict[str, Any]:
+    named = {"priorityClassName": priority_class} if priority_class else {}
+    containers = [{"name": "c", "image": "i", "resources": {"requests": requests}}]
+    return {"metadata": {"name": name}, "spec": {"containers": containers, **named}}
+
+
+async def test_pods_count_by_cpu_and_memory(api: Served) -> None:
+    await with_limits(api, {"requests.cpu": "2", "requests.memory": "2Gi", "cpu": "10"})
+    code, answer = await api.post(PODS, pod("a", cpu="500m", memory="1Gi"))
+    assert code == 201, answer
+    assert await used(api) == {"requests.cpu": "500m", "requests.memory": "1Gi", "cpu": "500m"}
+    code, answer = await api.post(PODS, pod("b", cpu="1600m", memory="1Gi"))
+    said = "exceeded quota: q, requested: requests.cpu=1600m, used: requests.cpu=500m, limited: requests.cpu=2"
+    assert (code, answer["message"]) == (403, f'pods "b" is forbidden: {said}')
+
+
+async def test_a_pod_that_requests_none_of_what_a_quota_counts_is_refused_unless_a_limit_range_gives_it(
+    api: Served,
+) -> None:
+    await with_limits(api, {"requests.cpu": "2", "requests.memory": "2Gi"})
+    code, answer = await api.post(PODS, pod("a", cpu="1"))
+    assert (code, answer["message"]) == (
+        403,
+        'pods "a" is forbidden: failed quota: q: must specify requests.memory for: c',
+    )
+    limits = [{"type": "Container", "defaultRequest": {"cpu": "100m", "memory": "1Gi"}}]
+    code, answer = await api.post(
+        "/api/v1/namespaces/ml/limitranges", {"metadata": {"name": "l"}, "spec": {"limits": limits}}
+    )
+    assert code == 201, answer
+    code, answer = await api.post(PODS, pod("a", cpu="1"))
+    assert code == 201, answer
+    assert answer["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "1", "memory": "1Gi"}}
+    said = "LimitRanger plugin set: memory request for container c"
+    assert answer["metadata"]["annotations"]["kubernetes.io/limit-ranger"] == said
+    assert await used(api) == {"requests.cpu": "1", "requests.memory": "1Gi"}
+
+
+async def test_a_quota_of_priority_classes_counts_their_pods_only(api: Served) -> None:
+    values = ["system-node-critical"]
+    rule = {"scopeName": "PriorityClass", "operator": "In", "values": values}
+    spec = {"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": [rule]}}
+    code, made = await api.post(QUOTAS, {"metadata": {"name": "q"}, "spec": spec})
+    assert code == 201, made
+    await api.put(f"{QUOTAS}/q/status", {**made, "status": {"hard": {"pods": "0"}, "used": {"pods": "0"}}})
+    code, answer = await api.post(PODS, pod("a"))
+    assert code == 201, answer
+    code, answer = await api.post(PODS, pod("b", "system-node-critical"))
+    assert (code, "exceeded quota: q, requested: pods=1" in answer["message"]) == (403, True)
+    (complaint,) = await api.refused(
+        QUOTAS,
+        {"metadata": {"name": "r"}, "spec": {**spec, "scopeSelector": {"matchExpressions": [{**rule, "values": []}]}}},
+    )
+    assert "must be given with In and NotIn" in complaint
+
+
 @pytest.mark.parametrize(
     "spec",
     [
-        {"hard": {"requests.cpu": "1"}},
+        {"hard": {"requests.storage": "1"}},
         {"hard": {"count/jobs.batch": "1"}},
         {"hard": {"pods": "1"}, "scopes": ["Terminating"]},
         {

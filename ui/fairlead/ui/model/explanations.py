@@ -49,6 +49,7 @@ def gang_explanation(raw: Raw, *, now: float, devices: str = "") -> Explanation:
     headline = f"gang {seen.namespace}/{seen.name}: {seen.phase}{queue}{place} ({seen.reason or 'not looked at yet'})"
     parts = [
         Part(title="Pods", lines=(_pods(status, seen.ready, seen.size, seen.members, seen.nodes),)),
+        Part(title="Placement", lines=tuple(_level(each) for each in status.get("placement") or ())),
         Part(title="Devices", lines=(devices,)),
         Part(title="Waited", lines=(_waited(status, seen, now=now),)),
         Part(title="Forecast of its start", lines=_forecast(status, seen, now=now)),
@@ -122,6 +123,17 @@ def _advice(why: Raw) -> tuple[str, ...]:
 def _pods(status: Raw, ready: int, size: int, members: int, nodes: Sequence[str]) -> str:
     shown = ", ".join(nodes[:LISTED_MAX]) + (f" and {len(nodes) - LISTED_MAX} more" if len(nodes) > LISTED_MAX else "")
     return f"{ready} of {size} run, {members} exist" + (f"; on {shown}" if shown else "")
+
+
+def _level(level: Raw) -> str:
+    """One level of a gang's placement."""
+    asked = f" ({level['asked']})" if level.get("asked") else ""
+    count = level.get("domains", 0)
+    text = f"{level['level']}{asked}: {count} domain{'s' if count != 1 else ''}"
+    if level.get("apart") is not None and count > 1:
+        apart = level["apart"]
+        text += f", {apart} pair{'s' if apart != 1 else ''} of neighbouring ranks apart"
+    return f"{text}; " + "; ".join(level.get("where") or ())
 
 
 def _waited(status: Raw, seen: Line, *, now: float) -> str:

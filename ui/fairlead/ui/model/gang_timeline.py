@@ -1,7 +1,8 @@
 """What has happened to a gang, and what is forecast: its events, its status and the ledger as one list of moments; pure.
 
-Events are kept by the apiserver for an hour or so; status has the last change of each condition; the ledger has every admission and every run
-of its window. What two of them say of one moment stands there once for each: they are different witnesses.
+Events are kept by the apiserver for an hour or so; status has the last change of each condition; the ledger has what events said of the last
+seven days, and every admission and every run of its window. An event that the ledger has, too, stands there once. What else two of them say of one
+moment stands there once for each: they are different witnesses.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fairlead.history.ledger.entries import Decision
 from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
 from fairlead.kube.timestamps import SECOND_US
@@ -44,9 +46,16 @@ class Spread:
     p90: float | None
 
 
-def timeline(facts: Facts, past: Past, raw: Raw, events: Iterable[EventLine]) -> tuple[Moment, ...]:
+def timeline(
+    facts: Facts, past: Past, raw: Raw, events: Iterable[EventLine], decisions: Iterable[Decision] = ()
+) -> tuple[Moment, ...]:
     """Newest first, what is to come above; at most `SHOWN_MAX`."""
     namespace, name = raw["metadata"].get("namespace", ""), raw["metadata"]["name"]
+    decided = [
+        Moment(at=each.at_us / SECOND_US, source="Ledger", what=each.what, text=each.text, warning=each.warning)
+        for each in decisions
+    ]
+    known = {(each.what, each.text) for each in decided}
     found = [
         *(
             Moment(
@@ -57,7 +66,9 @@ def timeline(facts: Facts, past: Past, raw: Raw, events: Iterable[EventLine]) ->
                 warning=each.warning,
             )
             for each in events
+            if (each.reason, each.message) not in known
         ),
+        *decided,
         *_of_status(raw),
         *_of_ledger(past, namespace, name),
         *_of_forecast(raw),

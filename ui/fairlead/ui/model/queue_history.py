@@ -20,8 +20,10 @@ from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.past import Past
 from fairlead.ui.model.queues import Line, Share, line
 from fairlead.ui.model.runs import waiting
+from fairlead.ui.model.time_chart import WINDOWS
 
 POINTS = 120
+USUAL = "24h"  # of the windows
 LATE_S = 120.0  # within which of its admission a gang's claims are allocated
 DEPTH_MAX = 32
 
@@ -52,6 +54,14 @@ class QueueHistory:
     series: tuple[Series, ...]
     known_from: float | None
     missing: str = ""
+
+
+def window_of(query: Mapping[str, str]) -> str:
+    """From a URL's query. Raises ValueError that names the field, the value and what may stand there."""
+    window = query.get("window") or USUAL
+    if window not in WINDOWS:
+        raise ValueError(f"window: {window[:40]!r}: there is {', '.join(WINDOWS)}")
+    return window
 
 
 def queue_history(facts: Facts, past: Past, raw: Raw, *, lasts_s: float) -> QueueHistory:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
+from fairlead.history.ledger.entries import Decision
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import plain_pods
@@ -199,6 +200,14 @@ def restrict_events(events: Iterable[Raw], facts: Facts, scope: Scope) -> tuple[
         return tuple(events)
     redaction = redaction_of(facts, scope)
     return tuple(raw | {"message": redaction.text(str(raw.get("message") or ""))} for raw in events)
+
+
+def restrict_decisions(decisions: Iterable[Decision], facts: Facts, scope: Scope) -> tuple[Decision, ...]:
+    """As `restrict_events`, of what the ledger has of a gang."""
+    if scope.namespaces is None:
+        return tuple(decisions)
+    redaction = redaction_of(facts, scope)
+    return tuple(replace(each, text=redaction.text(each.text)) for each in decisions)
 
 
 def redaction_of(facts: Facts, scope: Scope) -> Redaction:

@@ -20,7 +20,7 @@ from fairlead.history.cost import reading
 from fairlead.history.cost.bill import Asked, Bill
 from fairlead.history.cost.errors import CostError
 from fairlead.history.cost.window import Window, known_part, parse
-from fairlead.history.ledger.entries import Span
+from fairlead.history.ledger.entries import Decision, Span
 from fairlead.history.ledger.store.errors import LedgerError
 from fairlead.history.ledger.store.reader import open_reader
 from fairlead.history.prices import PriceBook
@@ -37,6 +37,7 @@ BILL_S = 30.0  # how long a bill is kept
 BILL_DAYS_MAX = 100
 KEPT_MAX = 32
 WAITING_MAX = 16
+DECISIONS_MAX = 100  # of one gang
 SPANS_MAX = 400_000  # of one answer: some 150 MB
 MINUTE_US, LATE_US = 60 * SECOND_US, 300 * SECOND_US  # what is missing of a window is said from there on
 NO_LEDGER = (
@@ -49,6 +50,8 @@ class Reader(reading.Reader, Protocol):
     """What a page reads: as a bill, and when each claim held each device."""
 
     def spans(self, since_us: int, until_us: int) -> Iterable[Span]: ...
+
+    def decisions(self, namespace: str, gang: str, most: int) -> Iterable[Decision]: ...
 
     def close(self) -> None: ...
 
@@ -83,6 +86,15 @@ class Ledger:
             return await self._answer(("past", lasts_s), max(FRESH_S, lasts_s / 1000), lambda: self._past(lasts_s))
         except (LedgerError, NotReadError) as error:
             return Past(missing=f"of the past nothing is known: {error}")
+
+    async def decisions(self, namespace: str, gang: str) -> tuple[Decision, ...]:
+        """About a gang, the newest first; none where the ledger cannot be read, which `past` tells of."""
+        if not self.where:
+            return ()
+        try:
+            return await self._answer(("decisions", namespace, gang), FRESH_S, lambda: self._decisions(namespace, gang))
+        except (LedgerError, NotReadError):
+            return ()
 
     async def bill(self, asked: Asked, window: str) -> Bill:
         """Raises CostError for the question or the ledger, NotReadError for prices, or where too many questions wait."""
@@ -155,6 +167,10 @@ class Ledger:
                 known_us=known,
                 missing=missing,
             )
+
+    def _decisions(self, namespace: str, gang: str) -> tuple[Decision, ...]:
+        with contextlib.closing(self._open(self.where)) as reader:
+            return tuple(reader.decisions(namespace, gang, DECISIONS_MAX))
 
     def _bill(self, asked: Asked, window: str, book: PriceBook) -> Bill:
         with contextlib.closing(self._open(self.where)) as reader:

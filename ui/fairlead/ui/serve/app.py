@@ -96,7 +96,7 @@ def application(
     hub = Hub(views)
     app.cleanup_ctx.append(hub.serving)
     app.on_shutdown.append(hub.close)
-    for path in ("/", "/queues", "/gangs", "/gangs/{namespace}/{name}"):
+    for path in ("/", "/queues", "/queues/{name}", "/gangs", "/gangs/{namespace}/{name}", "/time"):
         app.router.add_get(path, _page(views, hub, viewers))
     app.router.add_get(
         "/live", _stream(hub, viewers, headers_for(private=viewers.private, hosts=hosts)), allow_head=False

@@ -7,6 +7,7 @@ no buffer of its own, and one that comes back after a break gets what changed me
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 from collections import deque
 from typing import Final
@@ -24,6 +25,7 @@ class Channel:
     def __init__(self) -> None:
         self.shown: Shown | None = None
         self.of: object = None
+        self.made = -math.inf  # when of a monotonic clock
         self.viewers = 0
         self.lock = asyncio.Lock()
         self.news = asyncio.Event()  # is set once, at the next revision

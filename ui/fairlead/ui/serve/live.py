@@ -26,11 +26,11 @@ from fairlead.ui.serve.channel import Channel, event
 from fairlead.ui.serve.pages import Shown
 from fairlead.ui.serve.shared_gzip import Chunk, Stream
 from fairlead.ui.serve.viewers import LoginNeededError, Viewer, Viewers
-from fairlead.ui.serve.views import Address, Views, live_address
+from fairlead.ui.serve.views import EVERY_S, Address, Views, live_address
 
 LOG = logging.getLogger(__name__)
-EVERY_S = 1.0
 SHARE = 0.5  # of the time, at most, in which pages are rendered
+SLACK_S = 0.1  # what is due so soon is rendered in this round
 HEARTBEAT_S = 15.0
 CHECKED_S = 60.0  # how often a viewer's session and rights are looked at
 SLOW_S = 20.0  # a viewer that takes nothing for so long is cut off
@@ -71,7 +71,7 @@ class Hub:
             await self._opened.wait()
             began = self._clock()
             for (address, scope), channel in list(self._channels.items()):
-                if channel.viewers:
+                if channel.viewers and self._clock() - channel.made >= address.every_s - SLACK_S:
                     try:
                         await self._refresh(channel, address, scope)
                     except Exception:  # one page that fails must not stop the others
@@ -158,6 +158,7 @@ class Hub:
             facts = await self._views.facts()
             if channel.shown is None or channel.of is not facts:
                 channel.update(await self._views.shown(facts, address, scope, json=False), facts)
+                channel.made = self._clock()
             assert channel.shown is not None
             return channel.shown
 

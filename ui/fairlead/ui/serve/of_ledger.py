@@ -1,23 +1,20 @@
-"""Addresses that need the ledger: time, cost, the history of a queue. What they show is made by `fairlead.ui.serve.pages`."""
+"""Addresses that read the ledger and are not live: the cost, and a queue's history as JSON. What they show is made by `fairlead.ui.serve.pages`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from aiohttp import web
 
 from fairlead.history.cost import written
 from fairlead.history.cost.errors import CostError
-from fairlead.ui.model import costs
-from fairlead.ui.model.time_chart import WINDOWS, Choice
+from fairlead.ui.model import costs, queue_history
+from fairlead.ui.model.time_chart import WINDOWS
 from fairlead.ui.reading.errors import NotReadError
 from fairlead.ui.reading.ledger import NO_LEDGER, Ledger
 from fairlead.ui.serve import pages
 from fairlead.ui.serve.looks import Handler, Look
 from fairlead.ui.serve.responses import asks_json, respond
-
-QUEUE_WINDOW = "24h"
-ShowQueue = Callable[..., pages.Shown]
 
 
 class PagesOfLedger:
@@ -26,22 +23,7 @@ class PagesOfLedger:
         self._look = look
 
     def routes(self) -> Iterable[tuple[str, Handler]]:
-        return (
-            ("/time", self._time),
-            ("/cost", self._cost),
-            ("/queues/{name}", self._queue),
-            ("/queues/{name}/history", self._history),
-        )
-
-    async def _time(self, request: web.Request) -> web.StreamResponse:
-        json = asks_json(request)
-        try:
-            scope, facts, _ = await self._look(request)
-            choice = Choice.of(request.query)
-            past = await self._ledger.past(choice.lasts_s)
-        except ValueError as error:
-            return respond(request, pages.wrong(str(error), "/time", json=json), json=json)
-        return respond(request, pages.time(facts, past, choice, json=json, scope=scope), json=json)
+        return (("/cost", self._cost), ("/queues/{name}/history", self._history))
 
     async def _cost(self, request: web.Request) -> web.StreamResponse:
         json = asks_json(request)
@@ -62,20 +44,13 @@ class PagesOfLedger:
             return response
         return respond(request, pages.cost(facts, bill, choice, json=json), json=json)
 
-    async def _queue(self, request: web.Request) -> web.StreamResponse:
-        return await self._of_queue(request, pages.one_queue, json=asks_json(request))
-
     async def _history(self, request: web.Request) -> web.StreamResponse:
-        return await self._of_queue(request, pages.history_of_queue, json=True)
-
-    async def _of_queue(self, request: web.Request, show: ShowQueue, *, json: bool) -> web.StreamResponse:
-        name, window = request.match_info["name"], request.query.get("window") or QUEUE_WINDOW
+        """JSON alone, whatever is asked for: its picture is on the queue's page."""
+        _, facts, everything = await self._look(request)
         try:
-            _, facts, everything = await self._look(request)
-        except NotReadError as error:
-            return respond(request, pages.away(str(error), json=json), json=json)
-        if window not in WINDOWS:
-            text = f"window: {window[:40]!r}: there is {', '.join(WINDOWS)}"
-            return respond(request, pages.wrong(text, "/queues", json=json), json=json)
+            window = queue_history.window_of(request.query)
+        except ValueError as error:
+            return respond(request, pages.wrong(str(error), "/queues", json=True), json=True)
         past = await self._ledger.past(WINDOWS[window])
-        return respond(request, show(facts, everything, past, name, window, json=json), json=json)
+        shown = pages.history_of_queue(facts, everything, past, request.match_info["name"], window)
+        return respond(request, shown, json=True)

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from fairlead.history.cost.bill import Bill
+from fairlead.history.ledger.entries import Decision
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import cluster as clusters
 from fairlead.ui.model import costs, gang, gang_list, gang_timeline, queue_history, queues, time_chart
@@ -90,11 +91,11 @@ def one_queue(facts: Facts, everything: Facts, past: Past, name: str, window: st
     return Shown(200, render.queue(facts, explanation, found, window))
 
 
-def history_of_queue(facts: Facts, everything: Facts, past: Past, name: str, window: str, *, json: bool) -> Shown:
-    """JSON alone: its picture is on the queue's page."""
+def history_of_queue(facts: Facts, everything: Facts, past: Past, name: str, window: str) -> Shown:
+    """As JSON."""
     raw = _queue(facts, name)
     if raw is None:
-        return _no_queue(facts, name, json=json)
+        return _no_queue(facts, name, json=True)
     found = queue_history.queue_history(everything, past, raw, lasts_s=time_chart.WINDOWS[window])
     return Shown(200, as_json(queue_history.as_json(found)))
 
@@ -175,6 +176,7 @@ def one_gang(
     json: bool,
     events: Iterable[Raw] = (),
     past: Past | None = None,
+    decisions: Iterable[Decision] = (),
     scope: Scope = EVERYTHING,
     known: Raw | None = None,
 ) -> Shown:
@@ -202,7 +204,7 @@ def one_gang(
     if raw is None:
         return Shown(200, render.gang(facts, view))
     said = events_of(events, kind="Gang", namespace=namespace, name=name)
-    moments = gang_timeline.timeline(facts, past, raw, said)
+    moments = gang_timeline.timeline(facts, past, raw, said, decisions)
     return Shown(200, render.gang(facts, view, moments, gang_timeline.spread(facts, raw)))
 
 

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from fairlead.ui.model import queue_history
 from fairlead.ui.model.facts import Facts
-from fairlead.ui.model.scope import Scope, ScopedFacts, restrict_events
+from fairlead.ui.model.scope import Scope, ScopedFacts, restrict_decisions, restrict_events
+from fairlead.ui.model.time_chart import WINDOWS, Choice
 from fairlead.ui.reading.errors import NotReadError
 from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.reading.source import Source
@@ -16,6 +18,8 @@ from fairlead.ui.serve import pages
 from fairlead.ui.serve.pages import Kept, Shown
 
 SCOPES_MAX = 32
+EVERY_S = 1.0
+LEDGER_EVERY_S = 15.0  # a picture whose axis moves with time is sent whole each time
 ADDRESS_MAX = 2048
 GANG_PAST_S = 86_400.0  # how far back a gang's timeline looks
 
@@ -38,8 +42,18 @@ class Address(NamedTuple):
         return (self.parts[1], self.parts[2]) if len(self.parts) == 3 and self.parts[0] == "gangs" else None
 
     @property
+    def queue(self) -> str:
+        """Of one queue's page; "" for others."""
+        return self.parts[1] if len(self.parts) == 2 and self.parts[0] == "queues" else ""
+
+    @property
     def live(self) -> bool:
-        return self.parts in {(), ("queues",), ("gangs",)} or self.gang is not None
+        return self.parts in {(), ("queues",), ("gangs",), ("time",)} or bool(self.queue) or self.gang is not None
+
+    @property
+    def every_s(self) -> float:
+        """How often its stream is given something new, at most."""
+        return LEDGER_EVERY_S if self.parts == ("time",) or self.queue else EVERY_S
 
     @property
     def choice(self) -> Mapping[str, str]:
@@ -82,27 +96,61 @@ class Views:
         if isinstance(everything, NotReadError):
             return pages.away(str(everything), json=json)
         facts, kept = self._scoped.of(everything, scope), self._kept_for(scope)
-        if address.gang is None:
-            match address.parts:
-                case ("queues",):
-                    return pages.queue_tree(facts, address.choice, json=json)
-                case ("gangs",):
-                    return pages.gangs(facts, address.choice, json=json, kept=kept)
-                case _:
-                    return pages.cluster(facts, address.choice, json=json, kept=kept)
-        namespace, name = address.gang
+        match address.parts:
+            case ("queues",):
+                return pages.queue_tree(facts, address.choice, json=json)
+            case ("queues", name):
+                return await self._of_queue(facts, everything, name, address, json=json)
+            case ("gangs",):
+                return pages.gangs(facts, address.choice, json=json, kept=kept)
+            case ("gangs", namespace, name):
+                return await self._of_gang(everything, scope, namespace, name, json=json)
+            case ("time",):
+                return await self._of_time(facts, scope, address, json=json)
+            case _:
+                return pages.cluster(facts, address.choice, json=json, kept=kept)
+
+    async def _of_time(self, facts: Facts, scope: Scope, address: Address, *, json: bool) -> Shown:
+        try:
+            choice = Choice.of(address.choice)
+        except ValueError as error:
+            return pages.wrong(str(error), "/time", json=json)
+        past = await self._ledger.past(choice.lasts_s)
+        return pages.time(facts, past, choice, json=json, scope=scope)
+
+    async def _of_queue(self, facts: Facts, everything: Facts, name: str, address: Address, *, json: bool) -> Shown:
+        try:
+            window = queue_history.window_of(address.choice)
+        except ValueError as error:
+            return pages.wrong(str(error), "/queues", json=json)
+        past = await self._ledger.past(WINDOWS[window])
+        return pages.one_queue(facts, everything, past, name, window, json=json)
+
+    async def _of_gang(self, everything: Facts, scope: Scope, namespace: str, name: str, *, json: bool) -> Shown:
+        facts, kept = self._scoped.of(everything, scope), self._kept_for(scope)
         made_of, is_pod = kept.lines.of(facts).made_of.get((namespace, name), (None, False))
         known = None if is_pod else made_of
         # Not asked for whatever an address holds.
         events = await self._source.events("Gang", namespace, name) if known is not None and not json else ()
         if events:
             events = restrict_events(events, everything, scope)
-        past = (
-            None
-            if json or not self._ledger.where or not scope.sees(namespace)
-            else await self._ledger.past(GANG_PAST_S)
+        if json or not self._ledger.where or not scope.sees(namespace):
+            return pages.one_gang(facts, namespace, name, json=json, events=events, scope=scope, known=known)
+        past = await self._ledger.past(GANG_PAST_S)
+        decisions = await self._ledger.decisions(namespace, name) if known is not None else ()
+        if decisions:
+            decisions = restrict_decisions(decisions, everything, scope)
+        return pages.one_gang(
+            facts,
+            namespace,
+            name,
+            json=json,
+            events=events,
+            past=past,
+            decisions=decisions,
+            scope=scope,
+            known=known,
         )
-        return pages.one_gang(facts, namespace, name, json=json, events=events, past=past, scope=scope, known=known)
 
     def _kept_for(self, scope: Scope) -> Kept:
         kept = self._kept.setdefault(scope, Kept.new())

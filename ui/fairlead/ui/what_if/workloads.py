@@ -132,8 +132,15 @@ def _gang(
                     key, ClaimRequest(key=key, namespace=namespace, name=shared or f"{pod}-{entry}", spec=spec)
                 )
                 keys.append(key)
+            size, rank = each.intent.subgroup_size, len(members)
             members.append(
-                PendingMember(pod=PodRef(namespace, pod, f"what-if/{namespace}/{pod}"), needs=needs, claims=tuple(keys))
+                PendingMember(
+                    pod=PodRef(namespace, pod, f"what-if/{namespace}/{pod}"),
+                    needs=needs,
+                    claims=tuple(keys),
+                    rank=rank if each.intent.subgroup_topology else None,
+                    subgroup=each.intent.subgroup or (str(rank // size) if size else ""),
+                )
             )
     first = pods[0]
     size = next((each.intent.size for each in pods if each.intent.size), None) or len(members)
@@ -151,6 +158,7 @@ def _gang(
         priority=max(each.priority for each in pods),
         created=now,
         topology=first.intent.topology,
+        subgroup_topology=first.intent.subgroup_topology,
         preempts=all(each.preempts for each in pods),
         run_s=_run_s(pods),
     )

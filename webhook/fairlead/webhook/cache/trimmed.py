@@ -75,19 +75,26 @@ def _member(pod: TrimmedPod) -> GangMember:
         intent = read_intent(pod.metadata.annotations, pod.metadata.labels, _pod_group(pod))
     except IntentError:
         return GangMember(name=pod.metadata.name)
-    return GangMember(name=pod.metadata.name, size=intent.size, queue=intent.queue, topology=intent.topology)
+    return GangMember(
+        name=pod.metadata.name,
+        size=intent.size,
+        queue=intent.queue,
+        topology=intent.topology,
+        subgroup_size=intent.subgroup_size,
+        subgroup_topology=intent.subgroup_topology,
+    )
 
 
 def _pod_group(pod: TrimmedPod) -> str | None:
     return pod.spec.scheduling_group.pod_group_name if pod.spec.scheduling_group is not None else None
 
 
-Settings = tuple[int | None, str | None, str | None]
-"""Size, queue and topology, as a member's annotations say them."""
+Settings = tuple[int | None, str | None, str | None, int | None, str | None]
+"""Size, queue, topology and subgroups, as a member's annotations say them."""
 
 
 def _settings(member: GangMember) -> Settings:
-    return (member.size, member.queue, member.topology)
+    return (member.size, member.queue, member.topology, member.subgroup_size, member.subgroup_topology)
 
 
 class GangMemberIndex:

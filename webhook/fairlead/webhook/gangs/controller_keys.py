@@ -13,7 +13,14 @@ from fairlead.webhook.gangs import users
 from fairlead.webhook.objects.fields import Json, map_at, strings_at
 from fairlead.webhook.review.patch import PatchBuilder
 
-CONTROLLER_ANNOTATIONS = (names.EVICT_AT, names.EVICTION, names.HOLDS_UNTIL, names.CLAIMS_CORRECTED, names.TAKEN_OVER)
+CONTROLLER_ANNOTATIONS = (
+    names.EVICT_AT,
+    names.EVICTION,
+    names.HOLDS_UNTIL,
+    names.CHECKPOINT_BY,
+    names.CLAIMS_CORRECTED,
+    names.TAKEN_OVER,
+)
 """The controller writes them on pods that exist."""
 RESERVED = (*CONTROLLER_ANNOTATIONS, names.CLAIM_SOURCES)
 """CLAIM_SOURCES the webhook itself writes, on new pods only."""

@@ -13,7 +13,8 @@ from dataclasses import replace
 import msgspec
 
 from fairlead.api import foreign, names
-from fairlead.api.intent import KEYS, Intent, IntentError, misspelt, overridden, read_intent, unsupported
+from fairlead.api.intent import KEYS, RUNNING_KEYS, Intent, IntentError, misspelt, overridden, read_intent, unsupported
+from fairlead.api.intent import running_faults as intent_running_faults
 from fairlead.webhook.objects.fields import Json, map_at, strings_at
 from fairlead.webhook.objects.pods import annotations_and_labels, leader_worker_group, native_pod_group, owner_job
 from fairlead.webhook.review.facts import Facts, GangMember, Key
@@ -66,6 +67,9 @@ def resolve(pod: Json, *, namespace: str, name: str, facts: Facts) -> PodGang:
     if intent.gang is None:
         if intent.size is not None and intent.size > 1:
             return PodGang(intent=intent, faults=(_no_gang(intent.size),))
+        if intent.subgroup_topology is not None:
+            where = f"metadata.annotations[{names.SUBGROUP_TOPOLOGY}]"
+            warnings = (*warnings, f"{where}: has no effect on a pod that is in no gang; name it in {names.GANG}")
         return PodGang(intent=intent, warnings=warnings)
     group = leader_worker_group(metadata)
     gang = group if group is not None and intent.system is None else intent.gang
@@ -77,17 +81,25 @@ def resolve(pod: Json, *, namespace: str, name: str, facts: Facts) -> PodGang:
         if size is None:
             return PodGang(intent=intent, faults=(_no_size(gang, intent),))
     resolved = intent if (gang, size) == (intent.gang, intent.size) else replace(intent, gang=gang, size=size)
-    return PodGang(intent=resolved, faults=_disagreements(resolved, members, (namespace, gang)), warnings=warnings)
+    faults = (*_disagreements(resolved, members, (namespace, gang)), *_in_no_subgroup(pod, resolved))
+    return PodGang(intent=resolved, faults=faults, warnings=warnings)
 
 
 def changed(before: Json, after: Json) -> tuple[str, ...]:
-    """Our annotations, and the queue label, that differ between two versions of an object's metadata."""
+    """Our annotations, and the labels of queue and subgroup, that differ between two versions of an object's metadata."""
     old, new = strings_at(before, "annotations", "metadata"), strings_at(after, "annotations", "metadata")
     found = [f"metadata.annotations[{key}]: {_change(old, new, key)}" for key in KEYS if old.get(key) != new.get(key)]
     old, new = strings_at(before, "labels", "metadata"), strings_at(after, "labels", "metadata")
-    if old.get(names.QUEUE) != new.get(names.QUEUE):
-        found.append(f"metadata.labels[{names.QUEUE}]: {_change(old, new, names.QUEUE)}")
+    kept = (names.QUEUE, names.SUBGROUP)
+    found += [f"metadata.labels[{key}]: {_change(old, new, key)}" for key in kept if old.get(key) != new.get(key)]
     return tuple(found)
+
+
+def running_faults(before: Json, after: Json) -> tuple[str, ...]:
+    """What is wrong with annotations that a workload writes on its running pods, where they changed."""
+    old, new = strings_at(before, "annotations", "metadata"), strings_at(after, "annotations", "metadata")
+    changed_now = {key: new[key] for key in RUNNING_KEYS if key in new and new[key] != old.get(key)}
+    return intent_running_faults(changed_now) if changed_now else ()
 
 
 def foreign_changed(before: Json, after: Json) -> tuple[str, ...]:
@@ -144,11 +156,23 @@ def _stays(old: object) -> str:
 
 
 def _disagreements(intent: Intent, members: tuple[GangMember, ...], gang: Key) -> tuple[str, ...]:
-    """For each of size, queue and topology: the first existing member with another value."""
+    """For each of size, queue, topology and subgroups: the first existing member with another value."""
     pairs: tuple[tuple[str, object, Iterator[tuple[str, object]], str], ...] = (
         (names.GANG_SIZE, intent.size, ((m.name, m.size) for m in members), "give all members one size"),
         (names.QUEUE, intent.queue, ((m.name, m.queue) for m in members), "a gang waits in one queue"),
         (names.TOPOLOGY, intent.topology, ((m.name, m.topology) for m in members), "give all members one topology"),
+        (
+            names.SUBGROUP_SIZE,
+            intent.subgroup_size,
+            ((m.name, m.subgroup_size) for m in members),
+            "give all members one subgroup size",
+        ),
+        (
+            names.SUBGROUP_TOPOLOGY,
+            intent.subgroup_topology,
+            ((m.name, m.subgroup_topology) for m in members),
+            "give all members one topology of subgroups",
+        ),
     )
     faults: list[str] = []
     for key, own, others, cure in pairs:
@@ -158,6 +182,25 @@ def _disagreements(intent: Intent, members: tuple[GangMember, ...], gang: Key) -
             said = f"{str(own)!r}, but member {name} of gang {gang[0]}/{gang[1]} says {str(value)!r}"
             faults.append(f"{intent.paths[key]}: {said}; {cure}, or this gang another name")
     return tuple(faults)
+
+
+def _in_no_subgroup(pod: Json, intent: Intent) -> Iterator[str]:
+    """Where each subgroup has a topology, a pod that is in none would wait for ever."""
+    if intent.subgroup_topology is None or intent.subgroup is not None:
+        return
+    annotations, labels = annotations_and_labels(map_at(pod, "metadata"))
+    if names.LWS_NAME in labels:
+        return  # its own webhook may write the indexes after this one
+    if intent.subgroup_size is None:
+        yield (
+            f"{intent.paths[names.SUBGROUP_TOPOLOGY]}: no subgroup is named: write {names.SUBGROUP_SIZE}: <number> for so many "
+            f"members with neighbouring indexes, or {names.SUBGROUP}: <name> on each pod"
+        )
+    elif not any(key in annotations or key in labels for key in names.INDEXES):
+        yield (
+            f"{intent.paths[names.SUBGROUP_SIZE]}: the pod has no index by which it would be in a subgroup: use an Indexed Job, a "
+            f"JobSet, a StatefulSet or a LeaderWorkerSet, or write {names.SUBGROUP}: <name> on each pod"
+        )
 
 
 def queue_warnings(intent: Intent, facts: Facts) -> list[str]:

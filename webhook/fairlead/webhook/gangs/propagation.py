@@ -24,7 +24,7 @@ from fairlead.webhook.review.patch import PatchBuilder
 Metadata = tuple[dict[str, str], dict[str, str]]
 """An object's annotations and labels."""
 
-COPIED = (*KEYS, names.CLAIM_NAMES, names.KEEP_IDLE, names.TRACEPARENT)
+COPIED = (*KEYS, names.CLAIM_NAMES, names.KEEP_IDLE, names.MOVABLE, names.TRACEPARENT)
 """Annotations of ours that a workload's pods get from it."""
 MAY_DIFFER = frozenset({names.TRACEPARENT})
 

@@ -154,6 +154,7 @@ def _validate_update(review: Review, facts: Facts) -> Verdict:
             f"are allocated, not {review.username!r}; delete the pod to give up waiting"
         )
     changes = pod_gang.changed(*metadata)
+    progress = pod_gang.running_faults(*metadata)
     sources = recorded_sources(metadata[1])
     claims = () if was_gated else pod_claims(review.namespace, map_at(new, "spec"), facts, sources)
     managed = was_gated or any(claim.managed is Managed.YES for claim in claims)
@@ -162,6 +163,9 @@ def _validate_update(review: Review, facts: Facts) -> Verdict:
     if changes and managed and not by_controller:
         cause = "gate" if faults else "annotations"
         faults += changes
+    if progress and managed:
+        cause = cause if faults else "annotations"
+        faults += progress
     if faults:
         return deny(cause, *review.about(faults))
     verdict = allow("managed" if managed else "unmanaged")

@@ -35,6 +35,8 @@ class GangMember:
     size: int | None = None
     queue: str | None = None
     topology: str | None = None
+    subgroup_size: int | None = None
+    subgroup_topology: str | None = None
 
 
 class Template(msgspec.Struct, frozen=True):

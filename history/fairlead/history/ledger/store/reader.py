@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
 
-from fairlead.history.ledger.entries import Gap, Held, Span, Sum, UnitDay, Wait
+from fairlead.history.ledger.entries import Decision, Gap, Held, Span, Sum, UnitDay, Wait
 from fairlead.history.ledger.store import check, holdings, spans, sums, unit_days
 from fairlead.history.ledger.store.database import PATIENCE_S, Database
 from fairlead.history.ledger.store.migrations import check_version
 from fairlead.history.ledger.store.place import place_of
-from fairlead.history.ledger.store.schema import GAPS, INTERVALS, LEDGER, OWNERS, START_HOUR, WAITS
+from fairlead.history.ledger.store.schema import DECISIONS, GAPS, INTERVALS, LEDGER, OWNERS, START_HOUR, WAITS
 from fairlead.history.ledger.store.windows import Window
 
 
@@ -87,6 +87,13 @@ class Reader:
                     queued_us=int(row.queued_us),
                     admitted_us=int(row.admitted_us),
                 )
+
+    def decisions(self, namespace: str, gang: str, most: int) -> list[Decision]:
+        """About one gang, the newest first; at most so many."""
+        about = select(DECISIONS).where(DECISIONS.c.namespace == namespace, DECISIONS.c.gang == gang)
+        newest = about.order_by(DECISIONS.c.at_us.desc(), DECISIONS.c.what).limit(most)
+        with self._database.transaction() as connection:
+            return [Decision(**row) for row in connection.execute(newest).mappings()]
 
     def gaps(self, since_us: int, until_us: int) -> Iterator[Gap]:
         """Those that overlap the window, whole, in order of their start."""

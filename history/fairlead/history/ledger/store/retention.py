@@ -1,7 +1,7 @@
 """What is older than the ledger is kept for is removed, some rows a transaction, so that no commit waits for seconds.
 
 First intervals that ended before, with the allocations and gangs that they leave without any; when none is left, the places, series,
-owners and measures that nothing refers to any more. The file of SQLite does not shrink; its free pages are used again.
+owners and measures that nothing refers to any more. Decisions about gangs are kept for a week at most. The file of SQLite does not shrink; its free pages are used again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from fairlead.history.ledger.store.migrations import check_version
 from fairlead.history.ledger.store.place import place_of
 from fairlead.history.ledger.store.schema import (
     ALLOCATIONS,
+    DECISIONS,
     GANGS,
     GAPS,
     INTERVALS,
@@ -32,6 +33,7 @@ from fairlead.history.ledger.store.schema import (
 from fairlead.history.ledger.store.windows import began_within
 from fairlead.kube.timestamps import DAY_US
 
+DECISIONS_KEPT_US: Final = 7 * DAY_US
 ROWS_MAX: Final = 5_000  # of one transaction: some 50 ms
 _IDS: Final = 500  # of one statement
 
@@ -51,18 +53,22 @@ def prune(where: str, before_us: int, *, patience_s: float = PATIENCE_S) -> Iter
 
 
 def remove_some(connection: Connection, before_us: int, rows_max: int = ROWS_MAX) -> int:
-    """At most so many intervals, gaps and waits each. How many; 0: nothing from before is left."""
+    """At most so many intervals, gaps, waits and decisions each. How many; 0: nothing from before is left."""
     # Writers forget what they know of other tables, and a commit that runs meanwhile is waited for.
     connection.execute(update(LEDGER).values(pruned=LEDGER.c.pruned + 1))
     removed = _intervals(connection, before_us, rows_max)
     if removed < rows_max:
         _unused(connection, before_us)
-    for table, time_us in ((GAPS, GAPS.c.end_us), (WAITS, WAITS.c.admitted_us)):
-        later = select(time_us).where(time_us < before_us).order_by(time_us).offset(rows_max).limit(1)
+    as_of_us = connection.execute(select(LEDGER.c.as_of_us)).scalar_one() or 0
+    for time_us, end_us in (
+        (GAPS.c.end_us, before_us),
+        (WAITS.c.admitted_us, before_us),
+        (DECISIONS.c.at_us, max(before_us, as_of_us - DECISIONS_KEPT_US)),
+    ):
+        later = select(time_us).where(time_us < end_us).order_by(time_us).offset(rows_max).limit(1)
         until_us = connection.execute(later).scalar_one_or_none()
-        removed += connection.execute(
-            delete(table).where(time_us < (before_us if until_us is None else until_us))
-        ).rowcount
+        old = time_us < (end_us if until_us is None else until_us)
+        removed += connection.execute(delete(time_us.table).where(old)).rowcount
     return removed
 
 

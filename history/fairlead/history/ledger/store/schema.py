@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from fairlead.kube.timestamps import DAY_US
 
-VERSION: Final = 1
+VERSION: Final = 2
 METADATA: Final = MetaData()
 _BIG: Final = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows itself only where the type is INTEGER
 
@@ -112,6 +112,16 @@ WAITS: Final = Table(
     _text("queue"),
     _number("queued_us"),
 )
+DECISIONS: Final = Table(
+    "decisions",
+    METADATA,
+    Column("namespace", Text, primary_key=True),
+    Column("gang", Text, primary_key=True),
+    Column("at_us", _BIG, primary_key=True, autoincrement=False),
+    Column("what", Text, primary_key=True),
+    _text("text"),
+    Column("warning", Boolean, nullable=False),
+)
 
 # An interval that overlaps a window began in it or less than a day before, or it is open, or among the few that are longer than a day.
 IS_OPEN: Final = text("end_us IS NULL")
@@ -122,3 +132,4 @@ Index("intervals_start", START_HOUR, _table=INTERVALS)
 Index("intervals_open", INTERVALS.c.place, sqlite_where=IS_OPEN, postgresql_where=IS_OPEN)
 Index("intervals_long", INTERVALS.c.end_us, sqlite_where=IS_LONG, postgresql_where=IS_LONG)
 Index("allocations_gang", ALLOCATIONS.c.gang)
+Index("decisions_at", DECISIONS.c.at_us)

@@ -7,6 +7,7 @@ A commit whose outcome is not known (the connection broke) may be repeated: what
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NoReturn
 
 from sqlalchemy import Table, case, select, update
@@ -22,7 +23,7 @@ from fairlead.history.ledger.store.migrations import create_or_migrate
 from fairlead.history.ledger.store.place import Place, place_of
 from fairlead.history.ledger.store.retention import remove_some
 from fairlead.history.ledger.store.rows import mark_lost, rows_of
-from fairlead.history.ledger.store.schema import GAPS, INTERVALS, LEDGER, WAITS
+from fairlead.history.ledger.store.schema import DECISIONS, GAPS, INTERVALS, LEDGER, WAITS
 
 
 def open_writer(where: str, *, writer: str, patience_s: float = PATIENCE_S) -> Writer:
@@ -149,6 +150,8 @@ class Writer:
         ]  # fmt: skip
         if waits:
             _replace(connection, WAITS, waits)
+        if batch.decisions:
+            _replace(connection, DECISIONS, [dataclasses.asdict(each) for each in batch.decisions])
 
 
 def _larger(column: Any, value: int) -> Any:

@@ -1,7 +1,8 @@
-"""The built-in plugins that change pods: service account, default tolerations, priority.
+"""The built-in plugins that change pods: limit ranges, service account, default tolerations, priority.
 
-Idempotent, so that they may run again after webhooks. Quotas are `quotas`; limit ranges, node restriction and storage are not here.
-Source: plugin/pkg/admission/{serviceaccount,defaulttolerationseconds,priority} (1.36).
+Idempotent, so that they may run again after webhooks. Quotas are `quotas`; node restriction and storage are not here, and of limit
+ranges neither minima nor maxima: only what a container gets that says nothing.
+Source: plugin/pkg/admission/{limitranger,serviceaccount,defaulttolerationseconds,priority} (1.36).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ _TOKEN_SECONDS = 3607  # an hour and 7 s: by it kubelet recognizes the default
 _TOLERATION_SECONDS = 300
 _AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_LIMITED = "kubernetes.io/limit-ranger"
 _MIRROR = "kubernetes.io/config.mirror"
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
@@ -27,6 +29,7 @@ def mutate_pod(attributes: Attributes) -> None:
         return
     if attributes.operation == "CREATE":
         spec = obj.setdefault("spec", {})
+        _default_resources(attributes, obj, spec)
         _service_account(attributes, spec)
         _tolerations(spec)
         _priority(attributes, spec)
@@ -35,6 +38,32 @@ def mutate_pod(attributes: Attributes) -> None:
 def _forbidden(attributes: Attributes, why: str) -> Rejected:
     name = attributes.name or "Unknown"
     return Rejected(403, "Forbidden", f"pods {quote(name)} is forbidden: {why}", {"name": name, "kind": "pods"})
+
+
+def _default_resources(attributes: Attributes, obj: Json, spec: Json) -> None:
+    """A container's limits and requests that are absent, from the namespace's limit ranges; a limit stands for its request."""
+    said = []
+    for limits in attributes.context.services.list("", "limitranges", attributes.namespace):
+        for item in (limits.get("spec") or {}).get("limits") or ():
+            if item.get("type") != "Container":
+                continue
+            default = item.get("default") or {}
+            wanted = {"request": {**default, **(item.get("defaultRequest") or {})}, "limit": default}
+            for container in all_containers(spec):
+                resources = container.setdefault("resources", {})
+                resources["requests"] = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+                for what, amounts in wanted.items():
+                    given = resources.setdefault(f"{what}s", {})
+                    missing = sorted(name for name in amounts if name not in given)
+                    if missing:
+                        given.update({name: amounts[name] for name in missing})
+                        said.append(f"{', '.join(missing)} {what} for container {container['name']}")
+                for what in wanted:
+                    if not resources[f"{what}s"]:
+                        del resources[f"{what}s"]
+    if said:
+        notes = obj["metadata"].setdefault("annotations", {})
+        notes[_LIMITED] = f"LimitRanger plugin set: {'; '.join(said)}"
 
 
 def _service_account(attributes: Attributes, spec: Json) -> None:

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from fairlead.kube.quantity import Quantity
 from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.attributes import Attributes
 from fairlead.sandbox.apiserver.kinds.base import Services
 from fairlead.sandbox.apiserver.kinds.errors import quote
 from fairlead.sandbox.apiserver.kinds.request import Json, Rejected
-from fairlead.sandbox.quota_usage import concerns, extended_resources, usage
+from fairlead.sandbox.quota_usage import concerns, extended_resources, selects, shown, units, unspecified, usage
 
 Store = Callable[[Json], None]
 """Replaces a ResourceQuota."""
@@ -42,6 +41,12 @@ class Quotas:
             status = quota.get("status") or {}
             hard, used = status.get("hard") or {}, status.get("used") or {}
             names = sorted(name for name in hard if concerns(name, resource, extended))
+            if not names or not selects(quota, resource, attributes.object):
+                continue
+            missing = unspecified(names, attributes.object) if resource == "pods" else {}
+            if missing:
+                said = "; ".join(f"{name} for: {','.join(silent)}" for name, silent in sorted(missing.items()))
+                raise _forbidden(attributes, f"failed quota: {quota['metadata']['name']}: must specify {said}")
             unknown = [name for name in names if name not in used]
             if unknown:
                 raise _forbidden(
@@ -49,19 +54,23 @@ class Quotas:
                     f"status unknown for quota: {quota['metadata']['name']}, resources: {','.join(names)}",
                 )
             more = {name: asked[name] for name in names if asked.get(name)}
-            over = [name for name in more if int(Quantity.of(used[name])) + more[name] > int(Quantity.of(hard[name]))]
+            over = [name for name in more if units(name, used[name]) + more[name] > units(name, hard[name])]
             if over:
                 raise _forbidden(
                     attributes,
-                    f"exceeded quota: {quota['metadata']['name']}, requested: {_shown(more, over)}, "
+                    f"exceeded quota: {quota['metadata']['name']}, requested: {_shown(_quantities(more), over)}, "
                     f"used: {_shown(used, over)}, limited: {_shown(hard, over)}",
                 )
             if more:
-                total = {name: str(int(Quantity.of(used[name])) + value) for name, value in more.items()}
+                total = _quantities({name: units(name, used[name]) + value for name, value in more.items()})
                 changed.append({**clone(quota), "status": {**status, "used": {**used, **total}}})
         if not attributes.dry_run:
             for quota in changed:
                 self._store(quota)
+
+
+def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {name: shown(name, value) for name, value in amounts.items()}
 
 
 def _shown(amounts: Mapping[str, object], names: Iterable[str]) -> str:

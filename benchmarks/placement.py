@@ -1,0 +1,18 @@
+"""How well placement does beside what is published or possible. Its parts are modules of their own; here they are joined.
+
+`placement_lists`: published pod lists, beside best fit and FGD on the same arrivals.
+`placement_mig`: MIG profiles and whole GPUs, beside best fit and first fit.
+`placement_moves`: gangs of eight GPUs on a fragmented cluster, with moves and without.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.placement_lists import list_figures
+from benchmarks.placement_mig import mig_figures
+from benchmarks.placement_moves import moves_figures
+
+
+def figures() -> list[dict[str, Any]]:
+    return [*list_figures(), *mig_figures(), *moves_figures()]

@@ -1,0 +1,80 @@
+"""`fairlead import`: reads files, standard input or a cluster, prints what becomes of it. Writes to no cluster.
+
+Exit status: 0 imported; 1 with `--strict`: imported, and something has no equal; 2 nothing was imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairlead.cli.imports import live, write
+from fairlead.cli.imports.documents import TEXT_MAX, Document, documents
+from fairlead.cli.imports.model import Fault, Imported, RefusedError, Source, plain
+from fairlead.cli.imports.systems import READERS, System
+from fairlead.cli.views.reading import run as on_cluster
+
+SUFFIXES = {".yaml", ".yml", ".json"}
+
+
+def run(
+    system: System, files: Sequence[Path], *, kubeconfig: Path | None, context: str | None, output: str, strict: bool
+) -> int:
+    """Print the objects, the notes to standard error; returns the exit status."""
+    found: list[Document] = []
+    if files:
+        try:
+            found = [each for path in files for each in of_path(path)]
+        except RefusedError as error:
+            return _refused(error)
+    else:
+        status, read = on_cluster(lambda cluster: live.read(cluster, system), kubeconfig=kubeconfig, context=context)
+        if status or read is None:
+            return 2
+        found = read
+    try:
+        imported = READERS[system](found)
+    except RefusedError as error:
+        return _refused(error)
+    print(write.as_json(imported) if output == "json" else write.as_yaml(imported, system), end="")
+    _say(imported)
+    return int(strict and imported.lost > 0)
+
+
+def of_path(path: Path) -> list[Document]:
+    """The documents of a file, of a directory's files in the order of their names, or of standard input (-)."""
+    try:
+        if path.is_dir():
+            inside = sorted(each for each in path.rglob("*") if each.suffix in SUFFIXES and each.is_file())
+            if not inside:
+                raise RefusedError(
+                    [Fault(Source(plain(str(path))), "", "holds no .yaml, .yml or .json file: name files")]
+                )
+            return [document for each in inside for document in of_path(each)]
+        if str(path) == "-":
+            return documents(sys.stdin.read(TEXT_MAX + 1), "standard input")
+        with path.open(encoding="utf-8") as stream:
+            return documents(stream.read(TEXT_MAX + 1), str(path))
+    except OSError as error:
+        text = f"cannot be read: {error.strerror or error}; name a file, a directory or - for standard input"
+        raise RefusedError([Fault(Source(plain(str(path))), "", text)]) from None
+    except UnicodeDecodeError:
+        raise RefusedError(
+            [Fault(Source(plain(str(path))), "", "is no UTF-8 text: name a YAML or JSON file")]
+        ) from None
+
+
+def _refused(error: RefusedError) -> int:
+    for fault in error.faults:
+        print(fault, file=sys.stderr)
+    print(f"nothing is imported: {len(error.faults)} faults", file=sys.stderr)
+    return 2
+
+
+def _say(imported: Imported) -> None:
+    for note in imported.notes:
+        print(note, file=sys.stderr)
+    counts = ((imported.queues, "Queues"), (imported.flavors, "Flavors"), (imported.policies, "TenancyPolicies"))
+    written = ", ".join(f"{len(each)} {name}" for each, name in counts)
+    print(f"{written}; {imported.lost} without an equal", file=sys.stderr)

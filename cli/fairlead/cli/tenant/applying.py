@@ -1,0 +1,179 @@
+"""Applies a tenant's objects to a cluster, by server-side apply with the user's own rights.
+
+First everything is looked at, and refused before the first write where a namespace or queue is another's. What all tenants share is
+created where it is absent and otherwise left as it is. Then the tenant's own objects, in order; it stops at the first that is refused, and
+the next run goes on from there. Nothing is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fairlead.api import names
+from fairlead.api.base import LabelSelector, ManifestError
+from fairlead.api.queue import Queue
+from fairlead.api.tenant import Tenant
+from fairlead.api.tenant_objects import Obj, objects, shared_objects
+from fairlead.kube import errors, resources
+from fairlead.kube.client import Client, Patch
+from fairlead.kube.labels import Requirement, Selector
+from fairlead.kube.resources import Raw, Resource, raw
+
+FIELD_MANAGER: Final = "fairlead-tenant"
+KINDS: Final[dict[str, Resource[Any]]] = {
+    each.kind: raw(each)
+    for each in (
+        resources.NAMESPACES,
+        resources.QUEUES,
+        resources.CLUSTER_ROLES,
+        resources.PRIORITY_CLASSES,
+        resources.RESOURCE_QUOTAS,
+        resources.LIMIT_RANGES,
+        resources.NETWORK_POLICIES,
+        resources.ROLE_BINDINGS,
+    )
+}
+"""Every kind of which a tenant has objects."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an object: created, changed, unchanged, or kept (shared, and differs)."""
+
+    obj: Obj
+    what: str
+
+    def line(self) -> str:
+        return f"{described(self.obj)}: {self.what}"
+
+    def as_json(self) -> dict[str, str]:
+        meta = self.obj["metadata"]
+        where = {"namespace": meta["namespace"]} if "namespace" in meta else {}
+        return {"kind": self.obj["kind"], **where, "name": meta["name"], "outcome": self.what}
+
+
+def described(obj: Mapping[str, Any]) -> str:
+    meta = obj["metadata"]
+    name = f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else meta["name"]
+    return f"{obj['kind']} {name}"
+
+
+class Applying:
+    def __init__(self, client: Client, tenant: Tenant, *, adopt: bool, done: Callable[[Outcome], None]) -> None:
+        """`done` is told of each object as soon as it is applied."""
+        self._client = client
+        self._tenant = tenant
+        self._adopt = adopt
+        self._done = done
+
+    async def run(self) -> list[str]:
+        """Why it could not be done, or [] where all is as described. Raises ApiError where the cluster cannot be read."""
+        wanted = objects(self._tenant)
+        before = [await self._get(each) for each in wanted]
+        refused = [
+            why
+            for obj, found in zip(wanted, before, strict=True)
+            if found is not None and (why := self._not_ours(obj, found))
+        ]
+        refused += await self._queues_that_do_not_select()
+        if refused:
+            return [*refused, "nothing was written"]
+        for each in shared_objects(self._tenant):
+            if why := await self._share(each):
+                return [why]
+        for obj, found in zip(wanted, before, strict=True):
+            if why := await self._apply(obj, found):
+                return [why, "the objects above are in place; run the command again to go on"]
+        return []
+
+    def _not_ours(self, obj: Obj, found: Raw) -> str:
+        owner = (found["metadata"].get("labels") or {}).get(names.TENANT)
+        what = described(obj)
+        if owner is not None and owner != self._tenant.name:
+            return f"{what}: belongs to tenant {owner} (label {names.TENANT}); choose another name"
+        if found["metadata"].get("deletionTimestamp"):
+            return f"{what}: is being deleted; run the command again when it is gone"
+        if owner is None and not self._adopt:
+            return f"{what}: exists and is no tenant's; choose another name, or take it over with --adopt"
+        return ""
+
+    async def _queues_that_do_not_select(self) -> list[str]:
+        """Of the queues that exist already, those that are absent or would not take the pods of a namespace bound to them."""
+        found = []
+        bound = {each["metadata"]["name"]: each for each in objects(self._tenant) if each["kind"] == "Namespace"}
+        for queue in (each for each in self._tenant.own_queues if not each.create):
+            stored = await self._get({"kind": "Queue", "metadata": {"name": queue.name}})
+            if stored is None:
+                found.append(
+                    f"Queue {queue.name}: does not exist; create it, or leave --existing-queue (create: false) away"
+                )
+                continue
+            try:
+                selector = Queue.stored(stored).spec.namespace_selector
+            except ManifestError as error:
+                found.append(str(error))
+                continue
+            if selector is None:
+                continue  # open to all: pods name it
+            matched = _matching(selector)
+            for name, namespace in bound.items():
+                if self._tenant.queue_of(name) == queue.name and not matched.matches(namespace["metadata"]["labels"]):
+                    shown = (
+                        ", ".join(f"{key}={value}" for key, value in selector.match_labels.items()) or "its expressions"
+                    )
+                    found.append(
+                        f"Queue {queue.name}: its namespaceSelector ({shown}) does not select namespace {name}; "
+                        "add the labels with --namespace-label (namespaceLabels)"
+                    )
+        return found
+
+    async def _share(self, obj: Obj) -> str:
+        """Create what all tenants share. One that exists may be newer, or another's choice: it stays as it is."""
+        found = await self._get(obj)
+        if found is None:
+            return await self._apply(obj, None)
+        own = {key: value for key, value in obj.items() if key not in {"apiVersion", "kind", "metadata"}}
+        same = all(found.get(key) == value for key, value in own.items())
+        self._done(Outcome(obj, "unchanged" if same else "kept, though it differs from what this version would create"))
+        return ""
+
+    async def _apply(self, obj: Obj, before: Raw | None) -> str:
+        meta = obj["metadata"]
+        try:
+            after = await self._client.patch(
+                KINDS[obj["kind"]],
+                meta["name"],
+                obj,
+                namespace=meta.get("namespace"),
+                kind=Patch.APPLY,
+                field_manager=FIELD_MANAGER,
+                force=self._adopt,
+            )
+        except errors.Conflict as error:
+            return f"{described(obj)}: not applied: {error}; with --adopt the values of this command count"
+        except errors.ApiError as error:
+            return f"{described(obj)}: not applied: {error}"
+        if before is None:
+            what = "created"
+        elif before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]:
+            what = "unchanged"
+        else:
+            what = "changed"
+        self._done(Outcome(obj, what))
+        return ""
+
+    async def _get(self, obj: Obj) -> Raw | None:
+        meta = obj["metadata"]
+        try:
+            return await self._client.get(KINDS[obj["kind"]], meta["name"], meta.get("namespace"))
+        except errors.NotFound as error:
+            if error.details is None or not error.details.name:
+                raise  # the kind is not served
+            return None
+
+
+def _matching(selector: LabelSelector) -> Selector:
+    wanted = [Requirement(key, "In", (value,)) for key, value in selector.match_labels.items()]
+    return Selector((*wanted, *(Requirement(r.key, r.operator, tuple(r.values)) for r in selector.match_expressions)))

@@ -1,0 +1,153 @@
+"""The place that is held for a gang which is being moved: from the decision until its new pods are admitted, or time is up.
+
+Written pod by pod on the marks while the old pods run, and on the Gang object from their eviction on (`past_evictions`), so that a
+new leader holds it, too. In the engine's tables the place is a claim and a pod of its own for each pod (`Held`), charged to the
+gang's queue; when the gang's new pods are requested, they are bound to its nodes and decided first. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
+from fairlead.engine.types.gangs import GangRequest, RunningGang
+from fairlead.engine.types.plan import Admission
+from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.references import DeviceRef
+from fairlead.kube import core
+
+HELD_S = 900.0  # after the eviction: longer than the longest back-off of a Job
+SPOTS_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """For one pod. `requests`: as PodNeeds has them; () where the pod itself still says so."""
+
+    node: str
+    devices: tuple[DeviceRef, ...]
+    requests: tuple[tuple[str, int], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {"node": self.node, "devices": [str(device) for device in self.devices]}
+        return {**fields, "requests": dict(self.requests)} if self.requests else fields
+
+
+def read_spot(value: Mapping[str, Any]) -> Spot:
+    """Raises KeyError, ValueError, TypeError."""
+    requests = tuple(sorted((str(name), int(amount)) for name, amount in (value.get("requests") or {}).items()))
+    return Spot(str(value["node"]), tuple(_device(str(text)) for text in value["devices"]), requests)
+
+
+def _device(text: str) -> DeviceRef:
+    """Names of drivers and devices have no slash, those of pools may."""
+    driver, _, rest = text.partition("/")
+    pool, _, device = rest.rpartition("/")
+    if not (driver and pool and device):
+        raise ValueError(f"{text[:80]!r} is no device: write driver/pool/device")
+    return DeviceRef(driver, pool, device)
+
+
+def spots_of(place: Admission) -> dict[str, Spot]:
+    """By UID of the pods that run now. A claim of several pods counts for the first of them."""
+    devices: dict[str, list[DeviceRef]] = {}
+    for claim in place.claims:
+        devices.setdefault(claim.reserved_for[0].uid, []).extend(each.device for each in claim.allocation.results)
+    return {each.pod.uid: Spot(each.node, tuple(devices.get(each.pod.uid, ()))) for each in place.assignments}
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A gang's place in the tables. `until`: unix seconds; None: as long as its pods are marked."""
+
+    gang: tuple[str, str]
+    spots: tuple[Spot, ...]
+    until: float | None = None
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(sorted({spot.node for spot in self.spots}))
+
+    @property
+    def claims(self) -> list[AllocatedClaim]:
+        return [
+            AllocatedClaim(
+                self.uid(number),
+                *self.gang,
+                tuple(AllocatedDevice(ref=ref, admin=False, whole=True, consumed=()) for ref in spot.devices),
+                len(spot.devices),
+            )
+            for number, spot in enumerate(self.spots)
+            if spot.devices
+        ]
+
+    @property
+    def pods(self) -> list[tuple[str, str, PodNeeds]]:
+        """UID, node and needs of what stands for each pod."""
+        return [
+            (self.uid(number), spot.node, PodNeeds(requests=spot.requests)) for number, spot in enumerate(self.spots)
+        ]
+
+    def uid(self, number: int) -> str:
+        return f"move/{'/'.join(self.gang)}/{number}"
+
+    def devices(self) -> set[DeviceRef]:
+        return {device for spot in self.spots for device in spot.devices}
+
+
+def with_place(running: RunningGang | None, held: Held, queue: str | None) -> RunningGang:
+    """The gang as the engine sees it: its queue is charged for the place, and that is nothing to evict."""
+    if running is None:
+        namespace, name = held.gang
+        running = RunningGang(namespace=namespace, name=name, uid=held.uid(0), queue=queue, claims=())
+    claims = tuple(sorted({*running.claims, *(claim.uid for claim in held.claims)}))
+    return dataclasses.replace(running, claims=claims)
+
+
+def to_its_place(request: GangRequest, nodes: Sequence[str]) -> GangRequest:
+    """Bound to these nodes, and decided before all others, as what replaces members of a gang that runs."""
+    members = tuple(
+        dataclasses.replace(member, needs=dataclasses.replace(member.needs, affinity=_on(member.needs.affinity, nodes)))
+        for member in request.members
+    )
+    return dataclasses.replace(request, members=members, replaces=True)
+
+
+def _on(affinity: core.NodeSelector | None, nodes: Sequence[str]) -> core.NodeSelector:
+    pin = core.NodeSelectorRequirement(key="metadata.name", operator="In", values=tuple(nodes))
+    if affinity is None:
+        return core.NodeSelector(node_selector_terms=(core.NodeSelectorTerm(match_fields=(pin,)),))
+    terms = (
+        _pinned(term, pin) if term.match_fields or term.match_expressions else term
+        for term in affinity.node_selector_terms
+    )
+    return core.NodeSelector(node_selector_terms=tuple(terms))
+
+
+def _pinned(term: core.NodeSelectorTerm, pin: core.NodeSelectorRequirement) -> core.NodeSelectorTerm:
+    return core.NodeSelectorTerm(match_fields=(*term.match_fields, pin), match_expressions=term.match_expressions)
+
+
+def unpinned(affinity: core.NodeSelector | None, node: str) -> core.NodeSelector | None:
+    """What a released pod asked for before it was pinned to its node (`release`)."""
+    if affinity is None:
+        return None
+    terms = [_unpinned(term, node) for term in affinity.node_selector_terms]
+    if len(terms) == 1 and not terms[0].match_fields and not terms[0].match_expressions:
+        return None if terms[0] != affinity.node_selector_terms[0] else affinity
+    return core.NodeSelector(node_selector_terms=tuple(terms))
+
+
+def _unpinned(term: core.NodeSelectorTerm, node: str) -> core.NodeSelectorTerm:
+    last = term.match_fields[-1] if term.match_fields else None
+    if last is None or (last.key, last.operator, tuple(last.values)) != ("metadata.name", "In", (node,)):
+        return term
+    return core.NodeSelectorTerm(match_fields=term.match_fields[:-1], match_expressions=term.match_expressions)
+
+
+def devices_taken(claims: Iterable[Any]) -> set[DeviceRef]:
+    """By what a plan gives."""
+    return {result.device for claim in claims for result in claim.allocation.results}

@@ -1,0 +1,80 @@
+"""What announces that a node goes soon: a spot instance reclaimed, maintenance, a scale-down, a reboot. Read from its taints and conditions.
+
+A table of the clouds' and the maintenance tools' own words; `docs/moves.md` has each with its source. Nothing of it is configured: a
+cluster without these tools has none of them. `by` is when the node may be gone, as far as it is known: of a taint that says when
+it was added, by how long before the fact it is set.
+Example: a taint aws-node-termination-handler/spot-itn added at 12:00:00 means that the instance is stopped at 12:02:00.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fairlead.kube import timestamps
+
+if TYPE_CHECKING:
+    from fairlead.kube import core
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeNotice:
+    """`source`: the taint's key or the condition's type. `by`: unix seconds; None: not known."""
+
+    source: str
+    what: str
+    by: float | None = None
+
+    def __str__(self) -> str:
+        when = "" if self.by is None else f" by {timestamps.seconds(self.by)}"
+        return f"{self.what}{when} ({self.source})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    what: str
+    lead_s: float | None = None  # how long before the fact it is set; None: that differs
+
+
+_TAINTS = {
+    "aws-node-termination-handler/spot-itn": _Kind("spot interruption", 120.0),
+    "aws-node-termination-handler/scheduled-maintenance": _Kind("scheduled maintenance"),
+    "aws-node-termination-handler/asg-lifecycle-termination": _Kind("termination by its auto scaling group"),
+    "aws-node-termination-handler/rebalance-recommendation": _Kind("rebalance recommendation"),
+    "karpenter.sh/disrupted": _Kind("disruption by Karpenter"),
+    "karpenter.sh/disruption": _Kind("disruption by Karpenter"),  # before 1.0
+    "cloud.google.com/impending-node-termination": _Kind("node termination"),
+    "remediator.kubernetes.azure.com/unschedulable": _Kind("auto-drain by AKS"),
+    "remediator.aks.microsoft.com/unschedulable": _Kind("auto-drain by AKS"),  # its older name
+    "medik8s.io/drain": _Kind("node maintenance"),
+    "kubevirt.io/drain": _Kind("node maintenance"),
+    "medik8s.io/remediation": _Kind("remediation by medik8s"),
+    "weave.works/kured-node-reboot": _Kind("reboot by Kured"),
+    "ToBeDeletedByClusterAutoscaler": _Kind("scale-down by the cluster autoscaler"),
+}
+_CONDITIONS = {"VMEventScheduled": _Kind("event scheduled by Azure")}
+_HARMLESS = frozenset({"FreezeScheduled"})  # reasons of a condition: a pause of seconds
+_ANNOTATIONS = {"weave.works/kured-reboot-in-progress": _Kind("reboot by Kured")}
+
+
+def notice_of(node: core.Node) -> NodeNotice | None:
+    """The first to come, as far as that is known; else the first by name. None: the node says nothing."""
+    said = [(taint.key, _TAINTS.get(taint.key), taint.time_added) for taint in node.spec.taints]
+    said += [
+        (condition.type, _CONDITIONS.get(condition.type), condition.last_transition_time)
+        for condition in node.status.conditions
+        if condition.status == "True" and condition.reason not in _HARMLESS
+    ]
+    said += [(key, _ANNOTATIONS.get(key), since) for key, since in node.metadata.annotations.items()]
+    found = [_notice(source, kind, since) for source, kind, since in said if kind is not None]
+    return min(found, key=lambda each: (each.by is None, each.by or 0.0, each.source), default=None)
+
+
+def _notice(source: str, kind: _Kind, since: str | None) -> NodeNotice:
+    by = None
+    if kind.lead_s is not None and since:
+        try:
+            by = timestamps.parse(since) + kind.lead_s
+        except ValueError:
+            by = None
+    return NodeNotice(source=source, what=kind.what, by=by)

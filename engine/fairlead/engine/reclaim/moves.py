@@ -1,0 +1,288 @@
+"""Which running gangs to move so that another fits, and where to: consolidation. Nothing is moved here.
+
+A gang that finds no place though enough is free in sum may get one where movable gangs run, if each of those has another place
+that is free *now*: it is held before anything is evicted. So no moved gang waits for another, and each goes on running.
+    policy   a movable gang of lower priority; of any priority where the move serves a reservation, or where the gang could be
+             evicted outright; whole, not within its min-runtime, as PodDisruptionBudgets and disruption budgets allow
+    cost     the fewest GPU-seconds that stopping them loses (`move_costs`); on one node the cheapest set that makes room
+    verified places of the moved ones on the ledger of now, on which all that runs is still there and the preemptor's place is
+             held; that of the preemptor on the pipelined one, without them. Each within its queue's limits and its topology
+Gangs with terms about other pods, and those that such terms concern, neither move nor have others moved: the two places would
+have to be judged together with the pods between. Nor do shares of devices move.
+Invariants: without a plan both ledgers and all counts are as before. Queues use the same after a move, so no share changes.
+Ends: each plan places one more gang and stops none, so gangs that only wait cannot make others move for ever.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fairlead.engine.allocator.model import StepBudget
+from fairlead.engine.allocator.requests import InvalidClaimError
+from fairlead.engine.queues.limits import held, over_limit
+from fairlead.engine.reclaim.costs import STEPS_PUT, EvictionCosts, allowed_domains, evict_and_place
+from fairlead.engine.reclaim.eviction_policy import EvictionPolicy
+from fairlead.engine.reclaim.move_costs import gpu_seconds, movable
+from fairlead.engine.types.reasons import PreemptionBlock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairlead.engine.placement.candidate_nodes import CandidateNode
+    from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
+    from fairlead.engine.placement.shapes import PlacementUnit, Shapes
+    from fairlead.engine.queues.statement import Statement
+    from fairlead.engine.reclaim.candidates import EvictionUnit
+    from fairlead.engine.reclaim.costs import Cost, Queues
+    from fairlead.engine.reclaim.eviction_policy import Preemptor, VictimPolicy
+
+GANGS_MAX = 8  # on one node, of which all sets are tried, the cheapest for their devices
+SETS_MAX = 8  # tried on one node
+ATTEMPTS_MAX = 8  # of one preemptor: each leaves out a gang for which there was no other place
+DEVICES_MAX = 256  # of a gang that moves: its place is written down device by device
+
+
+class MovePolicy(EvictionPolicy):
+    """Counts what moves in the counts of `victims`, so that one decision never evicts more than budgets allow by both."""
+
+    def __init__(self, victims: VictimPolicy) -> None:
+        super().__init__(victims.cluster, victims.candidates)
+        self._victims = victims
+        self.serves_reservation = False
+        self.placeless: set[str] = set()  # ids of gangs for which no other place was found
+
+    def refusal(self, preemptor: Preemptor, unit: EvictionUnit) -> PreemptionBlock | None:
+        gang = unit.gang
+        if not unit.runs or not unit.whole or not movable(gang, unit.queue) or unit.id in self.placeless:
+            return PreemptionBlock.PLACE
+        assert gang.relocation is not None
+        if (
+            unit.id == preemptor.id
+            or unit.id in self._victims.stopped
+            or len(unit.members) != len(gang.relocation.members)
+            or unit.devices > DEVICES_MAX
+        ):
+            return PreemptionBlock.PLACE
+        if unit in self.candidates.protected:
+            return PreemptionBlock.MIN_RUNTIME
+        if not self.serves_reservation and gang.priority >= preemptor.gang.priority:
+            return self._victims.refusal(preemptor, unit)
+        return self._victims.spent(unit)
+
+    def counting(self, unit: EvictionUnit, times: int) -> None:
+        """Its queue goes on using what it uses: only its place is another."""
+        self.tallying(unit, times)
+
+    def tallying(self, unit: EvictionUnit, times: int) -> None:
+        self._victims.tallying(unit, times)
+
+    def lost(self, unit: EvictionUnit) -> float:
+        """GPU-seconds."""
+        return gpu_seconds(unit.gang, unit.devices, self.candidates.now)
+
+
+class MoveCosts(EvictionCosts):
+    """The fewest GPU-seconds that have to move before the unit fits on a node."""
+
+    policy: MovePolicy
+
+    def _queues_of(self, victims: Sequence[EvictionUnit]) -> Queues:
+        return frozenset()  # no queue loses anything
+
+    def _cheapest_on(
+        self, preemptor: Preemptor, unit: PlacementUnit, node: CandidateNode, budget: StepBudget
+    ) -> tuple[Cost, list[EvictionUnit]] | None:
+        around = self.policy.candidates.by_node.get(node.name, ())
+        budget.steps -= len(around)
+        there = [each for each in around if self.policy.refusal(preemptor, each) is None]
+        if not there:
+            return None
+        there.sort(key=lambda each: (self.policy.lost(each) / max(1, each.devices_on(node.name)), each.rank))
+        lacking = self._lacking(unit, node)
+        for victims in self._sets(there[:GANGS_MAX], node, lacking):
+            mark = self.statement.checkpoint()
+            for each in victims:
+                self.policy.evict(each, only=node.name)
+            budget.steps -= STEPS_PUT
+            fits = self._fits(preemptor, unit, node, budget)
+            self.statement.rollback(mark)
+            if fits:
+                return self._cost(preemptor, node, victims), list(victims)
+        return None
+
+    def _lacking(self, unit: PlacementUnit, node: CandidateNode) -> int:
+        """Devices that the unit finds too few of there; 0 where that is not to be had by counting."""
+        if not unit.shape.plain:
+            return 0
+        request = unit.shape.claims[0].alternatives[0][0]
+        free = self.scored.room.free(request, self.cluster.cache.node_snapshot.candidates(node, request))
+        return request.count - free
+
+    def _sets(self, gangs: Sequence[EvictionUnit], node: CandidateNode, lacking: int) -> list[tuple[EvictionUnit, ...]]:
+        """Those that free enough devices, the cheapest first. A set is a bit mask: its sums are those without its lowest bit, and that one's."""
+        lost, devices = [self.policy.lost(each) for each in gangs], [each.devices_on(node.name) for each in gangs]
+        costs, freed = [0.0], [0]
+        found: list[tuple[float, int, int]] = []
+        for chosen in range(1, 1 << len(gangs)):
+            without, lowest = chosen & (chosen - 1), (chosen & -chosen).bit_length() - 1
+            costs.append(costs[without] + lost[lowest])
+            freed.append(freed[without] + devices[lowest])
+            if freed[-1] >= lacking:
+                found.append((costs[-1], chosen.bit_count(), chosen))
+        cheapest = heapq.nsmallest(SETS_MAX, found)
+        return [tuple(each for at, each in enumerate(gangs) if chosen >> at & 1) for _, _, chosen in cheapest]
+
+    def _cost(self, preemptor: Preemptor, node: CandidateNode, victims: Sequence[EvictionUnit]) -> Cost:
+        pods, devices = sum(len(each.members) for each in victims), sum(each.devices for each in victims)
+        lost = sum(map(self.policy.lost, victims))
+        return (False, lost, len(victims), 0.0, pods, False, devices), (0.0, 0.0, node.name)
+
+
+@dataclass(frozen=True, slots=True)
+class MovePlan:
+    """Gangs that move with their new places, and the place of the gang for which they do: in force in both statements."""
+
+    moved: list[tuple[EvictionUnit, list[UnitPlacement]]]
+    placed: list[UnitPlacement]
+    gpu_seconds: float
+
+
+class MoveSearch:
+    """One per decision. `now`: the statement of the ledger of now."""
+
+    def __init__(self, policy: MovePolicy, now: Statement) -> None:
+        self.policy = policy
+        self.cluster = policy.cluster
+        self.pipelined = policy.statement
+        self.now = now
+        self._refused: set[object] = set()
+
+    def choose(self, preemptor: Preemptor, *, serves_reservation: bool) -> MovePlan | None:
+        """None: nothing moves for it, and both ledgers are as before."""
+        key = (preemptor.kind, preemptor.signature, self.cluster.version, serves_reservation)
+        if key in self._refused:
+            return None
+        self.policy.serves_reservation = serves_reservation
+        plan = self._choose(preemptor)
+        self.policy.placeless.clear()
+        if plan is None:
+            self._refused.add(key)
+        return plan
+
+    def _choose(self, preemptor: Preemptor) -> MovePlan | None:
+        if any(unit.shape.facets for unit in preemptor.units) or over_limit(preemptor.queue, preemptor.charge):
+            return None
+        units = self.policy.candidates.units
+        if not self._enough_free(preemptor) or all(self.policy.refusal(preemptor, unit) for unit in units):
+            return None
+        budget = StepBudget(self.cluster.snapshot.search_steps)
+        for _ in range(ATTEMPTS_MAX):
+            known = len(self.policy.placeless)
+            plan = self._attempt(preemptor, budget)
+            if plan is not None or len(self.policy.placeless) == known or budget.ended:
+                return plan
+        return None
+
+    def _enough_free(self, preemptor: Preemptor) -> bool:
+        """Whether there are as many free devices as it asks for, wherever they are; True where that is not to be had by counting."""
+        shapes = {unit.shape for unit in preemptor.units}
+        if len(shapes) != 1 or not (shape := next(iter(shapes))).plain:
+            return True
+        request, nodes = shape.claims[0].alternatives[0][0], self.cluster.cache.node_snapshot
+        room, left = self.pipelined.placer.device_room(shape), request.count * len(preemptor.units)
+        for node in nodes.all:
+            left -= room.free(request, nodes.candidates(node, request))
+            if left <= 0:
+                return True
+        return False
+
+    def _attempt(self, preemptor: Preemptor, budget: StepBudget) -> MovePlan | None:
+        """The cheapest of the topology domains that the gang may use. A gang that found no other place is `placeless` afterwards."""
+        allowed = allowed_domains(self.cluster.domains, preemptor.gang)
+        domains: Sequence[TopologyDomain | None] = [None] if allowed is None else allowed
+        best: tuple[float, TopologyDomain | None] | None = None
+        for domain in domains if len(domains) > 1 else ():
+            mark = self.pipelined.checkpoint()
+            found = self._evict(preemptor, domain, budget)
+            self.pipelined.rollback(mark)
+            if found is not None and (best is None or self._lost(found[0]) < best[0]):
+                best = (self._lost(found[0]), domain)
+        if len(domains) == 1:
+            best = (0.0, domains[0])
+        return None if best is None else self._within(preemptor, best[1], budget)
+
+    def _lost(self, units: Sequence[EvictionUnit]) -> float:
+        return sum(map(self.policy.lost, units))
+
+    def _cost(self, units: Sequence[EvictionUnit]) -> tuple[float, ...]:
+        return (self._lost(units),)
+
+    def _evict(
+        self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget
+    ) -> tuple[list[EvictionUnit], list[UnitPlacement]] | None:
+        """What has to move, and the place that this makes: both in force. None, and rolled back, where there is none."""
+        mark = self.pipelined.checkpoint()
+        found = evict_and_place(self.policy, preemptor, among, budget, {}, MoveCosts, self._cost)
+        if found is not None and found[0]:
+            return found
+        self.pipelined.rollback(mark)
+        return None
+
+    def _within(self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget) -> MovePlan | None:
+        later, now = self.pipelined.checkpoint(), self.now.checkpoint()
+        found = self._evict(preemptor, among, budget)
+        if found is None:
+            return None
+        units, placed = found
+        charge = self.cluster.cache.charges.of_placed(placed)
+        if not over_limit(preemptor.queue, charge):
+            kept = self.now.hold(placed)
+            moved: list[tuple[EvictionUnit, list[UnitPlacement]]] = []
+            for unit in sorted(units, key=lambda unit: (-unit.devices, unit.rank)):
+                place = self._new_place(unit)
+                if place is None:
+                    self.policy.placeless.add(unit.id)
+                    break
+                self.pipelined.hold(place)
+                moved.append((unit, place))
+            else:
+                self.now.unhold(kept)  # whoever nominates the gang holds it again
+                return MovePlan(moved, placed, self._lost(units))
+        self.now.rollback(now)
+        self.pipelined.rollback(later)
+        return None
+
+    def _new_place(self, unit: EvictionUnit) -> list[UnitPlacement] | None:
+        """In force in the statement of now; None, and nothing is, where it finds none that costs its queue no more than allowed."""
+        mark = self.now.checkpoint()
+        place = new_place(unit, self.now, self.cluster.snapshot.search_steps, self.cluster.cache.shapes)
+        if place is None:
+            return None
+        charge = self.cluster.cache.charges.of_placed(place)
+        more = {flavor: value - unit.charge.get(flavor, 0) for flavor, value in charge.items()}
+        more = {flavor: value for flavor, value in more.items() if value > 0}
+        if more and over_limit(unit.queue, more, held):
+            self.now.rollback(mark)
+            return None
+        return place
+
+
+def new_place(unit: EvictionUnit, now: Statement, steps: int, shapes: Shapes) -> list[UnitPlacement] | None:
+    """A place that is free now for a gang that runs, allocated in the statement; None, and nothing is, where there is none."""
+    relocation = unit.gang.relocation
+    assert relocation is not None
+    try:
+        units = shapes.units(relocation)
+    except InvalidClaimError:
+        return None
+    if any(each.shape.facets for each in units):
+        return None
+    mark = now.checkpoint()
+    placed = now.place(relocation, units, steps, spread=unit.queue.spec.strategy == "spread").placed
+    picks = [pick for entry in placed for picks in entry.picks for pick in picks]
+    if not placed or any(pick.device.shared or pick.request.admin for pick in picks):
+        now.rollback(mark)
+        return None
+    return placed

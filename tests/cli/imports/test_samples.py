@@ -1,0 +1,189 @@
+"""Sample configurations of the four systems, written after their documentation: what becomes of them, line by line.
+
+A golden file is what the command prints: look at the difference, then write it anew with RECORD=1.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from fairlead.cli.imports.systems import System
+from fairlead.cli.main import app
+from tests.cli.imports.support import GOLDEN, SAMPLES, SYSTEMS, check, lost, objects, quota, read, sample, spec, tree
+
+
+def run(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["import", *arguments], input=stdin)
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    return done.exit_code, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_sample_becomes_what_was_reviewed(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(SAMPLES)
+    code, out, err = run("--from", system, f"{system}.yaml")
+    assert code == 0
+    for suffix, text in (("yaml", out), ("notes", err)):
+        path = GOLDEN / f"{system}.{suffix}"
+        if os.environ.get("RECORD"):
+            path.write_text(text)
+        assert text == path.read_text()
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_what_is_written_is_valid_and_the_engine_takes_it(system: System) -> None:
+    imported = read(system, sample(system))
+    check(imported, system)
+    assert imported.queues and imported.flavors and imported.lost
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_json_has_the_same_objects_and_the_notes_beside_them(system: System) -> None:
+    path = str(SAMPLES / f"{system}.yaml")
+    _, text, err = run("--from", system, path)
+    code, out, _ = run("--from", system, path, "-o", "json")
+    found = json.loads(out)
+    assert (code, found["items"]) == (0, [each for each in yaml.safe_load_all(text) if each])
+    levels = [note["level"] for note in found["notes"]]
+    assert levels.count("noEqual") == err.count("no equal: ") > 0
+    written = {(each["kind"], each["metadata"]["name"]) for each in found["items"]}
+    assert {(note["about"]["kind"], note["about"]["name"]) for note in found["notes"] if note["about"]} <= written
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_note_is_on_standard_error_and_in_the_yaml(system: System) -> None:
+    imported = read(system, sample(system))
+    code, out, err = run("--from", system, "-", stdin=sample(system))
+    comments = " ".join(line.removeprefix("#").strip() for line in out.splitlines() if line.startswith("#"))
+    assert code == 0
+    for note in imported.notes:
+        assert note.text in " ".join(err.split()) and note.text in comments
+
+
+def test_strict_is_for_programs(tmp_path: Path) -> None:
+    path = tmp_path / "queue.yaml"
+    plain = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: a}\nspec: {capability: {nvidia.com/gpu: 8}}\n"
+    path.write_text(plain)
+    assert run("--from", "volcano", "--strict", str(path))[0] == 0
+    path.write_text(plain.replace("spec: {", "spec: {affinity: {x: 1}, "))
+    assert run("--from", "volcano", str(path))[0] == 0
+    assert run("--from", "volcano", "--strict", str(path))[0] == 1
+
+
+def test_a_directory_is_read_in_the_order_of_its_files_and_one_document_in_each_form_says_the_same(
+    tmp_path: Path,
+) -> None:
+    """In however many files the objects lie, and in what order: the objects and their order are the same."""
+    whole = [each for each in yaml.safe_load_all(sample("kueue")) if each]
+    for index, each in enumerate(reversed(whole)):
+        (tmp_path / f"{index:02}.json").write_text(json.dumps(each))
+    (tmp_path / "README.md").write_text("not read")
+    _, apart, _ = run("--from", "kueue", str(tmp_path))
+    _, together, _ = run("--from", "kueue", "-", stdin=json.dumps({"kind": "List", "apiVersion": "v1", "items": whole}))
+    as_it_is = [each for each in yaml.safe_load_all(run("--from", "kueue", str(SAMPLES / "kueue.yaml"))[1]) if each]
+    assert [each for each in yaml.safe_load_all(apart) if each] == as_it_is
+    assert [each for each in yaml.safe_load_all(together) if each] == as_it_is
+
+
+def test_kueue_a_root_borrows_from_nobody_and_what_is_not_listed_is_forbidden() -> None:
+    imported = read("kueue", sample("kueue"))
+    queues = tree(imported).queues
+    assert queues["company"].bounds("h100") == (32,)
+    assert queues["cloud"].bounds("gpu") == (16,)
+    assert queues["cloud"].bounds("h100") == (0,)
+    assert queues["language"].bounds("h100") == (24,)
+    assert queues["research"].deserved("h100") == 8 + 16 + 8, "a cohort's own quota comes on top of its members'"
+
+
+def test_kueue_devices_belong_to_one_flavor() -> None:
+    """On-demand and spot nodes are one flavor here, and it leaves the H100s and A100s to theirs: none is charged twice."""
+    from fractions import Fraction
+
+    from fairlead.cel import DeviceView, Outcome, compile_selector
+    from fairlead.kube import nulls
+    from fairlead.kube.resource import Device
+
+    flavors = {
+        name: each["spec"] for (kind, name), each in objects(read("kueue", sample("kueue"))).items() if kind == "Flavor"
+    }
+    for product, flavor in (
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA L40S", "gpu"),
+    ):
+        attributes = {"type": {"string": "gpu"}, "productName": {"string": product}}
+        view = DeviceView.of("gpu.fairlead.dev", nulls.convert({"name": "gpu-0", "attributes": attributes}, Device))
+        taken = [
+            name
+            for name, each in flavors.items()
+            if compile_selector(each["deviceSelector"]).verdict(view).outcome is Outcome.MATCH
+        ]
+        assert taken == [flavor]
+    assert Fraction(quota(read("kueue", sample("kueue")), "cloud", "gpu")["deserved"]) == 4 + 12
+
+
+def test_volcano_a_guarantee_is_not_lent() -> None:
+    queues = tree(read("volcano", sample("volcano"))).queues
+    assert (queues["speech"].deserved("gpu"), queues["speech"].kept("gpu")) == (32, 8)
+    assert (queues["serving"].deserved("gpu"), queues["serving"].kept("gpu")) == (4, 4)
+
+
+def test_yunikorn_queues_are_called_by_their_path_and_keep_their_parents() -> None:
+    imported = read("yunikorn", sample("yunikorn"))
+    assert {queue.name: queue.spec.parent for queue in imported.queues} == {
+        "namespaces": None,
+        "namespaces.web": "namespaces",
+        "research": None,
+        "research.staff-science": "research",
+        "research.students": "research",
+    }
+
+
+def test_yunikorn_is_read_from_its_config_map_too() -> None:
+    data = {"queues.yaml": sample("yunikorn"), "service.schedulingInterval": "1s"}
+    config_map = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "yunikorn-configs", "namespace": "y"},
+        "data": data,
+    }
+    assert objects(read("yunikorn", json.dumps(config_map))) == objects(read("yunikorn", sample("yunikorn")))
+
+
+def test_yunikorn_a_fixed_rule_that_comes_first_makes_the_queue_of_pods_that_name_none() -> None:
+    text = """
+    partitions:
+    - name: default
+      placementrules: [{name: provided}, {name: fixed, value: root.all}]
+      queues: [{name: all, resources: {max: {nvidia.com/gpu: 3}}}]
+    """
+    assert spec(read("yunikorn", text), "all")["namespaceSelector"] == {}
+
+
+def test_runai_a_limit_that_is_absent_is_the_quota() -> None:
+    imported = read("runai", sample("runai"))
+    assert quota(imported, "notebooks", "gpu") == {"flavor": "gpu", "deserved": "0.5", "limit": "0.5", "weight": 0}
+    assert "limit" not in quota(imported, "research", "gpu")
+
+
+def test_runai_priority_of_a_queue_that_names_none_is_that_of_kai() -> None:
+    assert spec(read("runai", sample("runai")), "research")["priority"] == 100
+
+
+def test_the_words_of_a_manifest_of_kueue_find_their_queue_by_the_namespace() -> None:
+    """Pods keep the label of their LocalQueue; where that would lead elsewhere, a line says so."""
+    imported = read("kueue", sample("kueue"))
+    assert not any("LocalQueue" in each and "metadata.name" in each for each in lost(imported))
+    second = "\n---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: LocalQueue\nmetadata: {name: side, namespace: nlp}\nspec: {clusterQueue: vision}\n"
+    both = read("kueue", sample("kueue") + second)
+    assert [each for each in lost(both) if "LocalQueue nlp/" in each] == [
+        "LocalQueue nlp/default metadata.name",
+        "LocalQueue nlp/side metadata.name",
+    ]
+    assert ("TenancyPolicy", "language") not in objects(both), "its node labels would bind the other queue's pods"
+    named = read("kueue", sample("kueue") + second.replace("side", "cloud"))
+    assert any("would be in the Queue cloud" in note.text for note in named.notes)
