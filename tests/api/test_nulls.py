@@ -104,7 +104,7 @@ GPU: Json = {
     "apiVersion": "gpu.fairlead.dev/v1alpha1", "kind": "GpuConfig", "sharing": {"strategy": "MPS", "mpsConfig": MPS},
 }  # fmt: skip
 TIME_SLICES: Json = {
-    "apiVersion": "gpu.fairlead.dev/v1alpha1", "kind": "GpuConfig",
+    "apiVersion": "gpu.fairlead.dev/v1alpha1", "kind": "GpuConfig", "ncclTopology": True,
     "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Short"}},
 }  # fmt: skip
 MIG: Json = {**GPU, "kind": "MigDeviceConfig"}
