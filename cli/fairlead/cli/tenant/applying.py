@@ -157,7 +157,7 @@ class Applying:
             return f"{described(obj)}: not applied: {error}"
         if before is None:
             what = "created"
-        elif before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]:
+        elif _content(before) == _content(after):
             what = "unchanged"
         else:
             what = "changed"
@@ -172,6 +172,13 @@ class Applying:
             if error.details is None or not error.details.name:
                 raise  # the kind is not served
             return None
+
+
+def _content(obj: Raw) -> Raw:
+    """Without what changes when only another manager begins to own fields."""
+    ignored = {"managedFields", "resourceVersion"}
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in ignored}
+    return {**obj, "metadata": metadata, "status": None}
 
 
 def _matching(selector: LabelSelector) -> Selector:
