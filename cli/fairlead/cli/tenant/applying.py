@@ -88,6 +88,27 @@ class Applying:
                 return [why, "the objects above are in place; run the command again to go on"]
         return []
 
+    async def notes(self) -> list[str]:
+        """What the description names and the cluster lacks, as far as the user may look: it may come later, or be misspelt."""
+        tenant = self._tenant
+        created = {each.name for each in tenant.own_queues}
+        flavors = {each.flavor for queue in tenant.own_queues for each in queue.flavors}
+        parents = {queue.parent for queue in tenant.own_queues if queue.parent} - created
+        named = [
+            *((resources.FLAVORS, each, "until it does its quota counts nothing") for each in sorted(flavors)),
+            *((resources.DEVICE_CLASSES, each, "until it does its quota bounds nothing") for each in tenant.quota.gpus),
+            *((resources.QUEUES, each, "until it does the tenant's queue is a root") for each in sorted(parents)),
+        ]
+        found = []
+        for resource, name, meanwhile in named:
+            try:
+                await self._client.get(raw(resource), name)
+            except errors.NotFound:
+                found.append(f"note: {resource.kind} {name} does not exist; {meanwhile}")
+            except errors.Forbidden:
+                continue
+        return found
+
     def _not_ours(self, obj: Obj, found: Raw) -> str:
         owner = (found["metadata"].get("labels") or {}).get(names.TENANT)
         what = described(obj)
