@@ -94,7 +94,7 @@ class Applying:
         created = {each.name for each in tenant.own_queues}
         flavors = {each.flavor for queue in tenant.own_queues for each in queue.flavors}
         parents = {queue.parent for queue in tenant.own_queues if queue.parent} - created
-        named = [
+        named: list[tuple[Resource[Any], str, str]] = [
             *((resources.FLAVORS, each, "until it does its quota counts nothing") for each in sorted(flavors)),
             *((resources.DEVICE_CLASSES, each, "until it does its quota bounds nothing") for each in tenant.quota.gpus),
             *((resources.QUEUES, each, "until it does the tenant's queue is a root") for each in sorted(parents)),
