@@ -203,6 +203,27 @@ async def test_a_field_that_another_wrote_is_not_taken_without_saying_so(cluster
 
 
 @on_a_cluster
+async def test_what_the_cluster_lacks_is_noted(cluster):
+    words = (
+        "--deserved",
+        "h1000=8",
+        "--parent",
+        "nowhere",
+        "--gpus",
+        "gpu.fairlead.dev=8",
+        "--gpus",
+        "gpu.example.com=8",
+    )
+    done = await runner(cluster)("create", "pink", *words)
+    assert done.exit_code == 0
+    assert done.stderr.splitlines() == [
+        "note: Flavor h1000 does not exist; until it does its quota counts nothing",
+        "note: DeviceClass gpu.example.com does not exist; until it does its quota bounds nothing",
+        "note: Queue nowhere does not exist; until it does the tenant's queue is a root",
+    ]
+
+
+@on_a_cluster
 async def test_a_user_without_rights_is_told_which(cluster):
     run = runner(cluster, cluster.kubeconfig("somebody"))
     done = await run("create", "grey")

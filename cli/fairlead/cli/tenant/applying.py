@@ -88,6 +88,27 @@ class Applying:
                 return [why, "the objects above are in place; run the command again to go on"]
         return []
 
+    async def notes(self) -> list[str]:
+        """What the description names and the cluster lacks, as far as the user may look: it may come later, or be misspelt."""
+        tenant = self._tenant
+        created = {each.name for each in tenant.own_queues}
+        flavors = {each.flavor for queue in tenant.own_queues for each in queue.flavors}
+        parents = {queue.parent for queue in tenant.own_queues if queue.parent} - created
+        named: list[tuple[Resource[Any], str, str]] = [
+            *((resources.FLAVORS, each, "until it does its quota counts nothing") for each in sorted(flavors)),
+            *((resources.DEVICE_CLASSES, each, "until it does its quota bounds nothing") for each in tenant.quota.gpus),
+            *((resources.QUEUES, each, "until it does the tenant's queue is a root") for each in sorted(parents)),
+        ]
+        found = []
+        for resource, name, meanwhile in named:
+            try:
+                await self._client.get(raw(resource), name)
+            except errors.NotFound:
+                found.append(f"note: {resource.kind} {name} does not exist; {meanwhile}")
+            except errors.Forbidden:
+                continue
+        return found
+
     def _not_ours(self, obj: Obj, found: Raw) -> str:
         owner = (found["metadata"].get("labels") or {}).get(names.TENANT)
         what = described(obj)
@@ -157,7 +178,7 @@ class Applying:
             return f"{described(obj)}: not applied: {error}"
         if before is None:
             what = "created"
-        elif before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]:
+        elif _content(before) == _content(after):
             what = "unchanged"
         else:
             what = "changed"
@@ -172,6 +193,13 @@ class Applying:
             if error.details is None or not error.details.name:
                 raise  # the kind is not served
             return None
+
+
+def _content(obj: Raw) -> Raw:
+    """Without what changes when only another manager begins to own fields."""
+    ignored = {"managedFields", "resourceVersion"}
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in ignored}
+    return {**obj, "metadata": metadata, "status": None}
 
 
 def _matching(selector: LabelSelector) -> Selector:

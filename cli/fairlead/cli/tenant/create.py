@@ -52,7 +52,8 @@ def create(tenant: Tenant, *, adopt: bool, kubeconfig: Path | None, context: str
 
     async def work(cluster: Cluster) -> list[str]:
         applying = Applying(cluster.client, tenant, adopt=adopt, done=lambda each: _said(each, done, output))
-        return await applying.run()
+        refused = await applying.run()
+        return refused or await _noted(applying)
 
     code, refused = run(work, kubeconfig=kubeconfig, context=context)
     if output != "text":
@@ -60,6 +61,12 @@ def create(tenant: Tenant, *, adopt: bool, kubeconfig: Path | None, context: str
     for line in refused or ():
         print(line, file=sys.stderr)
     return 1 if refused else code
+
+
+async def _noted(applying: Applying) -> list[str]:
+    for line in await applying.notes():
+        print(line, file=sys.stderr)
+    return []
 
 
 def _said(outcome: Outcome, done: list[Outcome], output: str) -> None:
