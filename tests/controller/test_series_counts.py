@@ -21,13 +21,15 @@ CLOSED: dict[str, tuple[tuple[str, ...], ...]] = {
     "admissions": (("admitted", "failed"),),
     "recoveries": (tuple(step.__name__ for step in get_args(recovery.Step)),),
     "evictions": (
-        ("Reclaim", "Preempt", "Replace", "Idle"),
+        ("Reclaim", "Preempt", "Replace", "Idle", "Move"),
         ("begun", "evicted", "cancelled", "refused", "failed", "budget_overridden"),
     ),
-    "reclaimed_devices": (("Reclaim", "Preempt", "Replace", "Idle"),),
+    "reclaimed_devices": (("Reclaim", "Preempt", "Replace", "Idle", "Move"),),
     "forecasts": (("made", "no_memory", "memory", "late", "died"),),
     "forecast_starts": (("true", "false"),),
     "recorded_decisions": (("recorded", "missed"),),
+    "moves": (("landed", "expired"),),
+    "moved_gpu_seconds": (("room", "node"),),
     "errors": (("cycle", "forecast", "recorder", "report", "task"),),
 }
 
