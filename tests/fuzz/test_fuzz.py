@@ -22,7 +22,7 @@ from tests.fuzz.target import Finding, Outcome, Target
 from tests.fuzz.targets import TARGETS, made
 from tests.fuzz.watchdog import Watchdog
 
-SLOW = {"controller-views": 300, "kubeconfig": 300, "gpu-profiles": 500, "admission-reviews": 800}
+SLOW = {"controller-views": 300, "imports": 500, "kubeconfig": 300, "gpu-profiles": 500, "admission-reviews": 800}
 """Inputs of targets whose inputs are large; 2,000 of the others."""
 KEPT = Path(__file__).parent / "data"
 

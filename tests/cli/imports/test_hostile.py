@@ -23,8 +23,8 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (LAUGHS, "holds more than 500000 values, its aliases written out"),
-        (MERGES, "holds more than 500000 values, its aliases written out"),
+        (LAUGHS, "holds more than 200000 values, its aliases written out"),
+        (MERGES, "holds more than 200000 values, its aliases written out"),
         ("[" * 10_000, "nested more than 64 levels deep"),
         ('{"a":' * 10_000 + "1" + "}" * 10_000, "nested more than 64 levels deep"),
         ("{" * 100 + "}" * 100, "nested more than 64 levels deep"),
@@ -35,7 +35,7 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 
         ('{"a": 1, "a": 2}', "the key 'a' stands twice in one mapping"),
         ("? [a]\n: 1", "unhashable key"),
         ("x" * (parsing.TEXT_MAX + 1), "is longer than 16777216 characters"),
-        ("a: \x00", "special characters are not allowed"),
+        ("a: \x00", "characters are not allowed"),
         ("a: 2026-13-45", "month must be in 1..12"),
     ],
     ids=lambda value: value[:30],
@@ -63,6 +63,27 @@ def test_a_deep_chain_of_parents_is_no_recursion() -> None:
     imported = READERS["kueue"]([Document("in.json", each) for each in cohorts])
     assert len(imported.queues) == 2001
     assert imported.queues[0].name == "c2000"
+
+
+def test_what_no_terminal_prints_is_written_escaped() -> None:
+    key = "a\ud800\u202e\x1b[2J"
+    shown = key.replace("\ud800", "")  # pydantic takes no half of a character
+    tolerations = [{"key": shown, "operator": "Exists"}]
+    flavor, queue = (
+        json.loads(json.dumps(each)) for each in WHOLE["kueue"] if each["metadata"]["name"] in {"h100", "language"}
+    )
+    flavor["spec"] = {"tolerations": tolerations, "nodeLabels": {"example.com/pool": shown}}
+    queue["spec"].pop("cohortName")
+    queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"] = [
+        {"name": "nvidia.com/gpu", "nominalQuota": 1},
+        {"name": key, "nominalQuota": 1},
+    ]
+    queue["spec"][key] = key
+    local = {**WHOLE["kueue"][-3], "metadata": {"name": "x", "namespace": "n"}, "spec": {"clusterQueue": "language"}}
+    imported = READERS["kueue"]([Document("in.json", each) for each in (flavor, queue, local)])
+    for text in (write.as_yaml(imported, "kueue"), write.as_json(imported), *map(str, imported.notes)):
+        text.encode()
+        assert not any(each in text for each in ("\u202e", "\x1b"))
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

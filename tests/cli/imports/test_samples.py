@@ -187,3 +187,22 @@ def test_the_words_of_a_manifest_of_kueue_find_their_queue_by_the_namespace() ->
     assert ("TenancyPolicy", "language") not in objects(both), "its node labels would bind the other queue's pods"
     named = read("kueue", sample("kueue") + second.replace("side", "cloud"))
     assert any("would be in the Queue cloud" in note.text for note in named.notes)
+
+
+def test_kueue_without_devices_says_that_nothing_is_bounded() -> None:
+    quota = (
+        "resourceGroups: [{coveredResources: [cpu], flavors: [{name: any, resources: [{name: cpu, nominalQuota: 8}]}]}]"
+    )
+    text = f"""
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {{name: batch}}
+spec: {{{quota}}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {{name: any}}
+"""
+    imported = read("kueue", text)
+    assert imported.flavors == ()
+    assert "ClusterQueue batch spec.resourceGroups" in lost(imported)

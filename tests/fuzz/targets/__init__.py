@@ -31,6 +31,7 @@ TARGETS: Mapping[str, str] = MappingProxyType(
         "texts": "texts.texts",
         "metadata": "texts.metadata",
         "kinds-and-configs": "texts.kinds",
+        "imports": "imports.configurations",
     }
 )
 """The function that makes it, with its module in this package."""

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from fairlead.api.durations import DURATION_MAX_S
-from fairlead.cli.imports.model import Fault, Source, shown
+from fairlead.cli.imports.model import Fault, Source, plain, shown
 from fairlead.kube import quantity
 
 DEVICES_MAX = 10**9
@@ -41,8 +41,8 @@ class Fields:
         return bool(self._value)
 
     def at(self, key: str) -> str:
-        if not re.fullmatch(r"\w+", key):
-            return f"{self.path}[{key}]"
+        if not re.fullmatch(r"\w+", key, re.ASCII):
+            return f"{self.path}[{plain(key)}]"
         return f"{self.path}.{key}" if self.path else key
 
     def fault(self, key: str, text: str) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from fairlead.api.queue import FLAVORS_MAX
 from fairlead.cli.imports.devices import Kind, kind_of, narrow_of
 from fairlead.cli.imports.documents import Document
 from fairlead.cli.imports.draft import NOTHING, Draft, DraftQueue, Quota
@@ -419,12 +420,22 @@ def _settle_quotas(draft: Draft) -> None:
         if key not in children and key[0] == "Cohort":  # type: ignore[index]
             queue.spec["namespaceSelector"] = NOTHING
     for key, queue in draft.queues.items():
-        missing = [kind for kind in draft.flavors if kind not in queue.quotas] if key[0] == "ClusterQueue" else []  # type: ignore[index]
-        if len(queue.quotas) + len(missing) <= 16:
-            queue.quotas |= {kind: Quota(limit=Fraction(0)) for kind in missing}
-        else:
-            text = f"it may use {len(missing)} kinds of devices that it does not list, as there are too many to forbid each: name the flavors in a TenancyPolicy"
-            draft.note(queue.source, "spec.resourceGroups", text, queue=key)
+        if key[0] == "ClusterQueue":  # type: ignore[index]
+            _forbid_others(key, queue, draft)
+
+
+def _forbid_others(key: Any, queue: DraftQueue, draft: Draft) -> None:
+    """What it does not list: here a queue without a quota of a flavor may use all of it."""
+    missing = [kind for kind in draft.flavors if kind not in queue.quotas]
+    text = ""
+    if not draft.flavors:
+        text = "no ClusterQueue lists devices, so none may use any, where a Queue without flavors may use all: write a Flavor, and limit: 0 of it"
+    elif len(queue.quotas) + len(missing) <= FLAVORS_MAX:
+        queue.quotas |= {kind: Quota(limit=Fraction(0)) for kind in missing}
+    else:
+        text = f"it may use {len(missing)} kinds of devices that it does not list, as there are too many to forbid each: name the flavors in a TenancyPolicy"
+    if text:
+        draft.note(queue.source, "spec.resourceGroups", text, queue=key)
 
 
 def _settle_root(root: Any, draft: Draft, children: dict[Any, list[Any]]) -> None:

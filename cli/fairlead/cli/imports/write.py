@@ -32,7 +32,7 @@ def as_yaml(imported: Imported, system: str) -> str:
         key = (str(each["kind"]), str(each["metadata"]["name"]))
         lines = [f"# from {source.subject} ({source.where})" for source in imported.sources.get(key, ())[:8]]
         lines += _comments([note for note in imported.notes if _of(note, imported) == key], with_source=False)
-        text = yaml.dump(each, Dumper=_Plain, sort_keys=False, width=1_000_000, allow_unicode=True)
+        text = yaml.dump(each, Dumper=_Plain, sort_keys=False, width=1_000_000)
         parts.append("\n".join([*lines, text]))
     return "---\n".join(parts)
 
@@ -53,7 +53,6 @@ def as_json(imported: Imported) -> str:
         json.dumps(
             {"apiVersion": "v1", "kind": "List", "items": objects(imported), "notes": notes},
             indent=2,
-            ensure_ascii=False,
         )
         + "\n"
     )

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from fairlead.api.base import is_dns_label
 from fairlead.cli.imports.devices import Kind, kind_of
 from fairlead.cli.imports.documents import Document, documents
 from fairlead.cli.imports.draft import Draft, DraftQueue, Quota
@@ -284,7 +285,7 @@ def _placement(fields: Fields, prefix: Path, written: list[Path], draft: Draft) 
             continue
         if name == "tag" and value == "namespace" and above is not None and not filtered:
             for path in leaves:
-                if path[:-1] == above and "namespaceSelector" not in draft.queues[path].spec:
+                if path[:-1] == above and is_dns_label(path[-1]) and "namespaceSelector" not in draft.queues[path].spec:
                     draft.queues[path].spec["namespaceSelector"] = {"matchLabels": {NAMESPACE_LABEL: path[-1]}}
             placed = True
             continue
