@@ -83,12 +83,15 @@ def test_the_podgroup_is_known_although_we_name_the_gang():
 
 def test_an_intent_says_where_it_was_read():
     intent = read_intent({names.KUEUE_SIZE: "8"}, KUEUE)
-    assert intent.paths.items() >= {
-        names.GANG: f"metadata.labels[{names.KUEUE_GROUP_LABEL}]",
-        names.GANG_SIZE: f"metadata.annotations[{names.KUEUE_SIZE}]",
-        names.QUEUE: f"metadata.labels[{names.KUEUE_QUEUE}]",
-        names.TOPOLOGY: f"metadata.annotations[{names.TOPOLOGY}]",
-    }.items()
+    assert (
+        intent.paths.items()
+        >= {
+            names.GANG: f"metadata.labels[{names.KUEUE_GROUP_LABEL}]",
+            names.GANG_SIZE: f"metadata.annotations[{names.KUEUE_SIZE}]",
+            names.QUEUE: f"metadata.labels[{names.KUEUE_QUEUE}]",
+            names.TOPOLOGY: f"metadata.annotations[{names.TOPOLOGY}]",
+        }.items()
+    )
     assert read_intent({names.GANG: "mine"}).paths[names.GANG] == f"metadata.annotations[{names.GANG}]"
 
 
