@@ -63,10 +63,13 @@ FLAVOR: Json = {
 }  # fmt: skip
 GANG: Json = {
     "apiVersion": "fairlead.dev/v1alpha1", "kind": "Gang", "metadata": METADATA,
-    "spec": {"size": 2, "queue": "a", "topology": "required:rack", "minRuntime": "1m"},
+    "spec": {
+        "size": 2, "queue": "a", "topology": "required:rack", "minRuntime": "1m", "subgroupSize": 2, "subgroupTopology": "required:rack",
+    },
     "status": {
         "observedGeneration": 1, "phase": "Waiting", "queue": "a", "members": 2, "ready": 1, "position": 1, "reason": "r",
         "message": "m", "nodes": ["n"], "reservedNodes": ["n"], "waitSeconds": 1.5, "admittedTime": "t", "conditions": [CONDITION],
+        "placement": [{"level": "rack", "asked": "required", "domains": 1, "apart": 0, "where": ["r: 2 members"]}],
         "why": {
             "message": "m", "advice": "a", "couldEverFit": True, "details": ["d"], "barriers": ["b"],
             "holders": [{"gang": "g", "queue": "q", "devices": 1}],

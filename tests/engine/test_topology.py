@@ -77,6 +77,18 @@ class TestLevels:
         plan = world.decide(job(7, topology=f"preferred:{BLOCK}, preferred:{RACK}"))
         assert (used(world, plan, BLOCK), used(world, plan, BLOCK, RACK)) == (1, 3)
 
+    def test_the_example_of_the_documentation(self):
+        world = cluster([[8] * 4] * 2, [[8] * 4] * 2)
+        plan = world.decide(job(12, topology=f"preferred:{BLOCK}, preferred:{RACK}"))
+        assert (used(world, plan, BLOCK), used(world, plan, BLOCK, RACK)) == (2, 3)
+        reason = world.decide(job(12, topology=f"required:{BLOCK}")).waiting[0].reason
+        told = f"level {BLOCK} (required): 12 members in one of 2 domains: the best, b0, has room for 8, 4 short"
+        assert [str(level) for level in reason.levels] == [told]
+
+    def test_a_level_that_no_node_has_is_told(self):
+        reason = cluster([[8]]).decide(job(1, topology="required:nowhere, preferred:either")).waiting[0].reason
+        assert "level nowhere (required): no node has this label, nor devices such an attribute" in str(reason)
+
     def test_a_required_level_is_not_left_though_the_cluster_has_room(self):
         world = cluster([[8, 8], [8]], [[8, 8], [8]])
         text = f"required:{BLOCK}, preferred:{RACK}"

@@ -49,6 +49,8 @@ def test_an_example_is_admitted(document: Json) -> None:
         template = stored["spec"]["template"]
         pod = {"apiVersion": "v1", "kind": "Pod", **template}
         pod["metadata"] = {**template["metadata"], "name": "worker-0", "namespace": document["metadata"]["namespace"]}
+        if stored["spec"].get("completionMode") == "Indexed":  # as the Job controller makes it
+            pod["metadata"]["annotations"] = {**pod["metadata"]["annotations"], names.COMPLETION_INDEX: "0"}
         stored, verdict = admitted(pod, known())
         assert verdict.allowed, verdict.message
         assert stored["metadata"]["annotations"][names.GANG_SIZE].isdigit()

@@ -265,8 +265,18 @@ def _created(result: Result) -> Iterator[Json]:
         for index, found in enumerate(_readable_templates(review.group_resource, object_)):
             template = object_at(object_, found.path)
             name = f"{review.name or 'made'}-{index}-"
-            metadata = {**map_at(template, "metadata"), **added, "generateName": name}
+            metadata = _indexed(review.kind, spec, {**map_at(template, "metadata"), **added, "generateName": name})
             yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec")}
+
+
+def _indexed(kind: str, spec: Json, metadata: Json) -> Json:
+    """With the index that such a controller writes on its first pod."""
+    if kind == "JobSet" or (kind == "Job" and spec.get("completionMode") == "Indexed"):
+        return {**metadata, "annotations": {**map_at(metadata, "annotations"), names.COMPLETION_INDEX: "0"}}
+    labels = {"StatefulSet": names.STATEFULSET_INDEX, "LeaderWorkerSet": names.LWS_WORKER_INDEX}
+    if kind in labels:
+        return {**metadata, "labels": {**map_at(metadata, "labels"), labels[kind]: "0"}}
+    return metadata
 
 
 def _readable_templates(group_resource: str, object_: Json) -> list[PodTemplate]:

@@ -103,6 +103,8 @@ def _relocation(
                 needs=needs,
                 claims=tuple(f"move/{each.key}" for each in member.claims),
                 labels=member.pod.metadata.labels,
+                rank=gang.ranks.get(member.uid),
+                subgroup=gang.subgroups.get(member.uid, ""),
             )
         )
     return GangRequest(
@@ -117,6 +119,7 @@ def _relocation(
         priority=gang.priority,
         created=record.created(gang),
         topology=gang.topology,
+        subgroup_topology=gang.subgroup_topology,
     )
 
 
