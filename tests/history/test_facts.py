@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.engine.placement.workload import DEMANDS_MAX, WorkloadCounter
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.plan import Plan
@@ -53,6 +54,23 @@ def test_what_was_written_down_gives_the_same_plan(source: str):
         with seen_by(look):
             case.run()
     assert compared > 5
+
+
+def test_a_mix_is_read_as_it_was_written():
+    """With what placement knows of rare requests."""
+    counter = WorkloadCounter()
+    for number in range(DEMANDS_MAX):
+        counter.note(gang(f"often-{number}", 2, claim_spec(device_request()), cpu=str(1 + number)))
+    counter.note(gang("rare", 1, claim_spec(device_request(8)), cpu="64"))
+    world = h100_world(1)
+    world.workload = counter.workload()
+    assert world.workload is not None
+    text = dump(world.snapshot(), 0.0)
+    found = read(text)[0].workload
+    assert found is not None
+    assert (found.demands, found.rare) == (world.workload.demands, world.workload.rare)
+    assert (found.pods, found.once, found.cpu) == (2 * DEMANDS_MAX + 1, 1, world.workload.cpu)
+    assert len(found.rare) == 1
 
 
 @pytest.mark.parametrize("source", ["scenarios", "clusters/"])
