@@ -2,7 +2,7 @@
 
 Figures are means over mixes of `fairlead simulate --mig` and over seeds, of MIG cut on demand without departures and with
 them, and of MIG cut beforehand. `ahead` is what Fairlead allocates more than the better of the other two, in points; its
-bar is 0. `FAIRLEAD_MIG_SEEDS` (default 101-103) are the runs; constants were chosen on others.
+bar is 0. Best and first fit fill nodes as they are listed, so nodes of several products come in two orders. `FAIRLEAD_MIG_SEEDS` (default 101-103) are the runs; constants were chosen on others.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ SMALL_CLUSTER = ("hgx-h100=8",)
 EVERY = (*MIXES, DRAWN)
 WAYS = {
     "dynamic": (CLUSTER, EVERY, False, False),
+    "dynamic-a100-first": (tuple(reversed(CLUSTER)), EVERY, False, False),
+    "dynamic-one-product": (("hgx-h100=20",), EVERY, False, False),
     "departures": (SMALL_CLUSTER, ("small", "partitions", DRAWN), False, True),
     "static": (CLUSTER, EVERY, True, False),
 }
