@@ -72,11 +72,13 @@ class NodePlacer:
             return node_snapshot.candidates(node, request)
 
         def prefer(request: CompiledRequest, found: Candidates) -> Sequence[Device]:
+            if fragmentation is not None and not found.plain and not room:
+                return fragmentation.partitions.ordered(
+                    node, request, found.devices, lambda devices: preferred(request, found, ledger, devices)
+                )
             ordered = preferred(request, found, ledger)
             if room and fragmentation is not None:
                 return sorted(ordered, key=lambda device: fragmentation.rooms.left(device) != room)
-            if fragmentation is not None and not found.plain:
-                return fragmentation.partitions.ordered(node, request, ordered)
             return ordered
 
         return ClaimCandidates(claim, candidates, prefer)

@@ -7,12 +7,13 @@ decides what is. Alike GPUs share one value, and it is remembered which state co
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from fairlead.engine.placement.cuts import MEMORY_MAX, CutValue, after
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from fairlead.engine.allocator.requests import CompiledRequest, DeviceFilter
     from fairlead.engine.inventory.counters import CounterConsumption, PoolCounters
@@ -47,6 +48,7 @@ class PartitionScore:
             amount = part * request.count
             self._usual[request.filter] = (known, devices + amount, several + (amount if request.count > 1 else 0.0))
         self._values: dict[object, CutValue] = {}
+        self._cuts: dict[int, tuple[CounterConsumption, tuple[Kind, Cut] | None]] = {}
         self._by_devices: dict[tuple[int, ...], tuple[Sequence[CounterConsumption], Options]] = {}
         self._options: dict[CandidateNode, tuple[NodeDevices, dict[DeviceFilter, Options]]] = {}
         self._parents: dict[CandidateNode, tuple[NodeDevices, list[Parent]]] = {}
@@ -92,19 +94,28 @@ class PartitionScore:
         node_keeps = whole * 1_000_000 + keeps if request.count > 1 else keeps * 1000 + whole
         return cost, left * 1_000_000_000 + node_keeps
 
-    def ordered(self, node: CandidateNode, request: CompiledRequest, devices: Sequence[Device]) -> Sequence[Device]:
-        """Those that cost least first; equals, and all where there is no score, as given."""
+    def ordered(
+        self,
+        node: CandidateNode,
+        request: CompiledRequest,
+        devices: Sequence[Device],
+        among: Callable[[Sequence[Device]], Sequence[Device]],
+    ) -> Sequence[Device]:
+        """Those that cost least first. `among` orders equals, as far as the request may come; and all, where there is no score."""
         if request.admin or not self._options_of(node, request):
-            return devices
+            return among(devices)
         values = {(parent[0], parent[1]): parent for parent in self._parents_of(node)}
-        costs: list[tuple[bool, tuple[int, int], int]] = []
-        for place, device in enumerate(devices):
+        groups: dict[tuple[bool, tuple[int, int]], list[Device]] = {}
+        for device in devices:
             pool = device.pool
             _, cut = self._cut(device) or (None, ())
             _, _, indexes, value = values[pool, pool.layout.counter_set_of(device.counter_consumption)]
             found = value.cost(self._free(pool, indexes), cut)
-            costs.append((found is None, found or (0, 0), place))
-        return [devices[place] for _, _, place in sorted(costs)]
+            groups.setdefault((found is None, found or (0, 0)), []).append(device)
+        ordered: list[Device] = []
+        for _, equal in sorted(groups.items(), key=itemgetter(0)):
+            ordered += among(equal) if len(equal) > 1 and len(ordered) < request.count else equal
+        return ordered
 
     # ------------------------------------------------------------------------------------------------------ one node
 
@@ -188,6 +199,18 @@ class PartitionScore:
 
     def _cut(self, device: Device) -> tuple[Kind, Cut] | None:
         """The kind of its GPU and what it consumes of it; None for one that consumes counters of several sets."""
+        consumption = device.counter_consumption
+        known = self._cuts.get(id(consumption))
+        if known is None:
+            if len(self._cuts) >= MEMORY_MAX:
+                self._cuts.clear()
+            known = self._cuts[id(consumption)] = (
+                consumption,
+                self._cut_anew(device),
+            )  # it stays, as its identity is the key
+        return known[1]
+
+    def _cut_anew(self, device: Device) -> tuple[Kind, Cut] | None:
         layout, consumption = device.pool.layout, device.counter_consumption
         name = layout.counter_set_of(consumption)
         places = {at: place for place, at in enumerate(layout.sets[name])}

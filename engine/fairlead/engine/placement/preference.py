@@ -34,16 +34,19 @@ WHOLE_SIZE = 1000  # of a GPU, beside MIG devices in thousandths of it
 T = TypeVar("T")
 
 
-def preferred(request: CompiledRequest, found: Candidates, ledger: Ledger) -> Sequence[Device]:
-    """The candidates that are free, best first. Ties keep the inventory's order."""
+def preferred(
+    request: CompiledRequest, found: Candidates, ledger: Ledger, devices: Sequence[Device] | None = None
+) -> Sequence[Device]:
+    """The candidates that are free, best first; of some of them, where those are given. Ties keep the inventory's order."""
+    devices = found.devices if devices is None else devices
     if request.admin:
-        return found.devices
+        return devices
     if found.plain:
         return smallest(found, free_of(found, ledger), request.count)
     parents: Parents = {}
-    costs = {device: _cost(device, ledger, parents) for device in found.devices}
+    costs = {device: _cost(device, ledger, parents) for device in devices}
     ordered: list[Device] = []
-    for cost, group in groupby(sorted(found.devices, key=costs.__getitem__), key=costs.__getitem__):
+    for cost, group in groupby(sorted(devices, key=costs.__getitem__), key=costs.__getitem__):
         equal = list(group)
         ordered += tightest(equal, request.count) if _untouched(cost) else equal
     return ordered
