@@ -9,6 +9,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.controller.gangs.requests import GangRecord, blocking_problem, gang_request, members_to_place
+from fairlead.controller.gangs.running import RunningContext, running_gang
 from fairlead.controller.report.placement import placement
 from fairlead.kube import core, resources
 from fairlead.ui.model.explanations import gang_explanation
@@ -124,6 +125,24 @@ class TestSubgroups:
         assert request is not None
         assert request.placed_subgroups == (("0", "n1"), ("0", "n1"))
         assert (len(request.members), request.size <= 4) == (2, True)
+
+    def test_a_gang_that_moves_keeps_them(self):
+        notes = GROUPS | {names.GANG_SIZE: "4", names.MOVABLE: "true"}
+        owned = {"gated": False, "phase": "Running", "node": "n1"}
+        gang = view(
+            *(indexed(n, notes=notes, claim=f"c{n}", **owned) for n in (3, 0, 2, 1)),
+            objects=_objects([claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"]) for n in range(4)]),
+        )
+        running = running_gang(gang, GangRecord(), {}, RunningContext())
+        assert running is not None
+        assert running.relocation is not None
+        assert running.relocation.subgroup_topology == GROUPS[names.SUBGROUP_TOPOLOGY]
+        assert sorted((each.rank, each.subgroup) for each in running.relocation.members) == [
+            (0, "0"),
+            (1, "0"),
+            (2, "1"),
+            (3, "1"),
+        ]
 
     def test_one_of_which_some_run_is_joined_by_one_member(self):
         running = [
