@@ -50,12 +50,15 @@ def test_a_spot_interruption_has_two_minutes() -> None:
 
 
 def test_conditions_and_annotations() -> None:
-    def condition(status: str, reason: str) -> core.Node:
-        return node(conditions=[{"type": "VMEventScheduled", "status": status, "reason": reason}])
+    def condition(status: str, reason: str, message: str = "") -> core.Node:
+        said = {"type": "VMEventScheduled", "status": status, "reason": reason, "message": message}
+        return node(conditions=[said])
 
     assert notice_of(condition("True", "PreemptScheduled")) is not None
     assert notice_of(condition("False", "NoVMEventScheduled")) is None
     assert notice_of(condition("True", "FreezeScheduled")) is None, "a pause of seconds"
+    assert notice_of(condition("True", "VMEventScheduled", "Freeze Scheduled: 10:00")) is None
+    assert notice_of(condition("True", "VMEventScheduled", "Preempt Scheduled: 10:00")) is not None
     assert notice_of(node(annotations={"weave.works/kured-reboot-in-progress": "2026-11-21T01:50:31Z"})) is not None
 
 

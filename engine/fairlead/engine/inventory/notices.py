@@ -53,7 +53,7 @@ _TAINTS = {
     "ToBeDeletedByClusterAutoscaler": _Kind("scale-down by the cluster autoscaler"),
 }
 _CONDITIONS = {"VMEventScheduled": _Kind("event scheduled by Azure")}
-_HARMLESS = frozenset({"FreezeScheduled"})  # reasons of a condition: a pause of seconds
+_HARMLESS = "Freeze"  # in a condition's reason, or where that only repeats its type in its message: a pause of seconds
 _ANNOTATIONS = {"weave.works/kured-reboot-in-progress": _Kind("reboot by Kured")}
 
 
@@ -63,7 +63,7 @@ def notice_of(node: core.Node) -> NodeNotice | None:
     said += [
         (condition.type, _CONDITIONS.get(condition.type), condition.last_transition_time)
         for condition in node.status.conditions
-        if condition.status == "True" and condition.reason not in _HARMLESS
+        if condition.status == "True" and _HARMLESS not in f"{condition.reason} {condition.message}"
     ]
     said += [(key, _ANNOTATIONS.get(key), since) for key, since in node.metadata.annotations.items()]
     found = [_notice(source, kind, since) for source, kind, since in said if kind is not None]
