@@ -30,7 +30,7 @@ QUEUE: Json = {
     "apiVersion": "fairlead.dev/v1alpha1", "kind": "Queue", "metadata": METADATA,
     "spec": {
         "parent": "root", "namespaceSelector": SELECTOR, "priority": 3, "strategy": "spread", "ordering": "StrictFIFO",
-        "preemption": "Never", "minRuntime": "30m", "maxMinRuntime": "2h",
+        "preemption": "Never", "movable": True, "minRuntime": "30m", "maxMinRuntime": "2h",
         "maxCheckpointGrace": "5m", "maxTerminationGrace": "5m", "podDisruptionBudgets": "Respected", "disruptionBudget": {"evictions": 2, "window": "2h"},
         "flavors": [
             {"flavor": "h100", "deserved": 4, "limit": 8, "borrowingLimit": 2, "lendingLimit": 1, "weight": 2.0}

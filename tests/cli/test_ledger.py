@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from fairlead.cli.main import app
 from fairlead.history.ledger.entries import Batch
+from fairlead.history.ledger.store.schema import VERSION
 from fairlead.history.ledger.store.writer import open_writer
 from tests.support.ledger import MONDAY_US, a_day, interval
 
@@ -32,7 +33,7 @@ def fairlead(*words: str, code: int = 0) -> str:
 
 def test_info_says_what_it_covers_and_who_writes_it(ledger: str) -> None:
     said = fairlead("info", ledger)
-    assert "sqlite, version 1" in said
+    assert f"sqlite, version {VERSION}" in said
     assert "6 intervals" in said
     assert "controller-0" in said
     assert "2026-09-21T00:00:00.000000Z" in said

@@ -59,7 +59,7 @@ def run_script(path: Path, text: str, **programs: str) -> str:
         (bin_path / name).chmod(0o755)
     log = path / "log"
     done = subprocess.run(
-        ["/bin/sh", "-c", text.replace("/dev/termination-log", str(log)).replace("/tmp/", f"{path}/")],
+        ["/bin/sh", "-c", text.replace("/tmp/", f"{path}/").replace("/dev/termination-log", str(log))],
         env={"PATH": f"{bin_path}:{os.environ['PATH']}", "FAIRLEAD_DEVICE_GPU_0": "GPU-aaaa", "HOME": "/"},
         capture_output=True,
         text=True,
