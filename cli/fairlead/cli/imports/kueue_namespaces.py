@@ -1,0 +1,149 @@
+"""Whose pods each of Kueue's ClusterQueues takes: LocalQueues as namespaces, and what its flavors add to pods as a TenancyPolicy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairlead.cli.imports.draft import NOTHING, Draft, DraftQueue
+from fairlead.cli.imports.manifests import Found, note_unread
+from fairlead.cli.imports.model import Source, plain, shown
+
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+
+
+@dataclass(slots=True)
+class NodeFlavor:
+    """A ResourceFlavor: what its labels say of devices, and what is left for pods."""
+
+    source: Source
+    narrow: tuple[tuple[str, str], ...]
+    labels: dict[str, str]
+    tolerations: list[dict[str, Any]]
+
+
+@dataclass(slots=True)
+class Reading:
+    draft: Draft
+    flavors: dict[str, NodeFlavor] = field(default_factory=dict)
+    used: dict[str, list[str]] = field(default_factory=dict)
+    """Of each ClusterQueue the ResourceFlavors with devices."""
+
+
+def give_namespaces(local_queues: list[Found], cluster_queues: list[Found], state: Reading) -> None:
+    """Whose namespaces each ClusterQueue takes, and what pods that name a LocalQueue have to name."""
+    draft = state.draft
+    taken: dict[str, dict[str, list[str]]] = {each.name: {} for each in cluster_queues}
+    of_namespace: dict[str, set[str]] = {}
+    for each in local_queues:
+        spec = each.spec
+        wanted = spec.needed("clusterQueue")
+        if not each.namespace:
+            draft.fault(each.source, "metadata.namespace", "is required: write the namespace of the LocalQueue")
+        if wanted is None:
+            continue
+        if wanted not in taken:
+            draft.fault(
+                each.source,
+                "spec.clusterQueue",
+                f"there is no ClusterQueue {shown(wanted)}: add it to the files, or remove the LocalQueue",
+            )
+            continue
+        taken[wanted].setdefault(each.namespace, []).append(each.name)
+        of_namespace.setdefault(each.namespace, set()).add(wanted)
+        if (stop := spec.choice("stopPolicy", ("None", "Hold", "HoldAndDrain"), "None")) != "None":
+            draft.note(each.source, "spec.stopPolicy", f"{stop}: pods of the namespace are admitted")
+        if spec.mapping("fairSharing"):
+            draft.note(
+                each.source,
+                "spec.fairSharing",
+                "the LocalQueues of a ClusterQueue are one Queue; write a Queue below it for each to weigh them",
+            )
+        spec.ignore("fairSharing")
+        note_unread(draft, None, spec)
+    _note_names(local_queues, of_namespace, draft)
+    for each in cluster_queues:
+        _namespaces(each, taken[each.name], of_namespace, state)
+
+
+def _note_names(local_queues: list[Found], of_namespace: dict[str, set[str]], draft: Draft) -> None:
+    names = {queue.wanted for queue in draft.queues.values()}
+    for each in local_queues:
+        wanted = each.spec.text("clusterQueue")
+        if wanted is None or each.name == wanted:
+            continue
+        if each.name in names:
+            text = f"pods that name it would be in the Queue {plain(each.name)}, which is another's: write fairlead.dev/queue: {plain(wanted)} on them"
+            draft.note(each.source, "metadata.name", text)
+        elif len(of_namespace.get(each.namespace, ())) > 1:
+            text = (
+                f"the namespace has LocalQueues of {len(of_namespace[each.namespace])} ClusterQueues, so pods that name this one do not "
+                f"find {plain(wanted)} by their namespace: write fairlead.dev/queue: {plain(wanted)} on them"
+            )
+            draft.note(each.source, "metadata.name", text)
+
+
+def _namespaces(each: Found, taken: dict[str, list[str]], of_namespace: dict[str, set[str]], state: Reading) -> None:
+    draft, key = state.draft, ("ClusterQueue", each.name)
+    queue = draft.queues[key]
+    own = queue.spec.pop("namespaceSelector")
+    if own is NOTHING:
+        draft.note(
+            each.source,
+            "spec.namespaceSelector",
+            "is absent, so no namespace may use it, as in Kueue",
+            lost=False,
+            queue=key,
+        )
+        queue.spec["namespaceSelector"] = NOTHING
+    elif taken:
+        rule = {"key": NAMESPACE_LABEL, "operator": "In", "values": sorted(taken)}
+        if len(taken) > 64:
+            text = f"{len(taken)} namespaces have LocalQueues of it, more than the 64 that a selector names: label them, and write a namespaceSelector"
+            draft.note(each.source, "spec.namespaceSelector", text, queue=key)
+            rule = {"key": NAMESPACE_LABEL, "operator": "Exists"}
+        rules = [*(own or {}).get("matchExpressions", ()), rule]
+        queue.spec["namespaceSelector"] = (own or {}) | {"matchExpressions": rules}
+    else:
+        draft.note(
+            each.source,
+            "",
+            "no LocalQueue leads to it: pods have to name it with fairlead.dev/queue",
+            lost=False,
+            queue=key,
+        )
+        if own is not None:
+            queue.spec["namespaceSelector"] = own
+    shared = sorted(name for name in taken if len(of_namespace[name]) > 1)
+    _policy(each, queue, shared, state)
+
+
+def _policy(each: Found, queue: DraftQueue, shared: list[str], state: Reading) -> None:
+    """What Kueue adds to the pods that it admits to a flavor: tolerations, and the labels of its nodes."""
+    key = ("ClusterQueue", each.name)
+    flavors = [state.flavors[name] for name in dict.fromkeys(state.used.get(each.name, ())) if name in state.flavors]
+    tolerations: list[dict[str, Any]] = []
+    for flavor in flavors:
+        tolerations += [entry for entry in flavor.tolerations if entry not in tolerations]
+    labels = flavors[0].labels if len(flavors) == 1 else {}
+    for flavor in flavors if len(flavors) > 1 else ():
+        for label in flavor.labels:
+            text = f"{each.source.subject} has several flavors, so its pods name their nodes by a nodeSelector"
+            state.draft.note(flavor.source, f"spec.nodeLabels[{plain(label)}]", text, queue=key)
+    spec: dict[str, Any] = {}
+    if tolerations:
+        spec["tolerations"] = {"tolerations": tolerations}
+    if labels:
+        rules = [{"key": label, "operator": "In", "values": [value]} for label, value in labels.items()]
+        spec["nodeAffinity"] = {"matchExpressions": rules}
+    selector = queue.spec.get("namespaceSelector")
+    if not spec or selector is NOTHING:
+        return
+    if shared or selector is None:
+        why = (
+            f"{', '.join(map(plain, shared[:3]))} also have other queues" if shared else "its namespaces are not known"
+        )
+        text = f"tolerations and node labels of its flavors are not written as a TenancyPolicy, since {why}: write them on the pods"
+        state.draft.note(each.source, "spec.resourceGroups", text, queue=key)
+        return
+    state.draft.policies[key] = (each.source, {"namespaceSelector": selector, **spec})
