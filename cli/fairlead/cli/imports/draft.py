@@ -280,7 +280,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 def _unique(wanted: dict[K, str], order: Callable[[K], Any]) -> dict[K, str]:
-    """A valid name for each. Who has a valid name of its own keeps it; others of that name get a number."""
+    """A valid name for each. A name that is valid as it is stays; others that come to the same get a number."""
     taken: dict[str, K] = {}
     ranked = sorted(wanted, key=lambda key: (object_name(wanted[key]) != wanted[key], order(key)))
     for key in ranked:

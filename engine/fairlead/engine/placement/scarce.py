@@ -6,7 +6,7 @@ kind of request for several devices, how many fit on the nodes as they are. A ki
 than will likely be asked for until the cluster is full: the number expected from the mix and two standard deviations. What a
 placement takes of scarce kinds counts before all else of fragmentation.
 
-Kinds are those that were seen, and all devices of a node at once, for each kind of node: requests nobody made yet come, too, as
+Kinds are those that were seen, and all devices of a node at once, for each kind of node: requests that were not made before come, too, as
 often as new kinds came before (Good and Turing's estimate).
 A pure function of mix, nodes and ledger: `look` follows the nodes' log, and finds what a count of all nodes would find.
 Example: of 1,000 pods 10 requested eight devices, and 400 more pods will fill the cluster: 4 for eight devices are expected, 4 + 2 * 2.4
@@ -71,7 +71,7 @@ class Seen:
     """What a mix says of large requests.
 
     `new`: how often a pod of a new kind comes; `cpu`: thousandths of a core for each pod that requests devices, with those of pods
-    that request none; `cpu_per_device`: the most that a kind of pod wants beside each of its devices; `pods`: how many were seen.
+    that request none; `cpu_per_device`: the most that a kind of pod requests beside each of its devices; `pods`: how many were seen.
     """
 
     requests: tuple[LargeRequest, ...]

@@ -100,7 +100,7 @@ class FakeNvml(GpuCalls, NvLinkCalls, GpmCalls, MigCalls):
         return self._fail(pynvml.NVML_ERROR_TIMEOUT)
 
     def smi(self, arguments: Sequence[str]) -> None:
-        """nvidia-smi: `--gpu-reset -i UUID,…` of GPUs that nobody has open, this process with a session of NVML included."""
+        """nvidia-smi: `--gpu-reset -i UUID,…` of GPUs that no process has open, this process with a session of NVML included."""
         if arguments[0] != "--gpu-reset":
             return
         wanted = [device for device in self._devices if device.gpu.uuid in arguments[2].split(",")]
