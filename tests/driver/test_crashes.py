@@ -12,6 +12,7 @@ import pytest
 
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.prepare.mps import removals
 from fairlead.kube.resource import ResourceClaim
 from tests.support.driver.claims import claim, mps, time_slicing
 from tests.support.driver.node import Node
@@ -32,6 +33,12 @@ def wanted(uid: str, devices: tuple[str, ...]) -> ResourceClaim:
         SHARED_MIG: [mps("MigDeviceConfig")],
     }
     return claim(uid, *devices, config=config.get(devices, ()))
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a first attempt does not remove in time is left for later attempts, which these tests do not wait for."""
+    monkeypatch.setattr(removals, "FIRST_ATTEMPT_S", 60.0)
 
 
 def new_node(path: Path) -> Node:
