@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.plan.answers import admission
 from fairlead.engine.plan.held import RESERVATIONS_MAX
-from fairlead.engine.queues.limits import over_limit
-from fairlead.engine.reclaim.move_costs import gpu_seconds, movable, restart_s, saved_at
-from fairlead.engine.reclaim.moves import DEVICES_MAX, MovePolicy, MoveSearch, new_place
+from fairlead.engine.reclaim.move_costs import gpu_seconds, restart_s, saved_at
+from fairlead.engine.reclaim.moves import MovePolicy, MoveSearch, may_move, new_place
 from fairlead.engine.reclaim.shares import over_contested_share
 from fairlead.engine.types.plan import Eviction
 from fairlead.engine.types.reasons import Code, Reason
@@ -97,23 +96,12 @@ class Moves:
         if not noticed or not session.running.any_movable:
             return
         policy = self._preemption.policy
-        for unit in [unit for unit in session.candidates.units if unit.whole and unit.runs]:
+        for unit in [unit for unit in session.candidates.units if may_move(unit)]:
             notice = self._first(unit, noticed)
-            relocation = unit.gang.relocation
-            if notice is None or relocation is None or not movable(unit.gang, unit.queue):
+            if notice is None or unit.id in policy.stopped or policy.spent(unit) is not None:
                 continue
-            if len(unit.members) != len(relocation.members) or unit.devices > DEVICES_MAX:
-                continue
-            if unit.id in policy.stopped or policy.spent(unit) is not None:
-                continue
-            mark = session.statement.checkpoint()
-            place = new_place(unit, session.statement, session.snapshot.search_steps, session.cache.shapes)
+            place = new_place(unit, session.statement, session.snapshot, session.cache)
             if place is None:
-                continue
-            charge = session.cache.charges.of_placed(place)
-            more = {flavor: value - unit.charge.get(flavor, 0) for flavor, value in charge.items()}
-            if over_limit(unit.queue, {flavor: value for flavor, value in more.items() if value > 0}):
-                session.statement.rollback(mark)
                 continue
             session.pipelined.statement.hold(place)
             session.pipelined.statement.do(policy.tallying, unit)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import StepBudget
 from fairlead.engine.allocator.requests import InvalidClaimError
-from fairlead.engine.queues.limits import held, over_limit
+from fairlead.engine.queues.limits import held, over_limit, used
 from fairlead.engine.reclaim.costs import STEPS_PUT, EvictionCosts, allowed_domains, evict_and_place
 from fairlead.engine.reclaim.eviction_policy import EvictionPolicy
 from fairlead.engine.reclaim.move_costs import gpu_seconds, movable
@@ -33,10 +33,13 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
     from fairlead.engine.placement.shapes import PlacementUnit, Shapes
+    from fairlead.engine.queues.cache import SchedulerCache
+    from fairlead.engine.queues.limits import View
     from fairlead.engine.queues.statement import Statement
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.reclaim.costs import Cost, Queues
     from fairlead.engine.reclaim.eviction_policy import Preemptor, VictimPolicy
+    from fairlead.engine.snapshot import Snapshot
 
 GANGS_MAX = 8  # on one node, of which all sets are tried, the cheapest for their devices
 SETS_MAX = 8  # tried on one node
@@ -54,20 +57,16 @@ class MovePolicy(EvictionPolicy):
         self.placeless: set[str] = set()  # ids of gangs for which no other place was found
 
     def refusal(self, preemptor: Preemptor, unit: EvictionUnit) -> PreemptionBlock | None:
-        gang = unit.gang
-        if not unit.runs or not unit.whole or not movable(gang, unit.queue) or unit.id in self.placeless:
-            return PreemptionBlock.PLACE
-        assert gang.relocation is not None
         if (
             unit.id == preemptor.id
+            or unit.id in self.placeless
             or unit.id in self._victims.stopped
-            or len(unit.members) != len(gang.relocation.members)
-            or unit.devices > DEVICES_MAX
+            or not may_move(unit)
         ):
             return PreemptionBlock.PLACE
         if unit in self.candidates.protected:
             return PreemptionBlock.MIN_RUNTIME
-        if not self.serves_reservation and gang.priority >= preemptor.gang.priority:
+        if not self.serves_reservation and unit.gang.priority >= preemptor.gang.priority:
             return self._victims.refusal(preemptor, unit)
         return self._victims.spent(unit)
 
@@ -241,7 +240,7 @@ class MoveSearch:
             kept = self.now.hold(placed)
             moved: list[tuple[EvictionUnit, list[UnitPlacement]]] = []
             for unit in sorted(units, key=lambda unit: (-unit.devices, unit.rank)):
-                place = self._new_place(unit)
+                place = new_place(unit, self.now, self.cluster.snapshot, self.cluster.cache, held)
                 if place is None:
                     self.policy.placeless.add(unit.id)
                     break
@@ -254,23 +253,40 @@ class MoveSearch:
         self.pipelined.rollback(later)
         return None
 
-    def _new_place(self, unit: EvictionUnit) -> list[UnitPlacement] | None:
-        """In force in the statement of now; None, and nothing is, where it finds none that costs its queue no more than allowed."""
-        mark = self.now.checkpoint()
-        place = new_place(unit, self.now, self.cluster.snapshot.search_steps, self.cluster.cache.shapes)
-        if place is None:
-            return None
-        charge = self.cluster.cache.charges.of_placed(place)
-        more = {flavor: value - unit.charge.get(flavor, 0) for flavor, value in charge.items()}
-        more = {flavor: value for flavor, value in more.items() if value > 0}
-        if more and over_limit(unit.queue, more, held):
-            self.now.rollback(mark)
-            return None
-        return place
+
+def may_move(unit: EvictionUnit) -> bool:
+    """Whether it is a whole gang that runs, is movable, and has a place that can be written down."""
+    gang = unit.gang
+    return (
+        unit.runs
+        and unit.whole
+        and movable(gang, unit.queue)
+        and gang.relocation is not None
+        and len(unit.members) == len(gang.relocation.members)
+        and unit.devices <= DEVICES_MAX
+    )
 
 
-def new_place(unit: EvictionUnit, now: Statement, steps: int, shapes: Shapes) -> list[UnitPlacement] | None:
-    """A place that is free now for a gang that runs, allocated in the statement; None, and nothing is, where there is none."""
+def new_place(
+    unit: EvictionUnit, now: Statement, snapshot: Snapshot, cache: SchedulerCache, view: View = used
+) -> list[UnitPlacement] | None:
+    """A place that is free now, and costs its queue no more than its limits allow; allocated in the statement.
+
+    None, and nothing is allocated, where there is none. `view`: what of the queues counts against their limits.
+    """
+    mark = now.checkpoint()
+    placed = _place(unit, now, snapshot.search_steps, cache.shapes)
+    if placed is None:
+        return None
+    charge = cache.charges.of_placed(placed)
+    more = {flavor: value - unit.charge.get(flavor, 0) for flavor, value in charge.items()}
+    if over_limit(unit.queue, {flavor: value for flavor, value in more.items() if value > 0}, view):
+        now.rollback(mark)
+        return None
+    return placed
+
+
+def _place(unit: EvictionUnit, now: Statement, steps: int, shapes: Shapes) -> list[UnitPlacement] | None:
     relocation = unit.gang.relocation
     assert relocation is not None
     try:
