@@ -48,6 +48,11 @@ class Regarding:
             name, namespace, uid = metadata.name, metadata.namespace, metadata.uid
         return cls(api_version=resource.api_version, kind=resource.kind, name=name, namespace=namespace, uid=uid)
 
+    @classmethod
+    def node(cls, name: str) -> "Regarding":
+        """The name in place of the UID, as in kubelet's Events: `kubectl describe node` shows both."""
+        return cls(api_version="v1", kind="Node", name=name, uid=name)
+
 
 @dataclasses.dataclass(frozen=True)
 class _Key:

@@ -91,8 +91,7 @@ class NodeLabel:
                 or (before.config, before.state) != (state.config, state.state)
                 or state.state == "failed"
             ):
-                node = Regarding(api_version="v1", kind="Node", name=self._node_name, uid=self._node_name)
-                self._events.record(node, reason, text, type=kind)
+                self._events.record(Regarding.node(self._node_name), reason, text, type=kind)
         elif before is None and self._state_label() is None:
             return  # there never was a layout
         await self._write(state)

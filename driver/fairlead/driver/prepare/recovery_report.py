@@ -25,8 +25,7 @@ class RecoveryReporter:
     def __init__(self, events: EventRecorder, metrics: Metrics, node_name: str) -> None:
         self._events = events
         self._metrics = metrics
-        # The name in place of the UID, as in kubelet's Events: `kubectl describe node` shows both.
-        self._node = Regarding(api_version="v1", kind="Node", name=node_name, uid=node_name)
+        self._node = Regarding.node(node_name)
 
     def recovered(self, result: RecoveryResult) -> None:
         self.unreadable(result.unreadable, rebuilt=result.rebuilt)

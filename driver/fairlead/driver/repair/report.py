@@ -17,7 +17,7 @@ class RepairReporter:
     def __init__(self, events: EventRecorder, metrics: Metrics, node_name: str) -> None:
         self._events = events
         self._metrics = metrics
-        self._node = Regarding(api_version="v1", kind="Node", name=node_name, uid=node_name)
+        self._node = Regarding.node(node_name)
 
     def ended(self, repair: Repair) -> None:
         self._metrics.repaired(repair.phase)
