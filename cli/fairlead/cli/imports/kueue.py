@@ -21,7 +21,7 @@ from fairlead.cli.imports.draft import NOTHING, Draft, DraftQueue, Quota
 from fairlead.cli.imports.fields import Fields
 from fairlead.cli.imports.kueue_namespaces import NodeFlavor, Reading, give_namespaces
 from fairlead.cli.imports.kueue_quotas import settle_quotas
-from fairlead.cli.imports.manifests import Api, Found, note_unread, objects
+from fairlead.cli.imports.manifests import Api, Found, note_present, note_unread, objects
 from fairlead.cli.imports.model import Imported, plain, shown
 
 GROUP = "kueue.x-k8s.io"
@@ -138,13 +138,16 @@ def _cluster_queue(each: Found, state: Reading) -> None:
             queue=key,
         )
     _checks(spec, draft, key)
-    for name, text in (
-        ("flavorFungibility", "a claim says which devices would do, and in which order (firstAvailable)"),
-        ("admissionScope", "past use counts between Queues, not between the LocalQueues of one"),
-        ("concurrentAdmissionPolicy", "a gang is admitted once, on devices that exist"),
-    ):
-        if spec.raw(name):
-            draft.note(each.source, f"spec.{name}", text, queue=key)
+    note_present(
+        draft,
+        key,
+        spec,
+        {
+            "flavorFungibility": "a claim says which devices would do, and in which order (firstAvailable)",
+            "admissionScope": "past use counts between Queues, not between the LocalQueues of one",
+            "concurrentAdmissionPolicy": "a gang is admitted once, on devices that exist",
+        },
+    )
     note_unread(draft, key, spec)
 
 

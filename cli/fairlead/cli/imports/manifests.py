@@ -135,6 +135,13 @@ def _known(each: Found, api: Api, draft: Draft) -> bool:
     return True
 
 
+def note_present(draft: Draft, queue: Any, spec: Fields, texts: Mapping[str, str]) -> None:
+    """A note for each of these fields of a spec that is there and has no equal: what to do instead."""
+    for name, text in texts.items():
+        if spec.raw(name):
+            draft.note(spec.source, spec.at(name), text, queue=queue)
+
+
 def note_unread(draft: Draft, queue: Any, *parts: Fields) -> None:
     """A note for each field that nothing has read."""
     for part in parts:

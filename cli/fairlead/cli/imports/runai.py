@@ -20,7 +20,7 @@ from fairlead.cli.imports.devices import Kind
 from fairlead.cli.imports.documents import Document
 from fairlead.cli.imports.draft import Draft, DraftQueue, Quota
 from fairlead.cli.imports.fields import Fields
-from fairlead.cli.imports.manifests import Api, Found, note_unread, objects
+from fairlead.cli.imports.manifests import Api, Found, note_present, note_unread, objects
 from fairlead.cli.imports.model import Imported, Source, plain, shown
 
 GROUP = "scheduling.run.ai"
@@ -182,14 +182,17 @@ def _owner(each: Found, draft: Draft) -> DraftQueue:
     else:
         found.append(_flat(spec))
     queue.quotas[SHARES] = found[0]
-    for name, text in (
-        ("interactiveJobTimeLimitSecs", "activeDeadlineSeconds of a Job ends it"),
-        ("nodeAffinityInteractive", "a TenancyPolicy with nodeAffinity binds namespaces to nodes"),
-        ("nodeAffinityTrain", "a TenancyPolicy with nodeAffinity binds namespaces to nodes"),
-        ("defaultNodePools", "a claim says which devices would do"),
-    ):
-        if spec.raw(name):
-            draft.note(each.source, f"spec.{name}", text, queue=key)
+    note_present(
+        draft,
+        key,
+        spec,
+        {
+            "interactiveJobTimeLimitSecs": "activeDeadlineSeconds of a Job ends it",
+            "nodeAffinityInteractive": "a TenancyPolicy with nodeAffinity binds namespaces to nodes",
+            "nodeAffinityTrain": "a TenancyPolicy with nodeAffinity binds namespaces to nodes",
+            "defaultNodePools": "a claim says which devices would do",
+        },
+    )
     spec.ignore("department")
     note_unread(draft, key, spec)
     return queue

@@ -18,7 +18,7 @@ from fairlead.cli.imports.devices import Kind, kind_of
 from fairlead.cli.imports.documents import Document
 from fairlead.cli.imports.draft import Draft, DraftQueue, Quota
 from fairlead.cli.imports.fields import Fields
-from fairlead.cli.imports.manifests import Api, Found, note_unread, objects
+from fairlead.cli.imports.manifests import Api, Found, note_present, note_unread, objects
 from fairlead.cli.imports.model import Imported, plain, shown
 
 GROUP = "scheduling.volcano.sh"
@@ -85,13 +85,16 @@ def _queue(each: Found, names: set[str], draft: Draft) -> None:
 
 def _rest(each: Found, spec: Fields, draft: Draft) -> None:
     key = each.name
-    for name, text in (
-        ("affinity", "a TenancyPolicy with nodeAffinity binds namespaces to nodes"),
-        ("extendClusters", "a Queue is of one cluster"),
-        ("type", "has no equal"),
-    ):
-        if spec.raw(name):
-            draft.note(each.source, f"spec.{name}", text, queue=key)
+    note_present(
+        draft,
+        key,
+        spec,
+        {
+            "affinity": "a TenancyPolicy with nodeAffinity binds namespaces to nodes",
+            "extendClusters": "a Queue is of one cluster",
+            "type": "has no equal",
+        },
+    )
     note_unread(draft, key, spec)
     annotations = each.metadata.strings("annotations")
     for name in _HIERARCHY:
