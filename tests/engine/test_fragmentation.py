@@ -14,32 +14,17 @@ from fairlead.engine.placement.workload import FIRST, REMEMBERED, WorkloadCounte
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import QueueSpec
-from fairlead.engine.types.workload import Workload
+from tests.support.engine.mixes import seen, share, shared_gpus
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World, devices_of
 
-MEMORY = "80Gi"
 ONE, EIGHT = claim_spec(device_request()), claim_spec(device_request(8))
-
-
-def share(gib: int) -> dict[str, Any]:
-    return claim_spec(device_request(capacity={"requests": {"memory": f"{gib}Gi"}}))
-
-
-def mix(*entries: tuple[dict[str, Any], int, str]) -> Workload:
-    counter = WorkloadCounter()
-    for number, (spec, count, cpu) in enumerate(entries):
-        counter.note(gang(f"seen-{number}", count, spec, cpu=cpu))
-    workload = counter.workload()
-    assert workload is not None
-    return workload
 
 
 def shared_world(nodes: int = 2, gpus: int = 2, cpu: str = "64") -> World:
     world = World()
     for number in range(nodes):
-        devices = [gpu(minor, memory=MEMORY, allowMultipleAllocations=True) for minor in range(gpus)]
-        world.add_node(f"n{number}", devices, allocatable={"cpu": cpu})
+        world.add_node(f"n{number}", shared_gpus(gpus), allocatable={"cpu": cpu})
     return world
 
 
@@ -98,7 +83,7 @@ def test_whole_devices_only_need_no_prices() -> None:
 def test_a_share_completes_the_packing_that_waits_for_it() -> None:
     """Tightest fit would put 19 of 80 GiB beside 52; the usual 26 would then need a new device."""
     world = shared_world(nodes=1, gpus=3)
-    world.workload = mix((share(52), 100, "1"), (share(26), 300, "1"), (share(19), 200, "1"))
+    world.workload = seen((share(52), 100, "1"), (share(26), 300, "1"), (share(19), 200, "1"))
     run(world, gang("big", 1, share(52)))
     small = run(world, gang("small", 1, share(19)))
     partner = run(world, gang("partner", 1, share(26)))
@@ -116,7 +101,7 @@ def test_a_pod_without_much_cpu_keeps_nodes_with_much_cpu_free() -> None:
     world = World()
     world.add_node("a-rich", [gpu(minor) for minor in range(2)], allocatable={"cpu": "100"})
     world.add_node("b-poor", [gpu(minor) for minor in range(2)], allocatable={"cpu": "16"})
-    world.workload = mix((ONE, 50, "8"), (ONE, 51, "40"))
+    world.workload = seen((ONE, 50, "8"), (ONE, 51, "40"))
     assert node_of(run(world, gang("light", 1, ONE, cpu="8"))) == "b-poor"
 
 
@@ -124,7 +109,7 @@ def test_a_whole_node_stays_whole_for_requests_of_a_whole_node() -> None:
     world = World()
     for number in range(5):
         world.add_node(f"n{number}", [gpu(minor) for minor in range(8)], allocatable={"cpu": "96"})
-    world.workload = mix((ONE, 90, "11"), (EIGHT, 10, "64"))
+    world.workload = seen((ONE, 90, "11"), (EIGHT, 10, "64"))
     for number in range(8):
         run(world, gang(f"one-{number}", 1, ONE, cpu="11"))
     eights = [run(world, gang(f"eight-{number}", 1, EIGHT, cpu="64")) for number in range(4)]
@@ -133,7 +118,7 @@ def test_a_whole_node_stays_whole_for_requests_of_a_whole_node() -> None:
 
 def test_a_spread_queue_still_spreads() -> None:
     world = shared_world()
-    world.workload = mix((share(40), 40, "1"), (share(20), 40, "1"))
+    world.workload = seen((share(40), 40, "1"), (share(20), 40, "1"))
     world.queues = (QueueSpec(name="q", strategy="spread"),)
     first = run(world, gang("a", 1, ONE, queue="q"))
     assert node_of(first) != node_of(run(world, gang("b", 1, ONE, queue="q")))
@@ -158,7 +143,7 @@ def requests(dice: random.Random) -> list[GangRequest]:
 def test_what_is_kept_of_earlier_decisions_changes_no_decision(seed: int) -> None:
     dice = random.Random(seed)
     gangs = requests(dice)
-    workload = mix(*((claim_spec_of(request), 10 + place, "2") for place, request in enumerate(gangs[:6])))
+    workload = seen(*((claim_spec_of(request), 10 + place, "2") for place, request in enumerate(gangs[:6])))
     plans = []
     for fresh in (False, True):
         world = shared_world(nodes=6, gpus=4)
@@ -168,8 +153,7 @@ def test_what_is_kept_of_earlier_decisions_changes_no_decision(seed: int) -> Non
             if fresh:
                 world.inventory.memo.clear()
             if number == 15:
-                devices = [gpu(minor, memory=MEMORY, allowMultipleAllocations=True) for minor in range(4)]
-                world.add_node("n9", devices, allocatable={"cpu": "8"})
+                world.add_node("n9", shared_gpus(4), allocatable={"cpu": "8"})
             decided.append(run(world, request))
         plans.append(decided)
         assert world.faults() == []

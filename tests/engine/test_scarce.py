@@ -16,33 +16,17 @@ from fairlead.engine.placement.scarce import STEP, Pace, ScarceRequests, _Kinds
 from fairlead.engine.placement.workload import DEMANDS_MAX, FIRST, WorkloadCounter, mix
 from fairlead.engine.queues.cache import SchedulerCache
 from fairlead.engine.types.gangs import GangRequest
-from fairlead.engine.types.workload import Workload
-from tests.support.engine.objects import claim_spec, device_request, gang, gpu
+from tests.support.engine.mixes import seen, share, shared_gpus
+from tests.support.engine.objects import claim_spec, device_request, gang
 from tests.support.engine.world import World
-
-MEMORY = "80Gi"
 
 
 def whole(count: int) -> dict[str, Any]:
     return claim_spec(device_request(count))
 
 
-def share(gib: int) -> dict[str, Any]:
-    return claim_spec(device_request(capacity={"requests": {"memory": f"{gib}Gi"}}))
-
-
-def seen(*entries: tuple[dict[str, Any], int, str]) -> Workload:
-    counter = WorkloadCounter()
-    for number, (spec, count, cpu) in enumerate(entries):
-        counter.note(gang(f"seen-{number}", count, spec, cpu=cpu))
-    found = counter.workload()
-    assert found is not None
-    return found
-
-
 def add(world: World, name: str, gpus: int, cpu: str = "64") -> None:
-    devices = [gpu(minor, memory=MEMORY, allowMultipleAllocations=True) for minor in range(gpus)]
-    world.add_node(name, devices, allocatable={"cpu": cpu})
+    world.add_node(name, shared_gpus(gpus), allocatable={"cpu": cpu})
 
 
 def placed(world: World, request: GangRequest) -> str:

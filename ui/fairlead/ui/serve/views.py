@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from fairlead.history.ledger.entries import Decision
 from fairlead.ui.model import queue_history
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.scope import Scope, ScopedFacts, restrict_decisions, restrict_events
@@ -134,10 +135,10 @@ class Views:
         events = await self._source.events("Gang", namespace, name) if known is not None and not json else ()
         if events:
             events = restrict_events(events, everything, scope)
-        if json or not self._ledger.where or not scope.sees(namespace):
-            return pages.one_gang(facts, namespace, name, json=json, events=events, scope=scope, known=known)
-        past = await self._ledger.past(GANG_PAST_S)
-        decisions = await self._ledger.decisions(namespace, name) if known is not None else ()
+        past, decisions = None, tuple[Decision, ...]()
+        if self._ledger.where and not json and scope.sees(namespace):
+            past = await self._ledger.past(GANG_PAST_S)
+            decisions = await self._ledger.decisions(namespace, name) if known is not None else ()
         if decisions:
             decisions = restrict_decisions(decisions, everything, scope)
         return pages.one_gang(
