@@ -271,7 +271,8 @@ def _train_job(review: Review, patch: PatchBuilder, facts: Facts) -> Verdict:
     user = users.user_of_train_job(review) if facts.records_users else None
     if user is not None:
         patch.set(("spec", "annotations", names.USER), user)
-    own_queue, spec_queue = (strings_at(found, "labels").get(names.KUEUE_QUEUE) for found in (metadata, spec))
-    if own_queue and not spec_queue:
-        patch.set(("spec", "labels", names.KUEUE_QUEUE), own_queue)
+    for key in (names.KUEUE_QUEUE, names.KUEUE_PRIORITY):
+        own_label, spec_label = (strings_at(found, "labels").get(key) for found in (metadata, spec))
+        if own_label and not spec_label:
+            patch.set(("spec", "labels", key), own_label)
     return allow("job" if patch.operations else "unmanaged", patch=patch.operations)
