@@ -85,6 +85,7 @@ class Objects:
     groups: dict[tuple[str, str], GroupTerms] = field(default_factory=dict)
     drivers: tuple[str, ...] = (names.DRIVER,)
     volumes: dict[str, VolumeNeeds] = field(default_factory=dict)
+    priorities: dict[str, int] = field(default_factory=dict)
     classes: dict[str, resource.DeviceClass] = field(default_factory=lambda: {"gpu": CLASS, "nic": OTHER_CLASS})
 
     def claim(self, namespace, name):
@@ -108,6 +109,9 @@ class Objects:
 
     def pod_group(self, api, namespace, name):
         return self.groups.get((api, name))
+
+    def workload_priority(self, name):
+        return self.priorities.get(name)
 
 
 def view(*pods, objects=None, known=False):

@@ -102,3 +102,28 @@ def test_a_native_podgroup_is_a_gang():
     one = msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, scheduling_group=group))
     gang = view(one, objects=Objects(groups={("scheduling.k8s.io", "g"): GroupTerms(size=3)}))
     assert (gang.id, gang.size) == (("ml", "g"), 3)
+
+
+def test_kueues_class_is_the_priority_of_the_gang():
+    meta = {"labels": {names.KUEUE_GROUP_LABEL: "g"}, "annotations": {names.KUEUE_SIZE: "2"}}
+    high = meta | {"labels": {names.KUEUE_GROUP_LABEL: "g", names.KUEUE_PRIORITY: "high"}}
+    gang = view(pod("a", **high), pod("b", **meta), objects=Objects(priorities={"high": 10_000}))
+    assert (gang.priority, gang.notes) == (10_000, ())
+    gang = view(pod("a", **high), pod("b", **meta))
+    assert gang.priority == 0
+    assert gang.notes[0].startswith(
+        "metadata.labels[kueue.x-k8s.io/priority-class]: there is no WorkloadPriorityClass 'high'"
+    )
+    below = view(pod("a", **high), pod("b", **meta), objects=Objects(priorities={"high": -5}))
+    assert below.priority == -5, "a class below the pods' own counts, as in Kueue"
+
+
+def test_a_native_groups_priority_comes_before_kueues_and_its_pods():
+    group = core.PodSchedulingGroup(pod_group_name="train")
+    one = pod("a", labels={names.KUEUE_PRIORITY: "high"})
+    one = msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, scheduling_group=group, priority=3))
+    terms = {("scheduling.k8s.io", "train"): GroupTerms(size=1, priority=7, preempts=False)}
+    gang = view(one, objects=Objects(groups=terms, priorities={"high": 10_000}))
+    assert (gang.priority, gang.preempts) == (7, False)
+    gang = view(one, objects=Objects(groups={("scheduling.k8s.io", "train"): GroupTerms(size=1)}))
+    assert (gang.priority, gang.preempts) == (3, True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from fairlead.api import names
+from fairlead.api import foreign, names
 from fairlead.api.intent import Intent, IntentError
 from fairlead.controller.gangs.gangs import Gang, GangId, intent, named_gang
 from fairlead.controller.gangs.jobs import JobPods, job_pods
@@ -55,6 +55,7 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
         problems += [missing] if missing else []
     if terms is not None:
         queue, topology = queue or terms.queue, topology or terms.topology
+    priority, notes = _priority(active, terms, lookup)
     jobs = () if solo else _jobs(gang, members, lookup)
     subgroups, missing_index = ({}, None) if inner is None else _subgroups(intents, jobs, subgroup_size)
     problems += [missing_index] if missing_index else []
@@ -74,10 +75,12 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
         checkpointed=_checkpointed(active),
         foreign_queue=queue is not None and foreign_queue,
         problems=tuple(problems),
-        notes=tuple(dict.fromkeys(note for _, intent in active for note in intent.notes))[:NOTES_MAX],
+        notes=tuple(dict.fromkeys((*notes, *(note for _, intent in active for note in intent.notes))))[:NOTES_MAX],
         solo=solo,
         jobs=jobs,
         unmanaged=unmanaged,
+        stated_priority=priority,
+        group_preempts=terms is None or terms.preempts,
     )
 
 
@@ -140,6 +143,20 @@ def _terms(gang: GangId, intent: Intent, lookup: Lookup) -> GroupTerms | None:
     if intent.provider is None or intent.group is None or intent.group.name != gang[1]:
         return None
     return lookup.pod_group(intent.provider, *gang)
+
+
+def _priority(active: Intents, terms: GroupTerms | None, lookup: Lookup) -> tuple[int | None, list[str]]:
+    """What counts in place of the pods' priority: the PodGroup's, else the highest of Kueue's classes; and what cannot count."""
+    if terms is not None and terms.priority is not None:
+        return terms.priority, []
+    asked = sorted({intent.priority_class for _, intent in active if intent.priority_class is not None})
+    values = {name: lookup.workload_priority(name) for name in asked}
+    notes = [
+        f"{foreign.PRIORITY_KEY.path}: there is no WorkloadPriorityClass {name!r}; the pods' priority counts: create it, or set priorityClassName"
+        for name, value in values.items()
+        if value is None
+    ]
+    return max((value for value in values.values() if value is not None), default=None), notes
 
 
 def _size_elsewhere(gang: GangId, intent: Intent, terms: GroupTerms | None) -> tuple[int | None, GangProblem | None]:

@@ -42,6 +42,8 @@ class Gang:
     foreign_queue: bool = False  # `queue` comes from another system's label or object
     notes: tuple[str, ...] = ()  # annotations that cannot be read and count as absent
     unmanaged: tuple[Member, ...] = ()  # gated pods without a managed claim; not members, to be ungated
+    stated_priority: int | None = None  # of its PodGroup, or by Kueue's label, in place of the pods'
+    group_preempts: bool = True  # False: its PodGroup says `preemptionPolicy: Never`
 
     @property
     def namespace(self) -> str:
@@ -131,12 +133,14 @@ class Gang:
 
     @property
     def priority(self) -> int:
+        if self.stated_priority is not None:
+            return self.stated_priority
         return max((member.pod.spec.priority or 0 for member in self.members), default=0)
 
     @property
     def preempts(self) -> bool:
-        """Whether other gangs may be evicted for it: no pod of it says `preemptionPolicy: Never`."""
-        return all(member.pod.spec.preemption_policy != "Never" for member in self.members)
+        """Whether other gangs may be evicted for it: neither its PodGroup nor a pod of it says `preemptionPolicy: Never`."""
+        return self.group_preempts and all(member.pod.spec.preemption_policy != "Never" for member in self.members)
 
 
 def gang_spec(gang: Gang) -> dict[str, Any]:
