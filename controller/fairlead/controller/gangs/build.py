@@ -6,12 +6,12 @@ disagreement, an unreadable annotation or a missing size becomes a `GangProblem`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from fairlead.api import foreign, names
+from fairlead.api import foreign, names, owners
 from fairlead.api.intent import Intent, IntentError
-from fairlead.controller.gangs.gangs import Gang, GangId, intent, named_gang
+from fairlead.controller.gangs.gangs import Gang, GangId, SharedDecision, intent, named_gang
 from fairlead.controller.gangs.jobs import JobPods, job_pods
 from fairlead.controller.gangs.members import GangProblem, GroupTerms, Lookup, Member, Stage
 from fairlead.controller.gangs.pods import is_member, member_of
@@ -81,6 +81,7 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
         unmanaged=unmanaged,
         stated_priority=priority,
         group_preempts=terms is None or terms.preempts,
+        shared_with=_shared_with(gang, members, lookup.namespace_labels(gang[0])),
     )
 
 
@@ -157,6 +158,24 @@ def _priority(active: Intents, terms: GroupTerms | None, lookup: Lookup) -> tupl
         if value is None
     ]
     return max((value for value in values.values() if value is not None), default=None), notes
+
+
+def _shared_with(gang: GangId, members: Iterable[Member], labels: Mapping[str, str]) -> SharedDecision | None:
+    """The first other system that lays claim to a member that has not ended, else the one that the namespace is of."""
+    try:
+        owned_by = owners.owner(labels)
+    except owners.UnknownSystemError as error:
+        return SharedDecision("Unknown", f"Namespace {gang[0]}: {error}")
+    found = next((each for member in members for each in _claimants(member) if each.system != owned_by), None)
+    text = owners.decision(gang[0], owned_by, found)
+    return SharedDecision(found.title if found else owners.SYSTEMS[owned_by or owners.FAIRLEAD], text) if text else None
+
+
+def _claimants(member: Member) -> Iterator[owners.Claimant]:
+    """By gates and labels; of a scheduler's name the webhook tells, which is not kept of a watched pod."""
+    if member.stage in {Stage.GATED, Stage.RELEASED}:
+        gates = (gate.name for gate in member.pod.spec.scheduling_gates)
+        yield from owners.claimants(member.pod.metadata.labels, gates)
 
 
 def _size_elsewhere(gang: GangId, intent: Intent, terms: GroupTerms | None) -> tuple[int | None, GangProblem | None]:

@@ -20,6 +20,14 @@ from fairlead.kube import core, timestamps
 GangId = tuple[str, str]  # namespace, name
 
 
+@dataclass(frozen=True, slots=True)
+class SharedDecision:
+    """Another queue system that decides on the gang's pods, or lays claim to them; `text` says which of them the namespace is of."""
+
+    system: str
+    text: str
+
+
 @dataclass(frozen=True, kw_only=True)  # without slots: properties are computed once, there are dozens of readers
 class Gang:
     """One gang as the cluster shows it. `members` are sorted, and include finished and terminating ones."""
@@ -44,6 +52,7 @@ class Gang:
     unmanaged: tuple[Member, ...] = ()  # gated pods without a managed claim; not members, to be ungated
     stated_priority: int | None = None  # of its PodGroup, or by Kueue's label, in place of the pods'
     group_preempts: bool = True  # False: its PodGroup says `preemptionPolicy: Never`
+    shared_with: SharedDecision | None = None
 
     @property
     def namespace(self) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairlead.api import foreign, names
+from fairlead.api.owners import KUEUE
 from fairlead.webhook.objects.fields import Path, dotted, list_at, map_at, object_at, text_at
 from fairlead.webhook.objects.pod_templates import WORKLOADS, suspended
 from fairlead.webhook.objects.pods import annotations_and_labels
@@ -30,6 +31,8 @@ def unsuspend(patch: PatchBuilder, group_resource: str, facts: Facts) -> Iterato
     owners = list_at(metadata, "ownerReferences", "metadata")
     if any(owner.get("controller") and owner.get("kind") != "CronJob" for owner in owners):
         return  # its owner decides
+    if facts.namespace_labels.get(names.QUEUE_SYSTEM) == KUEUE:
+        return
     if names.KUEUE_API in facts.served_apis:
         yield f"{dotted(field)}: true is Kueue's to lift, whose API is served; if Kueue no longer runs here, set it to false"
         return
