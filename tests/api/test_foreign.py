@@ -152,6 +152,11 @@ def test_two_topologies_of_kueues_are_refused_with_ours_that_means_both():
     assert caught.value.faults[0].startswith(f"metadata.annotations[{names.KUEUE_TOPOLOGY_REQUIRED}]: ")
 
 
+def test_kueues_topology_is_one_level():
+    with pytest.raises(IntentError, match="'rack,preferred:b' is no node label: name one level"):
+        read_intent({names.KUEUE_TOPOLOGY_REQUIRED: "rack,preferred:b"})
+
+
 def test_kueues_slices_are_subgroups():
     slices = {names.KUEUE_SLICE_TOPOLOGY: "example.com/rack", names.KUEUE_SLICE_SIZE: "4"}
     intent = read_intent(slices)

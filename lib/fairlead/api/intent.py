@@ -178,7 +178,8 @@ class _Reader:
         if len(found) > 1:
             both = f"{found[1][1]} asks for {found[1][0]}: Kueue takes one of them"
             self.faults.append(f"{found[0][1]}: {both}; keep one, or write {names.TOPOLOGY}: {text}, {found[1][0]}")
-        return text if self._is_levels(text, self.paths[names.TOPOLOGY]) else None
+        mode, _, label = text.partition(":")
+        return text if self._is_level(mode, label, self.paths[names.TOPOLOGY]) else None
 
     def kueue_slices(self) -> tuple[int | None, str | None]:
         """Size and topology of Kueue's slices of a pod set, which are subgroups here."""
@@ -195,15 +196,15 @@ class _Reader:
             self.faults.append(
                 f"{path}: has no effect without a size; write {names.KUEUE_SLICE_SIZE}: <pods of one slice>"
             )
-        within = f"required:{label}"
-        return (
-            self._size(text, foreign.SLICE_SIZE.path, "slice size"),
-            within if self._is_levels(within, foreign.SLICE_TOPOLOGY.path) else None,
-        )
+        sound = self._is_level("required", label, foreign.SLICE_TOPOLOGY.path)
+        return self._size(text, foreign.SLICE_SIZE.path, "slice size"), f"required:{label}" if sound else None
 
-    def _is_levels(self, text: str, path: str) -> bool:
+    def _is_level(self, mode: str, label: str, path: str) -> bool:
+        """Whether it is one level: Kueue's keys have one label each."""
         try:
-            levels(text)
+            if "," in label:
+                raise ValueError(f"{label!r} is no node label: name one level, or several in {names.TOPOLOGY}")
+            levels(f"{mode}:{label}")
         except ValueError as error:
             self.faults.append(f"{path}: {error}")
             return False
