@@ -92,3 +92,17 @@ def test_the_groups_status_names_the_claim_before_the_pods_do():
     gang = view(*(of_group(pod(n)) for n in ("a", "b")), objects=objects)
     assert requests.blocking_problem(gang) is None
     assert {each.claims[0].key for each in gang.members} == {"uid-c"}
+
+
+@pytest.mark.parametrize("count", [256, 257])
+def test_a_claim_that_too_many_pods_share_is_refused_with_what_to_do(count):
+    group = {("scheduling.k8s.io", "train"): GroupTerms(size=count)}
+    gang = view(*(of_group(pod(f"p{n}", claim="c")) for n in range(count)), objects=Objects([shared()], groups=group))
+    problem = requests.blocking_problem(gang)
+    if count == 256:
+        assert problem is None
+    else:
+        assert problem is not None
+        assert problem.message.startswith(
+            "257 members share ResourceClaim c, and a claim is reserved for at most 256 pods"
+        )

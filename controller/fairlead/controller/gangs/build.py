@@ -6,6 +6,7 @@ disagreement, an unreadable annotation or a missing size becomes a `GangProblem`
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -22,6 +23,8 @@ from fairlead.kube import core
 V = TypeVar("V", int, str)
 Intents = Sequence[tuple[Member, Intent]]
 NOTES_MAX = 4
+CONSUMERS_MAX = 256
+"""Of a claim's `status.reservedFor`. Source: k8s.io/api `resource/v1`, ResourceClaimReservedForMaxSize."""
 
 
 def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known: bool = False) -> Gang | None:
@@ -48,6 +51,7 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
     inner, inner_problem = _agreed("subgroup-topology", active, lambda intent: intent.subgroup_topology)
     found = (size_problem, queue_problem, topology_problem, subgroup_problem, inner_problem)
     problems += [each for each in found if each]
+    problems += _crowded(members)
     first = active[0][1] if active else Intent()
     terms = _terms(gang, first, lookup)
     if size is None and not solo and not size_problem:
@@ -137,6 +141,23 @@ def _namesakes(gang: GangId, members: Iterable[Member]) -> list[GangProblem]:
             )
             return [GangProblem(code=Code.INVALID, message=message)]
     return []
+
+
+def _crowded(members: Sequence[Member]) -> list[GangProblem]:
+    """A claim that more members share than it can be reserved for: the apiserver would refuse the admission each time."""
+    if len(members) <= CONSUMERS_MAX:
+        return []
+    living = (member for member in members if member.stage in {Stage.GATED, Stage.RELEASED})
+    users = Counter(each.claim.metadata.name for member in living for each in member.claims if each.claim is not None)
+    return [
+        GangProblem(
+            code=Code.INVALID,
+            message=f"{count} members share ResourceClaim {name}, and a claim is reserved for at most {CONSUMERS_MAX} pods: use "
+            "several claims, or a template, which makes one for each pod",
+        )
+        for name, count in users.items()
+        if count > CONSUMERS_MAX
+    ]
 
 
 def _terms(gang: GangId, intent: Intent, lookup: Lookup) -> GroupTerms | None:
