@@ -55,6 +55,12 @@ def test_a_scheduler_of_another_system_is_refused_there(scheduler: str, title: s
     assert verdict.message.startswith(f"Job ml/train: spec.template: Namespace ml is {owners.SYSTEMS[owner]}'s ")
 
 
+def test_the_coscheduling_plugins_scheduler_has_no_queues_and_is_replaced_there_too():
+    stored, verdict = admitted(pod(schedulerName="scheduler-plugins-scheduler"), of("fairlead"))
+    assert verdict.allowed
+    assert stored["spec"]["schedulerName"] == "default-scheduler"
+
+
 def test_a_namespace_of_a_scheduler_takes_no_pod_for_fairleads_devices_and_any_other():
     _, verdict = admitted(pod(), of("volcano"))
     assert verdict.message == (

@@ -11,14 +11,9 @@ from fairlead.webhook.objects.pods import annotations_and_labels
 from fairlead.webhook.review.facts import Facts
 
 
-def stated(facts: Facts) -> bool:
-    """Whether the namespace says whose it is: then nothing that a manifest says of another system is rewritten."""
-    return names.QUEUE_SYSTEM in facts.namespace_labels
-
-
 def faults(pod: Json, namespace: str, facts: Facts) -> Iterator[str]:
     """Of a pod, or the pod of a template, that surely asks for managed devices. Raises MalformedError."""
-    if not stated(facts):
+    if names.QUEUE_SYSTEM not in facts.namespace_labels:
         return
     try:
         owned_by = owners.owner(facts.namespace_labels)

@@ -56,7 +56,7 @@ def mutate(review: Review, facts: Facts) -> Verdict:
     if not _to_be_gated(claims, spec):
         return _unmanaged(review, patch, legacy, facts).with_warnings(warnings)
     if _surely_managed(claims):
-        warnings += () if ownership.stated(facts) else foreign_schedulers.use_default_scheduler(patch)
+        warnings += foreign_schedulers.use_default_scheduler(patch, facts)
         warnings += ownership.warnings(patch.patched, review.namespace, facts)
     gang = pod_gang.resolve(patch.patched, namespace=review.namespace, name=review.name, facts=facts)
     denial = _denial(review, gang, patch.patched, claims, facts)

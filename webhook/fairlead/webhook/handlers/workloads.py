@@ -189,8 +189,7 @@ def _pod_warnings(
     yield from pod_gang.queue_warnings(intent, facts)
     if not template.surely_managed:
         return
-    if not ownership.stated(facts):
-        yield from foreign_schedulers.use_default_scheduler(patch, path)
+    yield from foreign_schedulers.use_default_scheduler(patch, facts, path)
     yield from ownership.warnings(object_at(patch.patched, path), review.namespace, facts)
 
 
