@@ -17,6 +17,7 @@ from fairlead.cli import local_commands
 from fairlead.cli.checks.commands import check_app
 from fairlead.cli.cost import commands as cost_commands
 from fairlead.cli.gpus import commands as gpu_commands
+from fairlead.cli.health import commands as health_commands
 from fairlead.cli.imports import commands as import_commands
 from fairlead.cli.ledger.commands import ledger_app
 from fairlead.cli.node import commands as node_commands
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 for commands in (
     cluster_commands,
+    health_commands,
     what_if_commands,
     cost_commands,
     program_commands,

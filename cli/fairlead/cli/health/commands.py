@@ -1,0 +1,51 @@
+"""Flags of `fairlead doctor`, and of `fairlead check readiness`, which `check` takes in. Modules are imported when called."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.options import ManagedDrivers
+from fairlead.cli.options import drivers as drivers_of
+from fairlead.cli.views.commands import Context, Kubeconfig, Output
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel="Ask a cluster")(doctor)
+
+
+def doctor(
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Namespace of the pod that is created for trial.")
+    ] = "default",
+    try_webhook: Annotated[
+        bool,
+        typer.Option(
+            "--try-webhook/--no-try-webhook",
+            help="Create a pod with dryRun, to see whether the apiserver reaches the webhook. Nothing is stored.",
+        ),
+    ] = True,
+    managed_driver: ManagedDrivers = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: Output = "table",
+) -> None:
+    """Say why nothing is scheduled: what is missing or in the way, the most likely cause first, each with the next step.
+
+    It reads with your own rights, changes nothing, and names what it may not read.
+
+    Exit status 0: nothing found that stops gangs (there may be notes). 1: something found. 2: wrong flags. 3: the cluster cannot be reached.
+    """
+    from fairlead.cli.health.doctor.report import doctor as run
+
+    raise typer.Exit(
+        run(
+            namespace=namespace,
+            drivers=drivers_of(managed_driver),
+            try_webhook=try_webhook,
+            output=output,
+            kubeconfig=kubeconfig,
+            context=context,
+        )
+    )
