@@ -37,7 +37,6 @@ app = typer.Typer(
 )
 for commands in (
     cluster_commands,
-    health_commands,
     what_if_commands,
     cost_commands,
     program_commands,
@@ -48,6 +47,7 @@ for commands in (
     local_commands,
 ):
     commands.register(app)
+health_commands.register(app, check_app)
 app.add_typer(tenant_app, name="tenant", rich_help_panel=TENANT_PANEL)
 app.add_typer(check_app, name="check", rich_help_panel=local_commands.PANEL)
 app.add_typer(ledger_app, name="ledger", rich_help_panel=replay_commands.PANEL)

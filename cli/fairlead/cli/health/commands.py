@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -11,8 +12,23 @@ from fairlead.cli.options import drivers as drivers_of
 from fairlead.cli.views.commands import Context, Kubeconfig, Output
 
 
-def register(app: typer.Typer) -> None:
+class GroupKey(StrEnum):
+    """Of the checklist."""
+
+    INFRASTRUCTURE = "infrastructure"
+    SCHEDULING = "scheduling"
+    AUTOSCALING = "autoscaling"
+    MONITORING = "monitoring"
+    SECURITY = "security"
+    STORAGE = "storage"
+    MLOPS = "mlops"
+    COST = "cost"
+    VALIDATION = "validation"
+
+
+def register(app: typer.Typer, check_app: typer.Typer) -> None:
     app.command(rich_help_panel="Ask a cluster")(doctor)
+    check_app.command("readiness")(readiness)
 
 
 def doctor(
@@ -45,6 +61,35 @@ def doctor(
             drivers=drivers_of(managed_driver),
             try_webhook=try_webhook,
             output=output,
+            kubeconfig=kubeconfig,
+            context=context,
+        )
+    )
+
+
+def readiness(
+    group: Annotated[
+        list[GroupKey] | None, typer.Option("--group", "-g", help="Only this group; may be repeated. Default: all.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
+    managed_driver: ManagedDrivers = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: Output = "table",
+) -> None:
+    """Check what a GPU cluster needs before production, item by item: pass, fail, or not checkable here, with the fix.
+
+    It reads with your own rights and changes nothing. What it may not read, or what no API shows, is not checkable here.
+
+    Exit status 0: every item passes or is not checkable. 1: an item fails. 2: wrong flags. 3: the cluster cannot be reached.
+    """
+    from fairlead.cli.health.readiness.report import readiness as run
+
+    raise typer.Exit(
+        run(
+            groups=group or (),
+            drivers=drivers_of(managed_driver),
+            output="json" if as_json else output,
             kubeconfig=kubeconfig,
             context=context,
         )

@@ -163,7 +163,8 @@ def _served(
 
 
 async def _list(client: Client, resource: Resource[Any], turns: asyncio.Semaphore) -> Listed:
-    keep, fields = _KEEP.get(str(resource), _all), _FIELDS.get(str(resource))
+    kind = str(resource)
+    keep, fields, labels = _KEEP.get(kind, _all), _FIELDS.get(kind), _LABELS.get(kind)
     found: list[Raw] = []
 
     def take(item: Raw) -> None:
@@ -172,7 +173,7 @@ async def _list(client: Client, resource: Resource[Any], turns: asyncio.Semaphor
 
     try:
         async with turns:
-            await client.list(raw(resource), fields=fields, each=take)
+            await client.list(raw(resource), fields=fields, labels=labels, each=take)
     except errors.NotFound:
         return Listed(served=False)
     except errors.Unreachable as error:
@@ -202,6 +203,9 @@ def _concerns(pod: Raw) -> bool:
 
 _KEEP: dict[str, Callable[[Raw], bool]] = {"pods": _concerns}
 _FIELDS = {"events": f"reason={PREPARE_FAILS}"}
+_LABELS = {
+    "configmaps": "grafana_dashboard"
+}  # by which Grafana's sidecar finds dashboards; other ConfigMaps are not read
 
 
 async def _gates(client: Client) -> tuple[dict[str, bool], str]:

@@ -89,7 +89,8 @@ def _print(seen: Seen, found: Sequence[Finding]) -> None:
             printing.paragraph(f"seen: {line}", indent=3)
         printing.paragraph(f"next: {each.next_step}", indent=3)
     if not any(each.stops is not Stops.NOTHING for each in found):
-        printing.paragraph("nothing was found that keeps gangs from being scheduled")
+        more = ", as far as could be looked" if gaps(seen) else ""
+        printing.paragraph(f"nothing was found that keeps gangs from being scheduled{more}")
     waits = reasons(seen)
     if waits:
         printing.paragraph(
