@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import dataclasses
 import inspect
-import json
 import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from fairlead.api import names
 from fairlead.cli.health import reading
@@ -26,14 +23,11 @@ from fairlead.cli.health.doctor.waiting import reasons
 from fairlead.cli.health.seen import Listed, Seen, Trial
 from fairlead.cli.main import app
 from fairlead.kube import errors
-from fairlead.kube.resources import LEASES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Raw
-from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
+from fairlead.kube.resources import LEASES, RESOURCE_CLAIMS, RESOURCE_SLICES, Raw
 from fairlead.ui.reading.cluster import Cluster as Reader
 from fairlead.ui.reading.errors import NotReadError
 from tests.support import health
 from tests.support.health import NODES, NOW, Lists
-from tests.support.sandbox import cluster as whole_cluster
-from tests.support.sandbox import until
 
 Break = Callable[[Lists], dict[str, Any] | None]
 EVERYTHING, SOME, NOTE = Stops.EVERYTHING, Stops.SOME, Stops.NOTHING
@@ -474,101 +468,24 @@ def test_each_kind_that_may_not_be_read_leads_to_no_cause() -> None:
 
 # -- odd objects ---------------------------------------------------------------------------------------------------------
 
-ODD = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just("\x1b[31m") | st.just("1e999999"),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-def spots(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Paths of all values within a value."""
-    found = [path] if path else []
-    if isinstance(value, dict):
-        found += [each for key in sorted(value) for each in spots(value[key], (*path, key))]
-    elif isinstance(value, list):
-        found += [each for at, item in enumerate(value) for each in spots(item, (*path, at))]
-    return found
-
-
 _HEALTHY = health.healthy()
-_SPOTS = [
-    (kind, at, path)
-    for kind, items in sorted(_HEALTHY.items())
-    if kind != "customresourcedefinitions.apiextensions.k8s.io"
-    for at, obj in enumerate(items)
-    for path in spots(obj)
-]
+_PLACES = [each for each in health.places(_HEALTHY) if each[0] != "customresourcedefinitions.apiextensions.k8s.io"]
 
 
-@given(st.lists(st.tuples(st.sampled_from(_SPOTS), ODD), min_size=1, max_size=4))
+@given(st.lists(st.tuples(st.sampled_from(_PLACES), health.ODD), min_size=1, max_size=4))
 def test_odd_values_anywhere_do_not_stop_it(changes: list[tuple[tuple[str, int, tuple[Any, ...]], Any]]) -> None:
-    touched = {(kind, at) for (kind, at, _), _ in changes}
-    lists = {
-        kind: [copy.deepcopy(obj) if (kind, at) in touched else obj for at, obj in enumerate(items)]
-        for kind, items in _HEALTHY.items()
-    }
-    for (kind, at, path), odd in changes:
-        holder: Any = lists[kind][at]
-        try:
-            for step in path[:-1]:
-                holder = holder[step]
-            holder[path[-1]] = odd
-        except (KeyError, IndexError, TypeError):
-            continue  # an earlier change took it away
-    for each in diagnose(health.seen(lists)):
+    for each in diagnose(health.seen(health.with_odd_values(_HEALTHY, changes))):
         text = "".join((each.what, each.next_step, *each.evidence))
         assert text.isprintable()
 
 
 def test_whatever_is_no_object_at_all_is_passed_over() -> None:
-    odd: list[Any] = [None, 1, "x", [], {}, {"metadata": None}, {"metadata": {"name": []}}, {"spec": [], "status": 3}]
-    assert [each for each in diagnose(health.seen(dict.fromkeys(_HEALTHY, odd))) if not each.what] == []
+    assert [
+        each for each in diagnose(health.seen({key: list(health.NO_OBJECTS) for key in _HEALTHY})) if not each.what
+    ] == []
 
 
-# -- a cluster in memory -------------------------------------------------------------------------------------------------
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def bare(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Fairlead's manifests are applied, and none of its programs runs."""
-    async with Cluster(ClusterOptions(workdir=tmp_path_factory.mktemp("c"), nodes=(), run_programs=False)) as made:
-        yield made
-
-
-async def call(made: Cluster, *words: str, user: str = "admin") -> Result:
-    given = ["doctor", *words, "--kubeconfig", str(made.kubeconfig(user))]
-    return await asyncio.to_thread(CliRunner().invoke, app, given, env={"COLUMNS": "200"})
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_of_an_install_whose_programs_do_not_run_it_names_them_all(bare: Cluster) -> None:
-    done = await call(bare, "-o", "json")
-    assert done.exit_code == report.FOUND, done.output
-    found = json.loads(done.stdout)
-    codes = [each["code"] for each in found["findings"]]
-    assert codes[:3] == ["NoLeader", "WebhookNotRegistered", "NoSlices"]
-    assert found["kubernetes"] == "v1.36.2"
-    assert all(each["nextStep"] for each in found["findings"])
-    text = await call(bare)
-    assert "1. NoLeader (stops everything)" in text.stdout
-    assert "not looked at: cannot get /metrics" in text.stdout
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_a_user_without_rights_learns_which_are_missing(bare: Cluster) -> None:
-    done = await call(bare, user="stranger")
-    assert done.exit_code == report.WELL, done.output
-    assert "not looked at: you may not list pods" in done.stdout
-    assert "not looked at: you may not create pods in namespace default" in done.stdout
-    assert "Traceback" not in done.output
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_nothing_is_left_of_the_trial(bare: Cluster) -> None:
-    await call(bare)
-    async with bare.client() as client:
-        assert [each.metadata.name for each in (await client.list(PODS)).items] == []
+# -- reading -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_cluster_that_does_not_answer_has_a_status_of_its_own(tmp_path: Any) -> None:
@@ -635,21 +552,3 @@ async def test_the_trial_tells_our_webhook_from_what_else_refuses(
     client: Any = Refusing(error)
     trial, _ = await reading._trial(client, "default")
     assert trial.answered is answered
-
-
-@pytest.mark.slow
-async def test_a_whole_cluster_is_well_until_its_programs_end() -> None:
-    async with whole_cluster(NodeSpec("a", "l40s")) as made:
-        await made.apply(
-            [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "labels": {"fairlead.dev/gpu": "true"}}}]
-        )
-        done = await call(made)
-        assert done.exit_code == report.WELL, done.output
-        assert "nothing was found that keeps gangs from being scheduled" in done.stdout
-        await made.stop_programs()
-
-        async def found() -> bool:
-            listed = json.loads((await call(made, "-o", "json")).stdout)["findings"]
-            return {"NoLeader", "WebhookUnreachable"} <= {each["code"] for each in listed}
-
-        await until(found)

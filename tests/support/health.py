@@ -6,16 +6,18 @@ Each call makes new objects, so that a test may break what it likes.
 from __future__ import annotations
 
 import base64
+import contextlib
 import copy
 import datetime as dt
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from hypothesis import strategies as st
 
 from fairlead.api import names
 from fairlead.cli.health.reading import RIGHTS
@@ -197,3 +199,58 @@ def seen(lists: Mapping[str, list[Raw]], **more: Any) -> Seen:
         "lists": {key: Listed(items=tuple(items)) for key, items in lists.items()},
     }
     return Seen(**facts | more)
+
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just("\x1b[31m") | st.just("1e999999"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    found = [path] if path else []
+    if isinstance(value, dict):
+        found += [each for key in sorted(value) for each in _paths(value[key], (*path, key))]
+    elif isinstance(value, list):
+        found += [each for at, item in enumerate(value) for each in _paths(item, (*path, at))]
+    return found
+
+
+def with_odd_values(lists: Lists, changes: Sequence[tuple[tuple[str, int, tuple[Any, ...]], Any]]) -> Lists:
+    """A copy in which each of these places has that value. A place that an earlier change took away is passed over."""
+    touched = {(kind, at) for (kind, at, _), _ in changes}
+    changed = {
+        kind: [copy.deepcopy(obj) if (kind, at) in touched else obj for at, obj in enumerate(items)]
+        for kind, items in lists.items()
+    }
+    for (kind, at, path), odd in changes:
+        holder: Any = changed[kind][at]
+        with contextlib.suppress(KeyError, IndexError, TypeError):
+            for step in path[:-1]:
+                holder = holder[step]
+            holder[path[-1]] = odd
+    return changed
+
+
+def places(lists: Lists) -> list[tuple[str, int, tuple[Any, ...]]]:
+    """All values of all objects: the kind, which of its objects, and the path."""
+    return [
+        (kind, at, path)
+        for kind, items in sorted(lists.items())
+        for at, obj in enumerate(items)
+        for path in _paths(obj)
+    ]
+
+
+NO_OBJECTS: tuple[Any, ...] = (
+    None,
+    1,
+    "x",
+    [],
+    {},
+    {"metadata": None},
+    {"metadata": {"name": []}},
+    {"spec": [], "status": 3},
+)
+"""What no apiserver lists."""
