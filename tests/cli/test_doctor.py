@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from fairlead.api import names
 from fairlead.cli.health import reading
@@ -21,11 +20,7 @@ from fairlead.cli.health.doctor.diagnose import diagnose, gaps
 from fairlead.cli.health.doctor.finding import Stops
 from fairlead.cli.health.doctor.waiting import reasons
 from fairlead.cli.health.seen import Listed, Seen, Trial
-from fairlead.cli.main import app
-from fairlead.kube import errors
 from fairlead.kube.resources import LEASES, RESOURCE_CLAIMS, RESOURCE_SLICES, Raw
-from fairlead.ui.reading.cluster import Cluster as Reader
-from fairlead.ui.reading.errors import NotReadError
 from tests.support import health
 from tests.support.health import NODES, NOW, Lists
 
@@ -483,72 +478,3 @@ def test_whatever_is_no_object_at_all_is_passed_over() -> None:
     assert [
         each for each in diagnose(health.seen({key: list(health.NO_OBJECTS) for key in _HEALTHY})) if not each.what
     ] == []
-
-
-# -- reading -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_cluster_that_does_not_answer_has_a_status_of_its_own(tmp_path: Any) -> None:
-    config = tmp_path / "config"
-    config.write_text(
-        "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], "
-        "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}], users: [{name: u, user: {token: t}}]}"
-    )
-    done = CliRunner().invoke(app, ["doctor", "--kubeconfig", str(config)])
-    assert done.exit_code == report.NOT_REACHED
-    assert "does not answer" in done.output
-
-
-class Refusing:
-    """A client whose every answer is one error, but of the version."""
-
-    def __init__(self, error: errors.ApiError) -> None:
-        self._error = error
-
-    async def request(self, method: str, path: str, **_: Any) -> bytes:
-        if path == "/version":
-            return b'{"gitVersion": "v1.36.2"}'
-        raise self._error
-
-    async def list(self, *_: Any, **__: Any) -> Any:
-        raise self._error
-
-    async def create(self, *_: Any, **__: Any) -> Any:
-        raise self._error
-
-
-async def test_an_apiserver_that_fails_at_everything_is_read_as_far_as_it_goes() -> None:
-    client: Any = Refusing(errors.ServerError("etcdserver: request timed out", status=500))
-    found = await reading.read(Reader(client), report.KINDS, gates=True, rights=True, try_webhook="default")
-    assert diagnose(found) == []
-    assert any("etcdserver: request timed out" in each for each in gaps(found))
-
-
-async def test_a_cluster_that_knows_no_kind_of_ours_has_no_fairlead() -> None:
-    client: Any = Refusing(errors.NotFound("404 page not found", status=404))
-    found = await reading.read(Reader(client), report.KINDS)
-    assert diagnose(found)[0].code == "NotInstalled"
-
-
-async def test_an_apiserver_that_goes_away_meanwhile_ends_it() -> None:
-    client: Any = Refusing(errors.Unreachable("connection reset"))
-    with pytest.raises(NotReadError, match="does not answer"):
-        await reading.read(Reader(client), report.KINDS)
-
-
-@pytest.mark.parametrize(
-    ("error", "answered"),
-    [
-        (errors.ServerError('failed calling webhook "pods.fairlead.dev": refused', status=500), False),
-        (errors.ServerError('failed calling webhook "pods.kyverno.svc": refused', status=500), None),
-        (errors.Forbidden('admission webhook "pods.fairlead.dev" denied the request: no', status=403), True),
-        (errors.Forbidden('pods is forbidden: User "u" cannot create resource "pods"', status=403), None),
-        (errors.NotFound('namespaces "x" not found', status=404), None),
-    ],
-)
-async def test_the_trial_tells_our_webhook_from_what_else_refuses(
-    error: errors.ApiError, answered: bool | None
-) -> None:
-    client: Any = Refusing(error)
-    trial, _ = await reading._trial(client, "default")
-    assert trial.answered is answered

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.api import names
-from fairlead.cli.health import reading
 from fairlead.cli.health.commands import GroupKey
 from fairlead.cli.health.readiness import report
-from fairlead.cli.health.readiness.kinds import KINDS, LOOK_INTO, OPTIONAL
+from fairlead.cli.health.readiness.kinds import KINDS, OPTIONAL
 from fairlead.cli.health.readiness.model import Answer
 from fairlead.cli.health.seen import Listed, Seen
 from fairlead.evidence.device_usage import DeviceUsage
-from fairlead.kube import errors
 from fairlead.kube.resources import Raw
-from fairlead.ui.reading.cluster import Cluster as Reader
 from tests.support import health
-from tests.support.discovery import Discovery
 from tests.support.health import NODES, NOW, Lists
 
 ROOT = Path(__file__).parents[2]
@@ -563,24 +558,3 @@ def test_odd_values_anywhere_do_not_stop_it(changes: list[tuple[tuple[str, int, 
 
 def test_whatever_is_no_object_at_all_is_passed_over() -> None:
     assert len(answers(seen({key: list(health.NO_OBJECTS) for key in _READY}))) == 48
-
-
-async def test_kinds_of_other_systems_are_listed_in_the_version_that_is_served() -> None:
-    asked: list[str] = []
-
-    class Serves(Discovery):
-        async def request(self, method: str, path: str, **more: Any) -> bytes:
-            if path == "/apis":
-                found = [{"name": "karpenter.sh", "versions": [{"version": "v1"}]}]
-                return json.dumps({"groups": found}).encode()
-            return await super().request(method, path, **more)
-
-        async def list(self, resource: Any, *_: Any, **__: Any) -> None:
-            asked.append(f"{resource.api_version}/{resource.plural}")
-            raise errors.Forbidden("no")
-
-    client: Any = Serves("1.36", {"karpenter.sh": {"v1": ("nodepools", "nodepools/status")}})
-    found = await reading.read(Reader(client), (), look_into=LOOK_INTO, optional=OPTIONAL)
-    assert asked == ["karpenter.sh/v1/nodepools"]
-    assert found.gap(POOLS) == "you may not list nodepools.karpenter.sh"
-    assert not found.listed(SCALED).served

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fairlead.api import names
+from fairlead.api.namespaces import is_exempt
 from fairlead.cli.health import values
 from fairlead.cli.health.seen import Listed, Seen, Trial, has_gate, legacy_limits, written_s
 from fairlead.kube import errors, resources
@@ -27,7 +28,26 @@ AT_ONCE = 8
 KUBELETS_MAX = 50
 PREPARE_FAILS = "FailedPrepareDynamicResources"
 TRIAL_POD = "fairlead-doctor"
+_TRIAL: Raw = {
+    "metadata": {"name": TRIAL_POD, "annotations": {names.GANG: TRIAL_POD, names.GANG_SIZE: "1"}},
+    "spec": {
+        "restartPolicy": "Never",
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [
+            {
+                "name": "main",
+                "image": "registry.k8s.io/pause:3.10",
+                "resources": {
+                    "requests": {"cpu": "1m", "memory": "8Mi"},
+                    "limits": {"cpu": "1m", "memory": "8Mi"},
+                },
+                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+            }
+        ],
+    },
+}
 _CALL_FAILED = "failed calling webhook"
+_AFTER_WEBHOOKS = ("violates PodSecurity", "exceeded quota")
 _GATE = re.compile(rb'^kubernetes_feature_enabled\{name="(\w+)",stage="[^"]*"\} ([01])', re.MULTILINE)
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -91,8 +111,13 @@ async def read(
         more["allowed"], more["allowed_gap"] = await _rights(client)
     now_s = _newest(lists) or wall()
     if try_webhook is not None:
-        more["trial"], told_s = await _trial(client, try_webhook)
-        now_s = told_s or now_s
+        if _left_out(seen, try_webhook):
+            more["trial"] = Trial(
+                message=f"the webhook leaves namespace {try_webhook} out; name another with -n, to see whether it is reached"
+            )
+        else:
+            more["trial"], told_s = await _trial(client, try_webhook)
+            now_s = told_s or now_s
     return Seen(
         now=now_s,
         lists=lists,
@@ -257,25 +282,34 @@ def _groups_of(user: str) -> list[str]:
 
 
 async def _trial(client: Client, namespace: str) -> tuple[Trial, float | None]:
-    """The trial, and the apiserver's time of it. The gang's annotation is why the apiserver asks the webhook."""
-    container = {"name": "main", "image": "registry.k8s.io/pause:3.10"}
-    container["resources"] = {"requests": {"cpu": "1m"}, "limits": {"cpu": "1m"}}  # type: ignore[assignment]
-    body = {
-        "metadata": {"name": TRIAL_POD, "annotations": {names.GANG: TRIAL_POD, names.GANG_SIZE: "1"}},
-        "spec": {"restartPolicy": "Never", "containers": [container]},
-    }
+    """The trial, and the apiserver's time of it. The gang's annotation is why the apiserver asks the webhook.
+
+    The pod keeps to the `restricted` level of Pod Security, so that little else refuses it.
+    """
     try:
-        made = await client.create(raw(resources.PODS), body, namespace, dry_run=True)
-    except errors.Forbidden as error:
-        if "fairlead.dev" in error.message or "denied the request" in error.message:
-            return Trial(answered=True, message=values.clean(error.message)), None
-        return Trial(message=_gap("create", f"pods in namespace {namespace}", error)), None
+        made = await client.create(raw(resources.PODS), _TRIAL, namespace, dry_run=True)
     except errors.ApiError as error:
-        message = values.clean(error.message)
-        if _CALL_FAILED in error.message and f".{names.API_GROUP}" in error.message:
-            return Trial(answered=False, message=message), None
-        return Trial(message=f"a pod created for trial in namespace {namespace} was refused: {message}"), None
+        return _refused(error, namespace), None
     return Trial(answered=True), values.time_s(made, "metadata", "creationTimestamp")
+
+
+def _refused(error: errors.ApiError, namespace: str) -> Trial:
+    """Of a refusal, whether our webhook had answered by then: quotas and Pod Security are judged after the mutating webhooks."""
+    message, ours = values.clean(error.message), f".{names.API_GROUP}" in error.message
+    if _CALL_FAILED in error.message and ours:
+        return Trial(answered=False, message=message)
+    if (ours and "denied the request" in error.message) or any(each in error.message for each in _AFTER_WEBHOOKS):
+        return Trial(answered=True, message=message)
+    if isinstance(error, errors.Forbidden) and "cannot create resource" in error.message:
+        return Trial(
+            message=f"whether the apiserver reaches the webhook: you may not create pods in namespace {namespace}"
+        )
+    return Trial(message=f"a pod created for trial in namespace {namespace} was refused: {message}")
+
+
+def _left_out(seen: Seen, namespace: str) -> bool:
+    found = seen.one(resources.NAMESPACES, namespace)
+    return is_exempt(namespace, {key: str(label) for key, label in values.labels_of(found).items()})
 
 
 def _newest(lists: dict[str, Listed]) -> float | None:

@@ -129,13 +129,14 @@ def unusable(seen: Seen) -> Iterator[Finding]:
     tainted = [
         values.text(device, "name")
         for _, device in devices
-        if any(taint.get("effect") in _BLOCKS for taint in values.objects(device, "taints"))
+        if any(values.text(taint, "effect") in _BLOCKS for taint in values.objects(device, "taints"))
     ]
     cordoned = {node for node, _ in devices if values.value(nodes.get(node), "spec", "unschedulable") is True}
     bad = [
         (node, device)
         for node, device in devices
-        if node in cordoned or any(taint.get("effect") in _BLOCKS for taint in values.objects(device, "taints"))
+        if node in cordoned
+        or any(values.text(taint, "effect") in _BLOCKS for taint in values.objects(device, "taints"))
     ]
     if not bad:
         return

@@ -129,7 +129,7 @@ def _trouble(pod: Raw) -> str:
 def images(seen: Seen) -> Iterator[Finding]:
     found: dict[str, set[str]] = {}
     for each in (*seen.items(DEPLOYMENTS), *seen.items(DAEMON_SETS)):
-        component = values.labels_of(each).get(_LABEL)
+        component = values.text(values.labels_of(each), _LABEL)
         if values.namespace(each) == names.NAMESPACE and component in {CONTROLLER, WEBHOOK, DRIVER}:
             for container in values.containers(each):
                 if container.get("name") == component:

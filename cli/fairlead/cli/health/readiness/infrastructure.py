@@ -55,13 +55,13 @@ def driver(seen: Seen) -> Answer:
 
 
 def _driver_versions(seen: Seen) -> set[str]:
-    found = {
+    found = [
         attribute(device, "driverVersion")
         for each in seen.items(RESOURCE_SLICES)
         for device in devices_of(each)
         if node_of(each)
-    }
-    found |= {values.labels_of(node).get("nvidia.com/cuda.driver-version.full") for node in seen.gpu_nodes}
+    ]
+    found += [values.labels_of(node).get("nvidia.com/cuda.driver-version.full") for node in seen.gpu_nodes]
     return {values.clean(each) for each in found if isinstance(each, str) and values.version(each)}
 
 

@@ -117,7 +117,7 @@ def taints(seen: Seen) -> Answer:
         node
         for node in seen.gpu_nodes
         if not any(
-            taint.get("key") == TAINT and taint.get("effect") in {"NoSchedule", "NoExecute"}
+            taint.get("key") == TAINT and values.text(taint, "effect") in {"NoSchedule", "NoExecute"}
             for taint in values.objects(node, "spec", "taints")
         )
     ]
