@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -426,6 +427,15 @@ def test_every_cause_has_a_case() -> None:
     named = {code for line in re.findall(r"code=(.*)", sources) for code in re.findall(r'"([A-Z]\w+)"', line)}
     assert len(named) >= 20
     assert named <= {code for _, code, _, _ in CASES.values()}
+
+
+def test_every_cause_is_documented() -> None:
+    table = (
+        (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text().partition("## A job does not start")[0]
+    )
+    rows = re.findall(r"^\| (`[^|]*`) \|", table, re.MULTILINE)
+    documented = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
+    assert documented == {code for _, code, _, _ in CASES.values()}
 
 
 def test_causes_that_stop_everything_come_before_others() -> None:
