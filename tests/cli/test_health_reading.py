@@ -17,7 +17,7 @@ from fairlead.cli.health.doctor.diagnose import diagnose, gaps
 from fairlead.cli.health.readiness.kinds import LOOK_INTO, NODE_POOLS, OPTIONAL, SCALED_OBJECTS
 from fairlead.cli.main import app
 from fairlead.kube import errors
-from fairlead.kube.resources import NODES, Raw
+from fairlead.kube.resources import DEPLOYMENTS, NODES, Raw
 from fairlead.ui.reading.cluster import Cluster as Reader
 from fairlead.ui.reading.errors import NotReadError
 from tests.support import health
@@ -139,6 +139,32 @@ other{name="DRAX",stage="BETA"} 1
     assert found.gates_gap == "you may not get /metrics"
     assert found.allowed_gap == "you may not create subjectaccessreviews.authorization.k8s.io"
     assert found.kubelets_gap == "you may not get nodes/proxy"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "drivers"),
+    [
+        (["controller", "--managed-driver=gpu.nvidia.com"], ("gpu.nvidia.com",)),
+        (
+            ["controller", "--managed-driver", "a.example.com", "--managed-driver=b.example.com"],
+            ("a.example.com", "b.example.com"),
+        ),
+        (["controller"], (names.DRIVER,)),
+    ],
+)
+async def test_managed_drivers_are_those_that_the_controller_was_started_with(
+    arguments: list[str], drivers: tuple[str, ...]
+) -> None:
+    class Lists(Answering):
+        async def list(self, resource: Any, *_: Any, each: Callable[[Raw], None], **__: Any) -> None:
+            for found in health.healthy()[str(resource)]:
+                if found["metadata"]["name"] == names.CONTROLLER_ACCOUNT:
+                    found["spec"]["template"]["spec"]["containers"][0]["args"] = arguments
+                each(found)
+
+    client: Any = Lists({"/version": {}})
+    assert (await reading.read(Reader(client), [DEPLOYMENTS])).drivers == drivers
+    assert (await reading.read(Reader(client), [DEPLOYMENTS], drivers=["mine"])).drivers == ("mine",)
 
 
 async def test_a_namespace_that_the_webhook_leaves_out_tells_nothing() -> None:

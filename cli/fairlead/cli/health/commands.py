@@ -7,9 +7,15 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.options import ManagedDrivers
-from fairlead.cli.options import drivers as drivers_of
 from fairlead.cli.views.commands import Context, Kubeconfig, Output
+
+ManagedDrivers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--managed-driver",
+        help="DRA driver whose devices Fairlead allocates; may be repeated. Default: as the controller's Deployment has it.",
+    ),
+]
 
 
 class GroupKey(StrEnum):
@@ -58,7 +64,7 @@ def doctor(
     raise typer.Exit(
         run(
             namespace=namespace,
-            drivers=drivers_of(managed_driver),
+            drivers=managed_driver or (),
             try_webhook=try_webhook,
             output=output,
             kubeconfig=kubeconfig,
@@ -88,7 +94,7 @@ def readiness(
     raise typer.Exit(
         run(
             groups=group or (),
-            drivers=drivers_of(managed_driver),
+            drivers=managed_driver or (),
             output="json" if as_json else output,
             kubeconfig=kubeconfig,
             context=context,

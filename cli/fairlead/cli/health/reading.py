@@ -8,6 +8,7 @@ with dryRun, which reaches the webhook and goes no further.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 import time
@@ -77,7 +78,7 @@ async def read(
     cluster: Cluster,
     kinds: Iterable[Resource[Any]],
     *,
-    drivers: Sequence[str] = (names.DRIVER,),
+    drivers: Sequence[str] = (),
     look_into: Sequence[str] = (),
     optional: Iterable[Resource[Any]] = (),
     gates: bool = False,
@@ -88,7 +89,7 @@ async def read(
 ) -> Seen:
     """`look_into` are API groups whose kinds are wanted, `optional` kinds of other systems, listed in whatever version is served.
 
-    `try_webhook` is the namespace of the pod for the trial. Raises NotReadError where the cluster does not answer.
+    `drivers` are the managed ones; none: those that the controller's Deployment names. `try_webhook` is the namespace of the pod for the trial. Raises NotReadError where the cluster does not answer.
     """
     client = cluster.client
     release = await _release(client)
@@ -100,7 +101,8 @@ async def read(
     lists = {str(resource): found for resource, found in zip(wanted, listed, strict=True)}
     for each in optional:  # not served: there are none
         lists.setdefault(str(each), Listed(served=False, gap=groups_gap))
-    seen = Seen(now=wall(), lists=lists, drivers=tuple(drivers))
+    drivers = tuple(drivers) or _managed(lists) or (names.DRIVER,)
+    seen = Seen(now=wall(), lists=lists, drivers=drivers)
     more: dict[str, Any] = {}
     if gates:
         more["gates"], more["gates_gap"] = await _gates(client)
@@ -125,9 +127,21 @@ async def read(
         groups=groups,
         groups_gap=groups_gap,
         kinds=frozenset(served),
-        drivers=tuple(drivers),
+        drivers=drivers,
         **more,
     )
+
+
+def _managed(lists: dict[str, Listed]) -> tuple[str, ...]:
+    """Drivers that the controller's Deployment has as --managed-driver."""
+    found: list[str] = []
+    for each in lists.get(str(resources.DEPLOYMENTS), Listed()).items:
+        if (values.namespace(each), values.name(each)) == (names.NAMESPACE, names.CONTROLLER_ACCOUNT):
+            for word, after in itertools.pairwise([*values.arguments(each), ""]):
+                flag, given, value = word.partition("=")
+                if flag == "--managed-driver":
+                    found.append(value if given else after)
+    return tuple(dict.fromkeys(found))
 
 
 async def _release(client: Client) -> str:
