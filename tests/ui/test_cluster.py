@@ -102,6 +102,7 @@ async def test_mig_devices_that_an_administrator_cut_are_shown_also_while_free()
     def cut(minor, start):
         capacity = {"memory": {"value": "10Gi"}, f"memorySlice{start}": {"value": "1"}}
         attributes = {
+            "type": {"string": "mig"},
             "parentUUID": {"string": "GPU-x"},
             "parentIndex": {"int": minor},
             "profile": {"string": "1g.10gb"},

@@ -15,6 +15,7 @@ from typing import Any
 
 from fairlead.api import names
 from fairlead.api.base import is_dns_subdomain
+from fairlead.api.drivers import attributes_of, part_class
 
 PREFIX = "fairlead-"
 NAME_MAX = 253
@@ -128,19 +129,22 @@ def template_manifest(
 ) -> dict[str, Any]:
     """The ResourceClaimTemplate of that name. Raises ValueError where the name does not encode a request.
 
-    `driver` qualifies the attributes; the classes default to those that each driver installs: the driver's own name for GPUs,
-    for MIG devices `mig.gpu.fairlead.dev` (of `gpu.fairlead.dev`) and `mig.nvidia.com` (of `gpu.nvidia.com`).
+    `driver` qualifies the attributes; the classes default to those that each driver installs (`drivers.classes_of`): the driver's own
+    name for GPUs, for MIG devices `mig.gpu.fairlead.dev` (of `gpu.fairlead.dev`) and `mig.nvidia.com` (of `gpu.nvidia.com`).
     """
     request = parse_template_name(name)
     if request is None or not is_dns_subdomain(name):
         raise ValueError(f"ResourceClaimTemplate {namespace}/{name}: not a name that stands for a legacy request")
     profile = request.profile
     exactly: dict[str, Any] = {
-        "deviceClassName": (gpu or driver) if profile is None else (mig or mig_class(driver)),
+        "deviceClassName": (gpu or driver) if profile is None else (mig or part_class(driver)),
         "allocationMode": "ExactCount",
         "count": request.count,
     }
-    texts = [] if profile is None else [f"device.attributes['{driver}'].profile == '{profile}'"]
+    known = attributes_of(driver)
+    texts = [] if profile is None else [f"device.attributes['{driver}'].{known.profile or 'profile'} == '{profile}'"]
+    if profile is None and known.whole:  # its class holds parts of GPUs, too
+        texts.append(f"device.attributes['{driver}'].{known.kind} == '{known.whole}'")
     texts += narrowing(request.narrow, driver)
     if texts:
         exactly["selectors"] = [{"cel": {"expression": text}} for text in texts]
@@ -172,8 +176,3 @@ def narrowing(narrow: Narrow, driver: str) -> list[str]:
         memory = f"device.capacity['{driver}'].memory.compareTo(quantity('{mebibytes}Mi'))"
         found.append(f"{memory} {_COMPARED[operator]} 0")
     return found
-
-
-def mig_class(driver: str) -> str:
-    """The DeviceClass of MIG devices that a driver installs."""
-    return names.MIG_CLASS if driver == names.DRIVER else f"mig.{driver.removeprefix('gpu.')}"

@@ -45,7 +45,7 @@ def mutate(review: Review, facts: Facts) -> Verdict:
     patch = PatchBuilder(review.object)
     warnings = [*(copies.restore(patch) if provenance.is_copy(review.object) else ()), *controller_keys.strip(patch)]
     spec = map_at(patch.patched, "spec")
-    legacy = legacy_limits(spec)
+    legacy = legacy_limits(spec, facts.drivers)
     translated = legacy.any and policies.legacy_requests(facts.policies) == "Translate"
     if translated and legacy.faults:
         return deny("legacy", *review.about(legacy.faults), code=422)
@@ -94,7 +94,7 @@ def validate(review: Review, facts: Facts) -> Verdict:
         forged.append(f"metadata.annotations[{names.USER}]: only the webhook writes this; remove it")
     if forged:
         return deny("annotations", *review.about(forged), code=422)
-    legacy = legacy_limits(spec)
+    legacy = legacy_limits(spec, facts.drivers)
     claims = pod_claims(review.namespace, spec, facts, recorded_sources(metadata))
     if legacy.any and policies.legacy_requests(facts.policies) == "Translate":
         if legacy.faults:

@@ -168,7 +168,7 @@ def _forged_keys(review: Review) -> Iterator[str]:
 def _managed_templates(review: Review, patch: PatchBuilder, facts: Facts) -> Iterator[_ManagedTemplate]:
     for template in pod_templates(review.group_resource, patch.patched):
         spec = map_at(object_at(patch.patched, template.path), "spec", template.where)
-        legacy = legacy_limits(spec)
+        legacy = legacy_limits(spec, facts.drivers)
         translated = legacy.any and policies.legacy_requests(facts.policies) == "Translate"
         claims = pod_claims(review.namespace, spec, facts)
         judged = translated or (legacy.any and policies.rejects_legacy(facts.policies))

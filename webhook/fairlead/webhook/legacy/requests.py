@@ -17,11 +17,13 @@ nothing and stays, as under the device plugin. A second pass finds no limits any
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 
 from fairlead.api import legacy, names
+from fairlead.api.drivers import serve_nvidia
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.webhook.legacy import node_selectors
 from fairlead.webhook.objects.fields import Json, list_at, map_at, text_at
@@ -73,8 +75,10 @@ class _NewClaim:
     users: list[LegacyLimit] = field(default_factory=list)
 
 
-def legacy_limits(spec: Json) -> LegacyLimits:
-    """Raises MalformedError."""
+def legacy_limits(spec: Json, drivers: Iterable[str]) -> LegacyLimits:
+    """None where no managed driver has such GPUs: they are left to the device plugin of other nodes. Raises MalformedError."""
+    if not serve_nvidia(drivers):
+        return LegacyLimits()
     found: list[LegacyLimit] = []
     faults: list[str] = []
     for list_name, index, container in containers(spec):
