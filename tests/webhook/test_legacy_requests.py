@@ -166,6 +166,14 @@ def test_other_resources_are_left_alone(resource: str) -> None:
     assert dispatch.mutate(review(pod(container(count="0.5", resource=resource))), facts()).patch == ()
 
 
+def test_where_no_managed_driver_has_nvidias_gpus_their_limits_are_left_to_the_device_plugin() -> None:
+    known = facts(drivers=("gpu.amd.com", "gpu.intel.com"))
+    body = pod(container(count=1))
+    assert dispatch.mutate(review(body), known).patch == ()
+    assert dispatch.validate(review(body), known).allowed
+    assert dispatch.mutate(review(body), facts(drivers=("gpu.amd.com", "gpu.nvidia.com"))).patch != ()
+
+
 def policy(**spec: Any) -> TenancyPolicy:
     return TenancyPolicy.read({"metadata": {"name": "p"}, "spec": spec})
 

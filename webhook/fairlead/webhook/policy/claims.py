@@ -117,7 +117,7 @@ def _flavor_findings(
     policy: TenancyPolicy, allowed: list[str], found: tuple[DeviceModel, ...] | None, where: str, facts: Facts
 ) -> Iterator[Finding]:
     """Every device that the request may get must be of an allowed flavor."""
-    selectors = {name: facts.flavors[name].spec.device_selector for name in allowed if name in facts.flavors}
+    selectors = {name: facts.flavors[name].spec.selector for name in allowed if name in facts.flavors}
     if found is None:
         if facts.device_models:
             yield finding(
