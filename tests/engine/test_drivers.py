@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import pytest
 
+from fairlead.api import legacy, names
 from fairlead.api.drivers import AMD, EXAMPLE, INTEL, NVIDIA
 from fairlead.engine.inventory.mig_share import mig_share
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
@@ -56,6 +57,35 @@ def test_nvidias_fabric_partitions_are_islands_of_the_size_that_is_asked_for():
     assert given(made, 1, name="one") == ["gpu-0"]
     assert given(made, 4, name="four") == ["gpu-4", "gpu-5", "gpu-6", "gpu-7"]
     assert given(made, 2, name="two") == ["gpu-2", "gpu-3"]
+
+
+@pytest.mark.parametrize(
+    ("driver", "capacity"),
+    [
+        (names.DRIVER, {"memory": {"value": "80Gi", "requestPolicy": {"default": "20Gi"}}}),
+        (
+            NVIDIA,
+            {
+                "memory": {"value": "80Gi", "requestPolicy": {"default": "0"}},
+                "shares": {"value": "4", "requestPolicy": {"default": "1"}},
+            },
+        ),
+    ],
+)
+def test_shares_fill_one_gpu_before_the_next_and_no_gpu_beyond_its_replicas(driver, capacity):
+    """`nvidia.com/gpu.shared: 1` on GPUs of four replicas: ours by --shared-replicas, NVIDIA's by its gate ConsumableShares."""
+    shared = {"capacity": capacity, "allowMultipleAllocations": True}
+    made = world(driver, [published.nvidia_gpu(0), *({**published.nvidia_gpu(n), **shared} for n in (1, 2))])
+    (request,) = legacy.template_manifest("fairlead-gpu.shared-1", "ml", driver=driver)["spec"]["spec"]["devices"][
+        "requests"
+    ]
+    gangs = [gang(f"s{n}", 1, {"devices": {"requests": [request]}}) for n in range(9)]
+    plan = made.decide(*gangs)
+    held = [
+        result.device.device for each in plan.admissions for claim in each.claims for result in claim.allocation.results
+    ]
+    assert held == ["gpu-1"] * 4 + ["gpu-2"] * 4
+    assert [each.name for each in plan.waiting] == ["s8"]
 
 
 def test_without_fabric_partitions_nvidias_gpus_are_chosen_by_numa_node():

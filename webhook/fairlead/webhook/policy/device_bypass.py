@@ -7,7 +7,7 @@ registers itself for them (`registration`), with `Fail` for Enforce. Pods of Dep
 - what a pod uses of its node, beyond the Pod Security baseline and the policy's `hostAccess` (`host_access`);
 - the NVIDIA runtime's own switches: NVIDIA_VISIBLE_DEVICES other than void or none, volume mounts under
   /var/run/nvidia-container-devices, a runtime class of the name nvidia*, devices by annotation (CDI, NRI, CRI-O);
-- GPUs of a device plugin under names that are not translated into claims, such as nvidia.com/gpu.shared.
+- GPUs of a device plugin under names that are not translated into claims, such as nvidia.com/gpu-slice (`rename` of its shares).
 
 An *image* may carry NVIDIA_VISIBLE_DEVICES=all, as NVIDIA's own do: the pod's spec does not show it. So an Enforce policy sets
 the variable to void in each container that does not set it; the spec's value goes before the image's and before envFrom. Our
