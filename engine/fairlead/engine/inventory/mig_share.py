@@ -39,7 +39,8 @@ _SIX_XCDS = "MI300A"
 def mig_share(device: Device) -> Fraction | None:
     """The share, above 0 and at most 1; None for what is no part of a GPU, or one without a known form of profile."""
     known = attributes_of(device.pool.driver)
-    profile = text(device, (known.profile,)) if known.profile else ""
+    value = device.attribute(known.qualified(known.profile))  # none without a profile's name: most devices end here
+    profile = None if value is None else value.string
     if not profile or not is_part(device):
         return None
     product = text(device, known.product)
