@@ -210,6 +210,8 @@ def test_where_no_managed_driver_has_nvidias_gpus_their_limits_are_left_to_the_d
     assert dispatch.mutate(review(body), known).patch == ()
     assert dispatch.validate(review(body), known).allowed
     assert dispatch.mutate(review(body), facts(drivers=("gpu.amd.com", "gpu.nvidia.com"))).patch != ()
+    bypass = facts(drivers=("gpu.amd.com",), policies=(policy(deviceBypass="Reject"),))
+    assert "asks a device plugin for a GPU" in dispatch.validate(review(body), bypass).message
 
 
 def policy(**spec: Any) -> TenancyPolicy:

@@ -133,7 +133,7 @@ def mutate_ephemeral(review: Review, facts: Facts) -> Verdict:
 
 def validate_ephemeral(review: Review, facts: Facts) -> Verdict:
     """Raises MalformedError."""
-    findings = device_bypass.bypass_findings(facts.policies, review.object or {}, added=True)
+    findings = device_bypass.bypass_findings(facts.policies, review.object or {}, drivers=facts.drivers, added=True)
     return policies.apply_findings(UNTOUCHED, review.subject, findings)
 
 
@@ -204,7 +204,7 @@ def _unmanaged(review: Review, patch: PatchBuilder | None, legacy: LegacyLimits,
         verdict = allow("bypass", patch=patch.operations, warnings=verdict.warnings)
     findings = [
         *_legacy_findings(legacy, facts, translated=False),
-        *device_bypass.bypass_findings(facts.policies, pod),
+        *device_bypass.bypass_findings(facts.policies, pod, drivers=facts.drivers),
     ]
     return policies.apply_findings(verdict, review.subject, findings)
 
@@ -241,7 +241,7 @@ def _managed_findings(pod: Json, claims: list[PodClaim], intent: Intent, facts: 
     findings += pod_findings(governing, map_at(pod, "spec"), "spec")
     findings += keep_idle_findings(governing, map_at(pod, "metadata"), "metadata")
     findings += bounds.bound_findings(governing, intent, map_at(pod, "spec"))
-    findings += device_bypass.bypass_findings(governing, pod)
+    findings += device_bypass.bypass_findings(governing, pod, drivers=facts.drivers)
     return findings
 
 

@@ -187,7 +187,7 @@ def _pod_warnings(patch: PatchBuilder, template: _ManagedTemplate, intent: Inten
 def _bypass_findings(review: Review, patch: PatchBuilder, facts: Facts) -> Iterator[Finding]:
     for template in pod_templates(review.group_resource, patch.patched) if facts.policies else ():
         pod = object_at(patch.patched, template.path)
-        yield from device_bypass.bypass_findings(facts.policies, pod, template.where)
+        yield from device_bypass.bypass_findings(facts.policies, pod, template.where, drivers=facts.drivers)
 
 
 def _eviction_warnings(
