@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.api import legacy, names
+from fairlead.api import drivers, names
 from fairlead.cli.health import values
 from fairlead.kube.resources import Raw, Resource
 
@@ -128,7 +128,7 @@ class Seen:
     @functools.cached_property
     def managed_classes(self) -> frozenset[str]:
         """DeviceClasses of the managed drivers' devices: those that the drivers ship, and those whose selectors name a driver."""
-        shipped = {name for driver in self.drivers for name in (driver, legacy.mig_class(driver))}
+        shipped = {name for driver in self.drivers for name in drivers.classes_of(driver)}
         own = {
             values.name(each)
             for each in self.items("deviceclasses.resource.k8s.io")
