@@ -239,7 +239,9 @@ def plugin_gpus(node: Raw) -> float:
 
 
 def is_legacy(key: object) -> bool:
-    return isinstance(key, str) and (key == names.LEGACY_GPU or key.startswith(names.LEGACY_MIG_PREFIX))
+    return isinstance(key, str) and (
+        key in {names.LEGACY_GPU, names.LEGACY_GPU + names.LEGACY_SHARED} or key.startswith(names.LEGACY_MIG_PREFIX)
+    )
 
 
 def legacy_limits(pod: Raw) -> list[str]:
