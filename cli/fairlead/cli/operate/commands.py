@@ -1,19 +1,21 @@
-"""Flags of `hold`, `resume`. Modules are imported when called."""
+"""Flags of `hold`, `resume`, `device`. Modules are imported when called."""
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Annotated, Literal
 
 import typer
 
-from fairlead.cli.views.commands import Context, Kubeconfig, Namespace
+from fairlead.cli.views.commands import Context, Kubeconfig, Namespace, Output
 
 PANEL = "Operate"
 hold_app = typer.Typer(
     help="Admit nothing of a gang or queue until it is resumed; what runs goes on, without --evict.",
     no_args_is_help=True,
 )
+device_app = typer.Typer(help="Keep new claims off a GPU, and give it back.", no_args_is_help=True)
 resume_app = typer.Typer(help="End a hold.", no_args_is_help=True)
 Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why, in one line; it stands wherever the hold shows.")]
 Evict = Annotated[
@@ -23,7 +25,7 @@ Said = Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="j
 
 
 def register(app: typer.Typer) -> None:
-    for name, group in (("hold", hold_app), ("resume", resume_app)):
+    for name, group in (("hold", hold_app), ("resume", resume_app), ("device", device_app)):
         app.add_typer(group, name=name, rich_help_panel=PANEL)
 
 
@@ -101,6 +103,73 @@ def resume_queue(
     raise typer.Exit(
         run("queue", name, action="resume", namespace=None, output=output, kubeconfig=kubeconfig, context=context)
     )
+
+
+Gpu = Annotated[str, typer.Argument(metavar="NODE/GPU", help="Such as hgx-h100-a/gpu-3, or hgx-h100-a/3.")]
+Lines = Annotated[bool, typer.Option("--json", help="A line of JSON for everything that happens.")]
+
+
+@device_app.command()
+def drain(
+    gpu: Gpu,
+    mode: Annotated[
+        Literal["wait", "evict"],
+        typer.Option("--drain", help="Wait for the claims that have it, or evict their pods, as budgets allow."),
+    ] = "wait",
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0, help="Seconds to wait; it stays drained afterwards.")
+    ] = 3600.0,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, in one line, for `device list`.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which gangs hold it.")] = False,
+    as_json: Lines = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Give a GPU to no new claim, and wait until nothing has it. Exit code 0: it is empty; 1: failed; 3: still held."""
+    from fairlead.cli.operate.device import run
+
+    node, name = _gpu(gpu)
+    raise typer.Exit(
+        run(
+            "look" if dry_run else "drain", node, name, drain=mode, timeout_s=timeout_s, reason=_reason(reason),
+            as_json=as_json, kubeconfig=kubeconfig, context=context,
+        )
+    )  # fmt: skip
+
+
+@device_app.command()
+def undrain(gpu: Gpu, as_json: Lines = False, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+    """Give a drained GPU to claims again."""
+    from fairlead.cli.operate.device import run
+
+    node, name = _gpu(gpu)
+    raise typer.Exit(run("undrain", node, name, as_json=as_json, kubeconfig=kubeconfig, context=context))
+
+
+@device_app.command("resume", hidden=True)
+def resume_device(gpu: Gpu, as_json: Lines = False, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+    """As undrain."""
+    undrain(gpu, as_json, kubeconfig, context)
+
+
+@device_app.command("list")
+def list_drained(kubeconfig: Kubeconfig = None, context: Context = None, output: Output = "table") -> None:
+    """List the GPUs that are drained."""
+    from fairlead.cli.operate.device import listing
+
+    raise typer.Exit(listing(output=output, kubeconfig=kubeconfig, context=context))
+
+
+def _gpu(text: str) -> tuple[str, str]:
+    """Node and GPU, as gpu-3."""
+    node, slash, gpu = text.rpartition("/")
+    match = re.fullmatch(r"(?:gpu-)?(\d{1,3})", gpu)
+    if not slash or not node or match is None:
+        raise typer.BadParameter(
+            f"{text!r} is no GPU of a node: write hgx-h100-a/gpu-3 (of a MIG device, the GPU that it is part of)",
+            param_hint="NODE/GPU",
+        )
+    return node, f"gpu-{int(match[1])}"
 
 
 def _reason(text: str) -> str:
