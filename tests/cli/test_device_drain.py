@@ -73,6 +73,7 @@ def test_what_is_no_gpu_is_said_with_an_example(words: tuple[str, ...]) -> None:
         assert "write hgx-h100-a/gpu-3" in " ".join(done.output.replace("│", " ").split())
 
 
+@pytest.mark.slow
 async def test_by_the_driver_a_gpu_is_kept_from_claims_over_a_kill_until_it_is_given_back() -> None:
     async with cluster(NodeSpec("a", "l40s")) as made, made.client() as client:
         view = View(client)

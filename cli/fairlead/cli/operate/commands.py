@@ -1,4 +1,4 @@
-"""Flags of `hold`, `resume`, `device`. Modules are imported when called."""
+"""Flags of `hold`, `resume`, `device`, `top`. Modules are imported when called."""
 
 from __future__ import annotations
 
@@ -25,8 +25,43 @@ Said = Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="j
 
 
 def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel="Ask a cluster")(top)
     for name, group in (("hold", hold_app), ("resume", resume_app), ("device", device_app)):
         app.add_typer(group, name=name, rich_help_panel=PANEL)
+
+
+def top(
+    sort: Annotated[
+        Literal["line", "name", "age", "size", "queue"],
+        typer.Option(help="Order of gangs; line: waiting ones first, in the order of their queues."),
+    ] = "line",
+    sort_queues: Annotated[
+        Literal["tree", "used", "over", "waiting"],
+        typer.Option("--sort-queues", help="Order of queues; over: most above the fair share first."),
+    ] = "tree",
+    sort_nodes: Annotated[
+        Literal["name", "free", "held", "broken"], typer.Option("--sort-nodes", help="Order of nodes.")
+    ] = "name",
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Gangs of this one only. Default: of all that you may see.")
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print one picture, in full; so it is into a pipe, too.")
+    ] = False,
+    interval_s: Annotated[
+        float, typer.Option("--interval", min=0.5, max=3600, help="Seconds between two pictures.")
+    ] = 2.0,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Watch queues, nodes' GPUs and gangs in the terminal; Ctrl-C ends it. Each GPU is one letter, the first line says which."""
+    from fairlead.cli.operate.frame import Wish
+    from fairlead.cli.operate.top import top as run
+    from fairlead.cli.views.reading import own_namespace
+
+    wish = Wish(gangs=sort, queues=sort_queues, nodes=sort_nodes, namespace=namespace or "")
+    own = namespace or own_namespace(kubeconfig, context)
+    raise typer.Exit(run(wish, once=once, interval_s=interval_s, namespace=own, kubeconfig=kubeconfig, context=context))
 
 
 @hold_app.command("gang")
