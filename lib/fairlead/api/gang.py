@@ -1,6 +1,6 @@
 """Gang: the state of a set of pods that run together or not at all, and why it is pending.
 
-The controller creates, updates and deletes Gangs; users write annotations on pods (`fairlead.api.intent`), never a Gang.
+The controller creates, updates and deletes Gangs; users write annotations on pods (`fairlead.api.intent`), and of a Gang only `spec.hold`.
 `kubectl get gangs` and `fairlead explain` show them.
 """
 
