@@ -107,9 +107,9 @@ def gang(value: form.Gang) -> GangRequest:
     )
     claims = tuple(ClaimRequest(**_fields(each)) for each in value.claims)
     refused = tuple(RefusedNode(**_fields(each)) for each in value.refused)
-    return GangRequest(
-        **{**_fields(value), "members": members, "claims": claims, "refused": refused, "hold": hold(value.hold)}
-    )
+    kept = tuple(DeviceRef(each.driver, each.pool, each.device) for each in value.kept)
+    parts = {"members": members, "claims": claims, "refused": refused, "kept": kept, "hold": hold(value.hold)}
+    return GangRequest(**{**_fields(value), **parts})
 
 
 def hold(value: form.Hold | None) -> Hold | None:
