@@ -170,3 +170,31 @@ async def test_of_two_at_once_one_writes_and_the_other_says_so(cluster: Cluster)
         await asyncio.gather(*(each.resume() for each in both))
         assert sorted("is resumed" in each for each in said) == [False, True]
         assert await hold_of(cluster, "both", QUEUES) is None
+
+
+async def test_queues_and_gangs_show_holds_as_the_controller_says_them(cluster: Cluster) -> None:
+    said = "queue held is on hold by olga since 2026-11-24T08:00:00Z: fans"
+    now = "2026-11-24T08:00:00Z"
+    condition = {"type": "OnHold", "status": "True", "reason": "Held", "message": said, "lastTransitionTime": now}
+    async with cluster.client() as client:
+        for name, spec in (("held", {}), ("below", {"parent": "held"})):
+            await client.create(raw(QUEUES), {"metadata": {"name": name}, "spec": spec})
+            await client.patch(raw(QUEUES), name, {"status": {"conditions": [condition]}}, subresource="status")
+        await client.create(raw(GANGS), {"metadata": {"name": "runs", "namespace": "ml"}, "spec": {"size": 1}})
+        status = {
+            "phase": "Running",
+            "reason": "MembersRun",
+            "message": "1 of 1 members run",
+            "conditions": [condition],
+        }
+        await client.patch(raw(GANGS), "runs", {"status": status}, namespace="ml", subresource="status")
+    listed = await call(cluster, "queues")
+    assert listed.stdout.count(said) == 1, listed.output
+    [line] = [
+        line for line in (await call(cluster, "gangs", "-n", "ml")).stdout.splitlines() if line.startswith("runs")
+    ]
+    assert said in line
+    assert said in (await call(cluster, "explain", "queue/below")).stdout
+    assert said[1:] in (await call(cluster, "explain", "gang/runs", "-n", "ml")).stdout
+    resumed = await call(cluster, "resume", "queue", "below")
+    assert f"queue below is not on hold; but {said}" in resumed.stdout

@@ -10,6 +10,7 @@ import pytest
 from fairlead.api import names
 from fairlead.engine.forecast.forecast import forecast
 from fairlead.engine.forecast.run_times import RunTimes
+from fairlead.engine.forecast.what_if import Change, compare
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.prove.prover import Prover
 from fairlead.engine.queues.tree import Tree
@@ -152,6 +153,17 @@ def test_forecasts_say_so_and_do_not_count_on_it() -> None:
     assert (found.gangs["ml/held"].p50, found.gangs["ml/held"].never) == (None, False)
     assert "on hold by alice" in found.gangs["ml/held"].because
     assert found.gangs["ml/behind"].p50 == alone.gangs["ml/behind"].p50 is not None
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_what_if_shows_it_on_hold_and_what_resuming_its_queue_does(quick: bool) -> None:
+    made = world(queue("a", hold=HOLD))
+    change = Change(queues={"a": queue("a")})
+    times = RunTimes(())
+    found = compare(made.snapshot(job("held")), 100.0, change, times, horizon_s=3600.0, quick=quick)
+    before, after = found.before.starts["ml/held"], found.after.starts["ml/held"]
+    assert (before.p50_s, before.never, "by alice" in before.on_hold) == (None, "", True)
+    assert (after.p50_s, after.on_hold) == (0.0, "")
 
 
 def test_a_certificate_does_not_claim_more_than_the_hold() -> None:

@@ -72,8 +72,8 @@ def show(*, kubeconfig: Path | None, context: str | None, output: str) -> int:
         if each.problem:
             printing.paragraph(f"queue {each.name}: {each.problem}")
     for each in lines:
-        if (each.hold and not each.hold.startswith("queue ")) or each.hold.startswith(f"queue {each.name} "):
-            printing.paragraph(each.hold if each.hold.startswith("queue ") else f"queue {each.name} is {each.hold}")
+        if each.hold.startswith(f"queue {each.name} "):  # else it is that of a queue above
+            printing.paragraph(each.hold)
     for each in lines:
         if each.schedule:
             printing.paragraph(f"schedule of queue {each.name}: {'; '.join(each.schedule)}")
