@@ -26,11 +26,12 @@ MPS: Json = {
     "defaultActiveThreadPercentage": 50, "defaultPinnedDeviceMemoryLimit": "1Gi",
     "defaultPerDevicePinnedMemoryLimit": {"0": "1Gi"}, "multiUser": True,
 }  # fmt: skip
+HOLD: Json = {"reason": "fans", "by": "ann", "since": "2026-11-24T08:00:00Z", "evict": True, "protected": True}
 QUEUE: Json = {
     "apiVersion": "fairlead.dev/v1alpha1", "kind": "Queue", "metadata": METADATA,
     "spec": {
         "parent": "root", "namespaceSelector": SELECTOR, "priority": 3, "strategy": "spread", "ordering": "StrictFIFO",
-        "preemption": "Never", "movable": True, "minRuntime": "30m", "maxMinRuntime": "2h",
+        "preemption": "Never", "movable": True, "minRuntime": "30m", "maxMinRuntime": "2h", "hold": HOLD,
         "maxCheckpointGrace": "5m", "maxTerminationGrace": "5m", "podDisruptionBudgets": "Respected", "disruptionBudget": {"evictions": 2, "window": "2h"},
         "flavors": [
             {"flavor": "h100", "deserved": 4, "limit": 8, "borrowingLimit": 2, "lendingLimit": 1, "weight": 2.0}
@@ -64,7 +65,7 @@ FLAVOR: Json = {
 GANG: Json = {
     "apiVersion": "fairlead.dev/v1alpha1", "kind": "Gang", "metadata": METADATA,
     "spec": {
-        "size": 2, "queue": "a", "topology": "required:rack", "minRuntime": "1m", "subgroupSize": 2, "subgroupTopology": "required:rack",
+        "size": 2, "queue": "a", "topology": "required:rack", "minRuntime": "1m", "hold": HOLD, "subgroupSize": 2, "subgroupTopology": "required:rack",
     },
     "status": {
         "observedGeneration": 1, "phase": "Waiting", "queue": "a", "members": 2, "ready": 1, "position": 1, "reason": "r",

@@ -122,7 +122,6 @@ def test_all_traffic_is_refused_but_within_the_tenant_to_dns_and_what_is_listed(
 
 WRITES = {"create", "update", "patch", "delete", "deletecollection", "*"}
 ONLY_READ = {
-    "gangs",
     "queues",
     "namespaces",
     "resourcequotas",
@@ -139,6 +138,10 @@ ONLY_READ = {
 def test_no_role_may_change_what_bounds_the_tenant(rules: list[dict[str, Any]]) -> None:
     written = {name for rule in rules if WRITES & {*rule["verbs"]} for name in rule["resources"]}
     assert written & {*ONLY_READ, "*"} == set()
+    gangs = {verb for rule in rules for verb in rule["verbs"] if "gangs" in rule["resources"]}
+    assert gangs == {"get", "list", "watch", "create", "patch", "update"}, (
+        "to hold and resume, and not with the verb hold"
+    )
     assert not [rule for rule in rules if "*" in rule["apiGroups"]]
 
 

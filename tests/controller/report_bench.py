@@ -80,6 +80,9 @@ class KnownGangs:
     def gang_object(self, gang: GangId) -> Raw | None:
         return self.get("/".join(gang))
 
+    def hold_object(self, gang: Gang) -> None:
+        return None
+
     def past_eviction(self, gang: Gang) -> None:
         return None
 

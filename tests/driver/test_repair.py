@@ -257,6 +257,41 @@ async def test_one_that_drains_can_be_taken_back(cluster: DriverCluster) -> None
         await operator.untainted()
 
 
+async def test_one_that_is_only_drained_stays_so_over_a_restart_and_prepares_what_it_had(
+    cluster: DriverCluster,
+) -> None:
+    operator, claim = Operator(cluster), await cluster.allocate("gpu-2")
+    async with cluster.driver(**FAST):
+        await operator.ask("gpu-2", action="drain")
+        await operator.phase("gpu-2", "drained")
+        await operator.ask("gpu-77", number=5, action="drain")
+        assert (await operator.phase("gpu-77", "refused", number=5)).message.startswith("this node has gpu-0")
+    async with cluster.driver(**FAST), Kubelet.connect(cluster.registration) as kubelet:
+        (prepared,) = (await kubelet.prepare(claim)).values()
+        assert not prepared.error, "it was allocated before"
+        assert (await operator.taints())["gpu-2"] == ["repair=drained"]
+        await operator.ask("gpu-2", number=2, action="drain")  # once more: nothing new
+        await operator.ask("gpu-2", action="cancel")
+        await operator.phase("gpu-2", "cancelled")
+        await operator.untainted()
+
+
+async def test_a_repair_takes_a_drained_gpu_over_and_one_beside_it_stays_drained(cluster: DriverCluster) -> None:
+    operator = Operator(cluster)
+    async with cluster.driver(**FAST):
+        for number, gpu in enumerate(("gpu-2", "gpu-3")):
+            await operator.ask(gpu, number=number, action="drain")
+            await operator.phase(gpu, "drained", number=number)
+        await operator.ask("gpu-2", number=7)
+        await operator.phase("gpu-2", "done", number=7)
+
+        async def one_left() -> bool:
+            return {gpu: taints for gpu, taints in (await operator.taints()).items() if gpu == "gpu-2"} == {}
+
+        await cluster.until(one_left)
+        assert (await operator.taints())["gpu-3"] == ["repair=drained"]
+
+
 async def test_what_cannot_be_reset_is_refused_with_a_reason_and_not_tainted(cluster: DriverCluster) -> None:
     operator = Operator(cluster)
     async with cluster.driver(**FAST):

@@ -21,6 +21,7 @@ from fairlead.cli.health import commands as health_commands
 from fairlead.cli.imports import commands as import_commands
 from fairlead.cli.ledger.commands import ledger_app
 from fairlead.cli.node import commands as node_commands
+from fairlead.cli.operate import commands as operate_commands
 from fairlead.cli.programs import commands as program_commands
 from fairlead.cli.replay import commands as replay_commands
 from fairlead.cli.tenant.commands import PANEL as TENANT_PANEL
@@ -42,6 +43,7 @@ for commands in (
     program_commands,
     replay_commands,
     gpu_commands,
+    operate_commands,
     node_commands,
     import_commands,
     local_commands,

@@ -288,4 +288,4 @@ class GangReconciler:
         gang = self._caches.gangs.get(beneficiary)
         if gang is None or not gang.gated or self._tasks.admitting(beneficiary):
             return False
-        return blocking_problem(gang) is None
+        return blocking_problem(gang) is None and self._caches.held_by(gang) is None

@@ -170,5 +170,6 @@ class Reporting:
             forecast=self._forecasts.get(gang.id),
             idle=self._idle(gang, now),
             placement=placement(gang, self._level_of) if gang.released else (),
+            hold="" if (held := self._caches.held_by(gang)) is None else str(held),
             untried=recovery.untried(gang, now)[0],
         )

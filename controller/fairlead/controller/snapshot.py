@@ -82,6 +82,7 @@ class SnapshotBuilder:
             avoid_nodes=tuple(sorted(backoff.avoid)),
             refused=self._backoffs.refusals.of(gang, now),
             preemptor=self._evictor.is_preemptor(gang, now),
+            hold=self._caches.hold_of(gang),
         )
 
     def remove(self, gang_id: GangId) -> GangRequest | None:

@@ -1,6 +1,6 @@
 """Gang: the state of a set of pods that run together or not at all, and why it is pending.
 
-The controller creates, updates and deletes Gangs; users write annotations on pods (`fairlead.api.intent`), never a Gang.
+The controller creates, updates and deletes Gangs; users write annotations on pods (`fairlead.api.intent`), and of a Gang only `spec.hold`.
 `kubectl get gangs` and `fairlead explain` show them.
 """
 
@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 from fairlead.api import topology
 from fairlead.api.base import CONDITIONS, Condition, CustomResource, ObjectName, Part
 from fairlead.api.durations import DURATION, duration_s
+from fairlead.api.hold import Hold
 
 GANG_SIZE_MAX = 100_000
 Phase = Literal["Waiting", "Gathering", "Admitted", "Running", "Finished", "Failed"]
@@ -53,6 +54,8 @@ class GangSpec(Part):
     """As `topology`, of each subgroup by itself."""
     min_runtime: Duration | None = None
     """It is not evicted before it has run this long, such as 30m."""
+    hold: Hold | None = None
+    """It is not admitted until this is removed (`fairlead hold gang`). The one field that users write."""
 
 
 class GangHolder(Part):

@@ -12,6 +12,7 @@ from fairlead.api.base import CONDITIONS, Condition, CustomResource, LabelSelect
 from fairlead.api.budget import Budget
 from fairlead.api.durations import duration_s
 from fairlead.api.gang import Duration
+from fairlead.api.hold import Hold
 from fairlead.api.idle import Idle
 from fairlead.api.recurrence import CRON_LENGTH_MAX, Recurrence, checked_cron
 from fairlead.api.time_zones import TimeZone
@@ -170,6 +171,8 @@ class QueueSpec(Part):
     """What happens to gangs whose devices are all idle; absent means as in the parent, in a root nothing."""
     movable: bool | None = None
     """Whether gangs that do not say so themselves may be moved, with a place held for them, so that another fits; absent means as in the parent, in a root false."""
+    hold: Hold | None = None
+    """Nothing of this queue, or of those below it, is admitted until this is removed (`fairlead hold queue`)."""
     wait_target: Duration | None = None
     """The wait that the queue's owner promises: 95 of 100 gangs wait no longer, such as 10m. Reported, never enforced."""
 

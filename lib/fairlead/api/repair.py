@@ -22,12 +22,15 @@ TAINT: Final = f"{names.DRIVER}/repair"
 FIRST_SLICE: Final = f"00000-{names.DRIVER}-"
 """How the name of the slice begins that has these annotations."""
 
-Action = Literal["repair", "cancel"]
-Phase = Literal["draining", "resetting", "restoring", "verifying", "done", "failed", "refused", "cancelled"]
+Action = Literal["repair", "drain", "cancel"]
+"""`drain` only taints, until it is cancelled or a repair takes the GPU over."""
+Phase = Literal["draining", "resetting", "restoring", "verifying", "done", "failed", "refused", "cancelled", "drained"]
 UNDER_WAY: Final[frozenset[Phase]] = frozenset({"draining", "resetting", "restoring", "verifying"})
 CLOSED: Final[frozenset[Phase]] = frozenset({"resetting", "restoring", "verifying", "failed"})
 """Phases in which no claim is prepared on the GPU."""
-TAINTED: Final[frozenset[Phase]] = UNDER_WAY | CLOSED
+TAINTED: Final[frozenset[Phase]] = UNDER_WAY | CLOSED | {"drained"}
+REVOCABLE: Final[frozenset[Phase]] = frozenset({"draining", "drained"})
+"""Phases that a request with the action `cancel` ends: nothing was done to the GPU."""
 BYTES_MAX: Final = 1024
 
 T = TypeVar("T")

@@ -11,6 +11,7 @@ MEMBER_ROLE: Final = "fairlead-tenant-member"
 _READ = ["get", "list", "watch"]
 _WRITE = ["create", "delete", "deletecollection", "patch", "update"]
 _SUBMIT = ["create", "delete", "patch", "update"]
+_HOLD: Final = ["create", "patch", "update"]  # of a Gang users write spec.hold; the controller puts all else back
 
 WORKLOADS: Final = (
     ("batch", ("jobs", "cronjobs")),
@@ -56,6 +57,7 @@ MEMBER_RULES: Final = [
     *_READ_RULES,
     *(_rule([*_READ, *_SUBMIT], group, *kinds) for group, kinds in WORKLOADS),
     _rule(["create", "delete"], "", "pods"),
+    _rule(_HOLD, "fairlead.dev", "gangs"),
     _rule(_SUBMIT, "", "configmaps"),
 ]
 ADMIN_RULES: Final = [
@@ -69,6 +71,7 @@ ADMIN_RULES: Final = [
     _rule(_WRITE, "apps", "deployments", "statefulsets"),
     _rule(["patch", "update"], "apps", "deployments/scale", "statefulsets/scale"),
     _rule(_WRITE, "policy", "poddisruptionbudgets"),
+    _rule(_HOLD, "fairlead.dev", "gangs"),
     _rule(_WRITE, "resource.k8s.io", "resourceclaims", "resourceclaimtemplates"),
 ]
 

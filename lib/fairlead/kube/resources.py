@@ -139,3 +139,7 @@ _RBAC = "rbac.authorization.k8s.io"
 CLUSTER_ROLES = _raw(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
 ROLES = _raw(_RBAC, "v1", "roles", "Role", namespaced=True)
 ROLE_BINDINGS = _raw(_RBAC, "v1", "rolebindings", "RoleBinding", namespaced=True)
+SELF_SUBJECT_REVIEWS = _raw("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
+SELF_SUBJECT_ACCESS_REVIEWS = _raw(
+    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
+)

@@ -32,8 +32,8 @@ def belongs(device: str, gpus: Collection[str]) -> bool:
     return device in gpus or device.partition("-mig-")[0] in gpus
 
 
-def holders(claims: Iterable[Raw], node: str, gpus: Collection[str]) -> list[Holder]:
-    """By the names of claims."""
+def holders(claims: Iterable[Raw], node: str, gpus: Collection[str], *, admin: bool = True) -> list[Holder]:
+    """By the names of claims. `admin`: with those that have admin access only, as monitoring has."""
     found = []
     for claim in claims:
         status = claim.get("status") or {}
@@ -41,7 +41,10 @@ def holders(claims: Iterable[Raw], node: str, gpus: Collection[str]) -> list[Hol
         held = [
             str(each["device"])
             for each in results
-            if each["driver"] == names.DRIVER and each["pool"] == node and belongs(each["device"], gpus)
+            if each["driver"] == names.DRIVER
+            and each["pool"] == node
+            and belongs(each["device"], gpus)
+            and (admin or not each.get("adminAccess"))
         ]
         if held:
             pods = [each for each in status.get("reservedFor") or () if each.get("resource") == "pods"]
@@ -61,8 +64,12 @@ class Evictions:
     A pod that asks for time to write a checkpoint (`fairlead.dev/checkpoint-grace`) gets it as its grace period.
     """
 
-    def __init__(self, client: Client, say: Callable[[str], None], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, client: Client, say: Callable[[str], None], clock: Callable[[], float], *, admin: bool = True
+    ) -> None:
+        """`admin`: also those that have admin access only."""
         self._client = client
+        self._admin = admin
         self._say = say
         self._clock = clock
         self._done: set[str] = set()
@@ -70,7 +77,7 @@ class Evictions:
 
     async def step(self, node: str, gpus: Collection[str]) -> None:
         claims = (await self._client.list(raw(RESOURCE_CLAIMS))).items
-        for holder in holders(claims, node, gpus):
+        for holder in holders(claims, node, gpus, admin=self._admin):
             namespace = holder.claim.partition("/")[0]
             for name, uid in holder.pods:
                 if uid not in self._done and self._refused.get(uid, ("", 0.0))[1] <= self._clock():

@@ -18,14 +18,13 @@ from typing import Any, Literal, Protocol
 
 from fairlead.api import names
 from fairlead.api import repair as api
-from fairlead.cli.gpus.holders import Evictions, belongs, holders
+from fairlead.cli.gpus.holders import Evictions, holders
+from fairlead.cli.gpus.published import SLICES, ask, devices_of, slices_of, state_of
 from fairlead.cli.views import printing, reading
 from fairlead.cli.views.table import Cell, Column
-from fairlead.kube import errors
 from fairlead.kube.client import Client
-from fairlead.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, Raw, raw
+from fairlead.kube.resources import RESOURCE_CLAIMS, Raw, raw
 from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import NotReadError
 
 POLL_S = 1.0
 UNANSWERED_S = 30.0
@@ -34,7 +33,6 @@ RUNBOOK = "docs/driver.md, Repair"
 
 Sleep = Callable[[float], Awaitable[None]]
 Clock = Callable[[], float]
-SLICES = raw(RESOURCE_SLICES)
 
 
 class Say(Protocol):
@@ -203,34 +201,16 @@ class Operation:
     # -- the slice ---------------------------------------------------------------------------------------------------
 
     async def _slices(self) -> list[Raw]:
-        return (await self._client.list(SLICES, fields=f"spec.nodeName={self._node},spec.driver={names.DRIVER}")).items
+        return await slices_of(self._client, self._node)
 
     def _check_known(self, slices: list[Raw]) -> tuple[str, ...]:
-        """The names of the GPU's devices. Raises NotReadError with what there is instead."""
-        if api.first_slice(slices) is None:
-            raise NotReadError(
-                f"node {self._node} publishes no devices of {names.DRIVER}; is that its name, and does its driver run?"
-            )
-        devices = [str(each["name"]) for one in slices for each in one["spec"].get("devices") or ()]
-        mine = tuple(sorted(each for each in devices if belongs(each, {self._device})))
-        if not mine and self._state(slices) is None:
-            gpus = sorted({each.partition("-mig-")[0] for each in devices}, key=lambda name: api.minor_of(name) or 0)
-            raise NotReadError(f"node {self._node} has no {self._device}; it has {', '.join(gpus) or 'no GPU'}")
-        return mine
+        return devices_of(slices, self._node, self._device)
 
     def _state(self, slices: list[Raw]) -> api.State | None:
-        first = api.first_slice(slices)
-        return None if first is None else api.states(first["metadata"].get("annotations") or {}).get(self._device)
+        return state_of(slices, self._device)
 
     async def _ask(self, slices: list[Raw], request: api.Request) -> None:
-        first = api.first_slice(slices)
-        if first is None:
-            return
-        body = {"metadata": {"annotations": {f"{api.REQUEST_PREFIX}{self._device}": api.encode(request)}}}
-        try:
-            await self._client.patch(SLICES, first["metadata"]["name"], body)
-        except errors.NotFound:
-            return  # replaced meanwhile: asked again with the next look
+        await ask(self._client, slices, self._device, request)
 
     async def _ask_again(self, slices: list[Raw], number: str) -> None:
         """A slice that was deleted takes the request with it."""

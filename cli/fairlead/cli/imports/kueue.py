@@ -131,11 +131,8 @@ def _cluster_queue(each: Found, state: Reading) -> None:
     _preemption(spec, queue, draft, key)
     _weight(spec, queue, draft, key)
     if (stop := spec.choice("stopPolicy", ("None", "Hold", "HoldAndDrain"), "None")) != "None":
-        draft.note(
-            each.source,
-            "spec.stopPolicy",
-            f"{stop}: the Queue admits gangs once it is applied; apply it when it may",
-            queue=key,
+        queue.spec["hold"] = {"reason": f"stopPolicy {stop} of its ClusterQueue"} | (
+            {"evict": True} if stop == "HoldAndDrain" else {}
         )
     _checks(spec, draft, key)
     note_present(

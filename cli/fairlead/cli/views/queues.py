@@ -72,6 +72,9 @@ def show(*, kubeconfig: Path | None, context: str | None, output: str) -> int:
         if each.problem:
             printing.paragraph(f"queue {each.name}: {each.problem}")
     for each in lines:
+        if each.hold.startswith(f"queue {each.name} "):  # else it is that of a queue above
+            printing.paragraph(each.hold)
+    for each in lines:
         if each.schedule:
             printing.paragraph(f"schedule of queue {each.name}: {'; '.join(each.schedule)}")
     for each in lines:

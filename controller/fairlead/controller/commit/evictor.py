@@ -197,6 +197,7 @@ class Evictor:
         step = eviction_steps.next_step(
             gang, now=now, still_waits=still_waits, idle=idle, refusal=refusal, refused=refused,
             node_goes=lambda: self._caches.notice(gang) is not None,
+            on_hold=lambda: self._caches.evicted_by_hold(gang),
         )  # fmt: skip
         if isinstance(step, Evict) and retry_at > now:  # the informers may not show the last attempt yet
             override_at = step.mark.override_at

@@ -24,7 +24,7 @@ HOLD_S = 300.0  # after the eviction's time: how long the devices stay reserved 
 REASON_MAX = 1000
 TEXT_MAX = 16_384  # characters of a mark that is read; ours are shorter
 
-Kind = Literal["Reclaim", "Preempt", "Replace", "Idle", "Move"]
+Kind = Literal["Reclaim", "Preempt", "Replace", "Idle", "Move", "Hold"]
 
 
 _WORDS: Mapping[Kind, str] = {
@@ -33,6 +33,7 @@ _WORDS: Mapping[Kind, str] = {
     "Replace": "replaced",
     "Idle": "stopped as idle",
     "Move": "moved",
+    "Hold": "stopped by a hold",
 }
 
 

@@ -70,11 +70,13 @@ def next_step(
     still_waits: Callable[[GangId], bool],
     idle: Callable[[], bool] = lambda: True,
     node_goes: Callable[[], bool] = lambda: True,
+    on_hold: Callable[[], bool] = lambda: True,
     refusal: Callable[[tuple[Member, ...]], str],
     refused: str = "",
 ) -> Step | None:
     """`still_waits`: whether a beneficiary still needs the devices. `idle`: whether a gang that goes for being idle still is.
-    `node_goes`: whether a node of a gang that moves for that still goes. `refusal`: why budgets forbid it now, or "".
+    `node_goes`: whether a node of a gang that moves for that still goes. `on_hold`: whether a hold still says
+    that it goes. `refusal`: why budgets forbid it now, or "".
 
     `refused`: what the eviction API said last, or "".
     """
@@ -96,6 +98,8 @@ def next_step(
         return Cancel(members=members, mark=mark, why="it is idle no more, or is to stay all the same")
     if cancellable and mark.kind == "Move" and mark.beneficiary_id is None and not node_goes():
         return Cancel(members=members, mark=mark, why="its node does not go any more")
+    if cancellable and mark.kind == "Hold" and not on_hold():
+        return Cancel(members=members, mark=mark, why="it was resumed")
     due = max(mark.at for _, mark in pairs)
     if now < due and all(_saved(member, each) for member, each in pairs):
         due = now

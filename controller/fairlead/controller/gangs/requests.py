@@ -17,6 +17,7 @@ from fairlead.controller.gangs.gangs import Gang, created_s
 from fairlead.controller.gangs.members import GangProblem, Member, PodClaim
 from fairlead.controller.gangs.quotas import Classes, admission_charge
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember, RefusedNode
+from fairlead.engine.types.hold import Hold
 from fairlead.engine.types.neighbours import Namespaces
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.reasons import Code
@@ -33,6 +34,7 @@ class GangRecord:
     avoid_nodes: tuple[str, ...] = ()  # it failed there
     refused: tuple[RefusedNode, ...] = ()  # kube-scheduler refused its pods there
     preemptor: bool = False  # others were evicted for it
+    hold: Hold | None = None  # of its Gang object
 
     def uid_of(self, gang: Gang) -> str:
         return self.uid or min(member.uid for member in gang.members)
@@ -147,6 +149,7 @@ def gang_request(
         refused=record.refused,
         preempts=gang.preempts,
         preemptor=record.preemptor,
+        hold=record.hold,
         run_s=_run_s(members),
         quota_charge=admission_charge(members, limited, classes or {}),
     )

@@ -69,6 +69,7 @@ def running_gang(
         relocation=_relocation(gang, record, namespace_labels, context),
         checkpointed=gang.checkpointed,
         restart_s=context.restart_s,
+        hold=record.hold,
     )
 
 

@@ -55,6 +55,7 @@ class SchedulingState:
     forecast: ShownForecast | None = None  # of its start
     idle: IdleNotice | None = None  # all its devices are idle
     placement: tuple[LevelPlacement, ...] = ()  # level by level
+    hold: str = ""  # which hold keeps it, or more of it, from being admitted
     untried: int = 0  # released members that kube-scheduler should have tried by now
 
 
@@ -87,7 +88,8 @@ def summarize(gang: Gang, state: SchedulingState) -> PhaseSummary:
     problem = blocking_problem(gang)
     if problem is not None:
         phase = {Code.GATHERING: "Gathering", Code.NO_MORE_PODS: "Failed"}.get(problem.code, "Waiting")
-        return PhaseSummary(phase=phase, reason=problem.code.value, text=problem.message)
+        held = f"; {state.hold}" if state.hold else ""
+        return PhaseSummary(phase=phase, reason=problem.code.value, text=f"{problem.message}{held}")
     if state.waiting is not None:
         text_later = partial(_waiting_text, state.waiting, state)
         return PhaseSummary(phase="Waiting", reason=state.waiting.reason.code.value, text=text_later)
@@ -131,6 +133,8 @@ def _placed(gang: Gang, state: SchedulingState) -> PhaseSummary:
         more = f"; {len(gang.gated)} more wait{why}"
     if state.eviction is not None:
         more = f"{more}; {state.eviction}"
+    elif state.hold and not gang.gated:
+        more = f"{more}; {state.hold}: what runs goes on"
     if state.untried:
         more += f"; kube-scheduler has not tried {state.untried} of its pods: see that it runs (they wait for it without a timeout)"
     text = f"{ready} of {gang.size} members run{more}"

@@ -28,7 +28,8 @@ from fairlead.engine.types.reasons import Code
 from fairlead.kube import timestamps
 
 NODES_MAX = 1000
-EVICTION_CONDITIONS = ("Evicting", "Evicted", "Preempting", "Reserved", idleness.CONDITION)
+ON_HOLD = Code.ON_HOLD.value
+EVICTION_CONDITIONS = ("Evicting", "Evicted", "Preempting", "Reserved", idleness.CONDITION, ON_HOLD)
 SHARED_CONDITION = "SharedWithOtherSystem"
 OWN_CONDITIONS = frozenset({"Admitted", "Running", *EVICTION_CONDITIONS, SHARED_CONDITION})
 
@@ -159,6 +160,8 @@ def _eviction_conditions(
         holding["Reserved"] = (kept.kind, f"kept free for it: {listed(kept.nodes)}{free}")
     if state.idle is not None:
         holding[idleness.CONDITION] = ("DevicesIdle", str(state.idle))
+    if state.hold:
+        holding[ON_HOLD] = ("Held", state.hold)
     old = before.get("conditions", ())
     had = {each.get("type") for each in old}
     return [

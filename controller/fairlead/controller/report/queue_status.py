@@ -18,9 +18,11 @@ from fairlead.controller.watch.scheduled import QueueNow
 from fairlead.engine.queues.usage_history import RememberedUsage
 from fairlead.engine.types.amounts import Amount
 from fairlead.engine.types.plan import FlavorTotal, QueueUse
+from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.settings import Problem
 from fairlead.kube import timestamps
 
+ON_HOLD = Code.ON_HOLD.value
 _TAKES = "the queue takes gangs"
 _OPEN = f"{_TAKES}; it has no namespaceSelector: {OPEN}"
 
@@ -33,11 +35,14 @@ def queue_status(
     scheduled: QueueNow | None = None,
     budget: BudgetNow | None = None,
     open_to_all: bool = False,
+    hold: str = "",
     before: Mapping[str, Any],
     generation: int,
     now: float,
 ) -> dict[str, Any]:
-    """`open_to_all`: no selector limits which namespaces may name the queue; its Ready condition says so."""
+    """`open_to_all`: no selector limits which namespaces may name the queue; its Ready condition says so.
+    `hold`: which hold keeps its gangs from being admitted, "" where none does.
+    """
     past = {} if remembered is None else dict(remembered.parts)
     usage: list[dict[str, Any]] = [
         {
@@ -60,10 +65,15 @@ def queue_status(
         "waiting": use.waiting,
         "running": use.admitted,
         "usage": usage[:FLAVORS_MAX],
-        "conditions": queue_budget.with_conditions(
-            _with_ready(problems, _OPEN if open_to_all else _TAKES, before=before, generation=generation, now=now),
-            budget,
-            before=before,
+        "conditions": _with_hold(
+            queue_budget.with_conditions(
+                _with_ready(problems, _OPEN if open_to_all else _TAKES, before=before, generation=generation, now=now),
+                budget,
+                before=before,
+                generation=generation,
+                now=now,
+            ),
+            hold,
             generation=generation,
             now=now,
         ),
@@ -121,6 +131,16 @@ def _with_ready(
     message = "; ".join(problem.message for problem in problems) if problems else fine
     ready = with_transition_time(condition("Ready", not problems, reason, message, now=now), old)
     return [{**ready, "observedGeneration": generation}, *others]
+
+
+def _with_hold(conditions: list[dict[str, Any]], hold: str, *, generation: int, now: float) -> list[dict[str, Any]]:
+    """`conditions` with OnHold, which stands there from the first hold on."""
+    old = next((each for each in conditions if each.get("type") == ON_HOLD), None)
+    if old is None and not hold:
+        return conditions
+    new = condition(ON_HOLD, bool(hold), "Held" if hold else "Over", hold or "no longer", now=now)
+    new = {**with_transition_time(new, conditions), "observedGeneration": generation}
+    return [*(each for each in conditions if each.get("type") != ON_HOLD), new]
 
 
 def plain(value: Amount) -> int | str:

@@ -67,6 +67,9 @@ class StatusWriter:
 
     async def _create(self, gang: Gang, spec: Mapping[str, Any]) -> dict[str, Any]:
         past = self._caches.past_eviction(gang)  # for a gang of one: of the evicted pod that this one replaces
+        hold = self._caches.hold_object(gang)
+        if hold is not None:
+            spec = {**spec, "hold": hold}
         metadata = {
             "name": gang.name,
             "namespace": gang.namespace,
@@ -160,6 +163,7 @@ class StatusWriter:
             scheduled=scheduled,
             budget=budget,
             open_to_all=self._open_to_all(name, raw),
+            hold=self._hold(name),
             before=before,
             generation=generation,
             now=now,
@@ -172,6 +176,11 @@ class StatusWriter:
                 self._events.queue(name, reason, message)
         if remembered is not None:
             self._usage.written(uid, remembered)
+
+    def _hold(self, name: str) -> str:
+        """Which one keeps the queue's gangs from being admitted: its own, or that of a queue above."""
+        found = next(self._caches.settings().holds_of(name, {}), None)
+        return "" if found is None else str(found)
 
     def _open_to_all(self, name: str, raw: Mapping[str, Any]) -> bool:
         """Whether any namespace's pods may use it: a queue without a selector that takes gangs, as only leaves do."""

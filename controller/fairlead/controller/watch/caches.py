@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.namespaces import is_exempt
-from fairlead.controller.gangs import disruption, idleness, past_evictions
+from fairlead.controller.gangs import disruption, holds, idleness, past_evictions
 from fairlead.controller.gangs.allocations import node_of
 from fairlead.controller.gangs.build import build_gang
 from fairlead.controller.gangs.gangs import Gang, GangId
@@ -28,6 +29,7 @@ from fairlead.controller.watch.tables import Tables
 from fairlead.controller.watch.triggers import Triggers
 from fairlead.engine.inventory.notices import NodeNotice
 from fairlead.engine.types.gangs import IdleSpan
+from fairlead.engine.types.hold import Hold
 from fairlead.engine.types.settings import IdlePolicy
 from fairlead.kube import batch, core, labels, resource, storage, timestamps
 from fairlead.kube.informer import Change, Source
@@ -111,6 +113,10 @@ class Caches(Informers):
             self._settings = None
             if looks or ((change.new or {}).get("spec") or {}).get("idle"):
                 self.triggers.gangs(self.gangs)  # what their claims say of idle devices counts from now on, or no more
+            if any((each or {}).get("spec", {}).get("hold") for each in (change.old, change.new)):
+                self.triggers.gangs(
+                    self.gangs
+                )  # evictions that it asked for are cancelled, and statuses say what holds now
             # Whether a foreign queue name is one of our Queues may have changed.
             self.triggers.gangs([gang_id for gang_id, gang in self.gangs.items() if gang.foreign_queue])
             self.triggers.decide(urgent=True)
@@ -266,6 +272,37 @@ class Caches(Informers):
             siblings = self.gang_objects.by_index("owner", gang.members[0].owner)
             found += [past_evictions.past_eviction(each) for each in siblings if not self._exists(each)]
         return min((past for past in found if past is not None), key=lambda past: past.queued_since, default=None)
+
+    def hold_of(self, gang: Gang) -> Hold | None:
+        """As its Gang object says; for a gang of one without one, that of an evicted pod of its owner, so that a hold outlives the pod."""
+        return holds.of_object({"spec": {"hold": self.hold_object(gang)}})
+
+    def hold_object(self, gang: Gang) -> Any:
+        """The same, as it is written; None where there is none."""
+        raw = self.gang_object(gang.id)
+        siblings: Iterable[Raw] = () if raw is None else (raw,)
+        if raw is None and gang.solo and gang.members and gang.members[0].owner:
+            owned = self.gang_objects.by_index("owner", gang.members[0].owner)
+            siblings = (each for each in owned if not self._exists(each))
+        found = ((each.get("spec") or {}).get("hold") for each in siblings)
+        return next((hold for hold in found if hold is not None), None)
+
+    def held_by(self, gang: Gang) -> holds.Found | None:
+        """The hold that keeps it from being admitted: its own, or that of its queue or one above."""
+        own = self.hold_of(gang)
+        if own is not None:
+            return holds.Found(own, "")
+        return next(self._queue_holds(gang), None)
+
+    def evicted_by_hold(self, gang: Gang) -> bool:
+        """Whether a hold says that it goes though it runs."""
+        own = self.hold_of(gang)
+        return (own is not None and own.evict) or any(found.hold.evict for found in self._queue_holds(gang))
+
+    def _queue_holds(self, gang: Gang) -> Iterator[holds.Found]:
+        known = self.settings()
+        if known.any_hold:
+            yield from known.holds_of(gang.queue, self.namespace_labels(gang.namespace))
 
     def _exists(self, gang_object: Raw) -> bool:
         meta = gang_object["metadata"]

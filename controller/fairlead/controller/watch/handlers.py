@@ -196,7 +196,7 @@ class Handlers:
         self._triggers.decide()
 
     def _gang_object(self, change: Change[Raw]) -> None:
-        if change.old is None or change.new is None:
+        if change.old is None or change.new is None or _held_otherwise(change.old, change.new):
             namespace, _, name = change.key.partition("/")
             self._triggers.gang((namespace, name))
 
@@ -235,6 +235,10 @@ class Handlers:
 
     def _gangs_in(self, namespace: str) -> None:
         self._triggers.gangs([gang for gang in self._gangs if gang[0] == namespace])
+
+
+def _held_otherwise(old: Raw, new: Raw) -> bool:
+    return (old.get("spec") or {}).get("hold") != (new.get("spec") or {}).get("hold")
 
 
 def _seen_anew(old: core.Pod | None, new: core.Pod) -> bool:

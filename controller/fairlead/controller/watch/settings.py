@@ -22,6 +22,7 @@ from fairlead.api.queue import Queue, QueueFlavor
 from fairlead.api.queue import QueueSpec as ApiQueueSpec
 from fairlead.api.queues import unknown_flavors
 from fairlead.api.schedules import quotas as scheduled_quotas
+from fairlead.controller.gangs import holds
 from fairlead.controller.spending.budgets import Said
 from fairlead.controller.watch.conflicts import selected_twice
 from fairlead.engine.queues.usage_history import RememberedUsage
@@ -83,6 +84,16 @@ class Settings:
         """Of the queue that a gang names, or else of the one that takes its namespace, or of the first above that says so."""
         said = (each.movable for each in self._path(queue, namespace_labels) if each.movable is not None)
         return next(said, False)
+
+    @property
+    def any_hold(self) -> bool:
+        """Whether a queue is on hold."""
+        return any(queue.hold is not None for queue in self.queues)
+
+    def holds_of(self, queue: str | None, namespace_labels: Mapping[str, str]) -> Iterator[holds.Found]:
+        """Of the queue that a gang names, or else of the one that takes its namespace, and of those above."""
+        path = self._path(queue, namespace_labels)
+        return (holds.Found(each.hold, each.name) for each in path if each.hold is not None)
 
     def _path(self, queue: str | None, namespace_labels: Mapping[str, str]) -> Iterator[QueueSpec]:
         by_name = {each.name: each for each in self.queues}
@@ -214,6 +225,7 @@ def _queue(queue: Queue) -> QueueSpec:
         idle=None if spec.idle is None else _idle(spec.idle),
         min_runtime_s=None if spec.min_runtime is None else duration_s(spec.min_runtime),
         movable=spec.movable,
+        hold=holds.of_spec(spec.hold),
         namespace_selector=None if spec.namespace_selector is None else _selector(spec.namespace_selector),
     )
 

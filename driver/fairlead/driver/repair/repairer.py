@@ -169,25 +169,34 @@ class Repairer:
     def _is_news(self, device: str, request: api.Request) -> bool:
         known = self.repairs.get(device)
         if request.action == "cancel":
-            return known is not None and known.id == request.id and known.phase == "draining"
+            return known is not None and known.id == request.id and known.phase in api.REVOCABLE
+        if request.action == "drain" and known is not None and known.phase in api.TAINTED:
+            return False  # as it is: a repair that failed closes the GPU besides
         return known is None or (known.id != request.id and not known.under_way)
 
     async def _take_up(self, device: str, request: api.Request) -> None:
+        before = self.repairs.get(device)
         if request.action == "cancel":
             repair = self.repairs[device].to("cancelled", self._wall(), "taken back before anything was done")
         else:
             repair = await self._threads.run(self._begun, device, request)
-        before = self.repairs.get(device)
-        if repair.phase == "refused" and before is not None and before.phase == "failed":
-            # It stays tainted: only a repair that succeeds says that the GPU is well.
-            repair = before.to("failed", self._wall(), f"{repair.message}; before: {before.message}")
+        if repair.phase == "refused" and before is not None and before.phase in {"failed", "drained"}:
+            # It stays tainted: only a repair that succeeds says that the GPU is well, and only an operator ends a drain.
+            repair = before.to(
+                before.phase, self._wall(), f"{repair.message}; before: {before.message or before.phase}"
+            )
             repair = msgspec.structs.replace(repair, id=request.id)
-        superseded = {each.device for each in state.overlapping(self.repairs, repair.uuids)} if repair.under_way else ()
+        superseded = (
+            {each.device for each in state.overlapping(self.repairs, repair.uuids) if each.phase != "drained"}
+            if repair.under_way
+            else ()
+        )
         kept = {each: known for each, known in self.repairs.items() if each not in superseded}
         await self._threads.run(self._save_all, {**kept, device: repair})
         log.info("repair of %s: %s %s", device, repair.phase, repair.message)
         self._on_step(f"{repair.phase} recorded")
-        if not repair.under_way:
+        drained = repair.phase == "drained" or (before is not None and before.phase == "drained")
+        if not repair.under_way and not drained:
             self._ended(repair)
 
     def _begun(self, device: str, request: api.Request) -> Repair:
@@ -202,6 +211,9 @@ class Repairer:
         gpu = next((each for each in inventory.gpus if each.minor == api.minor_of(device)), None)
         if gpu is None:
             return refused(f"this node has {', '.join(f'gpu-{each.minor}' for each in inventory.gpus) or 'no GPU'}")
+        if request.action == "drain":
+            members = hardware.members_of((gpu,), inventory)
+            return Repair(id=request.id, device=device, phase="drained", since_s=now_s, members=members)
         gpus = reset_group.of(inventory.gpus, gpu)
         members = hardware.members_of(gpus, inventory)
         for member in members:

@@ -89,7 +89,9 @@ Repairs = Mapping[str, Repair]
 def drains(repairs: Repairs) -> dict[str, Drain]:
     """By GPU UUID, for the taint `gpu.fairlead.dev/repair` with the phase as its value."""
     found: dict[str, Drain] = {}
-    for repair in repairs.values():
+    for repair in sorted(
+        repairs.values(), key=lambda each: each.phase != "drained"
+    ):  # what closes a GPU comes last, and counts
         if repair.phase in api.TAINTED:
             for member in repair.members:
                 found[member.uuid] = Drain(value=repair.phase, closed=_closed(repair))

@@ -112,6 +112,8 @@ def forecast(
             found[gang.id] = _unknown(stays)
         elif stays is not None and stays.reason.code in NEVER:
             found[gang.id] = GangForecast(None, None, f"cannot run: {stays.reason.message}", never=True)
+        elif stays is not None and stays.reason.code is Code.ON_HOLD:
+            found[gang.id] = _held(stays)
         else:
             found[gang.id] = context.of(gang.id, stays)
     cut = _cut(len(drawn), samples, resolution, until - now, horizon_s)
@@ -164,8 +166,13 @@ def _without_samples(waiting: Sequence[Waiting]) -> dict[str, GangForecast]:
         if each.reason.code in NEVER:
             found[each.id] = GangForecast(None, None, f"cannot run: {each.reason.message}", never=True)
         else:
-            found[each.id] = _unknown(each)
+            found[each.id] = _held(each) if each.reason.code is Code.ON_HOLD else _unknown(each)
     return found
+
+
+def _held(waiting: Waiting) -> GangForecast:
+    """Nothing foretells when a user resumes it."""
+    return GangForecast(None, None, f"none while it does not compete: {waiting.reason.message}")
 
 
 def _unknown(waiting: Waiting) -> GangForecast:

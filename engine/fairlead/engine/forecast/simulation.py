@@ -17,6 +17,7 @@ from fairlead.engine.forecast.cluster import SimulatedCluster, pods_of
 from fairlead.engine.forecast.pace import at_pace
 from fairlead.engine.forecast.pending_window import Kinds, PendingWindow
 from fairlead.engine.plan.decide import decide_unexplained
+from fairlead.engine.queues.holds import gangs_on_hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -70,7 +71,14 @@ class Simulation:
         requests: Mapping[str, GangRequest] | None = None,
         arrivals: Arrivals | None = None,
     ) -> None:
-        """`requests`: by id, what running gangs would request if they were evicted. `arrivals`: of gangs to come."""
+        """`requests`: by id, what running gangs would request if they were evicted. `arrivals`: of gangs to come.
+
+        Gangs that are on hold stay so: they start in no future, and hold up none.
+        """
+        self.on_hold = gangs_on_hold(snapshot)
+        if self.on_hold:
+            held = {gang.id for gang in self.on_hold}
+            snapshot = replace(snapshot, gangs=tuple(gang for gang in snapshot.gangs if gang.id not in held))
         self.snapshot = snapshot
         self.now = now
         self.run_times = run_times
@@ -231,7 +239,7 @@ class _Run:
         self._run_number[gang_id] = number + 1
         request = self._requests.get(gang_id)
         if request is not None and request.whole and gang_id in self._ends:
-            self._requests[gang_id] = request = replace(request, preemptor=False)
+            self._requests[gang_id] = request = replace(request, preemptor=False, hold=gang.hold)
             self._window.add(request)
         return True
 

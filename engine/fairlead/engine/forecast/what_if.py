@@ -17,6 +17,7 @@ from fairlead.engine.forecast.forecast import NEVER, RESOLUTIONS, duration, quan
 from fairlead.engine.forecast.resubmission import resubmitted
 from fairlead.engine.forecast.simulation import Resolution, Simulation
 from fairlead.engine.plan.decide import decide_without_blockers
+from fairlead.engine.types.reasons import Code
 
 if TYPE_CHECKING:
     from fairlead.engine.forecast.run_times import RunTimes
@@ -63,6 +64,7 @@ class GangStart:
     p50_s: float | None
     p90_s: float | None
     never: str = ""
+    on_hold: str = ""  # by which hold, where it waits for a user to resume it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +186,7 @@ def _apply(snapshot: Snapshot, change: Change, requests: Mapping[str, GangReques
         for member in gang.members:
             nodes.drop_pod(member.pod.uid)
         if gang.id in requests:
-            again.append(requests[gang.id])
+            again.append(replace(requests[gang.id], hold=gang.hold))
     for name in change.remove:
         nodes.drop_node(name)
         for slice_name in _slices_of(snapshot, name):
@@ -238,7 +240,8 @@ def _future(
         snapshot, now, run_times, horizon_s=max(wanted_s, 1.0), requests=requests, resolution=resolution
     )
     if quick:
-        plan = decide_without_blockers(replace(snapshot, gangs=simulation.window().shown()), now)
+        shown = (*simulation.window().shown(), *simulation.on_hold)
+        plan = decide_without_blockers(replace(snapshot, gangs=shown), now)
         simulation.first_plans[resolution.window] = plan
     else:
         plan = decide_without_blockers(snapshot, now)
@@ -250,7 +253,9 @@ def _future(
     evicted = dict(stopped)
     for sample in drawn[:1]:
         for _, gang, beneficiary in sample.evicted:
-            evicted.setdefault(gang, f"for {beneficiary}" if beneficiary else "its devices are broken")
+            evicted.setdefault(
+                gang, f"for {beneficiary}" if beneficiary else "as a hold, its queue's rules, or the node that goes say"
+            )
     note = "" if until_s >= horizon_s else f"simulated {duration(until_s)} ahead instead of {duration(horizon_s)}"
     if note:
         note += ", and what starts later from the work ahead of it in its queue"
@@ -300,6 +305,9 @@ def _starts(
         queue = queues.get(gang.id) or (stays.queue if stays is not None else None) or gang.queue or ""
         if stays is not None and (stays.reason.code in NEVER or not gang.whole):
             found[gang.id] = GangStart(queue=queue, p50_s=None, p90_s=None, never=stays.reason.message)
+            continue
+        if stays is not None and stays.reason.code is Code.ON_HOLD:
+            found[gang.id] = GangStart(queue=queue, p50_s=None, p90_s=None, on_hold=stays.reason.message)
             continue
         waits = sorted(each.starts.get(gang.id, inf) - now for each in drawn)
         waits = [wait if wait <= horizon_s else inf for wait in waits]

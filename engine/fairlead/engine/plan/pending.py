@@ -13,6 +13,7 @@ from fairlead.engine.plan.gang import gathering, invalid
 from fairlead.engine.plan.selector_kinds import SelectorKinds
 from fairlead.engine.queues.charges import add
 from fairlead.engine.queues.gangs import PendingGang
+from fairlead.engine.queues.holds import on_hold
 from fairlead.engine.types.reasons import Reason
 
 if TYPE_CHECKING:
@@ -67,6 +68,10 @@ class PendingGangs:
         queue = tree.resolve(gang)
         if isinstance(queue, Reason):
             self.refused.append((gang, None, queue))
+            return None
+        hold = on_hold(gang, queue)
+        if hold is not None:
+            self.refused.append((gang, queue, hold))
             return None
         present = len(gang.members) + len(gang.placed_nodes)
         if present < gang.size or not gang.members:

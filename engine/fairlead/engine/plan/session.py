@@ -19,7 +19,9 @@ from fairlead.engine.queues.gangs import AssumedGang
 from fairlead.engine.queues.namespace_quotas import NamespaceQuotas
 from fairlead.engine.queues.statement import Statement
 from fairlead.engine.queues.tree_shares import divide_tree
+from fairlead.engine.reclaim.budgets_left import BudgetsLeft
 from fairlead.engine.reclaim.candidates import VictimCandidates
+from fairlead.engine.reclaim.held_gangs import held_evictions
 from fairlead.engine.reclaim.idle import IdleGangs
 from fairlead.engine.reclaim.releasing import PipelinedCluster
 from fairlead.engine.reclaim.replace import BrokenDevices
@@ -57,14 +59,19 @@ class Session:
         self.broken = BrokenDevices(snapshot.inventory, now)
         self.replaced = [self.running.with_queue(each) for each in self.broken.evictions(snapshot.running)]
         self.idle = IdleGangs(now)
+        budgets = BudgetsLeft(snapshot.budgets)
+        if self.tree.any_hold or any(gang.hold is not None for gang in snapshot.running):
+            self.replaced += held_evictions(self.running.gangs, budgets, self._going(), self.running.protection)
         if self.tree.any_idle:
-            broken = {pod.uid for eviction in self.replaced for pod in eviction.pods}
-            protection = self.running.protection
-            self.replaced += self.idle.evictions(self.running.gangs, snapshot.budgets, broken, protection)
-        self.leaving = {pod.uid for eviction in self.replaced for pod in eviction.pods}
+            self.replaced += self.idle.evictions(self.running.gangs, budgets, self._going(), self.running.protection)
+        self.leaving = self._going()
         self.turns: dict[str, int] = {}  # gang id: its place in the order in which gangs were considered first
         self._due: list[float] = [] if not self.tree.budgeted else self._budget_changes()
         self._pipelined: PipelinedCluster | None = None
+
+    def _going(self) -> set[str]:
+        """UIDs of pods that are evicted for no other gang."""
+        return {pod.uid for eviction in self.replaced for pod in eviction.pods}
 
     def _budget_changes(self) -> list[float]:
         budgets = (spec.budget for spec in self.snapshot.queues if spec.budget is not None)

@@ -162,6 +162,7 @@ class Tree:
                 self.queues[spec.name] = Queue(spec, self)
         self._link()
         self.any_idle = any(spec.idle is not None for spec in specs)
+        self.any_hold = any(spec.hold is not None for spec in specs)
         self.budgeted = any(spec.budget is not None for spec in specs)
         self.lending_limited = any(quota.lending_limit is not None for spec in specs for quota in spec.quotas)
         self.roots = [queue for queue in self.queues.values() if queue.parent is None]

@@ -8,7 +8,6 @@ Example, for 1h, grace 10m: idle since 12:00, told at 13:00, evicted at 13:10; t
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from fairlead.engine.types.plan import Eviction
@@ -19,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from fairlead.engine.queues.tree import Queue
+    from fairlead.engine.reclaim.budgets_left import BudgetsLeft
     from fairlead.engine.reclaim.protection import Protection
     from fairlead.engine.types.gangs import RunningGang
-    from fairlead.engine.types.settings import DisruptionBudget, IdlePolicy
+    from fairlead.engine.types.settings import IdlePolicy
 
 
 class IdleGangs:
@@ -46,23 +46,18 @@ class IdleGangs:
     def evictions(
         self,
         running: Iterable[tuple[RunningGang, Queue]],
-        budgets: Iterable[DisruptionBudget],
+        budgets: BudgetsLeft,
         leaving: Collection[str],
         protection: Protection,
     ) -> Iterator[Eviction]:
         """One for each gang that goes. `leaving`: UIDs of pods that go for another reason."""
-        left = {(budget.namespace, budget.name): budget.allowed for budget in budgets}
         for gang, queue in running:
             if gang.idle is None or not self._follows(gang, queue, "evict"):
                 continue
             if not gang.members or any(each.leaving or each.pod.uid in leaving for each in gang.members):
                 continue
-            guards = Counter((gang.namespace, name) for member in gang.members for name in member.guarded_by)
-            if any(count > left.get(guard, 0) for guard, count in guards.items()):
-                continue  # decided again when the budget changes
-            for guard, count in guards.items():
-                left[guard] -= count
-            yield _eviction(gang, queue, protection)
+            if budgets.take(gang):
+                yield _eviction(gang, queue, protection)
 
     def _follows(self, gang: RunningGang, queue: Queue, then: str) -> bool:
         """Whether that is what follows for the gang, and its time has come."""

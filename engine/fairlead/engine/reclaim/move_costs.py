@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairlead.engine.queues.holds import hold_of
+
 if TYPE_CHECKING:
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.types.gangs import RunningGang
@@ -41,9 +43,9 @@ def gpu_seconds(gang: RunningGang, devices: int, now: float) -> float:
 
 
 def movable(gang: RunningGang, queue: Queue) -> bool:
-    """As its own annotation says, else its queue, or one above it; at last not."""
-    if gang.relocation is None:
-        return False
+    """As its own annotation says, else its queue, or one above it; at last not. Never while it is on hold."""
+    if gang.relocation is None or hold_of(gang, queue) is not None:
+        return False  # on hold its new pods would not be admitted, and a move must not stop what a hold lets run
     if gang.movable is not None:
         return gang.movable
     return next((step.spec.movable for step in queue.path() if step.spec.movable is not None), False)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fairlead.api.bounds import NO_BOUNDS, Bounds
+from fairlead.engine.types.hold import Hold
 from fairlead.engine.types.references import Named
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class GangRequest(Named):
         tuple[str, int], ...
     ] = ()  # what its admission adds to ResourceQuotas, by resource; () in a namespace without
     run_s: float | None = None  # longest it can run, where activeDeadlineSeconds bounds that: lets it backfill
+    hold: Hold | None = None  # its own; that of its queue is the queue's
 
     @property
     def whole(self) -> bool:
@@ -150,6 +152,7 @@ class RunningGang(Named):
     relocation: GangRequest | None = None  # what its pods would ask for if they were made again; None: it stays
     checkpointed: float | None = None  # unix seconds: what all its members have done until then is saved
     restart_s: float | None = None  # from its admission until it runs, as earlier runs took; None: not known
+    hold: Hold | None = None  # its own; that of its queue is the queue's
 
 
 class RunningSequence(tuple[RunningGang, ...]):  # noqa: SLOT001 - a tuple has no slots for more

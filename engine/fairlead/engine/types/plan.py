@@ -72,7 +72,8 @@ class Waiting(Named):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction(Named):
-    """Members to evict so that another gang can run, or because their devices are broken, or all idle, or their node goes.
+    """Members to evict so that another gang can run, or because their devices are broken, or all idle, or their node goes, or a
+    hold says so.
 
     With Move the gang has another place, which is free now: to be held from now on, until its new pods are there.
 
@@ -81,7 +82,7 @@ class Eviction(Named):
     its new pods.
     """
 
-    kind: Literal["Reclaim", "Preempt", "Replace", "Idle", "Move"]
+    kind: Literal["Reclaim", "Preempt", "Replace", "Idle", "Move", "Hold"]
     namespace: str
     name: str
     uid: str
@@ -89,7 +90,9 @@ class Eviction(Named):
     pods: tuple[PodRef, ...]
     whole: bool
     reason: Reason
-    beneficiary: str = ""  # id of the gang for which it is evicted; "" with Replace and Idle, and where a node goes
+    beneficiary: str = (
+        ""  # id of the gang for which it is evicted; "" with Replace, Idle and Hold, and where a node goes
+    )
     checkpoint_grace_s: float = 0.0
     refusable_s: float | None = (
         None  # how long PodDisruptionBudgets may refuse it when its time has come; None: for good

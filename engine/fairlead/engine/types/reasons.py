@@ -26,6 +26,7 @@ class Code(StrEnum):
     OVER_LIMIT = "OverQueueLimit"
     BUDGET_EXHAUSTED = "BudgetExhausted"  # of its queue, or of one above: nothing starts, or nothing beyond deserved
     OVER_QUOTA = "ExceedsResourceQuota"  # the apiserver would refuse some of its claims: a quota of its namespace
+    ON_HOLD = "OnHold"  # it, its queue, or one above: not admitted, or evicted, until a user resumes it
     BEHIND_HEAD = "BehindQueueHead"  # StrictFIFO: an earlier gang of the queue waits
     NEVER_FITS = "NeverFits"  # not even on this cluster with nothing running
     NO_DEVICES = "DevicesInUse"  # would fit on the empty cluster, does not fit now

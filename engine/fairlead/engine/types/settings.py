@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from fairlead.api.bounds import NO_BOUNDS, Bounds
+from fairlead.engine.types.hold import Hold
 
 if TYPE_CHECKING:
     from fairlead.engine.types.amounts import Amount
@@ -96,6 +97,7 @@ class QueueSpec:
     )
     budget: BudgetState | None = None  # None: it may spend without bound
     movable: bool | None = None  # its gangs, where they do not say so themselves; None: as the queue above, at last not
+    hold: Hold | None = None  # nothing of it, or of the queues below it, is admitted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,6 +117,15 @@ class RefusedNode(Item, frozen=True, kw_only=True):
     why: str = ""
 
 
+class Hold(Item, frozen=True, kw_only=True):
+    """Of a gang or queue: nothing of it is admitted."""
+
+    by: str = ""
+    since: str = ""
+    reason: str = ""
+    evict: bool = False
+
+
 class Gang(Item, frozen=True, kw_only=True):
     """A gang that waits."""
 
@@ -142,6 +151,7 @@ class Gang(Item, frozen=True, kw_only=True):
     preemptor: bool = False
     quota_charge: tuple[tuple[str, int], ...] = ()
     run_s: float | None = None
+    hold: Hold | None = None
 
 
 class RunningMember(Item, frozen=True, kw_only=True):
@@ -193,6 +203,7 @@ class RunningGang(Item, frozen=True, kw_only=True):
     relocation: Gang | None = None
     checkpointed: float | None = None
     restart_s: float | None = None
+    hold: Hold | None = None
 
 
 # -- what the cluster's owners set -----------------------------------------------------------------------------------
@@ -242,6 +253,7 @@ class Queue(Item, frozen=True, kw_only=True):
     budget: SpendingBudget | None = None
     idle: IdlePolicy | None = None
     movable: bool | None = None
+    hold: Hold | None = None
 
 
 class Flavor(Item, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from fairlead.engine.types.gangs import (
     RunningGang,
     RunningMember,
 )
+from fairlead.engine.types.hold import Hold
 from fairlead.engine.types.neighbours import PodIdentity
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.references import DeviceRef, PodRef
@@ -107,7 +108,12 @@ def gang(value: form.Gang) -> GangRequest:
     claims = tuple(ClaimRequest(**_fields(each)) for each in value.claims)
     refused = tuple(RefusedNode(**_fields(each)) for each in value.refused)
     kept = tuple(DeviceRef(each.driver, each.pool, each.device) for each in value.kept)
-    return GangRequest(**{**_fields(value), "members": members, "claims": claims, "refused": refused, "kept": kept})
+    parts = {"members": members, "claims": claims, "refused": refused, "kept": kept, "hold": hold(value.hold)}
+    return GangRequest(**{**_fields(value), **parts})
+
+
+def hold(value: form.Hold | None) -> Hold | None:
+    return None if value is None else Hold(**_fields(value))
 
 
 def running_gang(value: form.RunningGang) -> RunningGang:
@@ -121,6 +127,7 @@ def running_gang(value: form.RunningGang) -> RunningGang:
             "bounds": bounds(value.bounds),
             "idle": idle,
             "relocation": relocation,
+            "hold": hold(value.hold),
         }
     )
 
@@ -158,6 +165,7 @@ def queue(name: str, value: form.Queue) -> QueueSpec:
             "bounds": bounds(value.bounds),
             "idle": None if value.idle is None else IdlePolicy(**_fields(value.idle)),
             "budget": None if value.budget is None else _budget_state(value.budget),
+            "hold": hold(value.hold),
         },
     )
 

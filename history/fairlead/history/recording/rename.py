@@ -344,6 +344,7 @@ class Renaming:
                 for each in value.refused
             ),
             quota_charge=tuple((self._quota_resource(name), amount) for name, amount in value.quota_charge),
+            hold=_hold(value.hold),
         )
 
     def _topology(self, text: str | None) -> str | None:
@@ -373,6 +374,8 @@ class Renaming:
                 for each in value.members
             ),
             bounds=self._bounds(value.bounds),
+            relocation=None if value.relocation is None else self._gang(value.relocation),
+            hold=_hold(value.hold),
         )
 
     def _bounds(self, value: form.Bounds) -> form.Bounds:
@@ -393,6 +396,7 @@ class Renaming:
             namespace_selector=None if selector is None else self._label_selector(selector),
             bounds=self._bounds(value.bounds),
             past_usage={self._names.name(flavor): part for flavor, part in value.past_usage.items()},
+            hold=_hold(value.hold),
         )
 
     def _label_selector(self, value: LabelSelector) -> LabelSelector:
@@ -418,3 +422,8 @@ class Renaming:
 
     def _demands(self, value: tuple[form.Demand, ...]) -> tuple[form.Demand, ...]:
         return tuple(replace(each, spec=self._spec(each.spec), needs=self._needs(each.needs)) for each in value)
+
+
+def _hold(value: form.Hold | None) -> form.Hold | None:
+    """No decision depends on which user wrote it, or why."""
+    return None if value is None else replace(value, by="", reason="")

@@ -189,6 +189,7 @@ def queue_explanation(raw: Raw, gangs: Sequence[Raw], *, now: float, unseen: str
             ),
         ),
     ]
+    parts.insert(0, Part(title="On hold", lines=(seen.hold,)))
     parts.append(Part(title="Not shown", lines=(unseen,)))
     above = f", below {seen.parent}" if seen.parent else ""
     headline = f"queue {seen.name}{above}: {seen.running} running, {seen.waiting} waiting"

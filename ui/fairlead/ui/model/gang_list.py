@@ -62,6 +62,11 @@ class Choice:
         kept = {name: value for name, value in fields.items() if value not in {"", 1, "line"}}
         return f"?{urlencode(kept)}" if kept else ""
 
+    @staticmethod
+    def key(sort: Sort) -> Callable[[Line], Any] | None:
+        """By what lines are sorted; None for the order in which they are."""
+        return _KEYS.get(sort)
+
     @property
     def chooses(self) -> bool:
         """Whether it may leave any out."""

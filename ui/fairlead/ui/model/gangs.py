@@ -51,11 +51,13 @@ def forecast(status: Raw, *, now: float) -> str:
 
 
 def _why(status: Raw) -> tuple[str, str]:
-    """The type and message of an eviction in progress or just done, else "" and the reason why the gang waits."""
+    """The type and message of an eviction in progress or just done, else "" and why the gang waits, or the hold on one that runs."""
     holding = {each["type"]: each for each in status.get("conditions") or () if each.get("status") == "True"}
     eviction = holding.get("Evicting") or (holding.get("Evicted") if status.get("phase") == "Gathering" else None)
     if eviction is not None:
         return str(eviction["type"]), str(eviction.get("message") or "")
+    if status.get("phase") == "Running" and "OnHold" in holding:
+        return "", str(holding["OnHold"].get("message") or "")
     if status.get("phase") in {"Running", "Finished"} and status.get("reason") in {"MembersRun", "PodsSucceeded"}:
         return "", ""
     return "", str((status.get("why") or {}).get("message") or status.get("message") or "")

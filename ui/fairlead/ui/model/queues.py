@@ -5,8 +5,9 @@ All figures are those of Queue status, which the controller writes; nothing is c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from fairlead.kube.resources import Raw
 
@@ -45,6 +46,8 @@ class Line:
     budget: str = ""
     """What it has spent of its budget, and when that renews."""
     wait_target: str = ""
+    hold: str = ""
+    """Which hold keeps its gangs from being admitted: its own, or that of a queue above."""
 
 
 def tree(queues: Iterable[Raw]) -> list[Line]:
@@ -84,7 +87,15 @@ def line(raw: Raw, *, depth: int = 0, leaf: bool = True) -> Line:
         schedule=tuple(_schedule(spec, status)),
         budget=_budget(spec, status),
         wait_target=str(spec.get("waitTarget") or ""),
+        hold=_hold(status),
     )
+
+
+def _hold(status: Mapping[str, Any]) -> str:
+    """As the controller says it."""
+    conditions = status.get("conditions") or ()
+    found = (each for each in conditions if each.get("type") == "OnHold" and each.get("status") == "True")
+    return next((str(each.get("message") or "on hold") for each in found), "")
 
 
 _EXHAUSTED = {

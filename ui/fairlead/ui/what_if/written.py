@@ -87,6 +87,8 @@ def _start(found: GangStart | None) -> str:
         return "-"
     if found.never:
         return "cannot run"
+    if found.on_hold:
+        return "on hold"
     if found.p50_s is None:
         return "later"
     late = f" (p90 {duration(found.p90_s)})" if found.p90_s is not None else ""
@@ -100,7 +102,9 @@ def _order(found: GangStart | None) -> float:
 def _moves(old: GangStart | None, new: GangStart | None) -> bool:
     if old is None or new is None:
         return old is not new
-    if bool(old.never) != bool(new.never) or (old.p50_s is None) != (new.p50_s is None):
+    if (bool(old.never), bool(old.on_hold)) != (bool(new.never), bool(new.on_hold)) or (old.p50_s is None) != (
+        new.p50_s is None
+    ):
         return True
     return old.p50_s is not None and new.p50_s is not None and abs(old.p50_s - new.p50_s) >= NOTICEABLE_S
 
@@ -161,6 +165,7 @@ def _future(future: Future, now: float) -> dict[str, Any]:
                 "p50Seconds": start.p50_s,
                 "p90Seconds": start.p90_s,
                 "never": start.never or None,
+                "onHold": start.on_hold or None,
             }
             for gang, start in sorted(future.starts.items())
         ],

@@ -1,0 +1,198 @@
+"""One picture of `fairlead top`: queues, nodes with their GPUs, gangs. Pure: facts and a size in, lines out.
+
+Without a height all lines are there, as for a pipe. With one, queues and nodes get a part of it each at most, and gangs what is left;
+what has no room is counted. Figures are those of `fairlead queues` and `fairlead gangs` and of the page of the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from fairlead.cli.views import gangs as gang_table
+from fairlead.cli.views import queues as queue_table
+from fairlead.cli.views.table import GAP, Cell, Column, fit, shortened
+from fairlead.kube import timestamps
+from fairlead.kube.quantity import Quantity, QuantityError
+from fairlead.ui.model import queues as queue_model
+from fairlead.ui.model.cluster import ClusterView, Memory, NodeView, State
+from fairlead.ui.model.facts import Facts
+from fairlead.ui.model.gang_lines import LineMemory
+from fairlead.ui.model.gang_list import SORTS, Choice, Sort
+from fairlead.ui.model.gangs import PHASES
+from fairlead.ui.model.line import Line
+
+QueueSort = Literal["tree", "used", "over", "waiting"]
+NodeSort = Literal["name", "free", "held", "broken"]
+GANG_SORTS: tuple[Sort, ...] = SORTS
+QUEUE_SORTS: tuple[QueueSort, ...] = get_args(QueueSort)
+NODE_SORTS: tuple[NodeSort, ...] = get_args(NodeSort)
+
+MARKS: Mapping[State, str] = {
+    "held": "#", "idle": "i", "starting": "s", "nominated": "n", "free": ".", "stranded": "x", "broken": "!",
+}  # fmt: skip
+COLOURS: Mapping[State, str] = {"idle": "yellow", "broken": "red", "stranded": "yellow", "held": "green"}
+NODES = (
+    Column(title="NODE", least=12, most=40),
+    Column(title="GPUS", right=True),
+    Column(title="HELD", right=True),
+    Column(title="FREE", right=True),
+    Column(title="EACH"),
+    Column(title="QUEUES", least=8, most=40, dispensable=2),
+    Column(title="PROBLEM", least=8, sentence=True, dispensable=1),
+)
+_LEAST = 4  # lines of a table, its title included, however low the terminal is
+Row = Sequence[Cell]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What is shown first, and of which namespace; "": of all."""
+
+    gangs: Sort = "line"
+    queues: QueueSort = "tree"
+    nodes: NodeSort = "name"
+    namespace: str = ""
+
+
+@dataclass(kw_only=True)
+class Drawing:
+    """What is kept from one picture to the next, so that only what changed is worked out again."""
+
+    wish: Wish
+    _gangs: LineMemory = field(default_factory=LineMemory)
+    _cluster: Memory = field(default_factory=Memory)
+
+    def lines(self, facts: Facts, *, width: int | None = None, height: int | None = None) -> list[Row]:
+        """Each line as cells with colours; at most `height` of them."""
+        view = None if facts.hardware is None else self._cluster.draw(facts.hardware)
+        known = self._gangs.of(facts)
+        chosen = _sorted_gangs(known.every, self.wish)
+        head = [_headline(facts, view, known.every), *_notes(facts)]
+        queues = _sorted_queues(queue_model.tree(facts.queues), self.wish.queues)
+        nodes = [] if view is None else sorted(view.nodes, key=_NODE_KEYS[self.wish.nodes])
+        rooms = _rooms(height, len(head), len(queues), len(nodes))
+        found: list[Row] = [*head]
+        found += _table(
+            "queues", queue_table.COLUMNS, queue_table.rows(queues[: rooms[0]]), len(queues) - rooms[0], width,
+        )  # fmt: skip
+        found += _table("nodes", NODES, [_node(each) for each in nodes[: rooms[1]]], len(nodes) - rooms[1], width)
+        shown = [known.fresh(each, now=facts.at) for each in chosen[: rooms[2]]]
+        rows = gang_table.rows(shown)
+        found += _table("gangs", gang_table.COLUMNS, rows, len(chosen) - rooms[2], width)
+        cut = found if height is None else found[:height]
+        return cut if width is None else [_cut(row, width) for row in cut]
+
+
+def _rooms(height: int | None, head: int, queues: int, nodes: int) -> tuple[int, int, int]:
+    """Objects that each table may show."""
+    if height is None:
+        return queues, nodes, 1_000_000_000
+    left = max(0, height - head)
+    first = min(queues, max(_LEAST, left // 4))
+    second = min(nodes, max(_LEAST, left // 4))
+    return first, second, max(_LEAST, left - first - second - 9)  # titles, what is not shown, blank lines
+
+
+def _table(name: str, columns: Sequence[Column], rows: Sequence[Row], more: int, width: int | None) -> list[Row]:
+    """A blank line, the table, and how many it does not show."""
+    if not rows:
+        return [(), (Cell(f"no {name}"),)]
+    fitted = fit(columns, rows, width)
+    made: list[Row] = [(), *(_spaced(line) for line in fitted.lines)]
+    if more > 0:
+        made.append((Cell(f"… {more} more {name}", "bright_black"),))
+    return made
+
+
+def _spaced(line: Row) -> Row:
+    found: list[Cell] = []
+    for cell in line:
+        found += [cell, Cell(" " * GAP)]
+    return found[:-1]
+
+
+def _cut(row: Row, width: int) -> Row:
+    """No longer than the terminal is wide: a line that wraps would push others out."""
+    found: list[Cell] = []
+    for cell in row:
+        found.append(
+            Cell(shortened(cell.text, width, sentence=True) if len(cell.text) > width else cell.text, cell.colour)
+        )
+        width -= len(found[-1].text)
+        if width <= 0:
+            break
+    return found
+
+
+def _headline(facts: Facts, view: ClusterView | None, gangs: Sequence[Line]) -> Row:
+    counts = {phase: sum(each.phase == phase for each in gangs) for phase in PHASES}
+    said = ", ".join(f"{count} {phase.lower()}" for phase, count in counts.items() if count) or "none"
+    row = [Cell(f"{timestamps.seconds(facts.at)}  gangs: {said}")]
+    if view is not None:
+        row.append(Cell("  GPUs: "))
+        parts = [(state, count) for state, count in view.counts.items() if count]
+        for number, (state, count) in enumerate(parts):
+            row.append(Cell(f"{count} {state} [{MARKS[state]}]", COLOURS.get(state, "")))
+            row += [Cell(", ")] if number + 1 < len(parts) else []
+        row += [] if parts else [Cell("none")]
+    return row
+
+
+def _notes(facts: Facts) -> list[Row]:
+    """What is not known, or not of now."""
+    late = [(Cell(facts.late, "red"),)] if facts.late else []
+    return [*late, *((Cell(f"no {kind}: {why}", "yellow"),) for kind, why in sorted(facts.refused.items()))]
+
+
+def _node(node: NodeView) -> Row:
+    held = sum(gpu.state in {"held", "idle", "starting"} for gpu in node.gpus)
+    marks = "".join(MARKS[gpu.state] for gpu in node.gpus)
+    colour = "red" if node.problem or "!" in marks else ""
+    problem = node.problem or next((gpu.note for gpu in node.gpus if gpu.note), "")
+    return (
+        Cell(node.name, colour),
+        Cell(str(len(node.gpus))),
+        Cell(str(held)),
+        Cell(str(node.free)),
+        Cell(marks, "green" if held else ""),
+        Cell(",".join(sorted(queue for queue in node.queues if queue)) or "-"),
+        Cell(problem or "-"),
+    )
+
+
+def _count(node: NodeView, states: Iterable[str]) -> int:
+    return sum(gpu.state in states for gpu in node.gpus)
+
+
+_NODE_KEYS: Mapping[NodeSort, Callable[[NodeView], Any]] = {
+    "name": lambda node: node.name,
+    "free": lambda node: (-node.free, node.name),
+    "held": lambda node: (-_count(node, ("held", "idle", "starting")), node.name),
+    "broken": lambda node: (-_count(node, ("broken",)), not node.problem, node.name),
+}
+
+
+def _sorted_queues(lines: list[queue_model.Line], by: QueueSort) -> list[queue_model.Line]:
+    if by == "tree":
+        return lines
+    keys: Mapping[QueueSort, Callable[[queue_model.Line], float]] = {
+        "used": lambda each: sum(_number(share.used) for share in each.shares),
+        "over": lambda each: sum(_number(share.used) - _number(share.fair_share) for share in each.shares),
+        "waiting": lambda each: each.waiting,
+    }
+    return sorted(lines, key=lambda each: (-keys[by](each), each.name))
+
+
+def _number(amount: str) -> float:
+    try:
+        return float(Quantity.parse(amount))
+    except QuantityError:
+        return 0.0
+
+
+def _sorted_gangs(lines: Sequence[Line], wish: Wish) -> Sequence[Line]:
+    chosen = [each for each in lines if each.namespace == wish.namespace] if wish.namespace else lines
+    key = Choice.key(wish.gangs)
+    return chosen if key is None else sorted(chosen, key=key)

@@ -1,0 +1,259 @@
+"""`fairlead hold | resume gang | queue`: write and take away spec.hold, and say what follows.
+
+Whatever was written first stays: a second hold changes nothing but to add `evict`, so of two at once one reports the other's. Each
+write names the resourceVersion that it was decided on. Killed at any point it has written, or it has not.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from fairlead.api import names
+from fairlead.api.hold import REASON_MAX, VERB
+from fairlead.cli.views import reading
+from fairlead.kube import errors, timestamps
+from fairlead.kube.resources import (
+    GANGS,
+    PODS,
+    QUEUES,
+    SELF_SUBJECT_ACCESS_REVIEWS,
+    SELF_SUBJECT_REVIEWS,
+    Raw,
+    raw,
+)
+from fairlead.ui.model import plain_pods
+from fairlead.ui.reading.cluster import Cluster
+from fairlead.ui.reading.errors import NotReadError, not_read
+
+Kind = Literal["gang", "queue"]
+TRIES = 5
+_RESOURCES = {"gang": GANGS, "queue": QUEUES}
+
+
+def checked_reason(text: str) -> str:
+    """Raises ValueError, with the next step."""
+    if len(text) > REASON_MAX:
+        raise ValueError(f"has {len(text)} characters: write at most {REASON_MAX}")
+    if not text.isprintable():
+        raise ValueError("has a line break or control character: write one line of plain text")
+    return text
+
+
+class Operation:
+    """One gang or queue; `namespace` is None for a queue. `now`: unix seconds. Raises NotReadError for whatever the user can amend."""
+
+    def __init__(
+        self, cluster: Cluster, kind: Kind, name: str, namespace: str | None, say: Callable[[str], None]
+    ) -> None:
+        self._cluster = cluster
+        self._client = cluster.client
+        self._kind = kind
+        self._name = name
+        self._namespace = namespace
+        self._resource = _RESOURCES[kind]
+        self._say = say
+        self._what = f"gang {namespace}/{name}" if kind == "gang" else f"queue {name}"
+
+    async def hold(self, *, reason: str, evict: bool, now: float) -> None:
+        for _ in range(TRIES):
+            found = await self._found()
+            known = _hold_of(found)
+            if known is not None and not (evict and known.get("evict") is not True):
+                more = "" if not reason or reason == known.get("reason") else "; its reason stays as it is"
+                self._say(f"{self._what} is {_text(known)} already{more}")
+                return
+            wanted = await self._wanted(known, reason=reason, evict=evict, now=now)
+            if await self._write(found, wanted):
+                self._say(f"{self._what} is {_text(wanted)}; {self._follows(found, evict=evict)}")
+                return
+        raise NotReadError(f"{self._what} changes all the time: nothing was written; try again")
+
+    async def resume(self) -> None:
+        for _ in range(TRIES):
+            found = await self._get()
+            if found is None and self._kind == "gang":
+                found = await self._found(create=False)
+            if found is None:
+                raise await self._unknown()
+            known = _hold_of(found)
+            if known is None:
+                self._say(f"{self._what} is not on hold{_elsewhere(found)}")
+                return
+            if await self._write(found, None):
+                self._say(f"{self._what} is resumed; it was {_text(known)}{_elsewhere(found)}")
+                return
+        raise NotReadError(f"{self._what} changes all the time: nothing was written; try again")
+
+    # -- objects -----------------------------------------------------------------------------------------------------
+
+    async def _get(self) -> Raw | None:
+        return await self._cluster.get(self._resource, self._name, self._namespace)
+
+    async def _found(self, *, create: bool = True) -> Raw:
+        """The object; for a gang of one that has none yet, a new one that is not written."""
+        found = await self._get()
+        if found is not None:
+            return found
+        if self._kind == "gang":
+            pod = await self._cluster.get(PODS, self._name, self._namespace)
+            if pod is not None and plain_pods.is_plain(pod):
+                labels = {names.MANAGED_BY: names.MANAGED_BY_VALUE}
+                metadata = {"name": self._name, "namespace": self._namespace, "labels": labels}
+                return {"metadata": metadata, "spec": {"size": 1}}
+        raise await self._unknown()
+
+    async def _unknown(self) -> NotReadError:
+        known = [str(each["metadata"]["name"]) for each in await self._cluster.list(self._resource, self._namespace)]
+        near = difflib.get_close_matches(self._name, known, n=3)
+        if near:
+            hint = f"did you mean {', '.join(near)}?"
+        elif self._kind == "queue":
+            hint = f"there are {', '.join(known[:8])}" if known else "there are no queues"
+        else:
+            await reading.check_namespace(self._cluster, self._namespace or "")
+            hint = f"`{reading.program()} gangs -n {self._namespace}` lists those of that namespace, -A all"
+        return NotReadError(f"there is no {self._what}; {hint}")
+
+    async def _wanted(self, known: dict[str, Any] | None, *, reason: str, evict: bool, now: float) -> dict[str, Any]:
+        if known is not None:
+            return {**known, "evict": True}
+        wanted: dict[str, Any] = {"since": timestamps.seconds(now)}
+        user = await self._user()
+        if user:
+            wanted["by"] = user
+        if reason:
+            wanted["reason"] = reason
+        if evict:
+            wanted["evict"] = True
+        if self._kind == "gang" and await self._may_protect():
+            wanted["protected"] = True
+        return wanted
+
+    async def _user(self) -> str:
+        """Who asks, as the apiserver sees it; "" where it does not say."""
+        try:
+            seen = await self._client.create(SELF_SUBJECT_REVIEWS, {})
+        except errors.ApiError:
+            return ""
+        user = str(((seen.get("status") or {}).get("userInfo") or {}).get("username") or "")
+        return user if len(user) <= 256 and user.isprintable() else ""
+
+    async def _may_protect(self) -> bool:
+        """Whether only users with the verb may take the hold away, as this one has it."""
+        attributes = {"verb": VERB, "group": names.API_GROUP, "resource": "gangs", "namespace": self._namespace or ""}
+        try:
+            seen = await self._client.create(SELF_SUBJECT_ACCESS_REVIEWS, {"spec": {"resourceAttributes": attributes}})
+        except errors.ApiError:
+            return False
+        return (seen.get("status") or {}).get("allowed") is True
+
+    async def _write(self, found: Raw, hold: dict[str, Any] | None) -> bool:
+        """Whether it is written; False where the object has changed since it was read. Raises NotReadError."""
+        version = found["metadata"].get("resourceVersion")
+        verb = "patch" if version else "create"
+        try:
+            if version:
+                body = {"metadata": {"resourceVersion": version}, "spec": {"hold": _replaced(_hold_of(found), hold)}}
+                await self._client.patch(raw(self._resource), self._name, body, namespace=self._namespace)
+            else:
+                await self._client.create(raw(self._resource), {**found, "spec": {**found["spec"], "hold": hold}})
+        except errors.Conflict:
+            return False
+        except errors.NotFound:
+            return False
+        except errors.Forbidden as error:
+            if "spec.hold" in str(error):
+                raise NotReadError(f"{self._what}: {error.message}") from error
+            raise not_read(error, verb, self._resource, self._namespace) from error
+        except errors.Invalid as error:
+            if "unknown field" in str(error):
+                raise NotReadError(f"{self._what}: its CRD knows no spec.hold; upgrade the CRDs first") from error
+            raise not_read(error, verb, self._resource, self._namespace) from error
+        except errors.ApiError as error:
+            raise not_read(error, verb, self._resource, self._namespace) from error
+        return True
+
+    def _follows(self, found: Raw, *, evict: bool) -> str:
+        status = found.get("status") or {}
+        again = f"`{reading.program()} resume {self._kind} {self._name}{self._flag()}` ends it"
+        runs = status.get("running") if self._kind == "queue" else status.get("phase") in {"Admitted", "Running"}
+        if not runs:
+            return again
+        which = f"{runs} gangs that run there" if self._kind == "queue" else "it runs"
+        if evict:
+            return f"{which}{'' if self._kind == 'queue' else ', and'} will be evicted, as their notice and budgets allow; {again}"
+        return f"{which}{' go on' if self._kind == 'queue' else ' on'} (--evict stops what runs); {again}"
+
+    def _flag(self) -> str:
+        return f" -n {self._namespace}" if self._kind == "gang" else ""
+
+
+def _replaced(old: dict[str, Any] | None, new: dict[str, Any] | None) -> dict[str, Any] | None:
+    """As a merge patch writes it whole."""
+    if old is None or new is None:
+        return new
+    return {**dict.fromkeys(old), **new}
+
+
+def _hold_of(found: Raw) -> dict[str, Any] | None:
+    hold = (found.get("spec") or {}).get("hold")
+    return hold if isinstance(hold, dict) else None
+
+
+def _text(hold: dict[str, Any]) -> str:
+    """As status says it."""
+    by, since, reason = (_printable(hold.get(key)) for key in ("by", "since", "reason"))
+    who = (f" by {by}" if by else "") + (f" since {since}" if since else "")
+    return f"on hold{who}{f': {reason}' if reason else ''}"
+
+
+def _printable(value: object) -> str:
+    return "".join(each if each.isprintable() else "?" for each in value) if isinstance(value, str) else ""
+
+
+def _elsewhere(found: Raw) -> str:
+    """That another hold counts: its queue's, or that of a queue above."""
+    for each in (found.get("status") or {}).get("conditions") or ():
+        if each.get("type") == "OnHold" and each.get("status") == "True":
+            message = _printable(each.get("message"))
+            own = f"queue {found['metadata']['name']} " if found.get("kind") == "Queue" else ""
+            if message.startswith("queue ") and not (own and message.startswith(own)):
+                return f"; but {message}"
+    return ""
+
+
+def run(
+    kind: Kind,
+    name: str,
+    *,
+    action: Literal["hold", "resume"],
+    namespace: str | None,
+    reason: str = "",
+    evict: bool = False,
+    now: float = 0.0,
+    output: str,
+    kubeconfig: Path | None,
+    context: str | None,
+) -> int:
+    """Returns the exit code."""
+
+    def say(text: str) -> None:
+        if output == "json":
+            print(json.dumps({"kind": kind, "name": name, "namespace": namespace, "message": text}))
+        else:
+            print(text)
+
+    async def work(cluster: Cluster) -> bool:
+        operation = Operation(cluster, kind, name, namespace, say)
+        if action == "hold":
+            await operation.hold(reason=reason, evict=evict, now=now)
+        else:
+            await operation.resume()
+        return True
+
+    status, _ = reading.run(work, kubeconfig=kubeconfig, context=context)
+    return status

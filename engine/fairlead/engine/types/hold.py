@@ -1,0 +1,21 @@
+"""A hold of a gang or queue: what its object says, for messages; and whether what runs is to be evicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """`since` is RFC 3339, as written; "" where a text is not known."""
+
+    by: str = ""
+    since: str = ""
+    reason: str = ""
+    evict: bool = False  # what runs goes, too
+
+    def __str__(self) -> str:
+        """`by alice since 2026-11-24T08:00:00Z: the rack is being moved`, or what of it is known."""
+        by = f" by {self.by}" if self.by else ""
+        since = f" since {self.since}" if self.since else ""
+        return f"on hold{by}{since}{f': {self.reason}' if self.reason else ''}"
