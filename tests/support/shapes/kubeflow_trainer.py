@@ -28,8 +28,7 @@ def jobset(train_job: Obj, lookup: Lookup) -> Iterator[Obj]:
     }
     for patch in train_job["spec"].get("runtimePatches") or ():
         patched = ((patch.get("trainingRuntimeSpec") or {}).get("template") or {}).get("metadata") or {}
-        for key, words in said.items():
-            words |= patched.get(key) or {}
+        said = {key: {**words, **(patched.get(key) or {})} for key, words in said.items()}
     for job in template["spec"]["replicatedJobs"]:
         job.setdefault("groupName", "default")
         labels = (job["template"].get("metadata") or {}).get("labels") or {}
