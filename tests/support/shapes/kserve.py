@@ -38,7 +38,7 @@ def deployment(service: Obj, lookup: Lookup) -> Iterator[Obj]:
 
 
 def _pod_spec(predictor: Obj, namespace: str, lookup: Lookup) -> Obj:
-    own = {
+    own: Obj = {
         key: copy.deepcopy(predictor[key]) for key in ("resourceClaims", "tolerations", "volumes") if key in predictor
     }
     if "model" not in predictor:
