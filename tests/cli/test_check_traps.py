@@ -136,6 +136,15 @@ CASES = (
         level="warning",
     ),
     Case(
+        name="lws-exclusive",
+        text="{apiVersion: leaderworkerset.x-k8s.io/v1, kind: LeaderWorkerSet, metadata: {name: l, annotations: {HERE}}, spec: "
+        f"{{leaderWorkerTemplate: {{size: 2, workerTemplate: {{spec: {POD}}}}}}}}}",
+        bad="leaderworkerset.sigs.k8s.io/exclusive-topology: rack",
+        good="'fairlead.dev/topology': 'required:rack'",
+        field="metadata.annotations[leaderworkerset.sigs.k8s.io/exclusive-topology]",
+        says="fairlead.dev/topology: required:rack",
+    ),
+    Case(
         name="stateful-set-in-order",
         text="{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: l}, spec: {replicas: 2, podManagementPolicy: HERE, template: "
         f"{{metadata: {{annotations: {{fairlead.dev/gang: g}}}}, spec: {POD}}}}}}}",

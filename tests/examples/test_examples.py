@@ -5,15 +5,18 @@ The pods are those that the example's controller would make (`tests.support.shap
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from fairlead.sandbox.objects import phase_of
+from fairlead.kube import errors, resources
+from fairlead.kube.resources import Raw
+from fairlead.sandbox.objects import phase_of, results_of
 from tests.support.sandbox import until
 from tests.support.shapes import kubespawner, mlflow
 from tests.support.shapes.base import Obj
@@ -58,6 +61,16 @@ class Example:
     devices: dict[str, int]
     namespaces: tuple[str, ...] = ("language",)
     objects: Callable[[str], list[Obj]] = files
+    besides: Callable[[Site], Awaitable[None]] | None = None
+    """What else must be true when it runs."""
+
+
+async def parts(site: Site) -> None:
+    """Each of the four pods has a part of its own, and several have parts of one GPU."""
+    claims = [claim for claim in await site.allocated() if claim["metadata"]["name"].startswith("shared-")]
+    results = [result for claim in claims for result in results_of(claim)]
+    assert len({result["shareID"] for result in results}) == 4
+    assert len({(result["pool"], result["device"]) for result in results}) < 4
 
 
 EXAMPLES = (
@@ -111,35 +124,120 @@ EXAMPLES = (
         devices={"analysis-0": 1, "analysis-legacy-0": 1, "jupyter-ada": 1, "jupyter-grace": 1},
         objects=servers,
     ),
+    Example(
+        folder="18-sharing",
+        devices={"mps-": 1, "slices-": 1, "shared-": 1},
+        namespaces=("vision",),
+        objects=lambda folder: load(f"{folder}/claim.yaml"),
+        besides=parts,
+    ),
+    Example(
+        folder="20-policies",
+        devices={"thesis-": 1, "thesis-legacy-": 1},
+        namespaces=("language-interns",),
+        objects=load,
+    ),
 )
+
+
+ELASTIC = Example(folder="19-elastic-and-priorities", devices={"elastic-": 1, "urgent-": 1})
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.folder)
 async def test_an_example_is_as_its_readme_says(site: Site, example: Example) -> None:
     objects = example.objects(example.folder)
+    try:
+        await site.apply(objects)
+        await settled(site, example, running=len)
+        for namespace in example.namespaces:
+            await check_devices(site, example, namespace)
+        if example.besides is not None:
+            await example.besides(site)
+    finally:
+        await site.delete(objects)
+
+
+async def test_urgent_work_takes_the_surplus_of_an_elastic_gang(site: Site) -> None:
+    first, second = (load(f"{ELASTIC.folder}/{name}.yaml") for name in ("elastic", "urgent"))
+    try:
+        await site.apply(first)
+        grown = [("elastic", "language", "Running", "8", "16", "MembersRun", "")]
+
+        async def is_grown() -> bool:
+            return await site.gangs("language") == grown
+
+        await until(is_grown, what="all sixteen run", timeout_s=60)
+        await site.apply(second)
+        await settled(site, ELASTIC, running=lambda pods: 16)
+        waiting = [pod for pod in await site.pods("language") if phase_of(pod) == "Pending"]
+        assert all(pod["metadata"]["name"].startswith("elastic-") for pod in waiting)
+    finally:
+        await site.delete([*first, *second])
+
+
+async def test_a_group_with_exclusive_placement_never_has_its_workers(site: Site) -> None:
+    """Why `fairlead check` finds it: LeaderWorkerSet waits for the leader's node, the leader for its gang."""
+    objects = load("10-leaderworkerset/legacy.yaml")
+    objects[0]["metadata"]["annotations"] = {"leaderworkerset.sigs.k8s.io/exclusive-topology": "kubernetes.io/hostname"}
+    try:
+        await site.apply(objects)
+
+        async def gathering() -> bool:
+            rows = await site.gangs("language")
+            return [(row[0], *row[2:5]) for row in rows] == [
+                (f"serve-legacy-{number}", "Gathering", "2", "0") for number in (0, 1)
+            ]
+
+        await until(gathering)
+        assert [pod["metadata"]["name"] for pod in await site.pods("language")] == ["serve-legacy-0", "serve-legacy-1"]
+    finally:
+        await site.delete(objects)
+
+
+async def test_what_a_policy_refuses_is_what_its_readme_shows(site: Site) -> None:
+    policy, jobs = load("20-policies/policy.yaml"), load("20-policies/legacy.yaml")
+    jobs[0]["spec"] |= {"parallelism": 8, "completions": 8}
+    readme = (ROOT / "20-policies" / "README.md").read_text()
+    try:
+        await site.apply(policy)
+
+        async def known() -> bool:
+            with contextlib.suppress(errors.NotFound):
+                await site.client.delete(resources.JOBS, jobs[0]["metadata"]["name"], "language-interns")
+            try:
+                await site.apply(jobs)
+            except errors.ApiError as error:
+                said.append(str(error))
+            return bool(said)
+
+        said: list[str] = []
+        await until(known, what="the webhook knows of the policy")
+        assert f"```\n{said[0]}\n```" in readme, said[0]
+    finally:
+        await site.delete([*policy, *jobs])
+
+
+async def settled(site: Site, example: Example, *, running: Callable[[list[Raw]], int]) -> None:
+    """Wait until so many pods run, and the gangs are those of the README.
+
+    A gang of one has a Gang object if it waited for more than three seconds, as on a busy machine: then it is in no README.
+    """
     expected = shown(ROOT / example.folder / "README.md")
+    pods: list[Raw] = []
     seen: list[Row] = []
 
-    async def settled() -> bool:
-        """All pods run, and the gangs are those of the README; a gang of one may have a Gang object if it waited for long."""
-        pods = [pod for each in example.namespaces for pod in await site.pods(each)]
+    async def holds() -> bool:
+        pods[:] = [pod for each in example.namespaces for pod in await site.pods(each)]
         seen[:] = sorted([row for each in example.namespaces for row in await site.gangs(each)])
         alone = {pod["metadata"]["name"] for pod in pods}
         told = [row for row in seen if row in expected or row[0] not in alone]
-        return all(phase_of(pod) == "Running" for pod in pods) and told == expected
+        return sum(phase_of(pod) == "Running" for pod in pods) == running(pods) and told == expected
 
     try:
-        await site.apply(objects)
-        try:
-            await until(settled, timeout_s=30)
-        except AssertionError:
-            pods = [pod for each in example.namespaces for pod in await site.pods(each)]
-            states = [(pod["metadata"]["name"], phase_of(pod)) for pod in pods]
-            raise AssertionError(f"gangs {seen}, expected {expected}; pods {states}") from None
-        for namespace in example.namespaces:
-            await check_devices(site, example, namespace)
-    finally:
-        await site.delete(objects)
+        await until(holds, timeout_s=60)
+    except AssertionError:
+        states = [(pod["metadata"]["name"], phase_of(pod)) for pod in pods]
+        raise AssertionError(f"gangs {seen}, expected {expected}; pods {states}") from None
 
 
 async def check_devices(site: Site, example: Example, namespace: str) -> None:

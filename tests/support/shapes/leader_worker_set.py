@@ -2,7 +2,8 @@
 
 Kubernetes' StatefulSet controller makes the pods; LeaderWorkerSet's own webhook then writes the group's index and key on them, which
 `leaders` and `workers` have written in their templates already where all pods of it share them, and `labelled` writes elsewhere.
-With `startupPolicy: LeaderReady` workers are made only when their leader is ready, so not here.
+With `startupPolicy: LeaderReady` workers are made only when their leader is ready, and with the annotation
+`leaderworkerset.sigs.k8s.io/exclusive-topology` only when it has a node: so not here, where leaders have neither when they are made.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def workers(leader: Obj, lookup: Lookup) -> Iterator[Obj]:
         return
     lws = lookup("LeaderWorkerSet", namespace, labels[NAME])
     size = lws["spec"]["leaderWorkerTemplate"].get("size", 1)
-    if size < 2 or lws["spec"].get("startupPolicy") == "LeaderReady":
+    unscheduled = f"{PREFIX}/exclusive-topology" in _of(lws, "annotations") and not leader["spec"].get("nodeName")
+    if size < 2 or lws["spec"].get("startupPolicy") == "LeaderReady" or unscheduled:
         return
     group = {key: labels[key] for key in (GROUP, NAME, KEY)}
     template = copy.deepcopy(lws["spec"]["leaderWorkerTemplate"]["workerTemplate"])

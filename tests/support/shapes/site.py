@@ -74,7 +74,7 @@ class Site:
 
         async def gone() -> bool:
             pods = [pod for each in namespaces if each for pod in await self.pods(each)]
-            return not pods and not await self._held() and not (await self.client.list(raw(GANGS))).items
+            return not pods and not await self.allocated() and not (await self.client.list(raw(GANGS))).items
 
         await until(gone, what="nothing is left of the example")
         self._stored.clear()
@@ -98,7 +98,7 @@ class Site:
         found = (await self.client.list(raw(GANGS), namespace)).items
         return sorted(_row(gang) for gang in found)
 
-    async def _held(self) -> list[Raw]:
+    async def allocated(self) -> list[Raw]:
         return [each for each in (await self.client.list(raw(RESOURCE_CLAIMS))).items if results_of(each)]
 
     async def _create(self, maker: Controller, made: Obj) -> Obj:

@@ -24,6 +24,7 @@ from fairlead.cli.checks.traps.base import (
 
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 NODE_SELECTOR = "alpha.jobset.sigs.k8s.io/node-selector"
+EXCLUSIVE_GROUP = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 
 
@@ -49,9 +50,19 @@ def job_set(jobset: Json, others: Sequence[Json]) -> Iterator[Trap]:
 
 
 def leader_worker_set(lws: Json, others: Sequence[Json]) -> Iterator[Trap]:
+    """Exclusive placement makes a group's workers when its leader has a node, and the leader waits for its whole gang."""
     template = mapping(lws, "spec", "leaderWorkerTemplate")
     specs = [mapping(template, key, "spec") for key in ("leaderTemplate", "workerTemplate")]
-    if at(lws, "spec", "startupPolicy") == "LeaderReady" and any(map(has_devices, specs)):
+    if not any(map(has_devices, specs)):
+        return
+    domain = annotations_of(lws).get(EXCLUSIVE_GROUP)
+    if domain is not None:
+        yield Trap(
+            field=f"metadata.annotations[{EXCLUSIVE_GROUP}]",
+            text="LeaderWorkerSet makes a group's workers when its leader has a node, and the leader waits for its whole gang: neither "
+            f"happens. Write {names.TOPOLOGY}: required:{domain} instead: each group is a gang, and within one domain",
+        )
+    if at(lws, "spec", "startupPolicy") == "LeaderReady":
         yield Trap(
             field="spec.startupPolicy",
             text="LeaderReady: a group's workers are made when its leader is ready, so leader and workers are no gang: a leader may "
