@@ -37,7 +37,7 @@ def mlflow_runs(folder: str) -> list[Obj]:
     """What `mlflow run` makes of the two Job templates."""
     made = [
         mlflow.submitted(
-            load(f"{folder}/{form}.yaml")[0], project=f"train-{form}", image="train:1", command="python train.py"
+            load(f"{folder}/{form}.yaml")[0], project=f"train-{form}", image="train:1", command=["python", "train.py"]
         )
         for form in ("claim", "legacy")
     ]

@@ -1,4 +1,4 @@
-"""KubeSpawner 7.0 (JupyterHub): the pod of one user's server, made of `c.KubeSpawner…` in jupyterhub_config.py.
+"""KubeSpawner 7.1.0 (JupyterHub): the pod of one user's server, made of `c.KubeSpawner…` in jupyterhub_config.py.
 
 The pod is jupyter-<user>, without an owner: the hub deletes it. extra_resource_limits become limits, extra_container_config and
 extra_pod_config are merged into container and pod, extra_annotations lie on it. A pod that is not ready within `start_timeout`
@@ -49,7 +49,7 @@ def pod(said: dict[str, Any], user: str) -> Obj:
 
 KUBESPAWNER = Controller(
     name="JupyterHub (KubeSpawner)",
-    version="7.0.0",
-    sources=("https://github.com/jupyterhub/kubespawner/blob/7.0.0/kubespawner/spawner.py",),
+    version="7.1.0",
+    sources=("https://github.com/jupyterhub/kubespawner/blob/7.1.0/kubespawner/spawner.py",),
     account="system:serviceaccount:jupyterhub:hub",
 )

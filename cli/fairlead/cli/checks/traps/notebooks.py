@@ -1,6 +1,6 @@
 """Traps of JupyterHub and Kubeflow Notebooks 2.
 
-Sources: kubespawner 7.0.0 kubespawner/spawner.py (start_timeout); zero-to-jupyterhub's values (singleuser); kubeflow/notebooks v2
+Sources: kubespawner 7.1.0 kubespawner/spawner.py (start_timeout); zero-to-jupyterhub's values (singleuser); kubeflow/notebooks v2
 WorkspaceKind, whose podTemplate has no claims.
 """
 
