@@ -27,7 +27,11 @@ check_app = typer.Typer(
 @check_app.command("manifests")
 def check_manifests(
     files: Annotated[
-        list[Path], typer.Argument(help="Manifests: files, directories, or - for standard input.", metavar="FILE…")
+        list[Path],
+        typer.Argument(
+            help="Manifests: files, directories, or - for standard input; also jupyterhub_config.py, or its chart's values.",
+            metavar="FILE…",
+        ),
     ],
     policies: Annotated[
         list[Path] | None,
@@ -41,7 +45,7 @@ def check_manifests(
     groups: Annotated[list[str] | None, typer.Option("--as-group", help="Group of that user.")] = None,
     output: Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="Form of the answer.")] = "text",
 ) -> None:
-    """Say what the webhook would say of manifests, and what the pods of their jobs would get."""
+    """Say what the webhook would say of manifests, what the pods of their jobs would get, and what other controllers make go wrong."""
     from fairlead.cli.checks.manifests import check
 
     status = check(files, policies=policies or (), kubeconfig=kubeconfig, user=user, groups=groups or (), output=output)
