@@ -138,6 +138,7 @@ MANAGED_BY_VALUE: Final = "fairlead"
 # Extended resources of the device plugin that are translated into claims.
 LEGACY_GPU: Final = "nvidia.com/gpu"
 LEGACY_MIG_PREFIX: Final = "nvidia.com/mig-"
+LEGACY_SHARED: Final = ".shared"  # at the end of either: a share of such a device (its `renameByDefault`)
 
 # On nodes: the MIG layout that is asked for, how far the node is (both as NVIDIA's MIG manager has them), and why.
 MIG_CONFIG: Final = "nvidia.com/mig.config"

@@ -62,6 +62,7 @@ def check(
     kubeconfig: Path | None = None,
     user: str = "fairlead-check",
     groups: Sequence[str] = (),
+    drivers: tuple[str, ...] = (names.DRIVER,),
     output: str = "text",
     console: Console | None = None,
 ) -> int:
@@ -74,7 +75,7 @@ def check(
     except (OSError, yaml.YAMLError, ValueError, errors.ApiError, NotReadError) as error:
         print(error, file=sys.stderr)
         return 2
-    world = world_of([*context, *documents], served_apis=serves)
+    world = world_of([*context, *documents], served_apis=serves, drivers=drivers)
     every_group = GROUPS | set(groups)
     everything = [*documents, *(found for found in read.values() if found is not None)]
     answers = [

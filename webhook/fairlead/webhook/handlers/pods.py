@@ -45,7 +45,7 @@ def mutate(review: Review, facts: Facts) -> Verdict:
     patch = PatchBuilder(review.object)
     warnings = [*(copies.restore(patch) if provenance.is_copy(review.object) else ()), *controller_keys.strip(patch)]
     spec = map_at(patch.patched, "spec")
-    legacy = legacy_limits(spec)
+    legacy = legacy_limits(spec, facts.drivers)
     translated = legacy.any and policies.legacy_requests(facts.policies) == "Translate"
     if translated and legacy.faults:
         return deny("legacy", *review.about(legacy.faults), code=422)
@@ -95,7 +95,7 @@ def validate(review: Review, facts: Facts) -> Verdict:
         forged.append(f"metadata.annotations[{names.USER}]: only the webhook writes this; remove it")
     if forged:
         return deny("annotations", *review.about(forged), code=422)
-    legacy = legacy_limits(spec)
+    legacy = legacy_limits(spec, facts.drivers)
     claims = pod_claims(review.namespace, spec, facts, recorded_sources(metadata))
     if legacy.any and policies.legacy_requests(facts.policies) == "Translate":
         if legacy.faults:
@@ -134,7 +134,7 @@ def mutate_ephemeral(review: Review, facts: Facts) -> Verdict:
 
 def validate_ephemeral(review: Review, facts: Facts) -> Verdict:
     """Raises MalformedError."""
-    findings = device_bypass.bypass_findings(facts.policies, review.object or {}, added=True)
+    findings = device_bypass.bypass_findings(facts.policies, review.object or {}, drivers=facts.drivers, added=True)
     return policies.apply_findings(UNTOUCHED, review.subject, findings)
 
 
@@ -210,7 +210,7 @@ def _unmanaged(review: Review, patch: PatchBuilder | None, legacy: LegacyLimits,
         verdict = allow("bypass", patch=patch.operations, warnings=verdict.warnings)
     findings = [
         *_legacy_findings(legacy, facts, translated=False),
-        *device_bypass.bypass_findings(facts.policies, pod),
+        *device_bypass.bypass_findings(facts.policies, pod, drivers=facts.drivers),
     ]
     return policies.apply_findings(verdict, review.subject, findings)
 
@@ -248,7 +248,7 @@ def _managed_findings(pod: Json, claims: list[PodClaim], intent: Intent, facts: 
     findings += pod_findings(governing, map_at(pod, "spec"), "spec")
     findings += keep_idle_findings(governing, map_at(pod, "metadata"), "metadata")
     findings += bounds.bound_findings(governing, intent, map_at(pod, "spec"))
-    findings += device_bypass.bypass_findings(governing, pod)
+    findings += device_bypass.bypass_findings(governing, pod, drivers=facts.drivers)
     return findings
 
 

@@ -173,7 +173,7 @@ def _forged_keys(review: Review) -> Iterator[str]:
 def _managed_templates(review: Review, patch: PatchBuilder, facts: Facts) -> Iterator[_ManagedTemplate]:
     for template in pod_templates(review.group_resource, patch.patched):
         spec = map_at(object_at(patch.patched, template.path), "spec", template.where)
-        legacy = legacy_limits(spec)
+        legacy = legacy_limits(spec, facts.drivers)
         translated = legacy.any and policies.legacy_requests(facts.policies) == "Translate"
         claims = pod_claims(review.namespace, spec, facts)
         judged = translated or (legacy.any and policies.rejects_legacy(facts.policies))
@@ -196,7 +196,7 @@ def _pod_warnings(
 def _bypass_findings(review: Review, patch: PatchBuilder, facts: Facts) -> Iterator[Finding]:
     for template in pod_templates(review.group_resource, patch.patched) if facts.policies else ():
         pod = object_at(patch.patched, template.path)
-        yield from device_bypass.bypass_findings(facts.policies, pod, template.where)
+        yield from device_bypass.bypass_findings(facts.policies, pod, template.where, drivers=facts.drivers)
 
 
 def _eviction_warnings(
