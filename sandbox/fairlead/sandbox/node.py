@@ -36,6 +36,7 @@ class NodeSpec:
     """One node: its name, its driver's profile (a name or a file; empty: no driver), and its other resources.
 
     `moved`: other paths of directories that a node has, as of a kubelet with another root; each with its usual path.
+    `flags`: more flags of this node's driver, as a pool of nodes may have its own.
     """
 
     name: str
@@ -45,6 +46,7 @@ class NodeSpec:
     cpu: str = "192"
     memory: str = "2Ti"
     pods: str = "110"
+    flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +136,7 @@ class Node:
             f"--registry-dir={self.registry_dir}",
             f"--cdi-dir={self.cdi_dir}",
             *self._log_arguments,
+            *self.spec.flags,
         )
 
     # -- the kubelet -----------------------------------------------------------------------------------------------

@@ -29,7 +29,11 @@ check_app = typer.Typer(
 @check_app.command("manifests")
 def check_manifests(
     files: Annotated[
-        list[Path], typer.Argument(help="Manifests: files, directories, or - for standard input.", metavar="FILE…")
+        list[Path],
+        typer.Argument(
+            help="Manifests: files, directories, or - for standard input; also jupyterhub_config.py, or its chart's values.",
+            metavar="FILE…",
+        ),
     ],
     policies: Annotated[
         list[Path] | None,
@@ -44,7 +48,7 @@ def check_manifests(
     managed_driver: ManagedDrivers = None,
     output: Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="Form of the answer.")] = "text",
 ) -> None:
-    """Say what the webhook would say of manifests, and what the pods of their jobs would get."""
+    """Say what the webhook would say of manifests, what the pods of their jobs would get, and what other controllers make go wrong."""
     from fairlead.cli.checks.manifests import check
 
     status = check(

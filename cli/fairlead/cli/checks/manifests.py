@@ -1,7 +1,8 @@
 """`fairlead check FILE…`: the webhook's verdicts on manifests, with the policies in files or in a cluster.
 
-For CI: refuses what `kubectl apply` would refuse, with the same messages. Writes nothing to any cluster.
-Exit status: 0 everything is admitted, 1 something is refused, 2 a file or the cluster cannot be read.
+For CI: refuses what `kubectl apply` would refuse, with the same messages, and finds what another system's controller would make go
+wrong afterwards (`traps`). Writes nothing to any cluster.
+Exit status: 0 everything is admitted, 1 something is refused or fails, 2 a file or the cluster cannot be read.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,9 @@ from rich.console import Console
 from rich.text import Text
 
 from fairlead.api import names
+from fairlead.cli.checks import settings
+from fairlead.cli.checks.traps import table
+from fairlead.cli.checks.traps.base import Trap
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import (
@@ -63,7 +68,8 @@ def check(
 ) -> int:
     """Print a verdict per object; returns the exit status."""
     try:
-        documents = list(documents_of(files))
+        read = {path: settings.read(path) for path in files}
+        documents = list(documents_of([path for path, found in read.items() if found is None]))
         of_cluster, serves = asyncio.run(_cluster(kubeconfig)) if kubeconfig else ([], frozenset[str]())
         context = [*of_cluster, *documents_of(policies)]
     except (OSError, yaml.YAMLError, ValueError, errors.ApiError, NotReadError) as error:
@@ -71,14 +77,58 @@ def check(
         return 2
     world = world_of([*context, *documents], served_apis=serves, drivers=drivers)
     every_group = GROUPS | set(groups)
-    results = [each for document in documents for each in judge(document, world, username=user, groups=every_group)]
+    everything = [*documents, *(found for found in read.values() if found is not None)]
+    answers = [
+        Answer(
+            document=document,
+            results=tuple(judge(document, world, username=user, groups=every_group)),
+            traps=tuple(table.find(document, [*everything, *context])),
+        )
+        for document in everything
+    ]
     if output == "json":
-        print(json.dumps([_json(result) for result in results], indent=1, ensure_ascii=False))
+        print(json.dumps([each for answer in answers for each in answer.json], indent=1, ensure_ascii=False))
     else:
-        _show(results, len(documents), console or Console(highlight=False, soft_wrap=True))
+        _show(answers, console or Console(highlight=False, soft_wrap=True))
     for fault in world.faults:
         print(fault, file=sys.stderr)
-    return int(any(not result.allowed for result in results))
+    return int(any(answer.wrong for answer in answers))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What is said of one object: the verdicts on it and on what it would create, and its traps."""
+
+    document: Json
+    results: tuple[Result, ...]
+    traps: tuple[Trap, ...]
+
+    @property
+    def wrong(self) -> bool:
+        return any(not result.allowed for result in self.results) or any(trap.level == "fails" for trap in self.traps)
+
+    @property
+    def subject(self) -> str:
+        """Kind and name, for an object that is not judged."""
+        metadata = self.document.get("metadata")
+        found = metadata if isinstance(metadata, dict) else {}
+        name = "/".join(str(found[key]) for key in ("namespace", "name") if found.get(key))
+        return f"{self.document.get('kind')} {name}"
+
+    @property
+    def json(self) -> list[Json]:
+        """An entry for each verdict, the first with the traps; one for traps of an object that is not judged."""
+        traps = [{"level": trap.level, "field": trap.field, "message": trap.text} for trap in self.traps]
+        entries = [_json(result) for result in self.results]
+        if traps and not entries:
+            metadata = self.document.get("metadata") or {}
+            name = {
+                "kind": self.document.get("kind"),
+                "namespace": metadata.get("namespace"),
+                "name": metadata.get("name"),
+            }
+            return [{**name, "verdict": "not judged", "traps": traps}]
+        return [{**entry, "traps": [] if number else traps} for number, entry in enumerate(entries)]
 
 
 def documents_of(paths: Sequence[Path]) -> Iterator[Json]:
@@ -105,7 +155,27 @@ async def _cluster(kubeconfig: Path) -> tuple[list[Json], frozenset[str]]:
         return found, frozenset({group.get("name") for group in groups} & {names.KUEUE_API})
 
 
-def _show(results: list[Result], documents: int, console: Console) -> None:
+def _show(answers: list[Answer], console: Console) -> None:
+    for answer in answers:
+        if not answer.results and answer.traps:
+            console.print(Text(f"not judged {answer.subject}", style="default"))
+        _show_results(answer.results[:1], console)
+        for trap in answer.traps:
+            style = "red" if trap.level == "fails" else "yellow"
+            console.print(Text(f"  {trap.level}: {trap}", style=style))
+        _show_results(answer.results[1:], console)
+    results = [result for answer in answers for result in answer.results]
+    refused = sum(not result.allowed for result in results)
+    judged = sum(not result.source for result in results)
+    console.print(f"{len(answers)} objects, {judged} judged, {refused} verdicts refused")
+    failing = sum(trap.level == "fails" for answer in answers for trap in answer.traps)
+    if failing:
+        console.print(
+            f"{failing} fields that will fail: admitted, but what its controller makes of it does not run as it says"
+        )
+
+
+def _show_results(results: Sequence[Result], console: Console) -> None:
     said: set[tuple[str, str]] = set()
     for result in results:
         line = Text(f"{result.outcome:<10}", style=_COLORS[result.outcome])
@@ -123,9 +193,6 @@ def _show(results: list[Result], documents: int, console: Console) -> None:
             console.print(Text(f"  warning: {warning}", style="yellow"))
         for note in result.audit:
             console.print(Text(f"  audit: {note}", style="dim"))
-    refused = sum(not result.allowed for result in results)
-    judged = sum(not result.source for result in results)
-    console.print(f"{documents} objects, {judged} judged, {refused} verdicts refused")
 
 
 def _json(result: Result) -> Json:

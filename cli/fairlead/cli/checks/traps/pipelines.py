@@ -1,0 +1,106 @@
+"""Traps of Argo Workflows, Kubeflow Pipelines and Tekton.
+
+Sources: argo-workflows v4.1.2 workflow/controller/workflowpod.go (resourceClaims of a template replace the Workflow's); pipelines 2.17.0
+backend/src/v2/driver/driver.go (accelerator becomes a limit); tekton v1.15.0 pkg/apis/pipeline/pod/template.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import yaml
+
+from fairlead.api import names
+from fairlead.cli.checks.traps.base import LEGACY, Json, Trap, annotations_of, at, mapping, mappings
+
+WORKFLOW_SPECS: dict[str, tuple[str, ...]] = {"CronWorkflow": ("spec", "workflowSpec")}
+
+
+def workflow(argo: Json, others: Sequence[Json]) -> Iterator[Trap]:
+    path: tuple[str, ...] = WORKFLOW_SPECS.get(str(argo.get("kind")), ("spec",))
+    spec, where = mapping(argo, *path), ".".join(path)
+    for index, template in enumerate(mappings(spec, "templates")):
+        at_template = f"{where}.templates[{index}]"
+        yield from _claims(spec, template, at_template)
+        yield from _together(spec, template, at_template)
+
+
+def _claims(spec: Json, template: Json, where: str) -> Iterator[Trap]:
+    """A container that names a claim which its pod does not have is refused by the apiserver, step by step."""
+    container = "container" if template.get("container") else "script"
+    named = [str(each.get("name")) for each in mappings(template, container, "resources", "claims")]
+    own, shared = mappings(template, "resourceClaims"), mappings(spec, "resourceClaims")
+    known = {str(each.get("name")) for each in own or shared} | _patched(spec) | _patched(template)
+    for name in dict.fromkeys(named):
+        if name in known:
+            continue
+        replaced = own and any(each.get("name") == name for each in shared)
+        why = "the template's own resourceClaims replace the Workflow's" if replaced else "no resourceClaims has it"
+        yield Trap(
+            field=f"{where}.{container}.resources.claims",
+            text=f"names {name!r}, and {why}, so the pod is refused: add it to {where}.resourceClaims (Argo Workflows 4.1), or by "
+            "podSpecPatch",
+        )
+
+
+def _patched(holder: Json) -> set[str]:
+    """Claims that a podSpecPatch adds. One with parameters in it may be no YAML yet: it adds nothing that is known."""
+    text = holder.get("podSpecPatch")
+    try:
+        patch = yaml.safe_load(text) if isinstance(text, str) else None
+    except yaml.YAMLError:
+        return set()
+    return {str(each.get("name")) for each in mappings(patch, "resourceClaims")}
+
+
+def _together(spec: Json, template: Json, where: str) -> Iterator[Trap]:
+    """Members of a gang that may not run at the same time wait for one another."""
+    said = annotations_of(template)
+    size = said.get(names.GANG_SIZE, "")
+    limit = at(spec, "parallelism")
+    if names.GANG in said and size.isdigit() and isinstance(limit, int) and limit < int(size):
+        yield Trap(
+            field=f"{where}.metadata.annotations[{names.GANG_SIZE}]",
+            text=f"{size} pods must run at once, and the Workflow's parallelism lets {limit} be made: the gang never starts. Raise one or "
+            "lower the other",
+        )
+    for entry in mappings(spec, "templates"):
+        tasks = [task for task in mappings(entry, "dag", "tasks") if task.get("template") == template.get("name")]
+        waiting = {str(task.get("name")) for task in tasks} & {
+            str(each) for task in tasks for each in (task.get("dependencies") or [])
+        }
+        if names.GANG in said and waiting:
+            yield Trap(
+                field=f"{where}.metadata.annotations[{names.GANG}]",
+                text=f"tasks of this template depend on {', '.join(sorted(waiting))}, of the same template and gang: the gang waits for a task "
+                "that waits for the gang. Give them another template, or leave the gang out",
+            )
+
+
+def pipeline_version(version: Json, others: Sequence[Json]) -> Iterator[Trap]:
+    for name, executor in mapping(version, "spec", "pipelineSpec", "deploymentSpec", "executors").items():
+        kind = at(executor, "container", "resources", "accelerator", "resourceType")
+        if isinstance(kind, str) and not kind.startswith(LEGACY) and "{{" not in kind:
+            yield Trap(
+                field=f"spec.pipelineSpec.deploymentSpec.executors.{name}.container.resources.accelerator.resourceType",
+                text=f"{kind!r} becomes a limit of the pod, and Kubeflow Pipelines has no field for claims: write "
+                'set_accelerator_type("nvidia.com/gpu"), or nvidia.com/mig-<profile>',
+            )
+
+
+def tekton(run: Json, others: Sequence[Json]) -> Iterator[Trap]:
+    """A TaskRun, PipelineRun or Task; Tekton drops what it does not know of a pod."""
+    for path in (("spec", "podTemplate"), ("spec", "taskRunTemplate", "podTemplate")):
+        if at(run, *path, "resourceClaims"):
+            yield Trap(
+                field=f"{'.'.join(path)}.resourceClaims",
+                text="Tekton's pod template has no such field: the pod gets no claim. Write limits into the step's computeResources "
+                "(nvidia.com/gpu)",
+            )
+    for of_steps in (("spec",), ("spec", "taskSpec")):
+        for index, step in enumerate(mappings(run, *of_steps, "steps")):
+            if at(step, "computeResources", "claims"):
+                yield Trap(
+                    field=f"{'.'.join(of_steps)}.steps[{index}].computeResources.claims",
+                    text="the pod of a TaskRun has no claims, so it is refused. Write limits (nvidia.com/gpu)",
+                )

@@ -1,0 +1,48 @@
+"""Which kinds have traps: the entrance.
+
+A kind is looked up with its API group, since systems have kinds of the same name (KubeAI's Model, others' models).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from fairlead.cli.checks.traps import notebooks, pipelines, ray, serving, training
+from fairlead.cli.checks.traps.base import Finder, Json, Trap
+
+FINDERS: Final[Mapping[tuple[str, str], tuple[Finder, ...]]] = {
+    ("jobset.x-k8s.io", "JobSet"): (training.job_set,),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): (training.leader_worker_set,),
+    ("apps", "StatefulSet"): (training.stateful_set, serving.workload),
+    ("trainer.kubeflow.org", "TrainJob"): (training.train_job,),
+    ("ray.io", "RayCluster"): (ray.cluster,),
+    ("ray.io", "RayJob"): (ray.job,),
+    ("ray.io", "RayService"): (ray.service,),
+    ("serving.kserve.io", "InferenceService"): (serving.inference_service,),
+    ("serving.kserve.io", "LLMInferenceService"): (serving.llm_inference_service,),
+    ("serving.kserve.io", "ServingRuntime"): (serving.workload,),
+    ("serving.kserve.io", "ClusterServingRuntime"): (serving.workload,),
+    ("apps", "Deployment"): (serving.workload,),
+    ("", "ConfigMap"): (serving.kubeai_config,),
+    ("kubeai.org", "Model"): (serving.model,),
+    ("argoproj.io", "Workflow"): (pipelines.workflow,),
+    ("argoproj.io", "WorkflowTemplate"): (pipelines.workflow,),
+    ("argoproj.io", "ClusterWorkflowTemplate"): (pipelines.workflow,),
+    ("argoproj.io", "CronWorkflow"): (pipelines.workflow,),
+    ("pipelines.kubeflow.org", "PipelineVersion"): (pipelines.pipeline_version,),
+    ("tekton.dev", "TaskRun"): (pipelines.tekton,),
+    ("tekton.dev", "PipelineRun"): (pipelines.tekton,),
+    ("tekton.dev", "Task"): (pipelines.tekton,),
+    ("kubeflow.org", "WorkspaceKind"): (notebooks.workspace_kind,),
+    ("settings", "jupyterhub_config.py"): (notebooks.kube_spawner,),
+    ("settings", "values of JupyterHub"): (notebooks.chart_values,),
+}
+"""By API group and kind; `settings` are files that are no Kubernetes objects (`fairlead.cli.checks.settings`)."""
+
+
+def find(document: Json, others: Sequence[Json]) -> list[Trap]:
+    """The traps of one object; `others` are all that were given with it, such as the runtime that a TrainJob names."""
+    group = str(document.get("apiVersion", "")).rpartition("/")[0]
+    finders = FINDERS.get((group, str(document.get("kind"))), ())
+    return list(dict.fromkeys(trap for finder in finders for trap in finder(document, others)))
