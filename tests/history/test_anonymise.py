@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -121,14 +122,22 @@ def test_the_command_takes_recordings_and_snapshots(tmp_path: Path):
     from tests.support.engine.objects import claim_spec, device_request, gang
     from tests.support.engine.world import h100_world
 
-    snapshot = h100_world(2).snapshot(gang("secretive", 2, claim_spec(device_request(4))))
+    world = h100_world(2)
+    runs = gang("secretive-runs", 1, claim_spec(device_request(4)))
+    world.movable.add(runs.id)  # it says what it would ask for elsewhere
+    world.carry_out(world.decide(runs), [runs])
+    kept = tuple(device.ref for claim in world.inventory.claims() for device in claim.devices)
+    waits = replace(gang("secretive", 2, claim_spec(device_request(4))), kept=kept)
+    snapshot = world.snapshot(waits)
     (tmp_path / "in.json").write_bytes(dump(snapshot, 5.0))
     done = fairlead("--anonymise", tmp_path / "in.json", tmp_path / "out.json")
     assert done.returncode == 0
     data = (tmp_path / "out.json").read_bytes()
     assert b"secretive" not in data
     assert json.loads(data)["at"] == 5.0
-    assert len(decide(*load(data)).admissions) == 1
+    found, at = load(data)
+    assert found.running[0].relocation is not None
+    assert len(decide(found, at).admissions) == 1
     for words in (["--anonymise", tmp_path / "in.json"], [tmp_path / "in.json"], ["--anonymise"]):
         done = fairlead(*words)
         assert done.returncode == 2
