@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import os
 import re
 import shutil
 import subprocess
@@ -13,7 +12,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fairlead.api.version import VERSION
 from fairlead.cli.demo.run import NODES
 from fairlead.sandbox.installation import PROFILE
 from tests.support.install.dockerfile import instructions, stages
@@ -81,11 +79,7 @@ def test_the_entry_point_is_the_command_and_runs_as_nobody():
     assert f"runAsUser: {user[1]}" in helpers
 
 
-def test_versions_agree():
-    chart = yaml.safe_load((ROOT / "manifests" / "chart" / "Chart.yaml").read_text())
-    makefile = (ROOT / "Makefile").read_text()
-    assert PROJECT["project"]["version"] == VERSION == chart["version"] == chart["appVersion"]
-    assert f"fairlead:{VERSION}" in makefile
+def test_the_image_has_a_python_that_fairlead_is_tried_with():
     python = re.search(r"^ARG PYTHON=(\d+\.\d+)", DOCKERFILE, re.MULTILINE)
     assert python is not None
     assert f"Programming Language :: Python :: {python[1]}" in PROJECT["project"]["classifiers"]
@@ -174,17 +168,3 @@ def test_the_script_says_what_it_does_in_order(tmp_path):
     ]
     places = [max(i for i, step in enumerate(steps) if step.startswith(each)) for each in wanted]
     assert places == sorted(places)
-
-
-def test_workflows_run_what_people_run():
-    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for file in (ROOT / ".github" / "workflows").glob("*.yaml"):
-        workflow = yaml.safe_load(file.read_text())
-        assert workflow["permissions"] == {"contents": "read"}
-        for job in workflow["jobs"].values():
-            for step in job["steps"]:
-                command = step.get("run", "")
-                if command.startswith("make "):
-                    assert command.split()[1] in targets
-                elif command and not command.startswith("docker "):
-                    assert os.access(ROOT / command.split()[0], os.X_OK), command
