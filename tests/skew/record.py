@@ -2,8 +2,9 @@
 
     python -m tests.skew.record
 
-A gang runs, one is about to be evicted for one that waits, one was evicted, a pod has a legacy limit: each annotation, condition and status
-that a program writes for another, or for itself after a restart, is in it. Keys and tokens are left out.
+Two gangs run, one is about to be evicted for one that waits, one of them with a legacy limit: each annotation, condition and status
+that a program writes for another, or for itself after a restart, is in it. The schemas of its
+CRDs are in it, without descriptions. No key or token is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import json
 import tempfile
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from fairlead.api import names
 from fairlead.kube.resources import GANGS, PODS, QUEUES, RESOURCE_CLAIMS
@@ -57,7 +60,23 @@ async def recorded() -> Json:
             objects["gangs"] = [each for each in objects["gangs"] if each["metadata"]["name"] != "victim"] + [
                 _lean(victim)
             ]
-    return {"commit": earlier_version.commit(), "objects": objects, "records": records}
+    return {"commit": earlier_version.commit(), "crds": _schemas(), "objects": objects, "records": records}
+
+
+def _schemas() -> Json:
+    """By kind and version."""
+    found: Json = {}
+    for text in earlier_version.files("manifests/crds/fairlead.dev_*.yaml"):
+        spec = yaml.safe_load(text)["spec"]
+        versions = {each["name"]: _plain(each["schema"]["openAPIV3Schema"]) for each in spec["versions"]}
+        found[spec["names"]["kind"]] = versions
+    return found
+
+
+def _plain(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {key: _plain(value) for key, value in schema.items() if key != "description" or isinstance(value, dict)}
+    return [_plain(each) for each in schema] if isinstance(schema, list) else schema
 
 
 def _lean(obj: Json) -> Json:
@@ -65,9 +84,26 @@ def _lean(obj: Json) -> Json:
     return obj
 
 
+def _text(document: Json) -> str:
+    """JSON with a line for each object, so that a change of one is a change of a line."""
+    objects = {plural: "[\n" + ",\n".join(map(_line, found)) + "\n]" for plural, found in document["objects"].items()}
+    parts = {key: _line(value) for key, value in document.items() if key != "objects"}
+    for name in ("crds", "records"):
+        parts[name] = _lines({key: _line(value) for key, value in document[name].items()})
+    return _lines(parts | {"objects": _lines(objects)}) + "\n"
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _lines(parts: dict[str, str]) -> str:
+    return "{\n" + ",\n".join(f"{json.dumps(key)}: {text}" for key, text in sorted(parts.items())) + "\n}"
+
+
 def main() -> None:
     DATA.parent.mkdir(exist_ok=True)
-    DATA.write_text(json.dumps(asyncio.run(recorded()), indent=1, sort_keys=True) + "\n")
+    DATA.write_text(_text(asyncio.run(recorded())))
     print(DATA)
 
 

@@ -7,6 +7,7 @@ with some of each. Which commit that is: the newest tag of a release before this
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import functools
 import io
 import os
@@ -54,6 +55,12 @@ def sources() -> str:
         wanted = [each for each in archive.getmembers() if each.name.split("/")[1:2] == ["fairlead"]]
         archive.extractall(folder.name, members=wanted, filter="data")
     return os.pathsep.join(sorted(str(path.parent) for path in Path(folder.name).glob("*/fairlead")))
+
+
+def files(pattern: str) -> list[str]:
+    """The texts of the earlier version's files whose path matches, in the order of their names."""
+    listed = _git("ls-tree", "-r", "--name-only", commit()).decode().splitlines()
+    return [_git("show", f"{commit()}:{path}").decode() for path in sorted(fnmatch.filter(listed, pattern))]
 
 
 _KEPT: list[tempfile.TemporaryDirectory[str]] = []

@@ -133,8 +133,10 @@ def _of(claims: Mapping[str, Any]) -> dict[str, ClaimSource]:
 
 def _source(entry: str, raw: Any, where: str) -> ClaimSource:
     """Of the fields that are known; others, of a later version, are passed over."""
-    known = [raw.get(key, "") for key in ("claim", "template", "uid", "request")] if isinstance(raw, dict) else [None]
-    if not all(isinstance(value, str) for value in known):
+    known: list[Any] = (
+        [raw.get(key, "") for key in ("claim", "template", "uid", "request")] if isinstance(raw, dict) else []
+    )
+    if not known or not all(isinstance(value, str) for value in known):
         raise ClaimSourcesError(f"{where}: expected an object with texts as claim, template, uid and request")
     claim, template, uid, request = known
     if not is_dns_label(entry) or not is_dns_subdomain(claim):
