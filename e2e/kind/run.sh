@@ -58,7 +58,8 @@ finish() {
 }
 trap finish EXIT
 
-# Without attestations: beside one, an image of docker's containerd store is an index, and `kind load` imports all that an index names.
+# Without attestations: beside one, an image of docker's containerd store is an index, and `kind load` fails on what an index names and the
+# store lacks (kubernetes-sigs/kind#3795, containerd#11344).
 BUILDX_NO_DEFAULT_ATTESTATIONS=1 docker build --quiet --tag "$IMAGE" .
 kind delete cluster --name "$CLUSTER" >/dev/null 2>&1 || true  # of a run that was killed
 kind create cluster --config e2e/kind/cluster.yaml ${KIND_IMAGE:+--image "$KIND_IMAGE"} --wait 180s
