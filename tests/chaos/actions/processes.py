@@ -5,7 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from tests.chaos.actions.registry import action, later
-from tests.chaos.cluster import CONTROLLERS, Program
+from tests.chaos.cluster import CONTROLLERS
+from tests.chaos.programs import Program
 from tests.chaos.world import World
 
 
