@@ -20,7 +20,7 @@ from tests.skew.life import VICTIMS, begin, quotas
 from tests.support import earlier_version
 from tests.support.sandbox import View, gang_of, job, ledger, pod, until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 EVERYTHING = frozenset({"driver", "webhook", "controller"})
 
 
