@@ -9,6 +9,8 @@ from types import FrameType
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fairlead.api import names
+from fairlead.api.drivers import NVIDIA
 from fairlead.sandbox.install import pod_requests
 
 ROOT = Path(__file__).resolve().parent
@@ -39,6 +41,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=Path,
         default=None,
         help="run e2e on this cluster, where the three programs already run; default: a sandbox of its own",
+    )
+    parser.addoption(
+        "--driver",
+        choices=[names.DRIVER, NVIDIA],
+        default=names.DRIVER,
+        help="whose GPUs e2e runs on; gpu.nvidia.com: Fairlead without its own driver, beside NVIDIA's, with manifests in its names",
     )
     parser.addoption(
         "--requests",

@@ -21,18 +21,17 @@ from fairlead.api import names
 from fairlead.cli.main import app
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
-from fairlead.sandbox import files
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
-from fairlead.sandbox.install import manifests
-from fairlead.sandbox.installation import SIMULATED, installed, labelled
+from fairlead.sandbox.installation import example, installed_for, labelled
 from tests.support.sandbox import View, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-QUOTA = "gpu.fairlead.dev.deviceclass.resource.k8s.io/devices"
+QUOTA = "{}.deviceclass.resource.k8s.io/devices"
 
 
 @dataclass
 class Site:
+    driver: str  # whose GPUs; its class of whole ones has the same name
     cluster: Cluster
     view: View  # of the administrator
     member: Client  # ann, in group vision
@@ -43,17 +42,18 @@ class Site:
 async def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     if request.config.getoption("--kubeconfig") is not None:
         pytest.skip("the users of a real cluster cannot be impersonated; this runs on a sandbox")
-    workdir = tmp_path_factory.mktemp("tenants")
+    workdir, driver = tmp_path_factory.mktemp("tenants"), request.config.getoption("--driver")
     nodes = labelled((NodeSpec("a", "hgx-h100"), NodeSpec("b", "hgx-h100")))
     async with (
-        installed(ClusterOptions(workdir=workdir, nodes=nodes), manifests.load(files.find(SIMULATED))) as cluster,
+        installed_for(ClusterOptions(workdir=workdir, nodes=nodes), driver) as cluster,
         AsyncExitStack() as stack,
     ):
-        queues = manifests.load(files.find("examples/00-queues"))
+        queues = example("00-queues", driver, gpus=1)
         await cluster.apply([each for each in queues if each["kind"] == "Flavor"])
         for name in ("vision", "language"):
-            await _tenant(cluster, name)
+            await _tenant(cluster, name, driver)
         yield Site(
+            driver,
             cluster,
             View(cluster.admin),
             await stack.enter_async_context(_as(cluster, workdir, "ann", "vision")),
@@ -61,8 +61,8 @@ async def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         )
 
 
-async def _tenant(cluster: Cluster, name: str) -> None:
-    words = [name, "--deserved", "h100=8", "--limit", "h100=16", "--gpus", "gpu.fairlead.dev=8", "--cpu", "64"]
+async def _tenant(cluster: Cluster, name: str, driver: str) -> None:
+    words = [name, "--deserved", "h100=8", "--limit", "h100=16", "--gpus", f"{driver}=8", "--cpu", "64"]
     words += [
         "--members",
         f"group:{name}",
@@ -121,7 +121,7 @@ async def test_a_member_submits_a_gang_and_it_runs_in_the_tenants_queue(site: Si
     pods = (await site.member.list(resources.raw(resources.PODS), "vision")).items
     assert [each["spec"]["containers"][0]["resources"]["requests"]["cpu"] for each in pods] == ["100m"] * 4
     quota = await site.member.get(resources.RESOURCE_QUOTAS, "fairlead-tenant", "vision")
-    assert quota["status"]["used"] == {QUOTA: "4", "requests.cpu": "400m"}
+    assert quota["status"]["used"] == {QUOTA.format(site.driver): "4", "requests.cpu": "400m"}
     await site.member.delete(resources.JOBS, "train", "vision", propagation="Background")
     await site.view.no_claims()
 
@@ -132,7 +132,7 @@ async def test_what_exceeds_the_tenants_quota_does_not_start(site: Site) -> None
     assert "12 asked > 8" in str(gang["status"])
     assert await site.view.claims("vision") == []
     await site.member.delete(resources.JOBS, "large", "vision", propagation="Background")
-    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.fairlead.dev", "count": 9}}]}}
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": site.driver, "count": 9}}]}}
     with pytest.raises(errors.Forbidden, match=r"exceeded quota: fairlead-tenant, requested: .*devices=9"):
         await site.admin.create(
             resources.raw(resources.RESOURCE_CLAIMS), {"metadata": {"name": "nine"}, "spec": spec}, "vision"
@@ -191,7 +191,7 @@ async def test_nobody_of_the_tenant_changes_what_bounds_it(site: Site) -> None:
 
 
 async def test_an_admin_manages_templates_which_members_use(site: Site) -> None:
-    device = {"name": "gpu", "exactly": {"deviceClassName": "gpu.fairlead.dev", "count": 2}}
+    device = {"name": "gpu", "exactly": {"deviceClassName": site.driver, "count": 2}}
     template = {"metadata": {"name": "two"}, "spec": {"spec": {"devices": {"requests": [device]}}}}
     await site.admin.create(resources.raw(resources.RESOURCE_CLAIM_TEMPLATES), template, "vision")
     claims = [{"name": "gpu", "resourceClaimTemplateName": "two"}]

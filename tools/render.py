@@ -32,14 +32,14 @@ SOURCE = "# Source: fairlead/templates/"
 HEAD = "# Rendered from manifests/chart/templates/{}: change it there, then run `make manifests`.\n"
 REPLACEMENT = """\
   - path: {}
-    target: {{group: {}, version: {}, kind: {}, name: {}, namespace: {}}}
+    target: {{group: {}, version: {}, kind: {}, name: {}{}}}
 """
 DELETION = """\
   - patch: |
       $patch: delete
       apiVersion: {}
       kind: {}
-      metadata: {{name: {}, namespace: {}}}
+      metadata: {{name: {}{}}}
 """
 VALUES = "values.yaml"
 Key = tuple[str, str, str, str]
@@ -151,10 +151,10 @@ def overlay(name: str, base: dict[str, str], wanted: dict[str, str]) -> dict[str
         elif before[key][1] != text:
             patch = f"patch-{key[1].lower()}-{key[2]}.yaml"
             replaced[patch] = HEAD.format(file) + _replacement(before[key][1], text)
-            patches.append(REPLACEMENT.format(patch, *_target(key)))
+            patches.append(REPLACEMENT.format(patch, *_in_namespace(_target(key))))
     found = {file: HEAD.format(file) + "\n---\n".join(texts) + "\n" for file, texts in added.items()} | replaced
     kustomization = OVERLAY.format(name) + "".join(f"  - {file}\n" for file in sorted(added))
-    patches += [DELETION.format(*key) for key in before if key not in after]
+    patches += [DELETION.format(*_in_namespace(key)) for key in before if key not in after]
     if patches:
         kustomization += "patches:\n" + "".join(patches)
     return {**found, "kustomization.yaml": kustomization}
@@ -163,6 +163,11 @@ def overlay(name: str, base: dict[str, str], wanted: dict[str, str]) -> dict[str
 def _target(key: Key) -> tuple[str, ...]:
     group, _, version = key[0].rpartition("/")
     return (group or '""', version, *key[1:])
+
+
+def _in_namespace(key: tuple[str, ...]) -> tuple[str, ...]:
+    """The last part as YAML that follows a name; nothing for objects of the cluster."""
+    return (*key[:-1], f", namespace: {key[-1]}" if key[-1] else "")
 
 
 def _replacement(before: str, after: str) -> str:

@@ -103,7 +103,7 @@ def test_rules_say_what_a_schema_cannot() -> None:
         for kind in MANIFESTS
     }
     assert len(rules["Queue"]) == 2
-    assert len(rules["Flavor"]) == 3
+    assert len(rules["Flavor"]) == 4
     assert all(rule["message"] for found in rules.values() for rule in found)
 
 

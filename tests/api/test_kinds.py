@@ -63,7 +63,13 @@ REFUSED = [
     (Queue, queue(namespaceSelector={"matchExpressions": [{"key": "a b", "operator": "Exists"}]}), "'a b' is no label"),
     (Queue, {"kind": "Gang"}, "Queue: kind: 'Gang' is none of 'Queue'"),
     (Queue, [], "Queue: input should be a valid dictionary"),
-    (Flavor, flavor(), "Flavor h100: spec.deviceSelector: is required"),
+    (Flavor, flavor(), "Flavor h100: spec: deviceSelector: is required without driver"),
+    (
+        Flavor,
+        flavor(driver="GPU nvidia"),
+        "spec.driver: 'GPU nvidia' is no name of a DRA driver: write it as in spec.driver of its",
+    ),
+    (Flavor, flavor(driver="a." * 32 + "b"), "spec.driver: "),
     (Flavor, flavor(deviceSelector="  "), "spec.deviceSelector: is blank"),
     (Flavor, flavor(deviceSelector="x" * 10241), "spec.deviceSelector: string should have at most 10240"),
     (
@@ -120,6 +126,8 @@ ACCEPTED = [
     (Queue, queue(namespaceSelector={"matchLabels": {"team": "ml"}}, ordering="StrictFIFO")),
     (Flavor, flavor(deviceSelector="device.driver == 'gpu.fairlead.dev'")),
     (Flavor, flavor(deviceSelector="true", measure="Capacity", capacityName="gpu.fairlead.dev/memory")),
+    (Flavor, flavor(driver="gpu.nvidia.com")),
+    (Flavor, flavor(driver="gpu.amd.com", deviceSelector="device.attributes['gpu.amd.com'].type == 'amdgpu'")),
     (Gang, gang(size=8, topology="required:topology.kubernetes.io/rack", minRuntime="1h30m", queue="ml")),
     (TenancyPolicy, policy(mode="Warn", maxGangSize=64, sharingStrategies=[], deviceClasses=["gpu.fairlead.dev"])),
 ]

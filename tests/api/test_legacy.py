@@ -12,6 +12,8 @@ from fairlead.api import legacy
     [
         ("nvidia.com/gpu", 2, "fairlead-gpu-2"),
         ("nvidia.com/gpu", 32, "fairlead-gpu-32"),
+        ("nvidia.com/gpu.shared", 1, "fairlead-gpu.shared-1"),
+        ("nvidia.com/mig-1g.10gb.me.shared", 1, "fairlead-mig-1g.10gb.me.shared-1"),
         ("nvidia.com/mig-1g.10gb", 1, "fairlead-mig-1g.10gb-1"),
         ("nvidia.com/mig-1g.10gb.me", 3, "fairlead-mig-1g.10gb.me-3"),
         ("nvidia.com/mig-1c.3g.40gb", 1, "fairlead-mig-1c.3g.40gb-1"),
@@ -28,7 +30,10 @@ def test_a_claim_holds_1_to_32_devices(count: int) -> None:
         legacy.template_name("nvidia.com/gpu", count)
 
 
-@pytest.mark.parametrize("resource", ["nvidia.com/gpu.shared", "amd.com/gpu", "nvidia.com/mig-", "nvidia.com/mig-x'y"])
+@pytest.mark.parametrize(
+    "resource",
+    ["nvidia.com/gpu.other", "nvidia.com/gpu.shared.shared", "amd.com/gpu", "nvidia.com/mig-", "nvidia.com/mig-x'y"],
+)
 def test_other_resources_are_not_ours(resource: str) -> None:
     assert not legacy.is_legacy(resource)
     with pytest.raises(ValueError, match="neither"):
@@ -104,7 +109,23 @@ def test_a_narrowed_name_says_what_it_stands_for_in_one_way_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["fairlead-gpu-2.", "fairlead-gpu-2.product-", "fairlead-gpu-2.zone-a", "fairlead-gpu-2.memory-5"]
+    "name",
+    [
+        "fairlead-gpu.shared-2",
+        "fairlead-gpu-2.",
+        "fairlead-gpu-2.product-",
+        "fairlead-gpu-2.zone-a",
+        "fairlead-gpu-2.memory-5",
+    ],
 )
 def test_a_name_that_says_nothing_more_is_not_ours(name: str) -> None:
     assert legacy.parse_template_name(name) is None
+
+
+def test_a_share_is_of_a_device_that_several_claims_may_hold() -> None:
+    (request,) = legacy.template_manifest("fairlead-mig-1g.10gb.shared-1", "ml")["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"]["deviceClassName"] == "mig.gpu.fairlead.dev"
+    assert [each["cel"]["expression"] for each in request["exactly"]["selectors"]] == [
+        "device.attributes['gpu.fairlead.dev'].profile == '1g.10gb'",
+        "device.allowMultipleAllocations == true",
+    ]

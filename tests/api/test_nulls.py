@@ -58,7 +58,7 @@ QUEUE: Json = {
 PRICE: Json = {"perHour": "2.50", "currency": "EUR", "from": "2026-01-01T00:00:00Z", "capacityType": "spot"}
 FLAVOR: Json = {
     "apiVersion": "fairlead.dev/v1alpha1", "kind": "Flavor", "metadata": METADATA,
-    "spec": {"deviceSelector": "true", "measure": "Capacity", "capacityName": "memory", "price": [PRICE]},
+    "spec": {"driver": "gpu.nvidia.com", "deviceSelector": "true", "measure": "Capacity", "capacityName": "memory", "price": [PRICE]},
     "status": {"observedGeneration": 1, "devices": 1, "total": 2, "allocated": 1, "conditions": [CONDITION]},
 }  # fmt: skip
 GANG: Json = {

@@ -254,6 +254,17 @@ class TestShared:
         device = slices.build(dataclasses.replace(before, gpus=(odd,)), shared=True).devices[0]
         assert device.capacity["memory"].value == "81559Mi"
 
+    def test_a_claim_that_does_not_say_how_much_gets_one_of_the_replicas(self) -> None:
+        device = slices.build(inventory("hgx-h100"), shared=True, shared_replicas=4).devices[0]
+        assert msgspec.to_builtins(device.capacity["memory"]) == {
+            "value": "81559Mi",
+            "requestPolicy": {"default": "20389Mi", "validRange": {"min": "1Mi", "max": "81559Mi", "step": "1Mi"}},
+        }
+        cut = slices.build(inventory("dgx-a100"), shared_mig=True, shared_replicas=2).devices
+        shared = next(device for device in cut if device.name == "gpu-7-mig-3g40gb-9-0")
+        memory = msgspec.to_builtins(shared.capacity["memory"])
+        assert (memory["value"], memory["requestPolicy"]["default"]) == ("40192Mi", "20096Mi")
+
     def test_mig_devices_and_partitions_are_not_shared(self) -> None:
         cut = slices.build(inventory("dgx-a100"), shared=True).devices
         assert {device.name for device in cut if device.allow_multiple_allocations} == {f"gpu-{m}" for m in range(6)}

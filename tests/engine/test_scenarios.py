@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from fairlead.api import names
+from fairlead.api.drivers import NVIDIA
 from tests.support.engine.scenario import Scenario
 
 HERE = Path(__file__).resolve().parent
@@ -17,9 +19,11 @@ TABLES = {
 CASES = [(f"{table}: {body['name']}", body) for table, bodies in TABLES.items() for body in bodies]
 
 
+@pytest.mark.parametrize("driver", [names.DRIVER, NVIDIA])
 @pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in CASES])
-def test_it_goes_as_the_table_says(body: dict[str, Any]):
-    assert not (faults := Scenario(body).check()), f"{body['name']}:\n" + "\n".join(faults)
+def test_it_goes_as_the_table_says(body: dict[str, Any], driver: str):
+    """With devices as our driver publishes them, and as NVIDIA's does."""
+    assert not (faults := Scenario(body, driver).check()), f"{body['name']}:\n" + "\n".join(faults)
 
 
 def test_there_are_enough_of_them_and_no_two_have_one_name():

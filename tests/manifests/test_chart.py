@@ -68,6 +68,18 @@ def test_values_that_mean_nothing_are_refused_with_the_way_out(refusal, values, 
     assert said in refusal(values)
 
 
+def test_without_a_driver_nothing_of_it_is_installed_and_the_fence_is_around_the_other_drivers_devices(template):
+    values = yaml.safe_load((ROOT / "manifests" / "overlays" / "nvidia-driver" / "values.yaml").read_text())
+    found = by_name(template(values=values))
+    assert not [name for _, name in found if name.startswith("fairlead-driver") or "gpu.fairlead.dev" in name]
+    assert not [kind for kind, _ in found if kind in {"DaemonSet", "DeviceClass"}]
+    for program in ("controller", "webhook"):
+        (container,) = found["Deployment", f"fairlead-{program}"]["spec"]["template"]["spec"]["containers"]
+        assert [each for each in container["args"] if "--managed" in each] == ["--managed-driver=gpu.nvidia.com"]
+    fence = found["ValidatingAdmissionPolicy", "fairlead-allocation-fence"]["spec"]
+    assert all("r.driver in ['gpu.nvidia.com']" in each["expression"] for each in fence["variables"])
+
+
 def test_another_namespace_is_refused(refusal):
     assert 'namespace "gpu": Fairlead is installed into fairlead-system' in refusal({}, namespace="gpu")
 

@@ -2,11 +2,12 @@
 
 import pytest
 
+from fairlead.api.drivers import AMD, EXAMPLE, INTEL, NVIDIA
 from fairlead.ui.model.cluster import Memory, cluster
 from fairlead.ui.model.devices import natural
 from fairlead.ui.pages.node_map import node_map, summary
 from fairlead.ui.pages.palette import palette
-from tests.support import ui
+from tests.support import published, ui
 from tests.support.engine.objects import gpu, mig_gpu, slice_of
 
 
@@ -102,6 +103,7 @@ async def test_mig_devices_that_an_administrator_cut_are_shown_also_while_free()
     def cut(minor, start):
         capacity = {"memory": {"value": "10Gi"}, f"memorySlice{start}": {"value": "1"}}
         attributes = {
+            "type": {"string": "mig"},
             "parentUUID": {"string": "GPU-x"},
             "parentIndex": {"int": minor},
             "profile": {"string": "1g.10gb"},
@@ -111,6 +113,27 @@ async def test_mig_devices_that_an_administrator_cut_are_shown_also_while_free()
     view = await seen(held(one_node(cut(3, 0), cut(3, 1)), "gpu-3-mig-1g10gb-19-1"))
     (found,) = view.nodes[0].gpus
     assert (found.name, [(part.start, part.state) for part in found.parts]) == ("gpu-3", [(0, "free"), (1, "held")])
+
+
+async def test_parts_of_other_drivers_gpus_lie_inside_their_gpu_too():
+    """AMD names the parent by its PCI address, the example driver by the UUID that the whole GPU has too."""
+    lists = one_node()
+    whole, counters = published.example_gpu(0, partitions=2)
+    lists["resourceslices"] = [
+        *slice_of("n", [published.amd_partition(9 + at, 1, "dpx_nps1") for at in range(2)], driver=AMD),
+        *slice_of("n", whole, counters=counters, driver=EXAMPLE),
+        *slice_of("n", [published.intel_gpu(3)], driver=INTEL),
+        *slice_of("n", [published.nvidia_gpu(at, partition2=4, partition4=2) for at in range(2)], driver=NVIDIA),
+    ]
+    (node,) = (await seen(lists)).nodes
+    found = {gpu.name: (gpu.product, gpu.island, [part.profile for part in gpu.parts]) for gpu in node.gpus}
+    assert found == {
+        "0000:01:00.0": (published.AMD_PRODUCT, "", ["dpx_nps1", "dpx_nps1"]),
+        "gpu-0-full": ("LATEST-GPU-MODEL", "", []),
+        "0000-03-00-0-0x0bd5": ("Max 1550", "", []),
+        "gpu-0": ("NVIDIA H100 80GB HBM3", "2", []),
+        "gpu-1": ("NVIDIA H100 80GB HBM3", "2", []),
+    }
 
 
 async def test_islands_are_outlined_and_gpus_stand_in_their_order():

@@ -140,7 +140,7 @@ REFUSED: dict[str, tuple[Json, str]] = {
     "flex": ({"volumes": [{"name": "v", "flexVolume": {"driver": "x/y"}}]}, "spec.volumes[0].flexVolume"),
     "git": ({"volumes": [{"name": "v", "gitRepo": {"repository": "r"}}]}, "spec.volumes[0].gitRepo"),
     "csi": ({"volumes": [{"name": "v", "csi": {"driver": "hostpath.csi.k8s.io"}}]}, "spec.volumes[0].csi.driver"),
-    "plugin": (container(resources={"limits": {"nvidia.com/gpu.shared": "1"}}), "resources.limits[nvidia.com/gpu.shared]"),
+    "plugin": (container(resources={"limits": {"nvidia.com/gpu-slice": "1"}}), "resources.limits[nvidia.com/gpu-slice]"),
     "variable": (container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "0"}]), "env[1]"),
     "variable from elsewhere": (container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"configMapKeyRef": {}}}]), "env[0]"),
     "runtime class": ({"runtimeClassName": "nvidia-cdi"}, "spec.runtimeClassName"),
@@ -186,7 +186,7 @@ ALLOWED: dict[str, Json] = {
         seLinuxOptions={"type": "container_t", "level": "s0:c1,c2"},
     ),
     "void": container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]),
-    "no plugin's gpu": container(resources={"limits": {"nvidia.com/gpu.shared": "0", "nvidia.com/hostdev": "1"}}),
+    "no plugin's gpu": container(resources={"limits": {"nvidia.com/gpu-slice": "0", "nvidia.com/hostdev": "1"}}),
 }
 
 
@@ -278,7 +278,7 @@ def test_any_shape_gets_an_answer(field: str, value: Any) -> None:
     odd = mounting("/data", read_only=True)
     odd["containers"][0]["volumeMounts"][0]["name"] = value
     assert judged(odd, RDMA).message is not None
-    assert judged(container(resources={"limits": {"nvidia.com/gpu.shared": value}}), RDMA).message is not None
+    assert judged(container(resources={"limits": {"nvidia.com/gpu-slice": value}}), RDMA).message is not None
 
 
 @pytest.mark.parametrize(

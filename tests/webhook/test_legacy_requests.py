@@ -161,9 +161,57 @@ def test_what_cannot_be_is_denied_with_path_value_and_next_step(bad: Json, messa
     assert message in verdict.message
 
 
-@pytest.mark.parametrize("resource", ["amd.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/gpumem", "nvidia.com"])
+@pytest.mark.parametrize("resource", ["amd.com/gpu", "nvidia.com/gpu-slice", "nvidia.com/gpumem", "nvidia.com"])
 def test_other_resources_are_left_alone(resource: str) -> None:
     assert dispatch.mutate(review(pod(container(count="0.5", resource=resource))), facts()).patch == ()
+
+
+def test_a_share_is_a_claim_of_its_own_for_each_container() -> None:
+    shared = "nvidia.com/gpu.shared"
+    stored, verdict = admitted(
+        pod(container("a", 1, shared), container("b", "1", "nvidia.com/mig-1g.10gb.shared")), facts()
+    )
+    assert verdict.allowed
+    assert shape(stored) == {"a": ["fairlead-gpu.shared-1"], "b": ["fairlead-mig-1g.10gb.shared-1"]}
+    assert all("nvidia.com" not in str(each["resources"]) for each in stored["spec"]["containers"])
+
+
+def test_more_than_one_share_is_refused_with_the_reason() -> None:
+    _, verdict = admitted(pod(container("c", 2, "nvidia.com/gpu.shared")), facts())
+    assert verdict.message == (
+        "Pod ml/p: spec.containers[0].resources.limits[nvidia.com/gpu.shared]: 2: a container gets one share of a GPU, and more shares "
+        "are no more of its time; write 1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("product", "template"),
+    [
+        ("NVIDIA-H100-80GB-HBM3-SHARED", "fairlead-gpu.shared-1.product-nvidia-h100-80gb-hbm3"),
+        ("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb-SHARED", "fairlead-mig-1g.10gb.shared-1.product-nvidia-h100-80gb-hbm3"),
+    ],
+)
+def test_a_product_label_of_shares_makes_nvidia_com_gpu_mean_one(product: str, template: str) -> None:
+    stored, _ = admitted(pod(container(count=1), nodeSelector={"nvidia.com/gpu.product": product}), facts())
+    assert shape(stored) == {"c": [template]}
+    assert not stored["spec"].get("nodeSelector")
+
+
+def test_two_gpus_of_a_product_of_shares_keep_their_node_selector() -> None:
+    selector = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-SHARED"}
+    stored, verdict = admitted(pod(container(count=2), nodeSelector=selector), facts())
+    assert (shape(stored), stored["spec"]["nodeSelector"]) == ({"c": ["fairlead-gpu-2"]}, selector)
+    assert "stays a rule about nodes" in verdict.warnings[0]
+
+
+def test_where_no_managed_driver_has_nvidias_gpus_their_limits_are_left_to_the_device_plugin() -> None:
+    known = facts(drivers=("gpu.amd.com", "gpu.intel.com"))
+    body = pod(container(count=1))
+    assert dispatch.mutate(review(body), known).patch == ()
+    assert dispatch.validate(review(body), known).allowed
+    assert dispatch.mutate(review(body), facts(drivers=("gpu.amd.com", "gpu.nvidia.com"))).patch != ()
+    bypass = facts(drivers=("gpu.amd.com",), policies=(policy(deviceBypass="Reject"),))
+    assert "asks a device plugin for a GPU" in dispatch.validate(review(body), bypass).message
 
 
 def policy(**spec: Any) -> TenancyPolicy:

@@ -2,11 +2,16 @@
 
 from typing import Any
 
+import msgspec
+
 from fairlead.api import names
 from fairlead.api.flavor import Flavor
 from fairlead.api.queue import Queue
+from fairlead.kube.resource import Device
 from fairlead.webhook.handlers import dispatch
+from fairlead.webhook.objects.device_models import DeviceModel, device_models
 from fairlead.webhook.review.verdict import Verdict
+from tests.support import published
 from tests.support.webhook import facts, review
 
 Json = dict[str, Any]
@@ -167,3 +172,42 @@ def test_an_unknown_class_in_a_policy_is_a_warning() -> None:
 def test_deleting_is_always_allowed() -> None:
     body = own("Queue", "a", parent="a")
     assert dispatch.validate(review(body, operation="DELETE", old=body), facts()).allowed
+
+
+def models(driver: str, *devices: Json) -> tuple[DeviceModel, ...]:
+    return device_models(driver, "n0", [msgspec.convert(each, Device) for each in devices])
+
+
+def test_a_flavor_of_a_driver_that_is_not_managed_says_that_it_counts_nothing() -> None:
+    (warning,) = validate(own("Flavor", "mi300", driver="gpu.amd.com")).warnings
+    assert warning.startswith(
+        "spec.driver: 'gpu.amd.com' is no driver that Fairlead manages (gpu.fairlead.dev): its devices are"
+    )
+    assert not validate(
+        own("Flavor", "mi300", driver="gpu.amd.com"), drivers=("gpu.fairlead.dev", "gpu.amd.com")
+    ).warnings
+
+
+def test_shares_of_a_driver_whose_attributes_are_not_known_are_a_warning() -> None:
+    known = ("gpu.unknown.dev",)
+    (warning,) = validate(own("Flavor", "x", driver="gpu.unknown.dev", measure="Share"), drivers=known).warnings
+    assert "spec.driver: driver gpu.unknown.dev is not one whose attributes Fairlead knows" in warning
+    assert not validate(own("Flavor", "x", driver="gpu.unknown.dev"), drivers=known).warnings
+
+
+def test_flavors_that_overlap_are_a_warning_that_names_a_device_of_both() -> None:
+    known = models("gpu.amd.com", published.amd_gpu(0), published.amd_partition(9, 1, "cpx_nps1"))
+    every = {"all": Flavor.read(own("Flavor", "all", driver="gpu.amd.com"))}
+    part = "device.attributes['gpu.amd.com'].type == 'amdgpu-partition'"
+    body = own("Flavor", "parts", driver="gpu.amd.com", deviceSelector=part)
+    (warning,) = validate(body, drivers=("gpu.amd.com",), flavors=every, device_models=known).warnings
+    assert warning == (
+        "spec.deviceSelector: selects cpx_nps1 of AMD_Instinct_MI300X_OAM (n0/gpu-9-137), and so does Flavor 'all' with the same measure: "
+        "a queue with quotas in both is charged for it twice, and needs room in both; narrow one of the two selectors"
+    )
+    whole = own("Flavor", "all", driver="gpu.amd.com", deviceSelector=f"!({part})")
+    assert not validate(
+        body, drivers=("gpu.amd.com",), flavors={"all": Flavor.read(whole)}, device_models=known
+    ).warnings
+    body["spec"] |= {"measure": "Capacity", "capacityName": "memory"}  # two measures of one device are meant so
+    assert not validate(body, drivers=("gpu.amd.com",), flavors=every, device_models=known).warnings

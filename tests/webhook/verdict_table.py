@@ -6,12 +6,15 @@ case names ready policies, or holds its own.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from fairlead.api import names
+from fairlead.api.drivers import part_class
 from fairlead.webhook.offline import Result, World, judge, world_of
 
 Json = dict[str, Any]
@@ -46,6 +49,12 @@ def cases() -> Iterator[tuple[str, Json]]:
             yield f"{section['title']}: {case['name']}", case
 
 
+def in_names_of(driver: str, found: Any) -> Any:
+    """Anything of the table as it reads where the devices are this driver's."""
+    text = json.dumps(found).replace(names.MIG_CLASS, part_class(driver)).replace(names.DRIVER, driver)
+    return json.loads(text)
+
+
 def policies_of(case: Json) -> list[Json]:
     """The manifests of the case's policies."""
     return [
@@ -55,7 +64,10 @@ def policies_of(case: Json) -> list[Json]:
 
 
 def world(case: Json) -> World:
-    made = world_of([*yaml.safe_load((TABLE / "world.yaml").read_text()), *policies_of(case)])
+    """The cluster of a case; `driver` of a case is whose devices it has."""
+    driver = case.get("driver", names.DRIVER)
+    documents = [*yaml.safe_load((TABLE / "world.yaml").read_text()), *policies_of(case)]
+    made = world_of(in_names_of(driver, documents), drivers=(driver,))
     assert made.faults == []
     return made
 

@@ -8,6 +8,7 @@ import logging
 import socket
 from random import Random
 
+from fairlead.api.drivers import unknown_driver
 from fairlead.controller import standby
 from fairlead.controller.accounting.opencost import Allocations, HeldGpus
 from fairlead.controller.health import Health
@@ -35,6 +36,9 @@ async def run(options: ControllerOptions, *, ready: asyncio.Event | None = None)
         options.otlp_endpoint, service="fairlead-controller", instance=options.identity or socket.gethostname()
     )
     identity = options.identity or f"{socket.gethostname()}_{Random().getrandbits(32):08x}"  # noqa: S311
+    for driver in options.managed_drivers:
+        if (unknown := unknown_driver(driver)) is not None:
+            log.warning("--managed-driver: %s", unknown)
     health, metrics = Health(), Metrics()
     gpus, more = HeldGpus(), dict[str, probes.Handler]()
     allocations = Allocations(options.ledger) if options.ledger is not None else None

@@ -235,6 +235,7 @@ class Driver:
             dynamic_mig=options.dynamic_mig,
             shared_gpus=options.shared_gpus,
             shared_mig=options.shared_mig,
+            shared_replicas=options.shared_replicas,
             mig_strategy=options.mig_strategy,
             layout=await layout_for(client) if options.dynamic_mig else "split",
             own_mig=records.own_mig,

@@ -51,6 +51,7 @@ class DriverOptions:
     dynamic_mig: bool = False
     shared_gpus: bool = False
     shared_mig: bool = False
+    shared_replicas: int = 1
     dcgm_metrics: bool = False
     node_labels_dir: Path | None = None
     mig_strategy: MigStrategy = "none"

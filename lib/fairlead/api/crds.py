@@ -96,6 +96,11 @@ DEFINITIONS = (
         rules=(
             Rule(
                 path=("spec",),
+                rule="has(self.driver) || has(self.deviceSelector)",
+                message="deviceSelector is required without driver",
+            ),
+            Rule(
+                path=("spec",),
                 rule="(self.measure == 'Capacity') == has(self.capacityName)",
                 message="capacityName is required with measure Capacity and means nothing with another",
             ),

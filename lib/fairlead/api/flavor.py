@@ -1,7 +1,7 @@
 """Flavor: a kind of device, and the measure in which queues count it.
 
 A platform engineer names kinds of devices with it, and writes quotas in their measures: "8 H100", "half an A100", "640Gi".
-Prices are of one unit of the measure; `fairlead.history.prices` computes with them. The selector is text here; `fairlead.cel` compiles it and the webhook refuses one that does not compile.
+Prices are of one unit of the measure; `fairlead.history.prices` computes with them. The selector is text here, and `driver` a short form of a part of it; `fairlead.cel` compiles it and the webhook refuses one that does not compile.
 """
 
 import re
@@ -14,6 +14,9 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from fairlead.api.base import CONDITIONS, CelExpression, Condition, CustomResource, Part, Quantity, is_dns_subdomain
 from fairlead.api.capacity_types import CapacityType
 
+DRIVER = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+DRIVER_MAX = 63
+"""resource.k8s.io/v1: DriverNameMaxLength."""
 CAPACITY_NAME = r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z_][A-Za-z0-9_]{0,31}"
 _CAPACITY_NAME = re.compile(CAPACITY_NAME)
 
@@ -67,6 +70,14 @@ Currency = Annotated[
 Time = Annotated[str, BeforeValidator(_time), Field(json_schema_extra={"pattern": f"^{RFC3339}$", "maxLength": 40})]
 
 
+def selector_of(driver: str | None, device_selector: str | None) -> str:
+    """A flavor's driver and deviceSelector as one CEL expression; "" with neither."""
+    texts = [] if driver is None else [f'device.driver == "{driver}"']
+    if device_selector:
+        texts.append(device_selector if driver is None else f"({device_selector})")
+    return " && ".join(texts)
+
+
 class FlavorPrice(Part):
     """What one unit of the measure costs from a time on."""
 
@@ -92,8 +103,12 @@ class FlavorPrice(Part):
 class FlavorSpec(Part):
     """Which devices, and how they are counted."""
 
-    device_selector: CelExpression
-    """CEL over `device`, as in a DeviceClass: the devices that are of this flavor."""
+    driver: str | None = Field(
+        default=None, max_length=DRIVER_MAX, json_schema_extra={"pattern": f"^{DRIVER}$", "minLength": 1}
+    )
+    """The DRA driver whose devices are of this flavor, such as gpu.nvidia.com; absent means any that deviceSelector selects."""
+    device_selector: CelExpression | None = None
+    """CEL over `device`, as in a DeviceClass: the devices that are of this flavor. Without it, all of the driver."""
     measure: Measure = "Devices"
     """Devices: each counts 1. Share: a MIG device counts as its share of the whole GPU. Capacity: the sum of capacityName."""
     capacity_name: str | None = Field(
@@ -103,10 +118,30 @@ class FlavorSpec(Part):
     price: list[FlavorPrice] = Field(default_factory=list, max_length=PRICES_MAX)
     """Prices over time, per unit of the measure; empty means that its use is not priced. Past prices stay in the list."""
 
+    @property
+    def selector(self) -> str:
+        """Driver and deviceSelector as one CEL expression."""
+        return selector_of(self.driver, self.device_selector)
+
+    @field_validator("driver")
+    @classmethod
+    def _driver_is_a_name(cls, text: str | None) -> str | None:
+        if text is not None and (len(text) > DRIVER_MAX or not is_dns_subdomain(text)):
+            raise ValueError(
+                f"{text!r} is no name of a DRA driver: write it as in spec.driver of its ResourceSlices, such as gpu.nvidia.com"
+            )
+        return text
+
+    @model_validator(mode="after")
+    def _something_is_selected(self) -> Self:
+        if self.driver is None and self.device_selector is None:
+            raise ValueError("deviceSelector: is required without driver, such as device.driver == 'gpu.fairlead.dev'")
+        return self
+
     @field_validator("device_selector")
     @classmethod
-    def _selector_says_something(cls, text: str) -> str:
-        if not text.strip():
+    def _selector_says_something(cls, text: str | None) -> str | None:
+        if text is not None and not text.strip():
             raise ValueError("is blank: write a CEL expression such as device.driver == 'gpu.fairlead.dev'")
         return text
 

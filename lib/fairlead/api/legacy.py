@@ -4,7 +4,7 @@ The name of a template encodes the whole request: the webhook writes the name in
 of that name for the gated pod, and nothing else passes between them. Equal requests have equal names, so a namespace needs
 one template per kind and count.
 
-Examples: `fairlead-gpu-2` and `fairlead-mig-1g.10gb-1`; for a pod that selects nodes by the labels of GPU feature discovery
+Examples: `fairlead-gpu-2` and `fairlead-mig-1g.10gb-1`; `fairlead-gpu.shared-1` for a share of a GPU; for a pod that selects nodes by the labels of GPU feature discovery
 `fairlead-gpu-2.product-nvidia-h100-80gb-hbm3`. After a dot come a key, a dash and a value; several values of one key are
 alternatives, several keys must all hold.
 """
@@ -15,6 +15,7 @@ from typing import Any
 
 from fairlead.api import names
 from fairlead.api.base import is_dns_subdomain
+from fairlead.api.drivers import attributes_of, part_class
 
 PREFIX = "fairlead-"
 NAME_MAX = 253
@@ -22,10 +23,14 @@ NAME_MAX = 253
 COUNT_MAX = 32
 """resource.k8s.io/v1: AllocationResultsMaxSize, the devices that one claim may hold."""
 
+ONE_SHARE = "a container gets one share of a GPU, and more shares are no more of its time; write 1"
+
 # The device plugin writes a profile's attributes with dots where NVML has a plus: 1g.10gb+me, mig-1g.10gb.me.
 _PROFILE = re.compile(r"[1-9][0-9]*(c\.[1-9][0-9]*)?g\.[1-9][0-9]*gb(\.[a-z0-9]+)*")
 _NARROW = r"(?:\.(?:product|family|memory)-[a-z0-9-]*[a-z0-9])*"
-_TEMPLATE = re.compile(rf"{PREFIX}(?P<kind>gpu|mig-(?P<profile>.+?))-(?P<count>[1-9][0-9]*)(?P<narrow>{_NARROW})")
+_TEMPLATE = re.compile(
+    rf"{PREFIX}(?P<kind>gpu(\.shared)?|mig-(?P<profile>.+?))-(?P<count>[1-9][0-9]*)(?P<narrow>{_NARROW})"
+)
 _VALUES = {"product": re.compile(r"[a-z0-9]+(-[a-z0-9]+)*"), "family": re.compile(r"[a-z]+(-[a-z]+)*")}
 _MEMORY = re.compile(r"(gt|lt|eq)-(0|[1-9][0-9]{0,8})")
 _COMPARED = {"gt": ">", "lt": "<", "eq": "=="}
@@ -36,7 +41,7 @@ Narrow = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class LegacyRequest:
-    """count whole GPUs, or count MIG devices of one profile, of certain products only."""
+    """count whole GPUs, count MIG devices of one profile, or one share of either; of certain products only."""
 
     resource: str
     count: int
@@ -47,16 +52,27 @@ class LegacyRequest:
         """The MIG profile as NVML writes it (`1g.10gb`, `1g.10gb+me`); None for whole GPUs."""
         return profile_of(self.resource)
 
+    @property
+    def shared(self) -> bool:
+        """Whether it is a share of a device that several claims hold."""
+        return is_shared(self.resource)
+
 
 def is_legacy(resource: str) -> bool:
-    """Whether the resource is translated into a claim: nvidia.com/gpu or nvidia.com/mig-<profile>."""
-    return resource == names.LEGACY_GPU or profile_of(resource) is not None
+    """Whether the resource is translated into a claim: nvidia.com/gpu or nvidia.com/mig-<profile>, and either with `.shared`."""
+    return resource.removesuffix(names.LEGACY_SHARED) == names.LEGACY_GPU or profile_of(resource) is not None
+
+
+def is_shared(resource: str) -> bool:
+    """Whether the device plugin calls shares so: it is configured with `renameByDefault`."""
+    return resource.endswith(names.LEGACY_SHARED)
 
 
 def profile_of(resource: str) -> str | None:
     """`1g.10gb+me` for `nvidia.com/mig-1g.10gb.me`; None where resource names no MIG profile."""
-    text = resource.removeprefix(names.LEGACY_MIG_PREFIX)
-    if text == resource or not _PROFILE.fullmatch(text):
+    whole = resource.removesuffix(names.LEGACY_SHARED)
+    text = whole.removeprefix(names.LEGACY_MIG_PREFIX)
+    if text == whole or not _PROFILE.fullmatch(text):
         return None
     memory_end = text.index("gb") + len("gb")
     return text[:memory_end] + text[memory_end:].replace(".", "+")
@@ -81,16 +97,19 @@ def narrowed(label: str, operator: str, value: str) -> tuple[str, str] | None:
     return None
 
 
-def mig_product(value: str) -> tuple[str, str] | None:
-    """Product and MIG resource that a node label `nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3-MIG-1g.10gb` stands for.
+def meant_by_product(value: str) -> tuple[str, str] | None:
+    """Product and resource that a node label such as `nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3-MIG-1g.10gb` stands for.
 
-    With the device plugin's strategy `single` a node has such a label, and its MIG devices are `nvidia.com/gpu`.
+    With the device plugin's strategy `single` a node has such a label, and its MIG devices are `nvidia.com/gpu`. Where it gives out
+    shares under that name, the product ends with `-SHARED`. None for whole GPUs that are not shared.
     """
-    product, found, profile = value.lower().partition("-mig-")
-    resource = f"{names.LEGACY_MIG_PREFIX}{profile.replace('+', '.')}"
-    if not found or not _VALUES["product"].fullmatch(product) or profile_of(resource) is None:
+    whole = value.lower().removesuffix("-shared")
+    shared = names.LEGACY_SHARED if whole != value.lower() else ""
+    product, found, profile = whole.partition("-mig-")
+    resource = f"{names.LEGACY_MIG_PREFIX}{profile.replace('+', '.')}" if found else names.LEGACY_GPU
+    if not (found or shared) or not _VALUES["product"].fullmatch(product) or not is_legacy(resource):
         return None
-    return product, resource
+    return product, f"{resource}{shared}"
 
 
 def template_name(resource: str, count: int, narrow: Narrow = ()) -> str:
@@ -99,6 +118,8 @@ def template_name(resource: str, count: int, narrow: Narrow = ()) -> str:
         raise ValueError(f"{resource!r} is neither {names.LEGACY_GPU} nor {names.LEGACY_MIG_PREFIX}<profile>")
     if not 1 <= count <= COUNT_MAX:
         raise ValueError(f"{resource}: {count}: a claim holds 1 to {COUNT_MAX} devices")
+    if is_shared(resource) and count > 1:
+        raise ValueError(f"{resource}: {count}: {ONE_SHARE}")
     more = "".join(f".{key}-{value}" for key, value in sorted(set(narrow)))
     name = f"{PREFIX}{resource.removeprefix('nvidia.com/')}-{count}{more}"
     if len(name) > NAME_MAX:
@@ -118,7 +139,8 @@ def parse_template_name(name: str) -> LegacyRequest | None:
         if not (_MEMORY if key == "memory" else _VALUES[key]).fullmatch(value):
             return None
         narrow.append((key, value))
-    if not is_legacy(resource) or count > COUNT_MAX or len(name) > NAME_MAX or narrow != sorted(set(narrow)):
+    most = 1 if is_shared(resource) else COUNT_MAX
+    if not is_legacy(resource) or count > most or len(name) > NAME_MAX or narrow != sorted(set(narrow)):
         return None
     return LegacyRequest(resource=resource, count=count, narrow=tuple(narrow))
 
@@ -128,19 +150,24 @@ def template_manifest(
 ) -> dict[str, Any]:
     """The ResourceClaimTemplate of that name. Raises ValueError where the name does not encode a request.
 
-    `driver` qualifies the attributes; the classes default to those that each driver installs: the driver's own name for GPUs,
-    for MIG devices `mig.gpu.fairlead.dev` (of `gpu.fairlead.dev`) and `mig.nvidia.com` (of `gpu.nvidia.com`).
+    `driver` qualifies the attributes; the classes default to those that each driver installs (`drivers.classes_of`): the driver's own
+    name for GPUs, for MIG devices `mig.gpu.fairlead.dev` (of `gpu.fairlead.dev`) and `mig.nvidia.com` (of `gpu.nvidia.com`).
     """
     request = parse_template_name(name)
     if request is None or not is_dns_subdomain(name):
         raise ValueError(f"ResourceClaimTemplate {namespace}/{name}: not a name that stands for a legacy request")
     profile = request.profile
     exactly: dict[str, Any] = {
-        "deviceClassName": (gpu or driver) if profile is None else (mig or mig_class(driver)),
+        "deviceClassName": (gpu or driver) if profile is None else (mig or part_class(driver)),
         "allocationMode": "ExactCount",
         "count": request.count,
     }
-    texts = [] if profile is None else [f"device.attributes['{driver}'].profile == '{profile}'"]
+    known = attributes_of(driver)
+    texts = [] if profile is None else [f"device.attributes['{driver}'].{known.profile or 'profile'} == '{profile}'"]
+    if profile is None and known.whole:  # its class holds parts of GPUs, too
+        texts.append(f"device.attributes['{driver}'].{known.kind} == '{known.whole}'")
+    if request.shared:
+        texts.append("device.allowMultipleAllocations == true")
     texts += narrowing(request.narrow, driver)
     if texts:
         exactly["selectors"] = [{"cel": {"expression": text}} for text in texts]
@@ -172,8 +199,3 @@ def narrowing(narrow: Narrow, driver: str) -> list[str]:
         memory = f"device.capacity['{driver}'].memory.compareTo(quantity('{mebibytes}Mi'))"
         found.append(f"{memory} {_COMPARED[operator]} 0")
     return found
-
-
-def mig_class(driver: str) -> str:
-    """The DeviceClass of MIG devices that a driver installs."""
-    return names.MIG_CLASS if driver == names.DRIVER else f"mig.{driver.removeprefix('gpu.')}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from fairlead.api.flavor import selector_of
 from fairlead.evidence.document import Gang
 from fairlead.evidence.published import Ask, Device, asks, consumption, full, is_admin, number, share, wants_all
 from fairlead.evidence.queue_tree import QueueTree
@@ -55,7 +56,9 @@ class Queues(QueueTree):
 
     def cost(self, flavor: str, device: Device, consumed: dict[str, Fraction]) -> Fraction:
         spec = self.flavors[flavor]
-        selector = resource.DeviceSelector(cel=resource.CELDeviceSelector(expression=spec["deviceSelector"]))
+        selector = resource.DeviceSelector(
+            cel=resource.CELDeviceSelector(expression=selector_of(spec.get("driver"), spec.get("deviceSelector")))
+        )
         if self.cluster.match(selector, device, "no"):
             return Fraction(0)
         driver = device.id[0]

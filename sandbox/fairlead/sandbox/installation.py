@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from fairlead.api import names
+from fairlead.api.drivers import NVIDIA
+from fairlead.sandbox import files, published
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
+from fairlead.sandbox.install import manifests
 from fairlead.sandbox.install.workloads import READY_TIMEOUT_S
+from fairlead.sandbox.other_driver import OtherDriver
 
 SIMULATED = "manifests/overlays/simulated"
 """What gives a node that is labelled PROFILE=x the GPUs of that profile."""
+NVIDIA_DRIVER = "manifests/overlays/nvidia-driver"
+"""Fairlead for the devices of NVIDIA's own DRA driver, without a driver of its own."""
 PROFILE = "fairlead.dev/simulated"
 
 
@@ -44,6 +51,51 @@ async def installed(options: ClusterOptions, objects: Iterable[Mapping[str, Any]
         await cluster.workloads.start()
         await registered(cluster)
         yield cluster
+
+
+@contextlib.asynccontextmanager
+async def nvidia_gpus(cluster: Cluster) -> AsyncIterator[None]:
+    """The GPUs of the profiles that its nodes are labelled with, as those of a stand-in for NVIDIA's driver, and its classes."""
+    await cluster.apply(published.classes())
+    async with contextlib.AsyncExitStack() as stack:
+        for spec in cluster.options.nodes:
+            node, profile = cluster.nodes[spec.name], spec.labels.get(PROFILE, "")
+            if not profile:
+                continue
+            driver = OtherDriver(cluster.admin, node=node.name, profile=profile, cdi_dir=node.cdi_dir)
+            await stack.enter_async_context(
+                driver.running(plugins_dir=node.plugins_dir, registry_dir=node.registry_dir)
+            )
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                await node.kubelet.plugins.registered(NVIDIA)
+        yield
+
+
+@contextlib.asynccontextmanager
+async def installed_for(options: ClusterOptions, driver: str) -> AsyncIterator[Cluster]:
+    """Fairlead installed for the simulated GPUs of labelled nodes, which this driver publishes: ours, or NVIDIA's beside none of ours."""
+    objects = manifests.load(files.find(overlay_of(driver)))
+    if driver == names.DRIVER:
+        async with installed(options, objects) as cluster:
+            yield cluster
+        return
+    async with bare(options) as cluster, nvidia_gpus(cluster):
+        await cluster.apply(objects)
+        await cluster.workloads.start()
+        yield cluster
+
+
+def overlay_of(driver: str) -> str:
+    return SIMULATED if driver == names.DRIVER else NVIDIA_DRIVER
+
+
+def example(path: str, driver: str, *, gpus: int) -> list[manifests.Manifest]:
+    """Manifests below examples/ as a user of this driver would write them; `gpus`: how many they want on one island."""
+    found = manifests.load(files.find(f"examples/{path}"))
+    if driver == names.DRIVER:
+        return found
+    made: list[manifests.Manifest] = json.loads(published.for_driver(json.dumps(found), driver, gpus=gpus))
+    return made
 
 
 async def registered(cluster: Cluster) -> None:

@@ -27,15 +27,16 @@ from fractions import Fraction
 from typing import Any
 
 from fairlead.api import names
+from fairlead.api.drivers import NVIDIA, part_class
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, QueueSpec
-from tests.support.engine.objects import GPU, MIG, claim_spec, device_request, gang, gpu, mig_gpu, slice_of
+from fairlead.sandbox.published import as_nvidia
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu, mig_gpu, slice_of
 from tests.support.engine.world import World
 
 Json = Mapping[str, Any]
 PRODUCTS = {"H100": "NVIDIA H100 80GB HBM3", "A100": "NVIDIA A100-SXM4-80GB"}
-_MODEL = f'device.attributes["{names.DRIVER}"].productName'
 # All words of a scenario, of a step and of a gang: another one is a mistake, and would else be wanted of nobody.
 _SCENARIO = frozenset({"name", "shows", "nodes", "flavors", "queues", "budgets", "reserve_after", "steps"})
 _HAPPENS = frozenset({"at", "stay", "submit", "withdraw", "end", "taint", "lose", "add", "cordon", "queues", "budgets"})
@@ -53,9 +54,10 @@ _QUOTA = ("deserved", "limit", "weight", "borrowing_limit", "lending_limit")
 class Scenario:
     """One run of one scenario. `check()` says what went otherwise; [] when nothing did."""
 
-    def __init__(self, body: Json) -> None:
+    def __init__(self, body: Json, driver: str = names.DRIVER) -> None:
         self.body = body
-        self.world = World()
+        self.driver = driver
+        self.world = World(driver)
         self.world.reserve_after_s = float(body.get("reserve_after", 600))
         self.gangs: list[GangRequest] = []
         self.specs: dict[str, Json] = {}  # of each gang, as written
@@ -65,7 +67,7 @@ class Scenario:
         self._generation = 1
         for name, node in (body.get("nodes") or {"n0": {}}).items():
             self._add_node(name, node or {})
-        self.world.flavors = tuple(_flavor(name, flavor or {}) for name, flavor in self._flavors().items())
+        self.world.flavors = tuple(_flavor(name, flavor or {}, driver) for name, flavor in self._flavors().items())
         self._set_queues(body.get("queues") or {})
         self.world.budgets = tuple(
             DisruptionBudget(namespace="ml", name=name, allowed=allowed)
@@ -87,6 +89,8 @@ class Scenario:
             parts, counter = mig_gpu(minor, product=product)
             devices += parts
             counters.append(counter)
+        if self.driver == NVIDIA:
+            devices = as_nvidia(devices)
         self.devices[name], self.counters[name] = devices, counters
         self.world.add_node(
             name,
@@ -102,7 +106,7 @@ class Scenario:
             if entry["name"] == name:
                 entry["taints"] = [] if taint is None else [{"effect": "NoExecute", **taint}]
         self._generation += 1
-        slices = slice_of(node, self.devices[node], counters=self.counters[node])
+        slices = slice_of(node, self.devices[node], counters=self.counters[node], driver=self.driver)
         for body in slices:
             body["spec"]["pool"]["generation"] = self._generation
         self.world.add_slices(slices)
@@ -157,7 +161,9 @@ class Scenario:
             for number in range(spec.get("count", 1)):
                 full = f"{name}{number}" if "count" in spec else name
                 self.specs[full] = spec
-                self.gangs.append(_gang(full, spec, created=float(spec.get("created", step["at"] + number / 1000))))
+                self.gangs.append(
+                    _gang(full, spec, self.driver, created=float(spec.get("created", step["at"] + number / 1000)))
+                )
 
     def _decide(self, at: str) -> Plan:
         """The plan; also that it is the same to a controller that has just started, and that nothing was touched."""
@@ -295,24 +301,28 @@ def _queue(name: str, body: Json) -> QueueSpec:
     return QueueSpec(name=name, quotas=quotas, **rest)
 
 
-def _flavor(name: str, body: Json) -> FlavorSpec:
-    kind = f'device.attributes["{names.DRIVER}"].type'
-    selector = f'device.driver == "{names.DRIVER}"'
+def _model(driver: str) -> str:
+    return f'device.attributes["{driver}"].productName'
+
+
+def _flavor(name: str, body: Json, driver: str) -> FlavorSpec:
+    kind = f'device.attributes["{driver}"].type'
+    selector = f'device.driver == "{driver}"'
     if body.get("any"):
         selector = f'{kind} == "gpu"'
     if body.get("mig"):
         selector = f'{kind} == "mig"'
     if "product" in body:
-        selector = f'{_MODEL} == "{PRODUCTS[body["product"]]}"'
+        selector = f'{_model(driver)} == "{PRODUCTS[body["product"]]}"'
     return FlavorSpec(
         name=name,
-        device_selector=body.get("selector", selector),
+        device_selector=body.get("selector", selector).replace(names.DRIVER, driver),
         measure=body.get("measure", "Devices"),
         capacity_name=body.get("capacity"),
     )
 
 
-def _one(body: Json) -> dict[str, Any]:
+def _one(body: Json, driver: str) -> dict[str, Any]:
     """One request: GPUs, of a product perhaps, or a MIG profile."""
     more: dict[str, Any] = {}
     if body.get("tolerate"):
@@ -320,22 +330,26 @@ def _one(body: Json) -> dict[str, Any]:
     if body.get("admin"):
         more["adminAccess"] = True
     if "mig" in body:
-        cel = f'device.attributes["{names.DRIVER}"].profile == "{body["mig"]}"'
-        return device_request(body.get("gpus", 1), device_class=MIG, cel=cel, **more)
-    cel = f'{_MODEL} == "{PRODUCTS[body["product"]]}"' if "product" in body else ""
-    return device_request(body.get("gpus", 1), device_class=GPU, cel=cel, **more)
+        cel = f'device.attributes["{driver}"].profile == "{body["mig"]}"'
+        return device_request(body.get("gpus", 1), device_class=part_class(driver), cel=cel, **more)
+    cel = f'{_model(driver)} == "{PRODUCTS[body["product"]]}"' if "product" in body else ""
+    return device_request(body.get("gpus", 1), device_class=driver, cel=cel, **more)
 
 
-def _gang(name: str, body: Json, *, created: float) -> GangRequest:
+def _gang(name: str, body: Json, driver: str, *, created: float) -> GangRequest:
     spec = None
     if body.get("gpus", 1) or "mig" in body:
-        wanted = _one(body)
+        wanted = _one(body, driver)
         if "first" in body:
-            wanted = {"firstAvailable": [{"name": f"s{place}", **_one(sub)} for place, sub in enumerate(body["first"])]}
+            wanted = {
+                "firstAvailable": [
+                    {"name": f"s{place}", **_one(sub, driver)} for place, sub in enumerate(body["first"])
+                ]
+            }
         if body.get("all"):
             del wanted["count"]
             wanted["allocationMode"] = "All"
-        spec = claim_spec(wanted, *(_one(more) for more in body.get("also", ())))
+        spec = claim_spec(wanted, *(_one(more, driver) for more in body.get("also", ())))
     made = gang(
         name,
         body.get("pods", 1),

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
+from fairlead.api.drivers import part_class
 from fairlead.controller.commit.move_places import keeps_place
 from fairlead.controller.gangs.moved import Held, spots_of, to_its_place, with_place
 from fairlead.engine.inventory.inventory import Inventory
@@ -27,18 +28,19 @@ from fairlead.engine.types.settings import DisruptionBudget, FlavorSpec, QueueSp
 from fairlead.engine.types.workload import Workload
 from fairlead.kube import core, resource
 from tests.support.engine.judge import faults
-from tests.support.engine.objects import GPU, MIG, Json, gpu, slice_of
+from tests.support.engine.objects import Json, gpu, slice_of
 
 
-def _selects(kind: str) -> Json:
-    expression = f'device.driver == "{names.DRIVER}" && device.attributes["{names.DRIVER}"].type == "{kind}"'
+def _selects(driver: str, kind: str) -> Json:
+    expression = f'device.driver == "{driver}" && device.attributes["{driver}"].type == "{kind}"'
     return {"selectors": [{"cel": {"expression": expression}}]}
 
 
 class World:
     """Nodes, slices, classes, allocated claims and pods, and the tables that decisions read."""
 
-    def __init__(self) -> None:
+    def __init__(self, driver: str = names.DRIVER) -> None:
+        self.driver = driver
         self.inventory = Inventory()
         self.nodes = NodeTable()
         self.node_json: dict[str, Json] = {}
@@ -58,8 +60,8 @@ class World:
         self.restart_s: float | None = None  # of all gangs
         self.workload: Workload | None = None
         self.requests_of_moving: dict[str, GangRequest] = {}
-        self.add_class(GPU, _selects("gpu"))
-        self.add_class(MIG, _selects("mig"))
+        self.add_class(driver, _selects(driver, "gpu"))
+        self.add_class(part_class(driver), _selects(driver, "mig"))
 
     @property
     def classes(self) -> dict[str, resource.DeviceClass]:
@@ -85,7 +87,7 @@ class World:
         }
         self.nodes.set_node(msgspec.convert(self.node_json[name], core.Node))
         if devices:
-            self.add_slices(slice_of(name, devices, counters=counters))
+            self.add_slices(slice_of(name, devices, counters=counters, driver=self.driver))
 
     def cordon(self, name: str, closed: bool) -> None:
         """Let nothing new start on the node, or let it again."""

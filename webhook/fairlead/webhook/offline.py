@@ -15,6 +15,7 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.api.base import ManifestError
+from fairlead.api.drivers import attributes_of
 from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
@@ -58,14 +59,22 @@ USER = "fairlead-check"
 GROUPS = frozenset({"system:authenticated"})
 
 
-def _shipped(name: str, type_: str) -> DeviceClass:
-    text = f"device.driver == '{names.DRIVER}' && device.attributes['{names.DRIVER}'].type == '{type_}'"
-    spec = {"selectors": [{"cel": {"expression": text}}]}
-    return msgspec.convert({"metadata": {"name": name}, "spec": spec}, DeviceClass)
+def shipped(drivers: Iterable[str]) -> dict[str, DeviceClass]:
+    """The classes that the installs of these drivers bring, by name; none for drivers that are not known."""
+    found: dict[str, DeviceClass] = {}
+    for known in (attributes_of(driver) for driver in drivers):
+        parted = {known.gpu_class: "gpu", known.part_class: "mig"} if known.part_class else {known.gpu_class: ""}
+        for name, kind in parted.items():
+            text = f"device.driver == '{known.driver}'"
+            text += f" && device.attributes['{known.driver}'].{known.kind} == '{kind}'" if kind else ""
+            spec = {"selectors": [{"cel": {"expression": text}}]}
+            if name:
+                found[name] = msgspec.convert({"metadata": {"name": name}, "spec": spec}, DeviceClass)
+    return found
 
 
-SHIPPED = {names.GPU_CLASS: _shipped(names.GPU_CLASS, "gpu"), names.MIG_CLASS: _shipped(names.MIG_CLASS, "mig")}
-"""The classes that an install brings."""
+SHIPPED = shipped([names.DRIVER])
+"""The classes that our own install brings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,8 +188,14 @@ class World:
         )
 
 
-def world_of(documents: Iterable[Json], *, served_apis: frozenset[str] = frozenset()) -> World:
-    world = World(served_apis=served_apis)
+def world_of(
+    documents: Iterable[Json],
+    *,
+    served_apis: frozenset[str] = frozenset(),
+    drivers: tuple[str, ...] = (names.DRIVER,),
+) -> World:
+    """`drivers`: those that the cluster manages, with their classes."""
+    world = World(served_apis=served_apis, drivers=drivers, classes=shipped(drivers))
     for document in documents:
         world.add(document)
     return world

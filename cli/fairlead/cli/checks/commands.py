@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from fairlead.cli.options import ManagedDrivers, drivers
+
 
 class _ManifestsByDefault(TyperGroup):
     """`fairlead check FILE…` is `fairlead check manifests FILE…`."""
@@ -19,7 +21,7 @@ class _ManifestsByDefault(TyperGroup):
 
 check_app = typer.Typer(
     cls=_ManifestsByDefault,
-    help="Say what a cluster would say, without one: check FILE…, or one of the commands.",
+    help="Say what a cluster would say, without one: check FILE…, or one of the commands; `readiness` asks a cluster.",
     no_args_is_help=True,
 )
 
@@ -39,12 +41,21 @@ def check_manifests(
     ] = None,
     user: Annotated[str, typer.Option("--as", help="User that applies them, for exemptions.")] = "fairlead-check",
     groups: Annotated[list[str] | None, typer.Option("--as-group", help="Group of that user.")] = None,
+    managed_driver: ManagedDrivers = None,
     output: Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="Form of the answer.")] = "text",
 ) -> None:
     """Say what the webhook would say of manifests, and what the pods of their jobs would get."""
     from fairlead.cli.checks.manifests import check
 
-    status = check(files, policies=policies or (), kubeconfig=kubeconfig, user=user, groups=groups or (), output=output)
+    status = check(
+        files,
+        policies=policies or (),
+        kubeconfig=kubeconfig,
+        user=user,
+        groups=groups or (),
+        drivers=drivers(managed_driver),
+        output=output,
+    )
     raise typer.Exit(status)
 
 

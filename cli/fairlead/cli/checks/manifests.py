@@ -57,6 +57,7 @@ def check(
     kubeconfig: Path | None = None,
     user: str = "fairlead-check",
     groups: Sequence[str] = (),
+    drivers: tuple[str, ...] = (names.DRIVER,),
     output: str = "text",
     console: Console | None = None,
 ) -> int:
@@ -68,7 +69,7 @@ def check(
     except (OSError, yaml.YAMLError, ValueError, errors.ApiError, NotReadError) as error:
         print(error, file=sys.stderr)
         return 2
-    world = world_of([*context, *documents], served_apis=serves)
+    world = world_of([*context, *documents], served_apis=serves, drivers=drivers)
     every_group = GROUPS | set(groups)
     results = [each for document in documents for each in judge(document, world, username=user, groups=every_group)]
     if output == "json":

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from fairlead.api.drivers import attributes_of
 from fairlead.cli.demo.history import GangKey, GangRecord, History
 
 H100S = 16
 """Of the cluster that the cases need."""
+ISLAND_GPUS = 4
+"""That one case wants on one NVLink island."""
 
 # What a check may ask of a device: (pool, device) → its attributes as published, by bare name.
 Attributes = Callable[[str, str], dict[str, object]]
@@ -142,11 +145,15 @@ def _started_together(gang: GangRecord) -> Iterator[str]:
 def _one_island(history: History, attributes: Attributes) -> Iterator[str]:
     (pod,) = _gang(history, "vision", "tensor-parallel").pods
     uses = history.devices(pod)
-    if len(uses) != 4:
-        yield f"tensor-parallel got {len(uses)} devices instead of 4"
-    islands = {(use.pool, attributes(use.pool, use.device).get("nvlinkDomain")) for use in uses}
+    if len(uses) != ISLAND_GPUS:
+        yield f"tensor-parallel got {len(uses)} devices instead of {ISLAND_GPUS}"
+    islands = {(use.pool, _island(use.driver, attributes(use.pool, use.device))) for use in uses}
     if len(islands) != 1 or None in {island for _, island in islands}:
         yield f"tensor-parallel's devices are not on one NVLink island: {sorted(map(str, islands))}"
+
+
+def _island(driver: str, attributes: dict[str, object]) -> object:
+    return attributes.get(attributes_of(driver).island(ISLAND_GPUS).rpartition("/")[2])
 
 
 def _mig(history: History, attributes: Attributes) -> Iterator[str]:

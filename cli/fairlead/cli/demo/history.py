@@ -20,6 +20,7 @@ class DeviceUse(NamedTuple):
     request: str
     pool: str
     device: str
+    driver: str = names.DRIVER
 
 
 class GangKey(NamedTuple):
@@ -150,7 +151,7 @@ class History:
         results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
         record.allocated, record.reserved = bool(status.get("allocation")), bool(status.get("reservedFor"))
         if results:
-            record.devices = tuple(DeviceUse(r["request"], r["pool"], r["device"]) for r in results)
+            record.devices = tuple(DeviceUse(r["request"], r["pool"], r["device"], r["driver"]) for r in results)
         holds = {
             (r["driver"], r["pool"], r["device"], r.get("shareID") or "") for r in results if not r.get("adminAccess")
         }

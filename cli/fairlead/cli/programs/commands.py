@@ -107,6 +107,12 @@ def driver(
         bool,
         typer.Option("--shared-mig", help="The same of MIG devices that are there, not of those made on demand."),
     ] = False,
+    shared_replicas: Annotated[
+        int,
+        typer.Option(
+            min=1, max=128, help="Of a shared device a claim that does not say how much gets one of so many shares."
+        ),
+    ] = 1,
     dcgm_metrics: Annotated[
         bool, typer.Option("--dcgm-metrics", help="Serve GPU metrics under DCGM's names, too.")
     ] = False,

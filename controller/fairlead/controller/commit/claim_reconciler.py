@@ -15,6 +15,7 @@ import contextlib
 import logging
 
 from fairlead.api import legacy
+from fairlead.api.drivers import legacy_driver
 from fairlead.controller.commit.kubelet_wakes import KubeletWakes
 from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.commit.writer import Writer
@@ -94,7 +95,7 @@ class ClaimReconciler:
             await self._writer.name_claims(member.pod, claim_names)
 
     async def _create_template(self, namespace: str, name: str) -> None:
-        manifest = legacy.template_manifest(name, namespace, driver=self._caches.drivers[0])
+        manifest = legacy.template_manifest(name, namespace, driver=legacy_driver(self._caches.drivers))
         try:
             created = await self._client.create(resources.RESOURCE_CLAIM_TEMPLATES, manifest)
         except errors.AlreadyExists:

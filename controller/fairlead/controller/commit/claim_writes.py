@@ -15,6 +15,7 @@ import msgspec
 
 from fairlead.api import legacy, names
 from fairlead.api.claim_sources import ClaimSource
+from fairlead.api.drivers import legacy_driver
 from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, Writes
 from fairlead.controller.gangs import claims
 from fairlead.engine.types.references import PodRef
@@ -71,7 +72,7 @@ class ClaimWrites(Writes):
         """The template's spec with every field, also those that our structs do not have. Specs are immutable."""
         if source is not None and source.is_legacy:
             manifest = legacy.template_manifest(
-                source.template, template.metadata.namespace, driver=self._caches.drivers[0]
+                source.template, template.metadata.namespace, driver=legacy_driver(self._caches.drivers)
             )
             spec: Mapping[str, Any] = manifest["spec"]["spec"]
             return spec

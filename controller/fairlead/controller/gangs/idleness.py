@@ -1,7 +1,7 @@
 """Whether all devices of a gang are idle, from what the driver wrote into its claims, and what its queue says follows. Pure.
 
-Never idle is a gang of which one device is busy, not reported (MIG), or was reported too long ago; one that holds no device of our
-driver; and one of which a pod says so (`fairlead.dev/keep-idle`).
+Never idle is a gang of which one device is busy, not reported (MIG; GPUs of other drivers), or was reported too long ago; one that
+holds no GPU; and one of which a pod says so (`fairlead.dev/keep-idle`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fairlead.api import names
+from fairlead.api.drivers import DRIVERS
 from fairlead.controller.gangs.allocations import held_claims, results
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.engine.types.gangs import IdleSpan
@@ -85,7 +86,7 @@ def devices_of(gang: Gang) -> int:
 
 
 def _own(claim: resource.ResourceClaim) -> Iterable[resource.DeviceRequestAllocationResult]:
-    return (each for each in results(claim) if each.driver == names.DRIVER and not each.admin_access)
+    return (each for each in results(claim) if each.driver in DRIVERS and not each.admin_access)
 
 
 def _usages(claim: resource.ResourceClaim) -> Iterable[DeviceUsage | None]:

@@ -14,6 +14,7 @@ import msgspec
 
 from fairlead.api import legacy, names
 from fairlead.api.claim_sources import ClaimSource, ClaimSourcesError, read
+from fairlead.api.drivers import legacy_driver
 from fairlead.controller.gangs import claims
 from fairlead.controller.gangs.members import GangProblem, Lookup, PodClaim
 from fairlead.engine.types.reasons import Code
@@ -53,7 +54,7 @@ def named_claim(
 def source_template(namespace: str, source: ClaimSource, lookup: Lookup) -> resource.ResourceClaimTemplate | None:
     """The template that was judged, or one made of the legacy request; None where the template is gone or another."""
     if source.is_legacy:
-        return legacy_template(source.template, namespace, lookup.drivers[0])
+        return legacy_template(source.template, namespace, legacy_driver(lookup.drivers))
     found = lookup.template(namespace, source.template)
     return found if found is not None and found.metadata.uid == source.uid else None
 

@@ -240,7 +240,7 @@ def _selector(selector: ApiSelector) -> LabelSelector:
 def _flavor(flavor: Flavor) -> FlavorSpec:
     return FlavorSpec(
         name=flavor.name,
-        device_selector=flavor.spec.device_selector,
+        device_selector=flavor.spec.selector,
         measure=flavor.spec.measure,
         capacity_name=flavor.spec.capacity_name,
     )

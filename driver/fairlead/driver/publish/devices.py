@@ -40,10 +40,13 @@ _ENGINES = (
 )
 
 
-def whole_gpu(gpu: Gpu, attributes: GpuAttributes, taints: tuple[DeviceTaint, ...], *, shared: bool = False) -> Device:
+def whole_gpu(
+    gpu: Gpu, attributes: GpuAttributes, taints: tuple[DeviceTaint, ...], *, shared: bool = False, replicas: int = 1
+) -> Device:
+    """`replicas`: so many claims that do not say how much memory they want fit onto a shared one."""
     capacity = _whole_capacity(gpu)
     if shared and gpu.memory_bytes:
-        capacity["memory"] = _shared_memory(gpu.memory_bytes)
+        capacity["memory"] = _shared_memory(gpu.memory_bytes, replicas)
         if gpu.multiprocessors:
             capacity["multiprocessors"] = _shared_count(gpu.multiprocessors)
     return Device(
@@ -56,7 +59,12 @@ def whole_gpu(gpu: Gpu, attributes: GpuAttributes, taints: tuple[DeviceTaint, ..
 
 
 def mig_device(
-    mig: MigDevice, attributes: GpuAttributes, taints: tuple[DeviceTaint, ...], *, shared: bool = False
+    mig: MigDevice,
+    attributes: GpuAttributes,
+    taints: tuple[DeviceTaint, ...],
+    *,
+    shared: bool = False,
+    replicas: int = 1,
 ) -> Device:
     amounts = _profile_capacity(mig.profile)
     amounts |= {f"memorySlice{at}": 1 for at in geometry.covered(mig.profile, mig.start)}
@@ -68,7 +76,7 @@ def mig_device(
             for name, value in amounts.items()
             if value is not None
         }
-        capacity["memory"] = _shared_memory(memory_bytes)
+        capacity["memory"] = _shared_memory(memory_bytes, replicas)
     return Device(
         name=device_names.mig_name(mig.parent_minor, mig.profile, mig.start),
         attributes=attributes.mig(mig.profile, mig.uuid),
@@ -146,16 +154,17 @@ def _whole_capacity(gpu: Gpu) -> dict[str, DeviceCapacity]:
     return _capacity({"memory": gpu.memory_bytes, "multiprocessors": gpu.multiprocessors})
 
 
-def _shared_memory(memory_bytes: int) -> DeviceCapacity:
-    """Memory of which each claim consumes what it requests, in steps of 1 MiB, and all of it without a request.
+def _shared_memory(memory_bytes: int, replicas: int) -> DeviceCapacity:
+    """Memory of which each claim consumes what it requests, in steps of 1 MiB, and an equal share of it without a request.
 
-    The API requires the maximum to be a whole number of steps.
+    The API requires maximum and default to be a whole number of steps.
     """
     maximum = _amount("memory", memory_bytes - memory_bytes % _MIB)
+    default = _amount("memory", max(1, memory_bytes // _MIB // replicas) * _MIB)
     return DeviceCapacity(
         value=maximum,
         request_policy=CapacityRequestPolicy(
-            default=maximum, valid_range=CapacityRequestPolicyRange(min="1Mi", max=maximum, step="1Mi")
+            default=default, valid_range=CapacityRequestPolicyRange(min="1Mi", max=maximum, step="1Mi")
         ),
     )
 

@@ -65,6 +65,7 @@ class HardwareMonitor:
         dynamic_mig: bool = False,
         shared_gpus: bool = False,
         shared_mig: bool = False,
+        shared_replicas: int = 1,
         mig_strategy: MigStrategy = "none",
         layout: Layout = "split",
         own_mig: Callable[[], frozenset[MigPlacement]] = frozenset,
@@ -93,6 +94,7 @@ class HardwareMonitor:
         self._threads = threads
         self._shared_gpus = shared_gpus
         self._shared_mig = shared_mig
+        self._shared_replicas = shared_replicas
         self._mig_strategy: MigStrategy = mig_strategy
         self._layout: Layout = layout
         self._own_mig = own_mig
@@ -264,6 +266,7 @@ class HardwareMonitor:
                 partitionable=self._known.partitionable,
                 shared=self._shared_gpus,
                 shared_mig=self._shared_mig,
+                shared_replicas=self._shared_replicas,
                 mig_strategy=self._mig_strategy,
                 layout=self._layout,
             )

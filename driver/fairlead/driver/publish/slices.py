@@ -58,6 +58,7 @@ def build(
     partitionable: frozenset[str] = frozenset(),
     shared: bool = False,
     shared_mig: bool = False,
+    shared_replicas: int = 1,
     mig_strategy: MigStrategy = "none",
     layout: Layout = "split",
 ) -> PoolSlices:
@@ -66,7 +67,7 @@ def build(
     `taints` are by the UUID of a GPU (then also for its MIG devices) or of a MIG device. `partitionable` holds the
     UUIDs of GPUs whose MIG devices are created on demand: they publish every placement, over counters that exclude what
     overlaps. `shared` lets other whole GPUs be in several claims at once, each with a part of the memory, and `shared_mig`
-    the MIG devices that exist. `mig_strategy` says under which extended resources devices are named. A pool
+    the MIG devices that exist; a claim that does not say how much gets one of `shared_replicas` equal shares. `mig_strategy` says under which extended resources devices are named. A pool
     without devices has one empty slice, which shows that the driver runs.
     """
     taints = taints or {}
@@ -87,13 +88,15 @@ def build(
                 (
                     None,
                     [
-                        devices.mig_device(mig, attributes, own + taints.get(mig.uuid, ()), shared=shared_mig)
+                        devices.mig_device(
+                            mig, attributes, own + taints.get(mig.uuid, ()), shared=shared_mig, replicas=shared_replicas
+                        )
                         for mig in gpu.mig_devices
                     ],
                 )
             )
         else:
-            groups.append((None, [devices.whole_gpu(gpu, attributes, own, shared=shared)]))
+            groups.append((None, [devices.whole_gpu(gpu, attributes, own, shared=shared, replicas=shared_replicas)]))
     slices = _combined(groups) if layout == "combined" else _split(groups)
     return PoolSlices(slices=slices or (SliceBody(),), warnings=tuple(warnings))
 

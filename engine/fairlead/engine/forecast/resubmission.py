@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.api import names
+from fairlead.api.drivers import attributes_of, classes_of, part_class
+from fairlead.engine.inventory.attributes import is_part, text
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.kube import resource
@@ -81,24 +82,19 @@ def _spec(uid: str, snapshot: Snapshot) -> resource.ResourceClaimSpec | None:
 def _kind(device: Device, snapshot: Snapshot) -> tuple[str, str] | None:
     """Device class and a CEL selector."""
     driver = device.pool.driver
-    product = _text(device, "productName")
-    profile = _text(device, "profile")
-    mig = _text(device, "type") == "mig"
-    name = f"mig.{driver}" if mig else driver
-    if name not in snapshot.classes:
-        name = names.MIG_CLASS if mig else names.GPU_CLASS
+    known, part = attributes_of(driver), is_part(device)
+    name = part_class(driver) if part else classes_of(driver)[0]
     if name not in snapshot.classes:
         return None
-    wanted = {"productName": product, "profile": profile if mig else ""}
+    wanted = {attribute: text(device, (attribute,)) for attribute in known.product}
+    if known.whole:  # the class holds whole GPUs and parts alike
+        wanted[known.kind] = text(device, (known.kind,))
+    if part and known.profile:
+        wanted[known.profile] = text(device, (known.profile,))
     selector = " && ".join(
         f'device.attributes["{driver}"].{attribute} == "{value}"' for attribute, value in wanted.items() if value
     )
     return name, selector
-
-
-def _text(device: Device, attribute: str) -> str:
-    found = device.attribute(f"{device.pool.driver}/{attribute}")
-    return "" if found is None or found.string is None else found.string
 
 
 def _exactly(device_class: str, selector: str, count: int) -> resource.ExactDeviceRequest:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
-from fairlead.api.names import NUMA_NODE
+from fairlead.api.drivers import attributes_of
+from fairlead.engine.inventory.attributes import numa_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.types.amounts import Amount
 
-ISLAND = "nvlinkDomain"
 SHARED, WHOLE = (
     0.0,
     1.0,
@@ -79,7 +79,7 @@ def tightest(free: list[Device], count: int) -> list[Device]:
         return free
     localities: dict[tuple[object, object], list[Device]] = {}
     for device in free:
-        locality = device.locality or _locality(device)
+        locality = device.locality or _locality(device, count)
         together = localities.get(locality)
         if together is None:
             localities[locality] = [device]
@@ -111,9 +111,13 @@ def _total(numa_nodes: list[list[Device]]) -> int:
     return sum(map(len, numa_nodes))
 
 
-def _locality(device: Device) -> tuple[object, object]:
-    """NVLink island and NUMA node."""
-    locality = device.locality = (device.values(f"{device.pool.driver}/{ISLAND}"), device.values(NUMA_NODE))
+def _locality(device: Device, count: int) -> tuple[object, object]:
+    """NVLink island and NUMA node; remembered where they are the same however many devices are wanted."""
+    known = attributes_of(device.pool.driver)
+    island = known.island(count)
+    locality = (device.values(island) if island else frozenset(), numa_of(device))
+    if len(known.islands) <= 1 or not any(known.qualified(name) in device.schema.index for _, name in known.islands):
+        device.locality = locality
     return locality
 
 

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fairlead.api.drivers import attributes_of
+from fairlead.engine.inventory.attributes import is_part, text
 from fairlead.engine.inventory.device import Device
 from fairlead.engine.inventory.pool import Pool
 
@@ -59,7 +61,7 @@ class Places:
 
 def gpus(pool: Pool) -> list[GpuPlace]:
     groups: dict[str, list[Device]] = {}
-    names = _names_by_uuid(pool)
+    names = _names_by_identity(pool)
     for device in pool.devices.values():
         groups.setdefault(_parent(device, names), []).append(device)
     found = [_gpu(name, devices, pool.driver) for name, devices in groups.items()]
@@ -72,45 +74,46 @@ def natural(text: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBER.findall(text)]
 
 
-def _names_by_uuid(pool: Pool) -> dict[str, str]:
+def _names_by_identity(pool: Pool) -> dict[str, str]:
     found = {}
     for device in pool.devices.values():
-        uuid = _text(device, "uuid")
-        if uuid and not _text(device, "parentUUID"):
-            found[uuid] = device.name
+        name = "" if is_part(device) else text(device, attributes_of(device.pool.driver).parent_of)
+        if name:
+            found[name] = device.name
     return found
 
 
 def _parent(device: Device, names: dict[str, str]) -> str:
     """The GPU's name: that of the whole one where it is published."""
-    uuid = _text(device, "parentUUID")
-    if not uuid:
+    known = attributes_of(device.pool.driver)
+    parent = text(device, known.parent) if is_part(device) else ""
+    if not parent:
         return device.name
-    if uuid in names:
-        return names[uuid]
-    minor = _text(device, "parentIndex")
-    return f"gpu-{minor}" if minor else uuid
+    if parent in names:
+        return names[parent]
+    minor = text(device, (known.parent_number,)) if known.parent_number else ""
+    return f"gpu-{minor}" if minor else parent
 
 
 def _gpu(name: str, devices: Iterable[Device], driver: str) -> GpuPlace:
+    known = attributes_of(driver)
     whole: Device | None = None
     parts: list[PartPlace] = []
     slices = 0
     for device in devices:
         covered = _covered(device)
         slices = max(slices, *(at + 1 for at in covered)) if covered else slices
-        if _text(device, "parentUUID"):
-            profile = _text(device, "profile")
+        if is_part(device):
+            profile = text(device, (known.profile,)) if known.profile else ""
             parts.append(PartPlace(device=device, profile=profile, start=min(covered, default=0), size=len(covered)))
         else:
             whole = device
     parts.sort(key=lambda part: (part.start, part.size, part.device.name))
     first = whole or parts[0].device
-    domain, clique = _text(first, "nvlinkDomain"), _text(first, "nvlinkClique")
     return GpuPlace(
         name=name,
-        product=_text(first, "productName"),
-        island=domain or clique,
+        product=text(first, known.product),
+        island=text(first, [*reversed([name for _, name in known.islands]), *known.cliques]),
         whole=whole,
         parts=tuple(parts),
         devices=(*(() if whole is None else (whole,)), *(part.device for part in parts)),
@@ -126,8 +129,3 @@ def _covered(device: Device) -> list[int]:
         _SLICE.fullmatch(name.rpartition("/")[2]) for name in (*consumed, *(name for name, _ in device.kind.capacity))
     )
     return sorted({int(match[1]) for match in found if match})
-
-
-def _text(device: Device, name: str) -> str:
-    value = device.attribute(f"{device.pool.driver}/{name}")
-    return "" if value is None or value.value is None else str(value.value)

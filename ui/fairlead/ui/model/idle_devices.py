@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
-from fairlead.api import names
+from fairlead.api.drivers import DRIVERS
 from fairlead.evidence.device_usage import FRESH_S, DeviceId, DeviceUsage, usage_of
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import Raw
@@ -34,7 +34,7 @@ def line(claims: Iterable[ResourceClaim], pods: Collection[str], *, now: float) 
         devices |= {
             DeviceId(each.driver, each.pool, each.device, each.share_id)
             for each in status.allocation.devices.results
-            if each.driver == names.DRIVER and not each.admin_access
+            if each.driver in DRIVERS and not each.admin_access
         }
         said |= usage_of(ResourceClaim(status=status))
     known = {

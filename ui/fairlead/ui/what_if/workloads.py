@@ -13,6 +13,7 @@ import msgspec
 
 from fairlead.api import claim_sources, legacy, names
 from fairlead.api.claim_sources import ClaimSourcesError
+from fairlead.api.drivers import legacy_driver
 from fairlead.api.intent import Intent, IntentError, read_intent
 from fairlead.engine.forecast.what_if import ChangeError
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
@@ -194,7 +195,7 @@ def _claim_specs(namespace: str, pods: _Pods, world: World) -> dict[str, tuple[s
 
 def _template(namespace: str, name: str, world: World) -> resource.ResourceClaimSpec:
     if legacy.parse_template_name(name) is not None:
-        body = legacy.template_manifest(name, namespace, driver=world.drivers[0])
+        body = legacy.template_manifest(name, namespace, driver=legacy_driver(world.drivers))
         return msgspec.convert(body["spec"]["spec"], resource.ResourceClaimSpec)
     known = world.templates.get((namespace, name))
     if known is None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from fairlead import cel
 from fairlead.api.base import ManifestError
+from fairlead.api.drivers import unknown_driver
 from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue, QueueFlavor
@@ -114,26 +115,54 @@ def validate_flavor(review: Review, facts: Facts) -> Verdict:
     except ManifestError as error:
         return deny("flavor", str(error), code=422)
     try:
-        cel.admit_selector(flavor.spec.device_selector)
+        cel.admit_selector(flavor.spec.selector)
     except cel.CompileError as error:
         return deny("flavor", f"Flavor {flavor.name}: spec.deviceSelector: {error}", code=422)
-    warnings = [
-        f"spec.deviceSelector: Flavor {other.name!r} has the same selector and measure; a device would count twice"
-        for other in sorted(facts.flavors.values(), key=lambda other: other.name)
-        if other.name != flavor.name and _counted(other) == _counted(flavor)
-    ]
+    warnings = [*_drivers(flavor, facts), *_overlaps(flavor, facts)]
     warnings += _currencies(flavor, facts.flavors)
     return allow("flavor", warnings=[*warnings, *_flavor_warnings(flavor, facts)])
 
 
+def _drivers(flavor: Flavor, facts: Facts) -> Iterator[str]:
+    """Where the flavor names a driver whose devices are not allocated, or not understood."""
+    driver = flavor.spec.driver
+    if driver is None:
+        return
+    if driver not in facts.drivers:
+        yield (
+            f"spec.driver: {driver!r} is no driver that Fairlead manages ({', '.join(facts.drivers)}): its devices are not allocated, and "
+            "the flavor counts nothing; add it to managedDrivers of the chart (--managed-driver), or write one of them"
+        )
+    elif flavor.spec.measure == "Share" and (reason := unknown_driver(driver)) is not None:
+        yield f"spec.driver: {reason}"
+
+
+def _overlaps(flavor: Flavor, facts: Facts) -> Iterator[str]:
+    """Where a device would count in another flavor of the same measure, too: twice for a queue with quotas in both."""
+    own = selected(flavor.spec.selector, facts.device_models) or ()
+    for other in sorted(facts.flavors.values(), key=lambda other: other.name):
+        if other.name == flavor.name or _counted(other)[1:] != _counted(flavor)[1:]:
+            continue
+        if _counted(other) == _counted(flavor):
+            yield f"spec.deviceSelector: Flavor {other.name!r} has the same selector and measure; a device would count twice"
+            continue
+        theirs = selected(other.spec.selector, facts.device_models) or ()
+        both = next((model for model in own if model in theirs), None)
+        if both is not None:
+            yield (
+                f"spec.deviceSelector: selects {both.label} ({both.example}), and so does Flavor {other.name!r} with the same measure: a "
+                "queue with quotas in both is charged for it twice, and needs room in both; narrow one of the two selectors"
+            )
+
+
 def _flavor_warnings(flavor: Flavor, facts: Facts) -> Iterator[str]:
     """Where the flavor would count nothing of what the cluster has now."""
-    reason = no_match_reason(flavor.spec.device_selector, facts.device_models)
+    reason = no_match_reason(flavor.spec.selector, facts.device_models)
     if reason is not None:
         yield f"spec.deviceSelector: {reason}; until such a device comes the flavor counts nothing"
         return
     name = flavor.spec.capacity_name
-    models = selected(flavor.spec.device_selector, facts.device_models)
+    models = selected(flavor.spec.selector, facts.device_models)
     if name is not None and models and not any(model.has_capacity(name) for model in models):
         yield (
             f"spec.capacityName: no device that the flavor selects has the capacity {name!r}, so it counts nothing; "
@@ -166,7 +195,7 @@ def validate_policy(review: Review, facts: Facts) -> Verdict:
 
 
 def _counted(flavor: Flavor) -> tuple[str, str, str | None]:
-    return flavor.spec.device_selector, flavor.spec.measure, flavor.spec.capacity_name
+    return flavor.spec.selector, flavor.spec.measure, flavor.spec.capacity_name
 
 
 def _currencies(flavor: Flavor, flavors: Mapping[str, Flavor]) -> Iterator[str]:

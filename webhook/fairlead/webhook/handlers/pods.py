@@ -13,7 +13,7 @@ from fairlead.api import names
 from fairlead.api.intent import Intent
 from fairlead.webhook.claim_names import copies, provenance, way
 from fairlead.webhook.claim_names.rewriting import name_claims
-from fairlead.webhook.gangs import controller_keys, foreign_schedulers, pod_gang, traces, users
+from fairlead.webhook.gangs import controller_keys, foreign_schedulers, ownership, pod_gang, traces, users
 from fairlead.webhook.gangs.pod_gang import PodGang
 from fairlead.webhook.legacy.requests import LegacyLimits, legacy_limits, translate
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at, text_at
@@ -45,7 +45,7 @@ def mutate(review: Review, facts: Facts) -> Verdict:
     patch = PatchBuilder(review.object)
     warnings = [*(copies.restore(patch) if provenance.is_copy(review.object) else ()), *controller_keys.strip(patch)]
     spec = map_at(patch.patched, "spec")
-    legacy = legacy_limits(spec)
+    legacy = legacy_limits(spec, facts.drivers)
     translated = legacy.any and policies.legacy_requests(facts.policies) == "Translate"
     if translated and legacy.faults:
         return deny("legacy", *review.about(legacy.faults), code=422)
@@ -55,10 +55,11 @@ def mutate(review: Review, facts: Facts) -> Verdict:
     claims = pod_claims(review.namespace, spec, facts, sources)
     if not _to_be_gated(claims, spec):
         return _unmanaged(review, patch, legacy, facts).with_warnings(warnings)
-    if any(claim.managed is Managed.YES for claim in claims):  # a claim that does not exist yet may be another driver's
-        warnings += foreign_schedulers.use_default_scheduler(patch)
+    if _surely_managed(claims):
+        warnings += foreign_schedulers.use_default_scheduler(patch, facts)
+        warnings += ownership.warnings(patch.patched, review.namespace, facts)
     gang = pod_gang.resolve(patch.patched, namespace=review.namespace, name=review.name, facts=facts)
-    denial = _denial(review, gang, patch.patched, facts)
+    denial = _denial(review, gang, patch.patched, claims, facts)
     if denial is not None:
         return denial
     _write_gang(patch, gang.intent)
@@ -94,7 +95,7 @@ def validate(review: Review, facts: Facts) -> Verdict:
         forged.append(f"metadata.annotations[{names.USER}]: only the webhook writes this; remove it")
     if forged:
         return deny("annotations", *review.about(forged), code=422)
-    legacy = legacy_limits(spec)
+    legacy = legacy_limits(spec, facts.drivers)
     claims = pod_claims(review.namespace, spec, facts, recorded_sources(metadata))
     if legacy.any and policies.legacy_requests(facts.policies) == "Translate":
         if legacy.faults:
@@ -105,10 +106,10 @@ def validate(review: Review, facts: Facts) -> Verdict:
         verdict = _unmanaged(review, None, legacy, facts)
         return replace(verdict, warnings=()) if verdict.cause == "unmanaged" else verdict
     gang = pod_gang.resolve(review.object, namespace=review.namespace, name=review.name, facts=facts)
-    denial = _denial(review, gang, review.object, facts)
+    denial = _denial(review, gang, review.object, claims, facts)
     if denial is not None:
         return replace(denial, warnings=())
-    if not gated(review.object) and any(claim.managed is Managed.YES for claim in claims):
+    if not gated(review.object) and _surely_managed(claims):
         fault = (
             f"spec.schedulingGates: the gate {names.ADMISSION_GATE} is missing, so the controller cannot place the pod; "
             "create it again, and see that no other webhook removes the gate"
@@ -133,7 +134,7 @@ def mutate_ephemeral(review: Review, facts: Facts) -> Verdict:
 
 def validate_ephemeral(review: Review, facts: Facts) -> Verdict:
     """Raises MalformedError."""
-    findings = device_bypass.bypass_findings(facts.policies, review.object or {}, added=True)
+    findings = device_bypass.bypass_findings(facts.policies, review.object or {}, drivers=facts.drivers, added=True)
     return policies.apply_findings(UNTOUCHED, review.subject, findings)
 
 
@@ -188,6 +189,11 @@ def _to_be_gated(claims: list[PodClaim], spec: Json) -> bool:
     return Managed.YES in found or (Managed.UNKNOWN in found and not text_at(spec, "nodeName", "spec"))
 
 
+def _surely_managed(claims: list[PodClaim]) -> bool:
+    """A claim that does not exist yet may be another driver's."""
+    return any(claim.managed is Managed.YES for claim in claims)
+
+
 def _unmanaged(review: Review, patch: PatchBuilder | None, legacy: LegacyLimits, facts: Facts) -> Verdict:
     """Allowed without a gate; policies that judge pods without claims apply, and annotations without effect are reported.
 
@@ -204,17 +210,18 @@ def _unmanaged(review: Review, patch: PatchBuilder | None, legacy: LegacyLimits,
         verdict = allow("bypass", patch=patch.operations, warnings=verdict.warnings)
     findings = [
         *_legacy_findings(legacy, facts, translated=False),
-        *device_bypass.bypass_findings(facts.policies, pod),
+        *device_bypass.bypass_findings(facts.policies, pod, drivers=facts.drivers),
     ]
     return policies.apply_findings(verdict, review.subject, findings)
 
 
-def _denial(review: Review, gang: PodGang, pod: Json, facts: Facts) -> Verdict | None:
-    """A denial where the gang is impossible, the pod names its node, or what makes its claims is not said rightly."""
+def _denial(review: Review, gang: PodGang, pod: Json, claims: list[PodClaim], facts: Facts) -> Verdict | None:
+    """A denial where the gang is impossible, the pod names its node or is another system's, or what makes its claims is not said rightly."""
     metadata = map_at(pod, "metadata")
     beyond = bounds.queue_faults(gang.intent, map_at(pod, "spec"), facts)
     faults = [*gang.faults, *beyond, *way.faults(metadata), *way.namespace_faults(review.namespace, metadata, facts)]
     cause = "gang" if gang.faults or beyond else "claim" if faults else "placed"
+    faults += ownership.faults(pod, review.namespace, facts) if _surely_managed(claims) else ()
     if node := text_at(map_at(pod, "spec"), "nodeName", "spec"):
         cure = "remove nodeName, and use nodeSelector or affinity to ask for a node"
         faults.append(f"spec.nodeName: {node!r}: the controller places pods that ask for its devices; {cure}")
@@ -241,7 +248,7 @@ def _managed_findings(pod: Json, claims: list[PodClaim], intent: Intent, facts: 
     findings += pod_findings(governing, map_at(pod, "spec"), "spec")
     findings += keep_idle_findings(governing, map_at(pod, "metadata"), "metadata")
     findings += bounds.bound_findings(governing, intent, map_at(pod, "spec"))
-    findings += device_bypass.bypass_findings(governing, pod)
+    findings += device_bypass.bypass_findings(governing, pod, drivers=facts.drivers)
     return findings
 
 

@@ -5,7 +5,7 @@ the selection belongs into the claim. The claim's template carries it in its nam
 
 Translated: `spec.nodeSelector`, and required node affinity with one term, on gpu.product, gpu.family and gpu.memory; the claim
 implies gpu.present. A product such as `NVIDIA-H100-80GB-HBM3-MIG-1g.10gb`, of nodes with the device plugin's strategy `single`, makes
-the pod's `nvidia.com/gpu` mean MIG devices of that profile. What cannot be translated (several terms, NotIn, a MIG device's memory, other labels) stays in the pod as it
+the pod's `nvidia.com/gpu` mean MIG devices of that profile, one that ends with `-SHARED` a share. What cannot be translated (several terms, NotIn, a MIG device's memory, other labels) stays in the pod as it
 is, with a warning. Preferences stay.
 """
 
@@ -28,18 +28,18 @@ _PRODUCT = "nvidia.com/gpu.product"
 class Narrowing:
     """narrow: for the template's name; keys and expressions: what to remove from the pod; untranslated: warnings.
 
-    mig: the MIG resource that `nvidia.com/gpu` means here, by the product label of a node with the strategy `single`.
+    meant: what `nvidia.com/gpu` means here, by the product label: a MIG resource (strategy `single`), or shares.
     """
 
     narrow: legacy.Narrow = ()
     keys: tuple[str, ...] = ()
     expressions: tuple[int, ...] = ()
     untranslated: tuple[str, ...] = ()
-    mig: str | None = None
+    meant: str | None = None
 
 
-def narrowing(spec: Json, *, mig: bool) -> Narrowing:
-    """What spec requires of GPUs in its node selectors. Raises MalformedError."""
+def narrowing(spec: Json, *, mig: bool, shares: bool) -> Narrowing:
+    """What spec requires of GPUs in its node selectors. `shares`: its limits may mean one share each. Raises MalformedError."""
     pairs: list[tuple[str, str]] = []
     keys: list[str] = []
     expressions: list[int] = []
@@ -47,7 +47,7 @@ def narrowing(spec: Json, *, mig: bool) -> Narrowing:
     meant: list[str] = []
 
     def translate(key: str, operator: str, values: list[str], where: str) -> bool:
-        single = None if mig or operator != "In" or key != _PRODUCT else _single(values)
+        single = None if mig or operator != "In" or key != _PRODUCT else _single(values, shares=shares)
         found = _pairs(key, operator, values, mig=mig) if single is None else [("product", name) for name in single[0]]
         if isinstance(found, list) and {name for name, _ in found} & {name for name, _ in pairs} - {"memory"}:
             found = "it is said twice"
@@ -75,7 +75,7 @@ def narrowing(spec: Json, *, mig: bool) -> Narrowing:
             elif translate(key, operator, texts, where):
                 expressions.append(index)
     try:
-        legacy.template_name(meant[0] if meant else names.LEGACY_GPU, legacy.COUNT_MAX, tuple(pairs))
+        legacy.template_name(*_longest(meant[0] if meant else names.LEGACY_GPU), tuple(pairs))
     except ValueError as error:
         return Narrowing(untranslated=(f"spec.nodeSelector: {error}; the node selectors stay as they are",))
     return Narrowing(
@@ -83,8 +83,13 @@ def narrowing(spec: Json, *, mig: bool) -> Narrowing:
         keys=tuple(keys),
         expressions=tuple(expressions),
         untranslated=tuple(untranslated),
-        mig=meant[0] if meant else None,
+        meant=meant[0] if meant else None,
     )
+
+
+def _longest(resource: str) -> tuple[str, int]:
+    """The resource with the count that makes the longest name."""
+    return resource, 1 if legacy.is_shared(resource) else legacy.COUNT_MAX
 
 
 def remove_translated(patch: PatchBuilder, found: Narrowing) -> None:
@@ -101,12 +106,15 @@ def remove_translated(patch: PatchBuilder, found: Narrowing) -> None:
         patch.remove((*REQUIRED_NODE_AFFINITY, "nodeSelectorTerms", 0, "matchExpressions", index))
 
 
-def _single(values: list[str]) -> tuple[list[str], str] | None:
-    """The products, and the one MIG resource, that these product labels stand for; None where they are not of that kind."""
-    found = [legacy.mig_product(value) for value in values]
+def _single(values: list[str], *, shares: bool) -> tuple[list[str], str] | None:
+    """The products, and the one resource beside nvidia.com/gpu, that these product labels stand for; None where there is none."""
+    found = [legacy.meant_by_product(value) for value in values]
     products = [each[0] for each in found if each is not None]
     resources = {each[1] for each in found if each is not None}
-    return (products, resources.pop()) if len(products) == len(values) and len(resources) == 1 else None
+    if len(products) < len(values) or len(resources) != 1:
+        return None
+    (resource,) = resources
+    return (products, resource) if shares or not legacy.is_shared(resource) else None
 
 
 def _pairs(key: str, operator: str, values: list[str], *, mig: bool) -> list[tuple[str, str]] | str:

@@ -1,4 +1,4 @@
-"""`nvidia.com/gpu: 2` and `nvidia.com/mig-1g.10gb: 1` in a pod's limits, translated into claims on templates.
+"""`nvidia.com/gpu: 2`, `nvidia.com/mig-1g.10gb: 1`, `nvidia.com/gpu.shared: 1` in a pod's limits, translated into claims on templates.
 
 Names the templates only; the controller creates them (`fairlead.api.legacy`). Each container keeps its own devices:
 
@@ -17,11 +17,13 @@ nothing and stays, as under the device plugin. A second pass finds no limits any
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 
 from fairlead.api import legacy, names
+from fairlead.api.drivers import serve_nvidia
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.webhook.legacy import node_selectors
 from fairlead.webhook.objects.fields import Json, list_at, map_at, text_at
@@ -73,8 +75,10 @@ class _NewClaim:
     users: list[LegacyLimit] = field(default_factory=list)
 
 
-def legacy_limits(spec: Json) -> LegacyLimits:
-    """Raises MalformedError."""
+def legacy_limits(spec: Json, drivers: Iterable[str]) -> LegacyLimits:
+    """None where no managed driver has such GPUs: they are left to the device plugin of other nodes. Raises MalformedError."""
+    if not serve_nvidia(drivers):
+        return LegacyLimits()
     found: list[LegacyLimit] = []
     faults: list[str] = []
     for list_name, index, container in containers(spec):
@@ -99,6 +103,9 @@ def legacy_limits(spec: Json) -> LegacyLimits:
                 continue
             if count == 0:
                 continue  # asks for nothing, and stays, as under the device plugin
+            if count > 1 and legacy.is_shared(resource):
+                faults.append(f"{path}.limits[{resource}]: {count}: {legacy.ONE_SHARE}")
+                continue
             text_at(container, "name", path)  # raises MalformedError
             sidecar = list_name == "initContainers" and container.get("restartPolicy") == "Always"
             found.append(LegacyLimit(list_name=list_name, index=index, resource=resource, count=count, sidecar=sidecar))
@@ -108,12 +115,16 @@ def legacy_limits(spec: Json) -> LegacyLimits:
 def translate(patch: PatchBuilder, limits: tuple[LegacyLimit, ...]) -> tuple[str, ...]:
     """Replace the limits by claims, and the node selectors on GPU labels by claim selectors. Returns warnings."""
     spec = map_at(patch.patched, "spec")
-    narrowing = node_selectors.narrowing(spec, mig=any(limit.resource != names.LEGACY_GPU for limit in limits))
+    narrowing = node_selectors.narrowing(
+        spec,
+        mig=any(legacy.profile_of(limit.resource) is not None for limit in limits),
+        shares=all(limit.count == 1 for limit in limits),
+    )
     entries = list_at(spec, "resourceClaims", "spec")
     taken = {text_at(entry, "name", f"spec.resourceClaims[{index}]") for index, entry in enumerate(entries)}
     for resource in sorted({limit.resource for limit in limits}):
         for claim in _new_claims(resource, [limit for limit in limits if limit.resource == resource], taken):
-            meant = narrowing.mig if resource == names.LEGACY_GPU and narrowing.mig else resource
+            meant = narrowing.meant if resource == names.LEGACY_GPU and narrowing.meant else resource
             template = legacy.template_name(meant, claim.count, narrowing.narrow)
             patch.append(("spec", "resourceClaims"), {"name": claim.name, "resourceClaimTemplateName": template})
             for user in claim.users:

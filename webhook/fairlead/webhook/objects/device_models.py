@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from fairlead.api.drivers import attributes_of, first_of
 from fairlead.cel import CompileError, DeviceView, Outcome, Selector, compile_selector
 from fairlead.cel.requests import Request, expressions
 from fairlead.cel.selector import tokens_of
@@ -24,6 +25,9 @@ from fairlead.kube.resource import Device, DeviceClass
 IDENTITY = frozenset(
     {"uuid", "parentUUID", "index", "minor", "parentIndex", "parentMinor", "serial", "placementStart", "pciBusID"}
     | {"pcieRoot", "numaNode", "nvlinkDomain", "nvlinkPeers", "nvlinkClique", "gpuUUID", "gpuIndex"}
+    | {"gpuModuleID", "partition1", "partition2", "partition4", "partition8"}  # gpu.nvidia.com
+    | {"pciAddr", "parentPciAddr", "deviceID", "parentDeviceID", "cardIndex", "renderIndex"}  # gpu.amd.com
+    | {"pciAddress", "pciRoot", "health"}  # gpu.intel.com
 )
 """Attributes that differ between devices of one kind, whatever their domain."""
 
@@ -43,14 +47,16 @@ class DeviceModel:
 
     @property
     def whole_gpu(self) -> bool:
-        """Whether it is a whole GPU and not a MIG device."""
-        return self._attribute("type") != "mig"
+        """Whether it is a whole GPU and not a MIG device or another part of one."""
+        known = attributes_of(self.view.driver)
+        return not (known.kind and known.is_part(self._attribute(known.kind)))
 
     @property
     def label(self) -> str:
         """The name for messages: `NVIDIA H100 80GB HBM3`, `1g.10gb of NVIDIA A100-SXM4-80GB`."""
-        product, profile = self._attribute("productName"), self._attribute("profile")
-        name = str(product or self.view.driver)
+        known = attributes_of(self.view.driver)
+        name = str(first_of(known, known.product, self._attribute) or self.view.driver)
+        profile = self._attribute(known.profile) if known.profile and not self.whole_gpu else None
         return f"{profile} of {name}" if profile else name
 
     def has_capacity(self, name: str) -> bool:
@@ -59,7 +65,9 @@ class DeviceModel:
         return plain in self.view.capacity.get(domain or self.view.driver, {})
 
     def _attribute(self, name: str) -> object:
-        return self.view.attributes[self.view.driver].get(name)
+        """By name, or by domain and name."""
+        domain, _, plain = name.rpartition("/")
+        return self.view.attributes.get(domain or self.view.driver, {}).get(plain)
 
 
 def device_models(driver: str, pool: str, devices: Iterable[Device]) -> tuple[DeviceModel, ...]:

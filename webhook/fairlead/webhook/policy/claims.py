@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from fairlead.api import legacy, names
 from fairlead.api.base import ManifestError
 from fairlead.api.config import decode
+from fairlead.api.drivers import classes_of, legacy_driver, part_class
 from fairlead.api.policy import TenancyPolicy, TenancyPolicySpec
 from fairlead.cel import CompileError, compile_selector
 from fairlead.cel.requests import Request, device_requests
@@ -34,7 +35,7 @@ def pod_claim_findings(policies: Policies, claim: PodClaim, prefix: str, facts: 
 def legacy_limit_findings(policies: Policies, limit: LegacyLimit, prefix: str, facts: Facts) -> Iterator[Finding]:
     """Of a legacy limit, judged as the claim that it becomes; prefix goes before the limit's own path."""
     path = f"{prefix}{limit.path}"
-    spec = legacy_claim_spec(legacy.template_name(limit.resource, limit.count), facts.drivers[0])
+    spec = legacy_claim_spec(legacy.template_name(limit.resource, limit.count), legacy_driver(facts.drivers))
     for found in claim_findings(policies, spec, f"{path}: as a claim: spec", facts):
         if found.rule != "maxDevicesPerClaim":
             yield found
@@ -91,7 +92,7 @@ def _request_findings(policy: TenancyPolicy, request: Request, where: str, facts
         return
     found = candidates(request, facts.classes.get(name), facts.device_models)
     if spec.whole_gpus == "Forbid" and _may_be_whole(name, found, facts):
-        cure = f"ask for a MIG device: deviceClassName {legacy.mig_class(facts.drivers[0])}"
+        cure = f"ask for a MIG device: deviceClassName {part_class(legacy_driver(facts.drivers))}"
         text = f"{where}.deviceClassName: {name!r} may give whole GPUs, which are not allowed here; {cure}"
         yield finding(policy, "wholeGpus", text)
     if spec.isolation == "Hardware":
@@ -107,7 +108,7 @@ def _request_findings(policy: TenancyPolicy, request: Request, where: str, facts
 
 
 def _may_be_whole(class_name: str, found: tuple[DeviceModel, ...] | None, facts: Facts) -> bool:
-    if class_name in {legacy.mig_class(driver) for driver in facts.drivers}:
+    if class_name in {name for driver in facts.drivers for name in classes_of(driver)[1:]}:
         return False
     return True if not found else any(model.whole_gpu for model in found)
 
@@ -116,7 +117,7 @@ def _flavor_findings(
     policy: TenancyPolicy, allowed: list[str], found: tuple[DeviceModel, ...] | None, where: str, facts: Facts
 ) -> Iterator[Finding]:
     """Every device that the request may get must be of an allowed flavor."""
-    selectors = {name: facts.flavors[name].spec.device_selector for name in allowed if name in facts.flavors}
+    selectors = {name: facts.flavors[name].spec.selector for name in allowed if name in facts.flavors}
     if found is None:
         if facts.device_models:
             yield finding(

@@ -7,7 +7,7 @@ registers itself for them (`registration`), with `Fail` for Enforce. Pods of Dep
 - what a pod uses of its node, beyond the Pod Security baseline and the policy's `hostAccess` (`host_access`);
 - the NVIDIA runtime's own switches: NVIDIA_VISIBLE_DEVICES other than void or none, volume mounts under
   /var/run/nvidia-container-devices, a runtime class of the name nvidia*, devices by annotation (CDI, NRI, CRI-O);
-- GPUs of a device plugin under names that are not translated into claims, such as nvidia.com/gpu.shared.
+- GPUs of a device plugin under names that are not translated into claims, such as nvidia.com/gpu-slice (`rename` of its shares).
 
 An *image* may carry NVIDIA_VISIBLE_DEVICES=all, as NVIDIA's own do: the pod's spec does not show it. So an Enforce policy sets
 the variable to void in each container that does not set it; the spec's value goes before the image's and before envFrom. Our
@@ -16,9 +16,10 @@ driver's CDI edits set void, too, so a pod with claims is not affected.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fairlead.api import legacy, names
+from fairlead.api.drivers import serve_nvidia
 from fairlead.api.policy import TenancyPolicySpec
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at, text_at
 from fairlead.webhook.objects.pods import START_CONTAINERS, containers
@@ -35,12 +36,18 @@ PLUGIN_GPUS = (names.LEGACY_GPU, names.LEGACY_MIG_PREFIX)
 ALL_CONTAINERS = (*START_CONTAINERS, "ephemeralContainers")
 
 
-def bypass_findings(policies: Policies, pod: Json, path: str = "", *, added: bool = False) -> Iterator[Finding]:
-    """Ways around the claims in a pod, or in the pod template at path; added: in its ephemeral containers. Raises MalformedError."""
+def bypass_findings(
+    policies: Policies, pod: Json, path: str = "", *, drivers: Iterable[str], added: bool = False
+) -> Iterator[Finding]:
+    """Ways around the claims in a pod, or in the pod template at path; added: in its ephemeral containers. Raises MalformedError.
+
+    drivers: the managed ones. Where none has the GPUs of legacy limits, these go to a device plugin.
+    """
+    translated = serve_nvidia(drivers)
     prefix = f"{path}." if path else ""
     for policy in policies:
         if policy.spec.device_bypass == "Reject":
-            for text in first(_bypasses(pod, prefix, policy.spec, added=added)):
+            for text in first(_bypasses(pod, prefix, policy.spec, translated=translated, added=added)):
                 yield finding(policy, "deviceBypass", text)
 
 
@@ -66,7 +73,7 @@ def _sets_visible_devices(container: Json) -> bool:
     return any(entry.get("name") == VISIBLE for entry in list_at(container, "env", "spec"))
 
 
-def _bypasses(pod: Json, prefix: str, rules: TenancyPolicySpec, *, added: bool) -> Iterator[str]:
+def _bypasses(pod: Json, prefix: str, rules: TenancyPolicySpec, *, translated: bool, added: bool) -> Iterator[str]:
     spec = map_at(pod, "spec", prefix.removesuffix("."))
     where = f"{prefix}spec"
     lists = ("ephemeralContainers",) if added else ALL_CONTAINERS
@@ -75,7 +82,7 @@ def _bypasses(pod: Json, prefix: str, rules: TenancyPolicySpec, *, added: bool) 
         yield from host_access.container_findings(container, at, read_only, rules.host_access.capabilities)
         yield from _container_bypasses(container, at)
         if rules.legacy_requests != "Ignore":
-            yield from _plugin_gpus(container, at)
+            yield from _plugin_gpus(container, at, translated=translated)
     if added:
         return
     runtime = text_at(spec, "runtimeClassName", where)
@@ -103,9 +110,10 @@ def _container_bypasses(container: Json, where: str) -> Iterator[str]:
             yield f"{where}.volumeMounts[{index}].mountPath: {path!r} asks the NVIDIA runtime for a GPU; remove it"
 
 
-def _plugin_gpus(container: Json, where: str) -> Iterator[str]:
+def _plugin_gpus(container: Json, where: str, *, translated: bool) -> Iterator[str]:
     resources = map_at(container, "resources", where)
     for side in ("limits", "requests"):
         for name, amount in map_at(resources, side, f"{where}.resources").items():
-            if name.startswith(PLUGIN_GPUS) and not legacy.is_legacy(name) and amount not in (0, "0"):
+            claimed = translated and legacy.is_legacy(name)
+            if name.startswith(PLUGIN_GPUS) and not claimed and amount not in (0, "0"):
                 yield f"{where}.resources.{side}[{name}]: asks a device plugin for a GPU; remove it, and ask by a claim"

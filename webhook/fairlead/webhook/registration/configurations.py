@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.api import legacy, names
+from fairlead.api import names
+from fairlead.api.drivers import classes_of
 from fairlead.api.policy import TenancyPolicy
 from fairlead.webhook.objects.pod_templates import WORKLOADS
 from fairlead.webhook.registration.match_conditions import (
@@ -57,7 +58,7 @@ class Target:
     @property
     def classes(self) -> tuple[str, ...]:
         """The classes that each managed driver ships: gpu.fairlead.dev has mig.gpu.fairlead.dev, gpu.nvidia.com mig.nvidia.com."""
-        return tuple(name for driver in self.drivers for name in (driver, legacy.mig_class(driver)))
+        return tuple(name for driver in self.drivers for name in classes_of(driver))
 
     def client_config(self, path: str) -> Json:
         bundle = {"caBundle": base64.b64encode(self.bundle.encode()).decode()} if self.bundle else {}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fairlead.api import foreign, names
 
 _OURS = f"k.startsWith('{names.ANNOTATION_PREFIX}')"
-_LEGACY = f"k == '{names.LEGACY_GPU}' || k.startsWith('{names.LEGACY_MIG_PREFIX}')"
+_LEGACY = f"k in ['{names.LEGACY_GPU}', '{names.LEGACY_GPU}{names.LEGACY_SHARED}'] || k.startsWith('{names.LEGACY_MIG_PREFIX}')"
 _JOB_POD = "(request.kind.kind == 'CronJob' ? object.spec.jobTemplate.spec.template : object.spec.template)"
 
 CLAIM_MAKERS = (

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from fairlead.api import legacy
 from fairlead.api.claim_sources import ClaimSource, Sources
+from fairlead.api.drivers import legacy_driver
 from fairlead.cel.requests import Request, device_requests, may_serve, selectors_fault
 from fairlead.kube.resource import ResourceClaimSpec
 from fairlead.webhook.objects.claim_specs import legacy_claim_spec
@@ -107,7 +108,7 @@ def _by_template(namespace: str, name: str, path: str, facts: Facts) -> PodClaim
     subject = _template_subject(namespace, name, path)
     found = facts.templates.get((namespace, name))
     if legacy.parse_template_name(name) is not None:
-        spec = legacy_claim_spec(name, facts.drivers[0])
+        spec = legacy_claim_spec(name, legacy_driver(facts.drivers))
         if found is None or found.spec == spec:
             # The controller makes this template when it finds the pod; its name says all, whatever its UID.
             return PodClaim(managed=Managed.YES, spec=spec, path=f"{subject}: spec.spec", template=name)
@@ -121,7 +122,7 @@ def _by_source(namespace: str, source: ClaimSource, path: str, facts: Facts) -> 
     """Of a claim that the webhook named: managed, whether or not the controller has made it yet."""
     subject = _template_subject(namespace, source.template, path)
     if source.is_legacy:
-        spec = legacy_claim_spec(source.template, facts.drivers[0])
+        spec = legacy_claim_spec(source.template, legacy_driver(facts.drivers))
         return PodClaim(managed=Managed.YES, spec=spec, path=f"{subject}: spec.spec", template=source.template)
     found = facts.templates.get((namespace, source.template))
     known = PodClaim(managed=Managed.YES, template=source.template, uid=source.uid)

@@ -1,0 +1,157 @@
+"""A stand-in for NVIDIA's DRA driver on one node: slices in that driver's form, and what kubelet asks of a driver.
+
+Fairlead leaves devices of other drivers to them, so a cluster of theirs needs one that answers kubelet. This one publishes the simulated
+GPUs of a profile (`published.as_nvidia`) and prepares what the claim's allocation names: a CDI spec per claim, as that driver writes it,
+with the GPUs' device nodes. It refuses a device that another claim has prepared. No sharing, no health, nothing survives it.
+Source: kubernetes-sigs/dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin (driver.go, cdi.go).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import grpc.aio
+import msgspec
+
+from fairlead.api.drivers import NVIDIA
+from fairlead.driver.backend import factory
+from fairlead.driver.kubelet import protocol, sockets
+from fairlead.driver.kubelet.protocol import dra_v1_pb2
+from fairlead.driver.kubelet.services import RegistrationService
+from fairlead.driver.publish import slices
+from fairlead.kube import errors
+from fairlead.kube.client import Client
+from fairlead.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, raw
+from fairlead.sandbox.published import Json, as_nvidia
+
+_KIND: Final = f"k8s.{NVIDIA}/claim"
+_GRACE_S: Final = 1.0
+
+
+class OtherDriver:
+    """`driver.running(...)` serves one node while the block lasts."""
+
+    def __init__(self, client: Client, *, node: str, profile: str, cdi_dir: Path) -> None:
+        self._client = client
+        self._node = node
+        self._profile = profile
+        self._cdi_dir = cdi_dir
+        self._prepared: dict[str, tuple[str, ...]] = {}  # claim UID: its devices
+
+    @contextlib.asynccontextmanager
+    async def running(self, *, plugins_dir: Path, registry_dir: Path) -> AsyncIterator[OtherDriver]:
+        """Its slices are published and its sockets listen; kubelet registers it then."""
+        paths = sockets.plugin_paths(driver=NVIDIA, plugins_dir=plugins_dir, registry_dir=registry_dir, pod_uid=None)
+        paths.data.mkdir(parents=True, exist_ok=True)
+        await self._publish()
+        async with contextlib.AsyncExitStack() as stack:
+            dra, registrar = grpc.aio.server(), grpc.aio.server()
+            servicer: Any = self
+            protocol.dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(servicer, dra)
+            registration: Any = _Registration(driver=NVIDIA, endpoint=str(paths.dra))
+            protocol.pluginregistration_v1_pb2_grpc.add_RegistrationServicer_to_server(registration, registrar)
+            for server, path in ((dra, paths.dra), (registrar, paths.registration)):
+                server.add_insecure_port(f"unix:{path}")
+                await server.start()
+                stack.push_async_callback(server.stop, _GRACE_S)
+                stack.callback(path.unlink, missing_ok=True)
+            yield self
+
+    async def _publish(self) -> None:
+        backend = factory.open_backend(f"simulated:{self._profile}", node=self._node, data=None)
+        try:
+            bodies = slices.build(backend.inventory()).slices
+        finally:
+            backend.close()
+        pool = {"name": self._node, "generation": 1, "resourceSliceCount": len(bodies)}
+        for number, body in enumerate(bodies):
+            devices = as_nvidia(msgspec.to_builtins(body.devices))
+            spec: Json = {"driver": NVIDIA, "nodeName": self._node, "pool": pool, "devices": devices}
+            name = f"{self._node}-{NVIDIA}-{number}"
+            made = {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceSlice",
+                "metadata": {"name": name},
+                "spec": spec,
+            }
+            await self._client.create(raw(RESOURCE_SLICES), made)
+
+    # -- what kubelet calls ----------------------------------------------------------------------------------------
+
+    async def NodePrepareResources(self, request: Any, context: object) -> Any:  # noqa: N802
+        response: Any = dra_v1_pb2.NodePrepareResourcesResponse()
+        for ref in request.claims:
+            entry = response.claims[ref.uid]
+            try:
+                results = await self._results(ref)
+                self._prepare(ref.uid, results)
+            except (errors.ApiError, ValueError) as error:
+                entry.error = str(error)
+                continue
+            for result in results:
+                entry.devices.add(
+                    request_names=[result["request"]],
+                    pool_name=result["pool"],
+                    device_name=result["device"],
+                    cdi_device_ids=[f"{_KIND}={ref.uid}-{result['device']}"],
+                )
+        return response
+
+    async def NodeUnprepareResources(self, request: Any, context: object) -> Any:  # noqa: N802
+        response: Any = dra_v1_pb2.NodeUnprepareResourcesResponse()
+        for ref in request.claims:
+            self._prepared.pop(ref.uid, None)
+            self._spec_file(ref.uid).unlink(missing_ok=True)
+            response.claims[ref.uid].SetInParent()
+        return response
+
+    async def _results(self, ref: Any) -> list[Mapping[str, Any]]:
+        """What of the claim's allocation is this driver's, on this node. Raises ValueError, and errors of the API."""
+        claim = await self._client.get(raw(RESOURCE_CLAIMS), ref.name, ref.namespace)
+        where = f"ResourceClaim {ref.namespace}/{ref.name}"
+        if claim["metadata"]["uid"] != ref.uid:
+            raise ValueError(f"{where}: was created anew; kubelet asks for UID {ref.uid}")
+        allocation = (claim.get("status") or {}).get("allocation")
+        if allocation is None:
+            raise ValueError(f"{where}: is not allocated")
+        results = allocation["devices"]["results"]
+        return [each for each in results if each["driver"] == NVIDIA and each["pool"] == self._node]
+
+    def _prepare(self, uid: str, results: list[Mapping[str, Any]]) -> None:
+        wanted = tuple(each["device"] for each in results if not each.get("adminAccess"))
+        for other, devices in self._prepared.items():
+            if other != uid and (both := sorted({*devices} & {*wanted})):
+                raise ValueError(f"device {both[0]} is prepared for claim {other} already")
+        self._prepared[uid] = wanted
+        spec = {
+            "cdiVersion": "0.6.0",
+            "kind": _KIND,
+            "containerEdits": {"env": ["NVIDIA_VISIBLE_DEVICES=void"]},
+            "devices": [
+                {
+                    "name": f"{uid}-{each['device']}",
+                    "containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia{each['device'].split('-')[1]}"}]},
+                }
+                for each in results
+            ],
+        }
+        path = self._spec_file(uid)
+        draft = path.with_suffix(".tmp")
+        draft.write_text(json.dumps(spec))
+        draft.replace(path)
+
+    def _spec_file(self, uid: str) -> Path:
+        return self._cdi_dir / f"k8s.{NVIDIA}-claim_{uid}.json"
+
+
+class _Registration(RegistrationService):
+    async def GetInfo(self, request: object, context: object) -> Any:  # noqa: N802
+        """It serves no health stream and no older version."""
+        info = await super().GetInfo(request, context)
+        del info.supported_versions[:]
+        info.supported_versions.append(protocol.DRA_V1)
+        return info
