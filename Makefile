@@ -10,13 +10,15 @@ WORKERS ?= 2
 # Tests wait for half of their time: one process more than cores.
 TESTERS = $(shell expr $(WORKERS) + 1)
 EXAMPLES ?= 20
+# lib/fairlead/api/version.py is the one place; `make manifests` writes it into the chart.
+VERSION := $(shell sed -n 's/^VERSION: Final = "\(.*\)"$$/\1/p' lib/fairlead/api/version.py)
 # The timeout of a test raises an exception, which Hypothesis takes for a failure and repeats: so the worker of one that does not end is ended.
 HUNG := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 export GPUS ?= 400
 export KILLS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo screenshots test slow install-test scale evictions kills hostile fuzz chaos proofs replays properties soak decisions lint format bench e2e e2e-kind image manifests lock clean
+.PHONY: help demo screenshots test slow install-test scale evictions kills hostile fuzz chaos proofs replays properties soak decisions lint format bench e2e e2e-kind image dist release-notes manifests lock clean
 
 help:  ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -95,10 +97,17 @@ screenshots: $(VENV)/.dev  ## take the pictures of docs/ui.md from a cluster wit
 	@$(BIN)/python tools/screenshots.py $(if $(ALL),--all $(ALL))
 
 image:  ## build the image (IMAGE=name:tag)
-	@docker build --tag $(or $(IMAGE),fairlead:0.1.0) .
+	@docker build --tag $(or $(IMAGE),fairlead:$(VERSION)) .
 
 e2e-kind: $(VENV)/.dev $(VENV)/.tools  ## the seven cases on a kind cluster of its own: needs docker and kind
 	@PATH="$(abspath $(BIN)):$$PATH" PYTHON=$(BIN)/python e2e/kind/run.sh
+
+# What a tag would be released as, without publishing; the same commit gives the same wheel, sdist and SBOM on every machine.
+dist: $(VENV)/.dev $(VENV)/.tools  ## build wheel, sdist, chart and SBOM into dist/ (docs/releases.md)
+	@$(BIN)/python tools/release.py dist dist
+
+release-notes: $(VENV)/.dev  ## print the release notes of TAG=v0.1.0 from CHANGELOG.md, or why that tag cannot be released
+	@$(BIN)/python tools/release.py notes $(or $(TAG),v$(VERSION))
 
 lint: $(VENV)/.dev  ## ruff, mypy --strict, the import contracts
 	@$(BIN)/ruff check --quiet .

@@ -15,7 +15,9 @@ class SandboxFiles(BuildHookInterface[Any]):
             return
         for folder in FILES:
             # File by file: given a folder, hatch includes a directory that is also linked to (manifests/crds) only once.
-            for directory, _, names in os.walk(Path(self.root, folder), followlinks=True):
-                for name in names:
-                    path = Path(directory, name).relative_to(self.root)
-                    build_data["force_include"][str(path)] = f"fairlead/sandbox/_files/{path}"
+            # Sorted, since the order is that of the files in the wheel: a directory's own order differs between file systems.
+            paths = [
+                Path(at, name) for at, _, names in os.walk(Path(self.root, folder), followlinks=True) for name in names
+            ]
+            for path in sorted(each.relative_to(self.root) for each in paths):
+                build_data["force_include"][str(path)] = f"fairlead/sandbox/_files/{path}"

@@ -2,7 +2,7 @@
 
 Exists so that `helm install` and `kubectl apply -k` cannot drift apart. Takes the chart as `helm template` renders it with
 default values, drops the labels that only Helm's own objects bear, and puts each template into a file of its name; comments
-in templates are kept. CRDs come from lib/fairlead/api; the chart reads manifests/crds through a link. An overlay is a file of
+in templates are kept. CRDs come from lib/fairlead/api, and so does the chart's version; the chart reads manifests/crds through a link. An overlay is a file of
 chart values: what they change against the base becomes resources and patches of a kustomization. What tenants get has a source
 of its own, beside the chart: `tenant_files`.
 
@@ -12,6 +12,7 @@ of its own, beside the chart: `tenant_files`.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import tenant_files
 import yaml
 
 from fairlead.api import crds
+from fairlead.api.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
 MANIFESTS = ROOT / "manifests"
@@ -70,7 +72,7 @@ def main(arguments: list[str]) -> int:
     if helm is None:
         print("no helm beside this Python or in PATH; run tools/fetch.py", file=sys.stderr)
         return 2
-    wanted = tenant_files.chart_files(MANIFESTS)
+    wanted = tenant_files.chart_files(MANIFESTS) | {CHART / "Chart.yaml": chart_file()}
     if arguments != ["--check"]:  # the chart reads them
         _write(wanted)
     wanted |= files(helm) | tenant_files.components(MANIFESTS)
@@ -96,6 +98,11 @@ def _write(wanted: dict[Path, str]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
             print(path.relative_to(ROOT))
+
+
+def chart_file() -> str:
+    """Chart.yaml with the version of lib/fairlead/api/version.py, for the chart and for the programs."""
+    return re.sub(r"(?m)^(version|appVersion): .*$", rf"\1: {VERSION}", (CHART / "Chart.yaml").read_text())
 
 
 def find_helm() -> str | None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import stat
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ import pytest
 from fairlead.api import names
 from fairlead.driver.backend.interface import BackendError
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
-from fairlead.driver.common import files, mounts, trees
+from fairlead.driver.common import trees
 from fairlead.driver.common.process_lock import ProcessLock
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.common.trees import remove_tree
@@ -26,7 +24,6 @@ from fairlead.driver.prepare.claims import ClaimError
 from fairlead.driver.prepare.cleaner import BACKOFF_MAX_S, BACKOFF_S, Cleaner
 from fairlead.driver.prepare.leftovers import Leftover
 from fairlead.driver.prepare.mps.daemons import Daemons, Limits
-from fairlead.driver.prepare.mps.directory import SizeLimits
 from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
 from fairlead.driver.prepare.orphan_gc import OrphanGc
 from fairlead.driver.prepare.preparer import PrepareError, Preparer
@@ -36,35 +33,10 @@ from fairlead.kube.resources import EVENTS
 from tests.support.driver.claims import claim, gpu_config, mps
 from tests.support.driver.cluster import DriverCluster, free_port
 from tests.support.driver.kubelet import Kubelet
+from tests.support.driver.nesting import nest
 from tests.support.driver.node import Node
 
 EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
-MEMORY = Path("/dev/shm")
-
-
-@pytest.fixture
-def shared(tmp_path: Path) -> Iterator[Path]:
-    """A directory in memory, where there is one."""
-    if not os.access(MEMORY, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=MEMORY, ignore_cleanup_errors=True) as path:
-        yield Path(path)
-
-
-def nest(path: Path, depth: int) -> None:
-    """`depth` directories in one another, made as a container makes them: by relative names."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    for _ in range(depth):
-        os.mkdir("d", dir_fd=descriptor)
-        inner = os.open("d", os.O_RDONLY | os.O_DIRECTORY, dir_fd=descriptor)
-        os.close(descriptor)
-        descriptor = inner
-    os.close(descriptor)
-
-
-def removed(path: Path, attempts: int = 500) -> bool:
-    return any(remove_tree(path) for _ in range(attempts))
 
 
 def clean(driver: Preparer) -> None:
@@ -76,157 +48,6 @@ def clean(driver: Preparer) -> None:
         for each in left:
             driver.leftovers.attempt(each)
     raise AssertionError(driver.leftovers.all())
-
-
-class TestTrees:
-    @pytest.mark.parametrize("depth", [3_000, pytest.param(100_000, marks=pytest.mark.slow)])
-    def test_any_depth_is_removed_with_few_descriptors(self, shared: Path, depth: int) -> None:
-        path = shared / "deep"
-        path.mkdir()
-        nest(path, depth)
-        before = len(list(Path("/proc/self/fd").iterdir()))
-        assert removed(path)
-        assert not path.exists()
-        assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-    def test_descriptors_are_bounded_while_it_works(self, tmp_path: Path) -> None:
-        path = tmp_path / "deep"
-        path.mkdir()
-        nest(path, 200)
-        seen: list[int] = []
-
-        def clock() -> float:
-            seen.append(len(list(Path("/proc/self/fd").iterdir())))
-            return 0.0
-
-        assert remove_tree(path, clock=clock)
-        assert max(seen) - min(seen) <= 3
-
-    def test_links_are_removed_and_not_followed(self, tmp_path: Path) -> None:
-        outside = tmp_path / "outside"
-        (outside / "inner").mkdir(parents=True)
-        (outside / "file").write_text("kept")
-        path = tmp_path / "tree"
-        (path / "a").mkdir(parents=True)
-        for where in (path, path / "a"):
-            (where / "directory").symlink_to(outside, target_is_directory=True)
-            (where / "up").symlink_to("..")
-            (where / "zero").symlink_to("/dev/zero")
-            (where / "circle").symlink_to("circle")
-        os.link(outside / "file", path / "hard")
-        assert removed(path)
-        assert (outside / "file").read_text() == "kept"
-        assert (outside / "inner").is_dir()
-
-    def test_a_link_in_the_trees_own_place_is_removed_itself(self, tmp_path: Path) -> None:
-        outside = tmp_path / "outside"
-        outside.mkdir()
-        (tmp_path / "tree").symlink_to(outside)
-        assert remove_tree(tmp_path / "tree")
-        assert outside.is_dir()
-        assert not (tmp_path / "tree").is_symlink()
-
-    def test_pipes_sockets_modes_and_names_of_any_kind(self, tmp_path: Path) -> None:
-        path = tmp_path / "tree"
-        inner = path / "inner"
-        inner.mkdir(parents=True)
-        os.mkfifo(path / "pipe")
-        os.mkfifo(inner / "pipe")
-        for name in (b"\xff\xfe", b"new\nline", b"-rf", b" ", b"n" * 255):
-            (path / os.fsdecode(name)).write_text("")
-            (inner / os.fsdecode(name)).mkdir()
-        (inner / "closed").mkdir()
-        (inner / "closed" / "file").write_text("")
-        (inner / "closed").chmod(0)
-        inner.chmod(0)
-        assert removed(path)
-        assert not path.exists()
-
-    def test_one_attempt_is_bounded_in_time_and_the_next_goes_on(self, tmp_path: Path) -> None:
-        path = tmp_path / "tree"
-        path.mkdir()
-        nest(path, 300)
-        ticks = iter(range(100_000))
-        attempts = 0
-        while not remove_tree(path, timeout_s=50, clock=lambda: float(next(ticks))):
-            attempts += 1
-        assert 5 <= attempts <= 100
-
-    def test_entries_that_appear_and_move_meanwhile_are_tolerated(self, tmp_path: Path) -> None:
-        path = tmp_path / "tree"
-        for name in ("a", "b", "c"):
-            (path / name / "inner").mkdir(parents=True)
-        calls = 0
-
-        def clock() -> float:
-            nonlocal calls
-            calls += 1
-            if calls <= 20:
-                with contextlib.suppress(OSError):
-                    (path / "b").rename(path / "moved")
-                with contextlib.suppress(OSError):
-                    (path / f"new-{calls}" / "x").mkdir(parents=True)
-                with contextlib.suppress(OSError):
-                    (path / "c").rename(path / "a" / "c")
-            return 0.0
-
-        assert any(remove_tree(path, clock=clock) for _ in range(30))
-        assert not path.exists()
-
-    def test_a_tree_that_grows_without_end_ends_with_the_time(self, tmp_path: Path) -> None:
-        path = tmp_path / "tree"
-        path.mkdir()
-        ticks = 0
-
-        def clock() -> float:
-            nonlocal ticks
-            ticks += 1
-            (path / f"new-{ticks}").mkdir()
-            return float(ticks)
-
-        (path / "first").mkdir()
-        assert not remove_tree(path, timeout_s=200, clock=clock)
-
-    def test_what_cannot_be_removed_is_said_after_the_rest_was(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        path = tmp_path / "tree"
-        for name in ("a", "b/immutable", "c"):
-            (path / name).mkdir(parents=True)
-        (path / "b/immutable/file").write_text("")
-        unlink = os.unlink
-
-        def refuse(name: Any, **more: Any) -> None:
-            if name == "file":
-                raise PermissionError(1, "Operation not permitted", "file")
-            unlink(name, **more)
-
-        monkeypatch.setattr(os, "unlink", refuse)
-        with pytest.raises(PermissionError):
-            remove_tree(path)
-        assert len(list(path.iterdir())) == 1
-        monkeypatch.undo()
-        assert removed(path)
-
-
-class TestReading:
-    @pytest.mark.parametrize("kind", ["fifo", "link", "directory", "large"])
-    def test_what_is_no_small_regular_file_is_refused_and_never_waited_for(self, tmp_path: Path, kind: str) -> None:
-        path = tmp_path / "file"
-        if kind == "fifo":
-            os.mkfifo(path)
-        elif kind == "link":
-            path.symlink_to("/dev/zero")
-        elif kind == "directory":
-            path.mkdir()
-        else:
-            path.write_bytes(b"x" * 101)
-        with pytest.raises(OSError):
-            files.read(path, bytes_max=100)
-
-    def test_the_end_of_a_file(self, tmp_path: Path) -> None:
-        (tmp_path / "file").write_bytes(b"a" * 1000 + b"end")
-        assert files.tail(tmp_path / "file", 10) == b"a" * 7 + b"end"
 
 
 class TestClaims:
@@ -475,121 +296,6 @@ class TestContainment:
         assert result.undone == ("u0",)
         assert [uid for uid, _ in result.not_undone] == ["u1", "u2"]
         clean(driver)
-        assert node.leftovers() == EMPTY
-
-
-def can_mount(path: Path) -> bool:
-    try:
-        mounts.mount_tmpfs(path, size_bytes=4096, inodes=8, mode=0o700)
-    except OSError:
-        return False
-    return mounts.unmount_below(path) == 1
-
-
-class TestTmpfs:
-    @pytest.fixture
-    def limited(self, node: Node, tmp_path: Path, hgx: SimulatedBackend) -> Iterator[Callable[[], Daemons]]:
-        if not can_mount(tmp_path):
-            pytest.skip("mounting needs privileges")
-        limits = SizeLimits(shm_bytes=1024 * 1024)
-        node.own_daemons = Daemons(tmp_path / "mps", hgx.mps_program, size_limits=limits)
-        yield lambda: Daemons(tmp_path / "mps", hgx.mps_program, size_limits=limits)
-        mounts.unmount_below(tmp_path)
-
-    def test_a_container_fills_its_own_and_no_disk(self, node: Node, limited: Callable[[], Daemons]) -> None:
-        driver = node.start()
-        driver.prepare(claim("u1", "gpu-0", config=[mps()]))
-        shm = node.path / "mps/u1/shm"
-        assert stat.S_IMODE(shm.stat().st_mode) == 0o1777
-        with pytest.raises(OSError, match="No space left"):
-            (shm / "fill").write_bytes(b"x" * 2 * 1024 * 1024)
-        with pytest.raises(OSError, match="No space left"):
-            (node.path / "mps/u1/tmp/nvidia-mps/fill").write_bytes(b"x" * 32 * 1024 * 1024)
-        with pytest.raises(OSError, match="No space left"):
-            nest(shm, 100_000)
-        driver.unprepare("u1")
-        assert node.leftovers() == EMPTY
-        assert mounts.mounts_below(node.path) == []
-
-    def test_a_link_in_it_is_not_followed(self, node: Node, limited: Callable[[], Daemons]) -> None:
-        driver = node.start()
-        driver.prepare(claim("u1", "gpu-0", config=[mps()]))
-        link = node.path / "mps/u1/tmp/nvidia-mps/log"
-        link.symlink_to(node.path / "victim")
-        with pytest.raises(OSError, match="symbolic link"):
-            link.write_text("overwritten")
-        assert not (node.path / "victim").exists()
-        driver.unprepare("u1")
-
-    def test_a_restarted_driver_finds_it_and_removes_it_with_the_claim(
-        self, node: Node, limited: Callable[[], Daemons]
-    ) -> None:
-        node.start().prepare(claim("u1", "gpu-0", config=[mps()]))
-        assert len(mounts.mounts_below(node.path)) == 2
-        node.own_daemons = limited()
-        driver = node.start()
-        driver.prepare(claim("u1", "gpu-0", config=[mps()]))
-        assert len(mounts.mounts_below(node.path)) == 2
-        driver.unprepare("u1")
-        assert mounts.mounts_below(node.path) == []
-        assert node.leftovers() == EMPTY
-
-    def test_one_whose_record_is_lost_is_removed_at_the_start(self, node: Node, limited: Callable[[], Daemons]) -> None:
-        node.daemons.start("lost", ["GPU-0"], Limits())
-        node.own_daemons = limited()
-        node.start()
-        assert mounts.mounts_below(node.path) == []
-        assert node.leftovers() == EMPTY
-
-    def test_a_mount_in_a_tree_is_not_entered(self, tmp_path: Path, limited: Callable[[], Daemons]) -> None:
-        inner = tmp_path / "tree/a"
-        inner.mkdir(parents=True)
-        mounts.mount_tmpfs(inner, size_bytes=65536, inodes=16, mode=0o777)
-        (inner / "file").write_text("kept")
-        with pytest.raises(OSError, match="busy"):
-            remove_tree(tmp_path / "tree")
-        assert (inner / "file").read_text() == "kept"
-
-    @pytest.mark.parametrize("seen", [False, True])
-    def test_whether_the_host_sees_it_is_read_from_its_own_table(self, tmp_path: Path, seen: bool) -> None:
-        device = tmp_path.stat().st_dev
-        own = f"{os.major(device)}:{os.minor(device)}" if seen else "0:1"
-        for process, namespace in (("1", "mnt:[1]"), ("self", "mnt:[2]")):
-            (tmp_path / process / "ns").mkdir(parents=True)
-            (tmp_path / process / "ns/mnt").symlink_to(namespace)
-        (tmp_path / "1/mountinfo").write_text(f"36 35 {own} / /data/kubelet rw shared:1 - tmpfs tmpfs rw\n")
-        assert mounts.reaches_host(tmp_path, proc=tmp_path) is seen
-
-    def test_mount_points_are_found_by_their_whole_names(self, tmp_path: Path) -> None:
-        table, path = tmp_path / "mountinfo", tmp_path / "a b"
-        points = [path, f"{path}/in", f"{path}c", tmp_path]
-        written = (str(point).replace(" ", "\\040") for point in points)
-        table.write_text("".join(f"36 35 0:1 / {point} rw - tmpfs tmpfs rw\n" for point in written))
-        assert mounts.mounts_below(path, table=table) == [path / "in", path]
-
-    def test_without_the_privilege_it_is_refused_with_the_way_out(
-        self, node: Node, hgx: SimulatedBackend, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def refuse(target: Path, **_: object) -> None:
-            raise PermissionError(1, "Operation not permitted", str(target))
-
-        monkeypatch.setattr(mounts, "mount_tmpfs", refuse)
-        node.own_daemons = Daemons(node.path / "mps", hgx.mps_program, size_limits=SizeLimits(shm_bytes=1))
-        driver = node.start()
-        with pytest.raises(
-            PrepareError, match=r"tmpfs of .* Operation not permitted\); the driver has to run privileged"
-        ):
-            driver.prepare(claim("u1", "gpu-0", config=[mps()]))
-        assert node.leftovers() == EMPTY
-
-    def test_a_mount_that_does_not_reach_the_host_is_refused_with_the_way_out(
-        self, node: Node, limited: Callable[[], Daemons], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(mounts, "reaches_host", lambda target: False)
-        driver = node.start()
-        with pytest.raises(PrepareError, match="set mountPropagation: Bidirectional"):
-            driver.prepare(claim("u1", "gpu-0", config=[mps()]))
-        assert mounts.mounts_below(node.path) == []
         assert node.leftovers() == EMPTY
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import fnmatch
-import os
 import re
+import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
-from fairlead.api.version import VERSION
 from fairlead.cli.demo.run import NODES
 from fairlead.sandbox.installation import PROFILE
 from tests.support.install.dockerfile import instructions, stages
@@ -81,11 +81,7 @@ def test_the_entry_point_is_the_command_and_runs_as_nobody():
     assert f"runAsUser: {user[1]}" in helpers
 
 
-def test_versions_agree():
-    chart = yaml.safe_load((ROOT / "manifests" / "chart" / "Chart.yaml").read_text())
-    makefile = (ROOT / "Makefile").read_text()
-    assert PROJECT["project"]["version"] == VERSION == chart["version"] == chart["appVersion"]
-    assert f"fairlead:{VERSION}" in makefile
+def test_the_image_has_a_python_that_fairlead_is_tried_with():
     python = re.search(r"^ARG PYTHON=(\d+\.\d+)", DOCKERFILE, re.MULTILINE)
     assert python is not None
     assert f"Programming Language :: Python :: {python[1]}" in PROJECT["project"]["classifiers"]
@@ -176,15 +172,37 @@ def test_the_script_says_what_it_does_in_order(tmp_path):
     assert places == sorted(places)
 
 
-def test_workflows_run_what_people_run():
-    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for file in (ROOT / ".github" / "workflows").glob("*.yaml"):
-        workflow = yaml.safe_load(file.read_text())
-        assert workflow["permissions"] == {"contents": "read"}
-        for job in workflow["jobs"].values():
-            for step in job["steps"]:
-                command = step.get("run", "")
-                if command.startswith("make "):
-                    assert command.split()[1] in targets
-                elif command and not command.startswith("docker "):
-                    assert os.access(ROOT / command.split()[0], os.X_OK), command
+def test_the_chart_as_the_script_installs_it_runs_the_image_that_it_loaded(helm):
+    """The command's own options, as bash reads them, given to `helm template`."""
+    text = RUN_SH.read_text().replace("\\\n", " ")
+    (line,) = re.findall(r"^helm install fairlead (.*)$", text, re.MULTILINE)
+    words = [word.replace("$NAMESPACE", "fairlead-system") for word in shlex.split(line)]
+    options = words[: words.index("--wait")]
+    done = subprocess.run(
+        [helm, "template", "fairlead", *options], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    objects = [each for each in yaml.safe_load_all(done.stdout) if each]
+    specs = [each["spec"]["template"]["spec"] for each in objects if each["kind"] in {"Deployment", "DaemonSet"}]
+    found = {(each["image"], each["imagePullPolicy"]) for spec in specs for each in spec["containers"]}
+    image = re.search(r"^IMAGE=(\S+)$", text, re.MULTILINE)
+    assert image is not None
+    assert found == {(image[1], "Never")}, "no registry has it"
+    profiles = {spec["nodeSelector"][PROFILE] for spec in specs if PROFILE in spec.get("nodeSelector", {})}
+    assert profiles == {node.profile for node in NODES}
+
+
+def test_the_suite_takes_the_options_that_the_script_gives_it(tmp_path):
+    text = RUN_SH.read_text()
+    (line,) = re.findall(r'^"\$PYTHON" -m pytest (.*)$', text, re.MULTILINE)
+    options = [word.replace("$KUBECONFIG", str(tmp_path / "kubeconfig")) for word in shlex.split(line)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "--collect-only", "-q"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "e2e/test_examples.py" in done.stdout
+
+
+def test_the_image_that_kind_loads_has_no_attestation_beside_it():
+    (build,) = re.findall(r"^.*docker build .*$", RUN_SH.read_text(), re.MULTILINE)
+    assert build.startswith("BUILDX_NO_DEFAULT_ATTESTATIONS=1 docker build ")

@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from fairlead.api import names
+from fairlead.api.version import VERSION
 from fairlead.cli.demo.run import NODES
 from fairlead.cli.programs.drain import Drain, said
 from fairlead.kube import errors
@@ -154,8 +155,8 @@ def newer_chart(tmp_path: Path) -> Path:
     chart = tmp_path / "newer"
     shutil.copytree(CHART, chart)
     for file, old, new in (
-        ("Chart.yaml", "version: 0.1.0", "version: 0.2.0"),
-        ("Chart.yaml", "appVersion: 0.1.0", "appVersion: 0.2.0"),
+        ("Chart.yaml", f"version: {VERSION}", "version: 9.9.9"),
+        ("Chart.yaml", f"appVersion: {VERSION}", "appVersion: 9.9.9"),
         ("files/crds/fairlead.dev_queues.yaml", "\n    - fairlead\n", "\n    - newer\n"),
     ):
         text = (chart / file).read_text()
@@ -184,7 +185,7 @@ async def test_helm_installs_upgrades_and_uninstalls(helm, template, tmp_path):
         assert queues["spec"]["names"]["categories"] == ["newer"]
         for resource in (DAEMON_SETS, DEPLOYMENTS):
             for each in (await site.admin.list(resource, names.NAMESPACE)).items:
-                assert spec_of(each)["template"]["spec"]["containers"][0]["image"] == "fairlead:0.2.0"
+                assert spec_of(each)["template"]["spec"]["containers"][0]["image"] == "fairlead:9.9.9"
                 await site.workloads.replace(name_of(each))
         await registered(site)
         assert await _running(site, 2)

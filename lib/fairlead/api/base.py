@@ -226,6 +226,8 @@ def _fault(cls: type[BaseModel], detail: ErrorDetails) -> str:
             text = "is required"
         case "value_error":
             text = str(context["error"])
+        case "literal_error" if path == "apiVersion":
+            text = f"{_shown(value)} is unknown: write {context['expected']}, or use a fairlead that knows that version"
         case "literal_error":
             text = f"{value!r} is none of {context['expected']}"
         case _:

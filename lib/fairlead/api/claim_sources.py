@@ -7,7 +7,8 @@ claim controller makes no claim for the entry; the controller makes it, of that 
 
 `uid` is the template's; a template of that name with another UID is not the one that was judged. A legacy limit has no template
 object: `"request":"fairlead-gpu-2"` is the whole request, encoded as in `legacy`. The HMAC tells the webhook's own annotation,
-met again in a second pass over the pod, from one that a user wrote: it covers namespace, owner and claims.
+met again in a second pass over the pod, from one that a user wrote: it covers namespace, owner and claims, as they are written. So a
+webhook of this version knows the annotation of a later one, whose claims may have more fields, and both read the fields above.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 VALUE_CHARS_MAX = 65_536
 REMEMBERED_CHARS_MAX = 1_024
 HMAC_CHARS = 32
+_WHERE = f"metadata.annotations[{names.CLAIM_SOURCES}]"
 _encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 
 
@@ -64,13 +66,13 @@ def read(annotations: Mapping[str, str]) -> dict[str, ClaimSource]:
     value = annotations.get(names.CLAIM_SOURCES)
     if value is None:
         return {}
-    return dict(_sources(value) if len(value) <= REMEMBERED_CHARS_MAX else _parse(value)[0])
+    return dict(_sources(value) if len(value) <= REMEMBERED_CHARS_MAX else _of(_parse(value)[0]))
 
 
 @functools.lru_cache(maxsize=4096)
 def _sources(value: str) -> dict[str, ClaimSource]:
     """The controller reads each pod's annotation several times, within a second or two."""
-    return _parse(value)[0]
+    return _of(_parse(value)[0])
 
 
 def annotation(sources: Sources, *, namespace: str, owner_uid: str, key: bytes) -> str:
@@ -82,8 +84,8 @@ def annotation(sources: Sources, *, namespace: str, owner_uid: str, key: bytes) 
 
 def is_genuine(annotations: Mapping[str, str], *, namespace: str, owner_uid: str, key: bytes) -> bool:
     """Whether a webhook with this key wrote the annotation for a pod of this owner. Raises ClaimSourcesError."""
-    sources, mac = _parse(annotations[names.CLAIM_SOURCES])
-    claims = {entry: source.to_json() for entry, source in sources.items()}
+    claims, mac = _parse(annotations[names.CLAIM_SOURCES])
+    _of(claims)
     return hmac.compare_digest(mac, _hmac(claims, namespace=namespace, owner_uid=owner_uid, key=key))
 
 
@@ -106,29 +108,37 @@ def claim_name(pod_base: str, entry: str, seed: str) -> str:
     return "-".join(parts)
 
 
-def _hmac(claims: Mapping[str, dict[str, str]], *, namespace: str, owner_uid: str, key: bytes) -> str:
+def _hmac(claims: Mapping[str, Any], *, namespace: str, owner_uid: str, key: bytes) -> str:
     text = _encode([namespace, owner_uid, claims])
     return hmac.digest(key, text.encode(), "sha256").hex()[:HMAC_CHARS]
 
 
-def _parse(value: str) -> tuple[dict[str, ClaimSource], str]:
-    where = f"metadata.annotations[{names.CLAIM_SOURCES}]"
+def _parse(value: str) -> tuple[dict[str, Any], str]:
+    """The claims as they are written, and the HMAC. Raises ClaimSourcesError."""
     if len(value) > VALUE_CHARS_MAX:
-        raise ClaimSourcesError(f"{where}: longer than {VALUE_CHARS_MAX} characters")
+        raise ClaimSourcesError(f"{_WHERE}: longer than {VALUE_CHARS_MAX} characters")
     try:
         document = json.loads(value)
     except (ValueError, RecursionError):
-        raise ClaimSourcesError(f"{where}: not JSON: {value[:80]!r}") from None
+        raise ClaimSourcesError(f"{_WHERE}: not JSON: {value[:80]!r}") from None
     claims, mac = (document.get("claims"), document.get("hmac")) if isinstance(document, dict) else (None, None)
     if not isinstance(claims, dict) or not isinstance(mac, str) or not mac.isascii():
-        raise ClaimSourcesError(f"{where}: expected an object with claims and hmac: {value[:80]!r}")
-    return {entry: _source(entry, raw, f"{where}: claims[{entry}]") for entry, raw in claims.items()}, mac
+        raise ClaimSourcesError(f"{_WHERE}: expected an object with claims and hmac: {value[:80]!r}")
+    return claims, mac
+
+
+def _of(claims: Mapping[str, Any]) -> dict[str, ClaimSource]:
+    return {entry: _source(entry, raw, f"{_WHERE}: claims[{entry}]") for entry, raw in claims.items()}
 
 
 def _source(entry: str, raw: Any, where: str) -> ClaimSource:
-    if not isinstance(raw, dict) or not all(isinstance(value, str) for value in raw.values()):
-        raise ClaimSourcesError(f"{where}: expected an object of texts")
-    claim, template, uid, request = (raw.get(key, "") for key in ("claim", "template", "uid", "request"))
+    """Of the fields that are known; others, of a later version, are passed over."""
+    known: list[Any] = (
+        [raw.get(key, "") for key in ("claim", "template", "uid", "request")] if isinstance(raw, dict) else []
+    )
+    if not known or not all(isinstance(value, str) for value in known):
+        raise ClaimSourcesError(f"{where}: expected an object with texts as claim, template, uid and request")
+    claim, template, uid, request = known
     if not is_dns_label(entry) or not is_dns_subdomain(claim):
         raise ClaimSourcesError(f"{where}: {claim!r} is no name of a claim")
     if request and legacy.parse_template_name(request) is not None and not template:

@@ -193,9 +193,13 @@ def read(data: bytes) -> tuple[Facts, str]:
         head = msgspec.json.decode(text, type=_File)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SnapshotError(f"no snapshot: {error}; it may be cut, `fairlead snapshot > FILE` writes one") from None
-    if head.format != FORMAT or head.version != VERSION:
+    if head.format != FORMAT:
         raise SnapshotError(
-            f"no snapshot that is read here: format {head.format!r}, version {head.version}, not {FORMAT!r}, version {VERSION}"
+            f"format: {head.format!r}: this is no snapshot; `fairlead snapshot > FILE` writes one ({FORMAT!r})"
+        )
+    if head.version != VERSION:
+        raise SnapshotError(
+            f"version: {head.version}: this fairlead reads version {VERSION} of snapshots; use the fairlead that wrote it"
         )
     try:
         tables, plain = msgspec.json.decode(head.facts, type=_Tables), msgspec.json.decode(head.facts)

@@ -33,7 +33,10 @@ def require(holds: object, where: str, true: object = "") -> None:
 def check(certificate: form.Certificate, facts: Facts) -> None:
     """Returns where the gang cannot start, provided that what is `given` is so. Raises RefusedError or UnprovenError."""
     gangs = {gang.id: gang for gang in facts.gangs}
-    require(certificate.version == form.VERSION, f"version {certificate.version}", form.VERSION)
+    if certificate.version != form.VERSION:
+        raise RefusedError(
+            f"version {certificate.version} of certificates: this fairlead checks version {form.VERSION}; use the one that wrote it"
+        )
     for name, uid in ((certificate.gang, certificate.uid), *((each.gang, each.uid) for each in certificate.given)):
         require(name in gangs and gangs[name].uid == uid, f"gang {name} with UID {uid} waits")
     try:

@@ -101,7 +101,9 @@ def read(data: bytes) -> form.Certificate:
         ) from None
     version = head.get("version") if isinstance(head, dict) else None
     if version != form.VERSION:
-        raise RefusedError(f"version: {version!r}: this fairlead reads certificates of version {form.VERSION}")
+        raise RefusedError(
+            f"version: {version!r}: this fairlead reads certificates of version {form.VERSION}; use the one that wrote it"
+        )
     try:
         return msgspec.json.decode(data, type=form.Certificate)
     except msgspec.DecodeError as error:
