@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from fairlead.api.autoscaling import FlavorAutoscaling
 from fairlead.api.base import CONDITIONS, CelExpression, Condition, CustomResource, Part, Quantity, is_dns_subdomain
 from fairlead.api.capacity_types import CapacityType
 
@@ -102,6 +103,8 @@ class FlavorSpec(Part):
     """The capacity that is counted, such as `memory`; with measure Capacity only."""
     price: list[FlavorPrice] = Field(default_factory=list, max_length=PRICES_MAX)
     """Prices over time, per unit of the measure; empty means that its use is not priced. Past prices stay in the list."""
+    autoscaling: FlavorAutoscaling | None = None
+    """How nodes are asked for when gangs lack devices of this flavor; absent means never."""
 
     @field_validator("device_selector")
     @classmethod
@@ -126,6 +129,15 @@ class FlavorSpec(Part):
             raise ValueError("capacityName: is required with measure Capacity, such as capacityName: memory")
         if self.measure != "Capacity" and self.capacity_name is not None:
             raise ValueError(f"capacityName: means nothing with measure {self.measure}: remove it or use Capacity")
+        return self
+
+    @model_validator(mode="after")
+    def _counts_from_zero(self) -> Self:
+        if self.measure == "Capacity" and self.autoscaling is not None and self.autoscaling.device_classes:
+            raise ValueError(
+                "autoscaling.deviceClasses: means nothing with measure Capacity, for without a device its capacity is not known: "
+                "remove it, and keep a node of the flavor"
+            )
         return self
 
     @model_validator(mode="after")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
+from fairlead.api.autoscaling import FlavorAutoscaling
 from fairlead.api.base import LabelSelector as ApiSelector
 from fairlead.api.base import ManifestError
 from fairlead.api.bounds import NO_BOUNDS, Bounds, read_bounds
@@ -26,7 +27,7 @@ from fairlead.controller.spending.budgets import Said
 from fairlead.controller.watch.conflicts import selected_twice
 from fairlead.engine.queues.usage_history import RememberedUsage
 from fairlead.engine.types.amounts import amount
-from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, IdlePolicy, Problem, QueueSpec
+from fairlead.engine.types.settings import Autoscaling, FlavorQuota, FlavorSpec, IdlePolicy, Problem, QueueSpec
 from fairlead.kube import labels, timestamps
 from fairlead.kube.objects import LabelSelector, LabelSelectorRequirement
 from fairlead.kube.quantity import QuantityError
@@ -125,7 +126,7 @@ def read(
     for raw in flavors:
         try:
             read_flavors.append(_flavor(Flavor.stored(raw)))
-        except ManifestError as error:
+        except (ManifestError, QuantityError) as error:
             problems.append(_unreadable("Flavor", raw, error))
     names = {flavor.name for flavor in read_flavors}
     selectors = dict(_leaf_selectors(read_queues))
@@ -243,4 +244,17 @@ def _flavor(flavor: Flavor) -> FlavorSpec:
         device_selector=flavor.spec.device_selector,
         measure=flavor.spec.measure,
         capacity_name=flavor.spec.capacity_name,
+        autoscaling=_autoscaling(flavor.spec.autoscaling),
+    )
+
+
+def _autoscaling(scaling: FlavorAutoscaling | None) -> Autoscaling | None:
+    if scaling is None or scaling.mode == "Off":
+        return None
+    return Autoscaling(
+        mode=scaling.mode,
+        max=None if scaling.max is None else amount(scaling.max),
+        patience_s=duration_s(scaling.patience),
+        wait_s=duration_s(scaling.wait_before_eviction),
+        device_classes=tuple(scaling.device_classes),
     )

@@ -92,6 +92,7 @@ class GangRequest(Named):
         tuple[str, int], ...
     ] = ()  # what its admission adds to ResourceQuotas, by resource; () in a namespace without
     run_s: float | None = None  # longest it can run, where activeDeadlineSeconds bounds that: lets it backfill
+    nodes_asked_since: float | None = None  # unix seconds: the decisions since then had it in `Plan.demand`
 
     @property
     def whole(self) -> bool:
