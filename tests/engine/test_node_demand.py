@@ -188,6 +188,14 @@ def test_the_same_snapshot_gives_the_same_demand_and_simulated_futures_ask_for_n
     assert decide(snapshot.without_autoscaling(), 0.0).evictions
 
 
+def test_a_plan_that_asks_from_now_on_is_not_remembered_for_later():
+    made, owner = reclaiming()
+    at = {now: decide(made.snapshot(owner), now).demand[0].evicts_from for now in (0.0, 10.0)}
+    assert at == {0.0: 600.0, 10.0: 610.0}
+    asked = replace(owner, nodes_asked_since=0.0)
+    assert {decide(made.snapshot(asked), now).demand[0].evicts_from for now in (10.0, 20.0)} == {600.0}
+
+
 # -- the property -----------------------------------------------------------------------------------------------------
 
 

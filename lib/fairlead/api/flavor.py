@@ -170,6 +170,8 @@ class FlavorStatus(Part):
     """Total in the cluster, in the flavor's measure; partitions of a device do not count in addition to it."""
     allocated: Quantity = 0
     """Allocated to gangs, in the flavor's measure."""
+    scale_up_seconds: list[float] = Field(default_factory=list, max_length=16)
+    """How long the latest scale-ups took, the latest last: from when nodes were asked for until the gang was admitted."""
     conditions: list[Condition] = Field(default_factory=list, max_length=16, json_schema_extra=CONDITIONS)
     """Ready, and others with details."""
 

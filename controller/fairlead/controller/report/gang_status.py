@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from fairlead.controller.autoscaling import awaited
 from fairlead.controller.gangs import idleness
 from fairlead.controller.gangs.allocations import allocated_at, node_of
 from fairlead.controller.gangs.conditions import MESSAGE_MAX, condition, with_transition_time
@@ -28,7 +29,7 @@ from fairlead.engine.types.reasons import Code
 from fairlead.kube import timestamps
 
 NODES_MAX = 1000
-EVICTION_CONDITIONS = ("Evicting", "Evicted", "Preempting", "Reserved", idleness.CONDITION)
+EVICTION_CONDITIONS = ("Evicting", "Evicted", "Preempting", "Reserved", idleness.CONDITION, awaited.CONDITION)
 OWN_CONDITIONS = frozenset({"Admitted", "Running", *EVICTION_CONDITIONS})
 
 
@@ -61,6 +62,8 @@ def gang_status(
         status["why"] = explanation(waiting.reason)
         if state.forecast is not None:
             status["forecast"] = state.forecast.status()
+        if state.nodes is not None:
+            status["nodesAwaited"] = state.nodes.status()
     nodes = sorted({node for member in gang.members if (node := node_of(member))})
     if nodes:
         status["nodes"] = nodes[:NODES_MAX]
@@ -109,6 +112,7 @@ def evicted_status(past: PastEviction, outlook: Outlook, before: Mapping[str, An
         "position": None,
         "why": None,
         "forecast": None,
+        "nodesAwaited": None,
         "conditions": [
             _phase_condition("Admitted", False, summary, before, now),
             _phase_condition("Running", False, summary, before, now),
@@ -147,6 +151,9 @@ def _eviction_conditions(
         holding["Reserved"] = (kept.kind, f"kept free for it: {listed(kept.nodes)}{free}")
     if state.idle is not None:
         holding[idleness.CONDITION] = ("DevicesIdle", str(state.idle))
+    nodes = state.nodes
+    if nodes is not None and nodes.demand.since is not None:
+        holding[awaited.CONDITION] = ("NodesAsked" if nodes.demand.state == "Asked" else "NotAskedNow", nodes.text)
     old = before.get("conditions", ())
     had = {each.get("type") for each in old}
     return [

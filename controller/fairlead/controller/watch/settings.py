@@ -47,6 +47,8 @@ class Settings:
     """Of queues with a budget, by name: what is spent of it is not known here. See `spending.budgets`."""
     said: Mapping[str, Said] = field(default_factory=dict)
     """What their statuses say of it."""
+    autoscaling: Mapping[str, FlavorAutoscaling] = field(default_factory=dict)
+    """Of flavors for which nodes may be asked for, by name: what of it is not the decision's."""
 
     def foreign_queue(self, name: str, namespace_labels: Mapping[str, str]) -> str | None:
         """The queue of a gang whose queue name comes from another system.
@@ -113,6 +115,7 @@ def read(
     objects: dict[str, Queue] = {}
     read_queues: list[QueueSpec] = []
     read_flavors: list[FlavorSpec] = []
+    autoscaling: dict[str, FlavorAutoscaling] = {}
     remembered: dict[str, RememberedUsage] = {}
     for raw in queues:
         try:
@@ -125,7 +128,10 @@ def read(
         remembered[read_queues[-1].uid] = _remembered(queue)
     for raw in flavors:
         try:
-            read_flavors.append(_flavor(Flavor.stored(raw)))
+            flavor = Flavor.stored(raw)
+            read_flavors.append(_flavor(flavor))
+            if flavor.spec.autoscaling is not None and read_flavors[-1].autoscaling is not None:
+                autoscaling[flavor.name] = flavor.spec.autoscaling
         except (ManifestError, QuantityError) as error:
             problems.append(_unreadable("Flavor", raw, error))
     names = {flavor.name for flavor in read_flavors}
@@ -144,6 +150,7 @@ def read(
         namespace_selectors=selectors,
         budgets={name: queue.spec.budget for name, queue in sorted(objects.items()) if queue.spec.budget is not None},
         said={name: said for name, queue in sorted(objects.items()) if (said := _said(queue)) is not None},
+        autoscaling=autoscaling,
         scheduled={name: queue.spec for name, queue in sorted(objects.items()) if queue.spec.schedule},
     )
 

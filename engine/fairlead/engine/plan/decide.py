@@ -59,8 +59,10 @@ def decide(snapshot: Snapshot, now: float, *, share_ids: ShareIds = derived_shar
     known = plan_cache.recall(snapshot, now, share_ids)
     if known is not None:
         return known
-    plan = Decision(Session(snapshot, now), share_ids).run()
-    plan_cache.remember(snapshot, now, share_ids, plan)
+    decision = Decision(Session(snapshot, now), share_ids)
+    plan = decision.run()
+    if not decision.scheduling.post_filter.demands.any_new:
+        plan_cache.remember(snapshot, now, share_ids, plan)
     return plan
 
 

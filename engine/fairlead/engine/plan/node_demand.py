@@ -67,6 +67,11 @@ class NodeDemands:
         """Whether nodes can be asked for at all."""
         return bool(self._scaling)
 
+    @property
+    def any_new(self) -> bool:
+        """Whether nodes are asked for from this very moment on: then the plan depends on when the decision is made."""
+        return any(pending.gang.nodes_asked_since is None for pending, _, _ in self._found.values())
+
     def consider(self, pending: PendingGang, outcome: PlacementResult) -> NodeDemand | None:
         """The gang found no place; its demand for nodes, or None."""
         if not self._scaling:
