@@ -474,3 +474,28 @@ def test_cert_manager_makes_the_certificate_of_the_pages_too(template):
     objects = by_name(template(values=values))
     assert "gpus.example.com" in objects["Certificate", "fairlead-ui"]["spec"]["dnsNames"]
     assert "--certificate-from=/etc/fairlead/ui" in container(objects["Deployment", "fairlead-ui"])["args"]
+
+
+def test_rights_for_autoscaling_are_given_only_where_asked_for(template):
+    def rules(kind: str, **values: bool) -> list[dict[str, Any]]:
+        found = by_name(template(values={"autoscaling": values}))
+        return list(found[kind, "fairlead-controller"]["rules"])
+
+    def names(values: dict[str, bool]) -> set[tuple[str, str]]:
+        return {(each["kind"], each["metadata"]["name"]) for each in template(values={"autoscaling": values})}
+
+    requests = {
+        "apiGroups": ["autoscaling.x-k8s.io"],
+        "resources": ["provisioningrequests"],
+        "verbs": ["list", "create", "delete"],
+    }
+    templates = {"apiGroups": [""], "resources": ["podtemplates"], "verbs": ["create", "delete"]}
+    pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}
+    assert requests not in rules("ClusterRole")
+    assert templates not in rules("ClusterRole")
+    assert requests in rules("ClusterRole", provisioningRequests=True)
+    assert templates in rules("ClusterRole", provisioningRequests=True)
+    assert pods not in rules("Role")
+    assert pods in rules("Role", placeholders=True)
+    assert ("PriorityClass", "fairlead-placeholder") not in names({})
+    assert ("PriorityClass", "fairlead-placeholder") in names({"placeholders": True})
