@@ -182,10 +182,11 @@ def test_a_placeholder_that_kube_scheduler_could_not_place_is_seen_and_asks_for_
 
 
 def test_a_pod_is_shown_a_few_times_and_not_for_ever():
-    rewrites, pod = visible.Rewrites(), msgspec.convert(gated_pod(), core.Pod)
+    rewrites, made = visible.Rewrites(), gang(gated_pod())
+    pod = made.gated[0].pod
     for _ in range(visible.REWRITES_MAX):
-        assert rewrites.left(pod)
-        rewrites.note(pod)
-    assert not rewrites.left(pod)
-    rewrites.forget([pod])
-    assert rewrites.left(pod)
+        assert rewrites.left(made, pod)
+        rewrites.note(made, pod)
+    assert not rewrites.left(made, pod)
+    rewrites.forget(made.id)
+    assert rewrites.left(made, pod)

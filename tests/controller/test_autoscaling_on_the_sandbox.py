@@ -89,6 +89,24 @@ async def test_a_shown_gang_is_admitted_like_any_other_and_a_new_leader_makes_no
         assert "nodesAwaited" not in bench.status("next")
 
 
+async def test_what_the_apiserver_refuses_is_said_once_and_not_tried_again_at_once(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+):
+    role = await bench.client.get(resources.CLUSTER_ROLES, "fairlead-controller")
+    rules = [each for each in role["rules"] if each["resources"] != ["pods/status"]]
+    await bench.client.patch(resources.CLUSTER_ROLES, "fairlead-controller", {"rules": rules}, kind=Patch.MERGE)
+    await flavor(bench)
+    async with bench.controller():
+        pods = await bench.gang("wide", 2, template="eight")
+        await bench.until(
+            lambda: "cannot be shown to autoscalers" in bench.status("wide").get("nodesAwaited", {}).get("message", ""),
+            "its status says so",
+        )
+        assert "apply the chart's policies and roles" in bench.status("wide")["nodesAwaited"]["message"]
+        assert not shown(bench, pods)
+    assert len([each for each in caplog.records if "cannot be shown" in each.getMessage()]) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("writes", [1, 2, 3])
 @pytest.mark.parametrize("named", [False, True], indirect=True, ids=["generated", "named"])

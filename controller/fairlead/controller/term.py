@@ -162,6 +162,7 @@ class Term:
             self.tasks,
             awaited,
             metrics,
+            busy=gang_tasks.running,
             namespace=options.namespace,
             wall=wall,
             sleep=asyncio.sleep,

@@ -10,12 +10,12 @@ answered `REWRITES_MAX` times per pod and not more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
 from typing import Any
 
 from fairlead.api import names
 from fairlead.controller.gangs.conditions import condition
-from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.gangs.members import Member, PodClaim
 from fairlead.engine.types.plan import NodeDemand
 from fairlead.kube import core
@@ -61,14 +61,9 @@ def claims_to_make(gang: Gang) -> list[tuple[Member, PodClaim]]:
     ]
 
 
-def unmade(gang: Gang) -> Iterable[str]:
-    """Claims that the claim controller has not made yet, as pod/entry."""
-    return (
-        f"{member.pod.metadata.name}/{claim.name}"
-        for member in gang.gated
-        for claim in member.claims
-        if claim.source is None and claim.claim is None
-    )
+def awaits_claims(gang: Gang) -> bool:
+    """Whether the claim controller has not made all of its claims yet."""
+    return any(claim.source is None and claim.claim is None for member in gang.gated for claim in member.claims)
 
 
 def shown_condition(gang: Gang, demand: NodeDemand, now: float) -> dict[str, Any]:
@@ -88,15 +83,14 @@ class Rewrites:
     """How often each pod was shown, by UID: bounded, where another component writes its own reason each time."""
 
     def __init__(self) -> None:
-        self._shown: dict[str, int] = {}
+        self._shown: dict[GangId, Counter[str]] = {}
 
-    def left(self, pod: core.Pod) -> bool:
-        return self._shown.get(pod.metadata.uid, 0) < REWRITES_MAX
+    def left(self, gang: Gang, pod: core.Pod) -> bool:
+        return self._shown.get(gang.id, Counter())[pod.metadata.uid] < REWRITES_MAX
 
-    def note(self, pod: core.Pod) -> None:
-        self._shown[pod.metadata.uid] = self._shown.get(pod.metadata.uid, 0) + 1
+    def note(self, gang: Gang, pod: core.Pod) -> None:
+        self._shown.setdefault(gang.id, Counter())[pod.metadata.uid] += 1
 
-    def forget(self, pods: Iterable[core.Pod]) -> None:
-        """They are not to be shown any more."""
-        for pod in pods:
-            self._shown.pop(pod.metadata.uid, None)
+    def forget(self, gang_id: GangId) -> None:
+        """It is not to be shown any more."""
+        self._shown.pop(gang_id, None)

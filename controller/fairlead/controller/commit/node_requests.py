@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from fairlead.api import names
 from fairlead.api.autoscaling import FlavorAutoscaling
@@ -21,7 +21,7 @@ from fairlead.controller.autoscaling.awaited import AwaitedNodes
 from fairlead.controller.autoscaling.shapes import NoShapeError
 from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.commit.writer import Writer
-from fairlead.controller.commit.writes import GivenUpError
+from fairlead.controller.commit.writes import GivenUpError, LeaseLostError
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.watch.caches import Caches
@@ -34,12 +34,13 @@ from fairlead.kube.resources import Raw
 log = logging.getLogger(__name__)
 
 POLL_S = 10.0
+BLOCKED_S = 30.0  # until it is tried again to show or hide pods, where that was refused
 ANNOTATION = {names.AWAITING_NODES: "true"}
 LABELS = f"{names.MANAGED_BY}={names.MANAGED_BY_VALUE}"
 
 
 class NodeRequests:
-    """Of one term. `client` is guarded by the lease. `namespace`: Fairlead's own, where placeholders are."""
+    """Of one term. `client` is guarded by the lease. `busy`: whether a task writes to the gang. `namespace`: Fairlead's own."""
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class NodeRequests:
         awaited: AwaitedNodes,
         metrics: Metrics,
         *,
+        busy: Callable[[GangId], bool],
         namespace: str,
         wall: Clock,
         sleep: Sleep,
@@ -60,12 +62,14 @@ class NodeRequests:
         self._tasks = tasks
         self._awaited = awaited
         self._metrics = metrics
+        self._busy = busy
         self._namespace = namespace
         self._wall = wall
         self._sleep = sleep
         self._rewrites = visible.Rewrites()
         self._first = True
         self._shown: set[GangId] = set()
+        self._blocked: dict[GangId, float] = {}  # its pods cannot be shown or hidden now: until when not to try again
         self._demand: dict[GangId, NodeDemand] = {}  # as of the last `sync`
         self._wake = asyncio.Event()
         self._looked = False  # for placeholders of the leader before
@@ -91,6 +95,7 @@ class NodeRequests:
             gang = self._caches.gangs.get(gang_id)
             if gang is None:
                 self._shown.discard(gang_id)
+                self._rewrites.forget(gang_id)
             else:
                 self._sync_pods(gang, self._visible(gang_id))
 
@@ -99,14 +104,23 @@ class NodeRequests:
         return each if each is not None and each.mode == "Visible" and each.state == "Asked" else None
 
     def _sync_pods(self, gang: Gang, demand: NodeDemand | None) -> None:
+        hide = demand is None and bool(visible.to_hide(gang))
+        if hide or demand is not None:
+            self._shown.add(gang.id)
+        if self._blocked.get(gang.id, 0.0) > self._wall() or self._busy(gang.id):
+            return  # an admission writes to its pods; it is looked at again when that has ended
         if demand is None:
-            if gang.gated and visible.to_hide(gang):
+            if hide:
                 self._start(gang, self._hide(gang))
             elif gang.id in self._shown:
-                self._rewrites.forget(member.pod for member in gang.members)
+                self._rewrites.forget(gang.id)
                 self._shown.discard(gang.id)
-        elif visible.to_show(gang) or visible.claims_to_make(gang):
-            self._shown.add(gang.id)
+            return
+        todo = visible.to_show(gang)
+        left = [member for member in todo if self._rewrites.left(gang, member.pod)]
+        if len(left) < len(todo):
+            self._refused([gang.id], "Visible", _rewritten(gang))
+        if visible.claims_to_make(gang) or (left and not visible.awaits_claims(gang)):
             self._start(gang, self._show(gang, demand))
 
     def _start(self, gang: Gang, job: Awaitable[None]) -> None:
@@ -125,22 +139,17 @@ class NodeRequests:
         for member, claim in visible.claims_to_make(gang):
             assert claim.template is not None
             await self._writer.create_claim(member.pod, claim.name, claim.template, claim.source, ANNOTATION)
-        if any(visible.unmade(gang)):
-            return  # the claim controller's; the gang changes when they come
-        note = ""
+        if visible.awaits_claims(gang):
+            return  # the gang changes when they come
         for member in visible.to_show(gang):
             pod = self._caches.latest(member.pod)
             if self._visible(gang.id) is None or not visible.may_be_shown(pod) or visible.shown(pod):
                 continue
-            if not self._rewrites.left(pod):
-                note = (
-                    f"another component keeps writing the PodScheduled condition of pod {pod.metadata.key}: see its managedFields; with a "
-                    "kube-scheduler that has SchedulerPreEnqueuePodStatus use spec.autoscaling.mode ProvisioningRequest or Placeholder"
-                )
+            if not self._rewrites.left(gang, pod):
                 continue
             if await self._writer.set_scheduled_condition(pod, visible.shown_condition(gang, demand, self._wall())):
-                self._rewrites.note(pod)
-        self._note([gang.id], note)
+                self._rewrites.note(gang, pod)
+                self._note([gang.id], "")
 
     async def _hide(self, gang: Gang) -> None:
         for member in visible.to_hide(gang):
@@ -155,7 +164,14 @@ class NodeRequests:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            due = await self.run_once()
+            due: float | None = POLL_S
+            try:
+                due = await self.run_once()
+            except LeaseLostError:
+                raise
+            except Exception:  # one object that breaks a look must not stop the others for good
+                log.exception("autoscalers could not be asked for nodes; tried again in %.0f s", POLL_S)
+                self._metrics.errors.labels("task").inc()
             if due is not None:
                 await self._until(due)
 
@@ -177,7 +193,12 @@ class NodeRequests:
             self._requests_made = await self._sync_requests(requests) or bool(requests)
         if pods or self._placeholders_made or self._any_placeholder():
             self._placeholders_made = await self._sync_placeholders(pods) or bool(pods)
-        return POLL_S if requests or pods or self._requests_made or self._placeholders_made else None
+        over = [gang_id for gang_id, until in self._blocked.items() if until <= self._wall()]
+        for gang_id in over:
+            del self._blocked[gang_id]
+        self._caches.triggers.gangs(over)
+        following = requests or pods or self._requests_made or self._placeholders_made or self._blocked
+        return POLL_S if following else None
 
     def _wanting(self, mode: str) -> dict[GangId, tuple[Gang, FlavorAutoscaling]]:
         found: dict[GangId, tuple[Gang, FlavorAutoscaling]] = {}
@@ -302,6 +323,9 @@ class NodeRequests:
         except NoShapeError as error:
             self._refused(gangs, mode, str(error))
         except (errors.ApiError, GivenUpError) as error:
+            if mode == "Visible":
+                self._blocked |= dict.fromkeys(gangs, self._wall() + BLOCKED_S)
+                self._wake.set()
             self._refused(gangs, mode, f"{what}: {error}{_next_step(error, mode)}")
 
     def _refused(self, gangs: Iterable[GangId], mode: str, text: str) -> None:
@@ -329,6 +353,13 @@ def _next_step(error: Exception, mode: str) -> str:
     if mode not in VALUES:
         return "; apply the chart's policies and roles of this version"
     return f"; set {VALUES[mode]} in the chart's values, or spec.autoscaling.mode of the Flavor to Visible or Off"
+
+
+def _rewritten(gang: Gang) -> str:
+    return (
+        f"another component keeps writing the PodScheduled condition of pods of gang {gang.namespace}/{gang.name}: see their managedFields; with "
+        "a kube-scheduler that has SchedulerPreEnqueuePodStatus use spec.autoscaling.mode ProvisioningRequest or Placeholder"
+    )
 
 
 def _unlisted(error: errors.ApiError) -> str:
