@@ -10,6 +10,8 @@ WORKERS ?= 2
 # Tests wait for half of their time: one process more than cores.
 TESTERS = $(shell expr $(WORKERS) + 1)
 EXAMPLES ?= 20
+# The timeout of a test raises an exception, which Hypothesis takes for a failure and repeats: so the worker of one that does not end is ended.
+HUNG := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 export GPUS ?= 400
 export KILLS ?= 10
 
@@ -41,10 +43,10 @@ demo: $(VENV)/.runtime  ## start a cluster in a process, run the main job, show 
 	@$(BIN)/fairlead demo $(if $(KEEP),--keep) $(DEMO_FLAGS)
 
 test: $(VENV)/.dev $(VENV)/.tools  ## run the tests (quiet when green; TESTS=tests/kube runs one part)
-	@$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header -m "not slow and not scale and not install" $(TESTS)
+	@$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header $(HUNG) -m "not slow and not scale and not install" $(TESTS)
 
 slow: $(VENV)/.dev $(VENV)/.tools  ## run the tests that take long (a quarter of an hour)
-	@$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header -m slow $(TESTS)
+	@$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header $(HUNG) -m slow $(TESTS)
 
 install-test: $(VENV)/.dev $(VENV)/.tools  ## build the image without docker and run every program as its manifest says (Linux, root)
 	@$(BIN)/python -m pytest -m install --no-header -rs tests/manifests/test_install.py

@@ -1,8 +1,10 @@
-"""What every suite shares: where the recorded answers lie, which cluster e2e runs on, how properties are tried."""
+"""What every suite shares: where the recorded answers lie, which cluster e2e runs on, how properties are tried, what a run that is cut off says."""
 
 import argparse
 import os
+import signal
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -45,3 +47,41 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="CPU and memory that each container of the examples requests in e2e: none, or as in cpu=10m,memory=16Mi; "
         "default: as the examples say (up to 16 CPUs and 64Gi)",
     )
+
+
+class Told:
+    """A failure is printed when it happens, and on SIGTERM which tests did not end: a run that is cut off prints no summary."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+        self._running: dict[str, None] = {}
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._running[nodeid] = None
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self._running.pop(nodeid, None)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            self._print(f"FAILED {report.nodeid} ({report.when}): {crash.message[:500] if crash else ''}")
+
+    def cut_off(self, number: int, _: FrameType | None) -> None:
+        self._print(f"cut off while these ran: {', '.join(self._running) or 'none'}")
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    def _print(self, text: str) -> None:
+        self._terminal.ensure_newline()
+        self._terminal.write_line(text)
+        self._terminal.flush()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(session.config, "workerinput"):
+        told = Told(terminal)
+        session.config.pluginmanager.register(told)
+        signal.signal(signal.SIGTERM, told.cut_off)

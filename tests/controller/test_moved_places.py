@@ -77,8 +77,9 @@ def test_what_a_pod_asked_for_before_it_was_pinned(required: dict[str, object] |
 
 
 def test_a_request_is_bound_to_its_place_and_goes_first() -> None:
-    bound = to_its_place(gang("g", 2, claim_spec(device_request(1))), ["n1", "n2"])
+    bound = to_its_place(gang("g", 2, claim_spec(device_request(1))), Held(("ml", "g"), (Spot("n2", ()), SPOT), 5.0))
     assert bound.replaces
+    assert bound.kept == SPOT.devices
     for member in bound.members:
         assert member.needs.affinity is not None
         (term,) = member.needs.affinity.node_selector_terms

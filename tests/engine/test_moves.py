@@ -11,9 +11,10 @@ from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Eviction, Plan
 from fairlead.engine.types.reasons import Code
+from fairlead.engine.types.references import DeviceRef
 from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, QueueSpec
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
-from tests.support.engine.world import World, nodes_of
+from tests.support.engine.world import World, devices_of, nodes_of
 
 FLAVOR = FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVER}"')
 
@@ -141,6 +142,42 @@ def test_not_within_its_min_runtime_and_so_not_twice_within_it() -> None:
     assert plan.due == 2000.0
     world.now = 2000.0
     assert moves(world.decide(ask("large", 8, priority=1)))
+
+
+def test_not_before_it_has_run_for_as_long_as_it_takes_to_start_again() -> None:
+    world = fragmented()
+    for key, running in world.running.items():
+        world.running[key] = replace(running, started=900.0, restart_s=120.0)
+    plan = world.decide(ask("large", 8, priority=1))
+    assert not moves(plan)
+    world.running = {key: replace(each, restart_s=100.0) for key, each in world.running.items()}
+    assert moves(world.decide(ask("large", 8, priority=1)))
+
+
+def test_what_has_just_started_is_looked_at_again_when_it_may_move() -> None:
+    world = fragmented()
+    for key, running in world.running.items():
+        world.running[key] = replace(running, started=900.0, restart_s=120.0)
+    never = ask("large", 8, priority=1, preempts=True)
+    world.queues = (QueueSpec(name="q", preemption="Never"),)
+    world.running = {key: replace(each, queue="q") for key, each in world.running.items()}
+    plan = world.decide(replace(never, queue="q"))
+    assert not plan.evictions
+    assert plan.due == 1020.0
+    world.now = plan.due
+    assert moves(world.decide(replace(never, queue="q")))
+
+
+def test_a_gang_that_comes_back_takes_the_devices_of_its_place_and_others_only_where_those_are_gone() -> None:
+    world = World()
+    world.add_node("n0", [gpu(minor) for minor in range(8)])
+    own = tuple(DeviceRef(names.DRIVER, "n0", name) for name in ("gpu-2", "gpu-5"))
+    back = replace(ask("back", 2), kept=own, replaces=True)
+    assert devices_of(world.decide(back), "back") == ["gpu-2", "gpu-5"]
+    assert devices_of(world.decide(ask("back", 2)), "back") == ["gpu-0", "gpu-1"]
+    other = replace(ask("other", 1), kept=own[:1], replaces=True)
+    world.carry_out(world.decide(other), [other])
+    assert len(devices_of(world.decide(back), "back")) == 2
 
 
 def test_budgets_forbid_a_move_as_they_do_an_eviction() -> None:

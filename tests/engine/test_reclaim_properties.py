@@ -316,8 +316,12 @@ def test_protection_holds(data: st.DataObject):
 def runtime_s(world: World, running: RunningGang) -> float:
     if running.min_runtime_s is not None:
         return running.min_runtime_s
+    return least_runtime_s(world, running.queue)
+
+
+def least_runtime_s(world: World, name: str | None) -> float:
     by_name = {queue.name: queue for queue in world.queues}
-    queue = by_name.get(running.queue or "")
+    queue = by_name.get(name or "")
     while queue is not None:
         if queue.min_runtime_s is not None:
             return queue.min_runtime_s

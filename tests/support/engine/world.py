@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
+from fairlead.controller.commit.move_places import keeps_place
 from fairlead.controller.gangs.moved import Held, spots_of, to_its_place, with_place
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
@@ -54,6 +55,7 @@ class World:
         self.budgets: tuple[DisruptionBudget, ...] = ()
         self.now = 0.0
         self.reserve_after_s = 600.0
+        self.restart_s: float | None = None  # of all gangs
         self.workload: Workload | None = None
         self.requests_of_moving: dict[str, GangRequest] = {}
         self.add_class(GPU, _selects("gpu"))
@@ -117,7 +119,7 @@ class World:
         lifted = [self.moving[each.id] for each in gangs if each.id in self.moving]
         for held in lifted:
             self._release(held)
-        bound = [to_its_place(each, self.moving[each.id].nodes) if each.id in self.moving else each for each in gangs]
+        bound = [to_its_place(each, self.moving[each.id]) if each.id in self.moving else each for each in gangs]
         plan = make(self.snapshot(*bound), self.now)
         for held in lifted:
             self._hold(held)
@@ -160,6 +162,10 @@ class World:
                 self._disrupted(eviction.queue)
             if eviction.beneficiary in by_id:
                 by_id[eviction.beneficiary] = replace(by_id[eviction.beneficiary], preemptor=True)
+        waits = {each.id: each.reason.code for each in plan.waiting}
+        for gang_id in [each for each in self.moving if each in by_id and not keeps_place(waits.get(each))]:
+            self._release(self.moving.pop(gang_id))
+            del self.requests_of_moving[gang_id]
         for admission in plan.admissions:
             entry = by_id.pop(admission.id)
             if (held := self.moving.pop(admission.id, None)) is not None:
@@ -201,6 +207,7 @@ class World:
                 ends_by=None if entry.run_s is None else self.now + entry.run_s,
                 relocation=relocation(entry) if entry.id in self.movable else None,
                 movable=True if entry.id in self.movable else None,
+                restart_s=self.restart_s,
             )
             self.requests[entry.id] = replace(entry, preemptor=False)
         return list(by_id.values())
@@ -291,7 +298,7 @@ class World:
         other.class_json = self.class_json
         other.queues, other.flavors, other.running = self.queues, self.flavors, dict(self.running)
         other.budgets, other.now, other.reserve_after_s = self.budgets, self.now, self.reserve_after_s
-        other.workload = self.workload
+        other.workload, other.restart_s = self.workload, self.restart_s
         for body in self.node_json.values():
             other.nodes.set_node(msgspec.convert(body, core.Node))
         other.inventory.set_slices(msgspec.convert(list(self.slice_json.values()), list[resource.ResourceSlice]))

@@ -27,6 +27,11 @@ _WAITS_ELSEWHERE = frozenset(
 )
 
 
+def keeps_place(code: Code | None) -> bool:
+    """Whether a gang that waits for this goes on holding the place to which it is moved. None: it was not decided on."""
+    return code is None or code in _WAITS_ELSEWHERE
+
+
 class Moves:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -137,7 +142,7 @@ class Moves:
             free.discard(meant)
             held = self._lifted[request.id] = self._held[meant]
             self._tables.release_place(meant)
-            found[number] = to_its_place(request, held.nodes)
+            found[number] = to_its_place(request, held)
         return found
 
     def _of_owner(self, owner: str, free: set[GangId]) -> GangId | None:
@@ -158,7 +163,7 @@ class Moves:
         given = {each.id for each in admissions}
         reasons = {each.id: each.reason.code for each in waiting}
         for request, held in self._lifted.items():
-            if request not in given and reasons.get(request, Code.OVER_QUOTA) in _WAITS_ELSEWHERE:
+            if request not in given and keeps_place(reasons.get(request)):
                 self._tables.hold_place(held)
                 continue
             self._over[held.gang] = now

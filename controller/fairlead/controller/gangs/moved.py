@@ -107,13 +107,15 @@ def with_place(running: RunningGang | None, held: Held, queue: str | None) -> Ru
     return dataclasses.replace(running, claims=claims)
 
 
-def to_its_place(request: GangRequest, nodes: Sequence[str]) -> GangRequest:
-    """Bound to these nodes, and decided before all others, as what replaces members of a gang that runs."""
+def to_its_place(request: GangRequest, held: Held) -> GangRequest:
+    """Bound to its nodes and devices, and decided before all others, as what replaces members of a gang that runs."""
     members = tuple(
-        dataclasses.replace(member, needs=dataclasses.replace(member.needs, affinity=_on(member.needs.affinity, nodes)))
+        dataclasses.replace(
+            member, needs=dataclasses.replace(member.needs, affinity=_on(member.needs.affinity, held.nodes))
+        )
         for member in request.members
     )
-    return dataclasses.replace(request, members=members, replaces=True)
+    return dataclasses.replace(request, members=members, kept=tuple(sorted(held.devices())), replaces=True)
 
 
 def _on(affinity: core.NodeSelector | None, nodes: Sequence[str]) -> core.NodeSelector:

@@ -80,6 +80,7 @@ def _renamed(gang: GangRequest, number: str, at: float) -> GangRequest:
             for claim in gang.claims
         ),
         placed_nodes=(),
+        kept=(),
         preemptor=False,
         replaces=False,
     )

@@ -49,6 +49,7 @@ class Kinds:
                 gang.subgroup_topology,
                 gang.placed_nodes,
                 gang.placed_subgroups,
+                gang.kept,
                 gang.avoid,
                 gang.refused,
                 tuple(

@@ -62,7 +62,30 @@ class Places:
     def within_limits(self, pending: PendingGang) -> Reason | PlacementResult | tuple[list[UnitPlacement], Charge]:
         """A place, allocated in the statement, and its charge, or why there is none. Raises InvalidClaimError.
 
-        Where it would cost more than a limit allows, it is tried without the flavors that cost too much, and then again with
+        Of a gang that was moved, its own place, and another on the nodes of that only where those devices do not suffice any more.
+        """
+        if pending.gang.kept:
+            found = self._on_kept(pending)
+            if isinstance(found, tuple):
+                return found
+        return self._within_limits(pending)
+
+    def _on_kept(self, pending: PendingGang) -> Reason | PlacementResult | tuple[list[UnitPlacement], Charge]:
+        """With all devices of their nodes withheld but those: else it would leave, by another choice, less or more than was planned."""
+        kept, snapshot = set(pending.gang.kept), self.cache.node_snapshot
+        devices = [device for ref in pending.gang.kept if (device := self.snapshot.inventory.device(ref)) is not None]
+        names = sorted({each.node for each in devices if each.node is not None})
+        sites = [snapshot.by_name[name] for name in names if name in snapshot.by_name]
+        known, self.failed = self.failed, {}
+        withheld = self.statement.withhold(sites, kept)
+        try:
+            return self._within_limits(pending)
+        finally:
+            self.statement.restore(sites, withheld)
+            self.failed = known
+
+    def _within_limits(self, pending: PendingGang) -> Reason | PlacementResult | tuple[list[UnitPlacement], Charge]:
+        """Where it would cost more than a limit allows, it is tried without the flavors that cost too much, and then again with
         only the later alternatives of each `firstAvailable`.
         """
         gang, queue, units = pending.gang, pending.queue, pending.units

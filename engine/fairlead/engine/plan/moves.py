@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.plan.answers import admission
 from fairlead.engine.plan.held import RESERVATIONS_MAX
-from fairlead.engine.reclaim.move_costs import gpu_seconds, restart_s, saved_at
+from fairlead.engine.reclaim.move_costs import gpu_seconds, restart_s, saved_at, settled_at
 from fairlead.engine.reclaim.moves import MovePolicy, MoveSearch, may_move, new_place
 from fairlead.engine.reclaim.shares import over_contested_share
 from fairlead.engine.types.plan import Eviction
@@ -63,10 +63,22 @@ class Moves:
             return None
         plan = self._search.choose(preemptor, serves_reservation=self._reserved(pending))
         if plan is None:
+            self._note_settling()
             return None
         made = [self._eviction(unit, place, preemptor) for unit, place in plan.moved]
         self._preemption.note(made)
         return made, plan.placed
+
+    def _note_settling(self) -> None:
+        """That the next gang which has just started may move later."""
+        if self._settling is not None:
+            self._session.note_due(self._settling)
+
+    @cached_property
+    def _settling(self) -> float | None:
+        session = self._session
+        times = (settled_at(unit.gang) for unit in session.candidates.units if may_move(unit))
+        return min((at for at in times if at > session.now), default=None)
 
     def _reserved(self, pending: PendingGang) -> bool:
         """Whether the gang has a reservation, or is about to get one."""

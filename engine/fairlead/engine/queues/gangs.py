@@ -58,6 +58,7 @@ class PendingGang:
             gang.preempts,
             gang.preemptor,
             gang.replaces,
+            gang.kept,
             gang.run_s,
             (gang.namespace, gang.quota_charge) if gang.quota_charge else None,
         )

@@ -27,10 +27,11 @@ from fairlead.engine.allocator.model import StepBudget
 from fairlead.engine.placement.model import UnitPlacement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Container, Iterable, Sequence
 
     from fairlead.engine.allocator.model import Pick
     from fairlead.engine.inventory.allocated import AllocatedClaim
+    from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.inventory.nodes import NodeTable
     from fairlead.engine.placement.candidate_nodes import CandidateNode
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.placement.topology import TopologyDomains
     from fairlead.engine.types.gangs import GangRequest, RunningMember
+    from fairlead.engine.types.references import DeviceRef
 
     Change = Callable[..., None]
 
@@ -126,6 +128,23 @@ class Statement:
 
     def unhold(self, held: Sequence[UnitPlacement]) -> None:
         self.undo(self.holding, held)
+
+    def withhold(self, sites: Sequence[CandidateNode], kept: Container[DeviceRef]) -> list[Device]:
+        """Nothing may take the free devices of these nodes but the kept, until `restore`. Counters count as before."""
+        free = [
+            each for site in sites for each in site.devices.devices if each.ref not in kept and self.ledger.free(each)
+        ]
+        self.ledger.taken.update(free)
+        self._changed(sites)
+        return free
+
+    def restore(self, sites: Sequence[CandidateNode], withheld: Sequence[Device]) -> None:
+        self.ledger.taken.difference_update(withheld)
+        self._changed(sites)
+
+    def _changed(self, sites: Iterable[CandidateNode]) -> None:
+        for site in sites:
+            self.placer.node_snapshot.changed(site)
 
     def holding(self, held: Sequence[UnitPlacement], times: int, *, quiet: bool = False) -> None:
         """The change that `hold` is. `quiet`: it does not outlast a look at these nodes, whose change is not logged."""

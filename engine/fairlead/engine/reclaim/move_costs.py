@@ -25,6 +25,11 @@ def restart_s(gang: RunningGang) -> float:
     return RESTART_S if gang.restart_s is None else gang.restart_s
 
 
+def settled_at(gang: RunningGang) -> float:
+    """From when on it may move for others: it has run for as long as it takes to start again. Unix seconds."""
+    return gang.started + restart_s(gang)
+
+
 def works_since(gang: RunningGang, started: float) -> float:
     """Larger where less is lost: since when its work is not saved, earlier by what its restart takes, where that is known."""
     return saved_at(gang, started) - (gang.restart_s or 0.0)

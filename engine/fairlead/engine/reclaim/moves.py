@@ -3,7 +3,9 @@
 A gang that finds no place though enough is free in sum may get one where movable gangs run, if each of those has another place
 that is free *now*: it is held before anything is evicted. So no moved gang waits for another, and each goes on running.
     policy   a movable gang of lower priority; of any priority where the move serves a reservation, or where the gang could be
-             evicted outright; whole, not within its min-runtime, as PodDisruptionBudgets and disruption budgets allow
+             evicted outright; whole, not within its min-runtime nor before it has run for as long as it takes to start again
+             (so what starts by a decision does not move by the next), as PodDisruptionBudgets and disruption budgets allow
+    nodes    those of which nothing is leaving: what comes free there may be for another gang, and that is settled when it is gone
     cost     the fewest GPU-seconds that stopping them loses (`move_costs`); on one node the cheapest set that makes room
     verified places of the moved ones on the ledger of now, on which all that runs is still there and the preemptor's place is
              held; that of the preemptor on the pipelined one, without them. Each within its queue's limits and its topology
@@ -24,12 +26,13 @@ from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.queues.limits import held, over_limit, used
 from fairlead.engine.reclaim.costs import STEPS_PUT, EvictionCosts, allowed_domains, evict_and_place
 from fairlead.engine.reclaim.eviction_policy import EvictionPolicy
-from fairlead.engine.reclaim.move_costs import gpu_seconds, movable
+from fairlead.engine.reclaim.move_costs import gpu_seconds, movable, settled_at
 from fairlead.engine.types.reasons import PreemptionBlock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fairlead.engine.inventory.nodes import NodeInfo
     from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
     from fairlead.engine.placement.shapes import PlacementUnit, Shapes
@@ -55,6 +58,7 @@ class MovePolicy(EvictionPolicy):
         self._victims = victims
         self.serves_reservation = False
         self.placeless: set[str] = set()  # ids of gangs for which no other place was found
+        self.unsettled: set[NodeInfo] = set()  # pods are leaving them, for whatever reason
 
     def refusal(self, preemptor: Preemptor, unit: EvictionUnit) -> PreemptionBlock | None:
         if (
@@ -64,7 +68,7 @@ class MovePolicy(EvictionPolicy):
             or not may_move(unit)
         ):
             return PreemptionBlock.PLACE
-        if unit in self.candidates.protected:
+        if unit in self.candidates.protected or settled_at(unit.gang) > self.candidates.now:
             return PreemptionBlock.MIN_RUNTIME
         if not self.serves_reservation and unit.gang.priority >= preemptor.gang.priority:
             return self._victims.refusal(preemptor, unit)
@@ -93,6 +97,8 @@ class MoveCosts(EvictionCosts):
     def _cheapest_on(
         self, preemptor: Preemptor, unit: PlacementUnit, node: CandidateNode, budget: StepBudget
     ) -> tuple[Cost, list[EvictionUnit]] | None:
+        if node.info in self.policy.unsettled:
+            return None
         around = self.policy.candidates.by_node.get(node.name, ())
         budget.steps -= len(around)
         there = [each for each in around if self.policy.refusal(preemptor, each) is None]
@@ -164,6 +170,7 @@ class MoveSearch:
         if key in self._refused:
             return None
         self.policy.serves_reservation = serves_reservation
+        self.policy.unsettled = {node for node, pods in self.pipelined.ledger.releasing_pods.items() if pods}
         plan = self._choose(preemptor)
         self.policy.placeless.clear()
         if plan is None:
@@ -236,7 +243,8 @@ class MoveSearch:
             return None
         units, placed = found
         charge = self.cluster.cache.charges.of_placed(placed)
-        if not over_limit(preemptor.queue, charge):
+        settled = not any(entry.node.info in self.policy.unsettled for entry in placed)
+        if settled and not over_limit(preemptor.queue, charge):
             kept = self.now.hold(placed)
             moved: list[tuple[EvictionUnit, list[UnitPlacement]]] = []
             for unit in sorted(units, key=lambda unit: (-unit.devices, unit.rank)):

@@ -14,7 +14,7 @@ from fairlead.engine.types.references import Named
 
 if TYPE_CHECKING:
     from fairlead.engine.types.pod_needs import PodNeeds
-    from fairlead.engine.types.references import PodRef
+    from fairlead.engine.types.references import DeviceRef, PodRef
     from fairlead.kube import resource
 
 
@@ -65,7 +65,7 @@ class GangRequest(Named):
     """A gang with members that wait at the gate. All of `members` are placed, or none.
 
     `placed_nodes` has one entry per member that was released before (an elastic gang growing, or a member replaced); they
-    count towards `size` and towards topology. `avoid` are nodes on which this gang failed before; they come last. `refused` are
+    count towards `size` and towards topology. `kept` are devices that are held for it while it is moved. `avoid` are nodes on which this gang failed before; they come last. `refused` are
     nodes that are not chosen at all for now.
     """
 
@@ -83,6 +83,7 @@ class GangRequest(Named):
     subgroup_topology: str | None = None  # likewise, of each subgroup by itself
     placed_nodes: tuple[str, ...] = ()
     placed_subgroups: tuple[tuple[str, str], ...] = ()  # subgroup and node of released members that are of one
+    kept: tuple[DeviceRef, ...] = ()  # it takes these and no others, if they and their nodes still do
     avoid: tuple[str, ...] = ()
     refused: tuple[RefusedNode, ...] = ()  # as of now: whoever makes the snapshot leaves out what is over
     preempts: bool = True  # False: nothing is evicted for it (a pod's `preemptionPolicy: Never`)

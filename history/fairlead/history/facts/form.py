@@ -105,6 +105,12 @@ class Member(Item, frozen=True, kw_only=True):
     subgroup: str = ""
 
 
+class Device(Item, frozen=True, kw_only=True):
+    driver: str
+    pool: str
+    device: str
+
+
 class RefusedNode(Item, frozen=True, kw_only=True):
     node: str
     until: float
@@ -128,6 +134,7 @@ class Gang(Item, frozen=True, kw_only=True):
     subgroup_topology: str | None = None
     placed_nodes: tuple[str, ...] = ()
     placed_subgroups: tuple[tuple[str, str], ...] = ()
+    kept: tuple[Device, ...] = ()
     avoid: tuple[str, ...] = ()
     refused: tuple[RefusedNode, ...] = ()
     preempts: bool = True

@@ -107,7 +107,8 @@ def gang(value: form.Gang) -> GangRequest:
     )
     claims = tuple(ClaimRequest(**_fields(each)) for each in value.claims)
     refused = tuple(RefusedNode(**_fields(each)) for each in value.refused)
-    return GangRequest(**{**_fields(value), "members": members, "claims": claims, "refused": refused})
+    kept = tuple(DeviceRef(each.driver, each.pool, each.device) for each in value.kept)
+    return GangRequest(**{**_fields(value), "members": members, "claims": claims, "refused": refused, "kept": kept})
 
 
 def running_gang(value: form.RunningGang) -> RunningGang:

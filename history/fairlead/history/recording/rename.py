@@ -337,6 +337,7 @@ class Renaming:
             placed_subgroups=tuple(
                 (self._names.name(subgroup), self._names.place(node)) for subgroup, node in value.placed_subgroups
             ),
+            kept=tuple(replace(each, pool=self._names.place(each.pool)) for each in value.kept),
             avoid=self._places(value.avoid),
             refused=tuple(
                 replace(each, node=self._names.place(each.node), why=self._names.text(each.why))
