@@ -87,6 +87,7 @@ def test_what_lacks_no_devices_is_no_demand():
     assert reason(plan, "crowded").code is Code.NO_NODE
     assert reason(plan, "never").code is Code.NEVER_FITS
     assert reason(plan, "wide").code is Code.AWAITING_NODES
+    assert (reason(plan, "wide").could_ever_fit, reason(plan, "never").could_ever_fit) == (None, False)
 
 
 def test_a_flavor_that_does_not_scale_asks_for_nothing_and_changes_no_decision():

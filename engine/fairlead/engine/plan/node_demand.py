@@ -263,7 +263,12 @@ def _at_max(demand: NodeDemand, over: tuple[str, Amount, Amount]) -> NodeDemand:
 
 
 def awaiting(reason: Reason, demand: NodeDemand) -> Reason:
-    """The reason of a gang that lacks devices, with what becomes of its demand for nodes."""
+    """The reason of a gang that lacks devices, with what becomes of its demand for nodes.
+
+    That it fits not even the empty cluster says nothing of the cluster with more nodes.
+    """
+    if reason.could_ever_fit is False:
+        reason = replace(reason, could_ever_fit=None)
     if demand.state != "Asked":
         return replace(reason, advice="; ".join(text for text in (demand.message, reason.advice) if text))
     assert demand.since is not None
