@@ -111,7 +111,7 @@ class NodeRequests:
             return  # an admission writes to its pods; it is looked at again when that has ended
         if demand is None:
             if hide:
-                self._start(gang, self._hide(gang))
+                self._start(gang, lambda: self._hide(gang))
             elif gang.id in self._shown:
                 self._rewrites.forget(gang.id)
                 self._shown.discard(gang.id)
@@ -121,12 +121,14 @@ class NodeRequests:
         if len(left) < len(todo):
             self._refused([gang.id], "Visible", _rewritten(gang))
         if visible.claims_to_make(gang) or (left and not visible.awaits_claims(gang)):
-            self._start(gang, self._show(gang, demand))
+            self._start(gang, lambda: self._show(gang, demand))
 
-    def _start(self, gang: Gang, job: Awaitable[None]) -> None:
+    def _start(self, gang: Gang, job: Callable[[], Awaitable[None]]) -> None:
+        """Does nothing while the gang's last job runs: it is looked at again when that has ended."""
+
         async def run() -> None:
             with self._refusals([gang.id], "Visible", "its pods cannot be shown to autoscalers"):
-                await job
+                await job()
 
         self._tasks.start(
             f"nodes for {gang.namespace}/{gang.name}", run(), ended=lambda: self._caches.triggers.gang(gang.id)
