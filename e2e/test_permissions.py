@@ -70,6 +70,10 @@ UNUSED: dict[Permission, str] = {
         for group in ("scheduling.k8s.io", "scheduling.volcano.sh", "scheduling.x-k8s.io")
     },
     **{
+        ("controller", verb, "kueue.x-k8s.io/workloadpriorityclasses"): "clusters that serve Kueue's kinds"
+        for verb in ("list", "watch")
+    },
+    **{
         ("controller", verb, "trainer.kubeflow.org/trainjobs"): "clusters that serve TrainJobs"
         for verb in ("list", "watch")
     },

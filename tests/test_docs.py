@@ -102,6 +102,8 @@ def test_every_link_in_the_docs_leads_somewhere():
         "crds",
         "check cel",
         "check manifests",
+        "check readiness",
+        "doctor",
         "queues",
         "gangs",
         "explain",

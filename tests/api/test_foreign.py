@@ -118,8 +118,60 @@ def test_keys_that_are_overridden_are_pointed_out():
 
 
 def test_an_unsupported_key_is_pointed_out_with_what_to_write():
-    (priority,) = unsupported({}, {names.KUEUE_PRIORITY: "high"})
-    assert priority.endswith("set priorityClassName")
-    (topology,) = unsupported({names.KUEUE_TOPOLOGY_REQUIRED: "rack"}, {})
-    assert topology.endswith(f"write {names.TOPOLOGY}: required:rack")
-    assert not list(unsupported({names.KUEUE_TOPOLOGY_REQUIRED: "rack", names.TOPOLOGY: "required:rack"}, {}))
+    (slices,) = unsupported({names.KUEUE_SLICE_LEVELS: "[]"})
+    assert f"write {names.SUBGROUP_SIZE} and {names.SUBGROUP_TOPOLOGY}" in slices
+    (group,) = unsupported({names.KUEUE_PODSET_GROUP: "all"})
+    assert f"write {names.TOPOLOGY} on each of its templates" in group
+    assert not list(unsupported({names.KUEUE_TOPOLOGY_REQUIRED: "rack"}))
+
+
+@pytest.mark.parametrize(
+    ("key", "ours"),
+    [
+        (names.KUEUE_TOPOLOGY_REQUIRED, "required:example.com/rack"),
+        (names.KUEUE_TOPOLOGY_PREFERRED, "preferred:example.com/rack"),
+    ],
+)
+def test_kueues_topology_is_ours_and_says_where_it_was_read(key, ours):
+    intent = read_intent({key: "example.com/rack"})
+    assert intent.topology == ours
+    assert intent.paths[names.TOPOLOGY] == f"metadata.annotations[{key}]"
+    assert not list(overridden({key: "example.com/rack", names.TOPOLOGY: ours}))
+    own = {key: "example.com/rack", names.TOPOLOGY: "required:example.com/block"}
+    assert read_intent(own).topology == "required:example.com/block"
+    (warning,) = overridden(own)
+    assert warning.startswith(f"metadata.annotations[{key}]: {ours!r} does not count: ")
+
+
+def test_two_topologies_of_kueues_are_refused_with_ours_that_means_both():
+    both = {names.KUEUE_TOPOLOGY_REQUIRED: "block", names.KUEUE_TOPOLOGY_PREFERRED: "rack"}
+    with pytest.raises(IntentError, match=f"keep one, or write {names.TOPOLOGY}: required:block, preferred:rack"):
+        read_intent(both)
+    with pytest.raises(IntentError) as caught:
+        read_intent({names.KUEUE_TOPOLOGY_REQUIRED: "no label"})
+    assert caught.value.faults[0].startswith(f"metadata.annotations[{names.KUEUE_TOPOLOGY_REQUIRED}]: ")
+
+
+def test_kueues_topology_is_one_level():
+    with pytest.raises(IntentError, match="'rack,preferred:b' is no node label: name one level"):
+        read_intent({names.KUEUE_TOPOLOGY_REQUIRED: "rack,preferred:b"})
+
+
+def test_kueues_slices_are_subgroups():
+    slices = {names.KUEUE_SLICE_TOPOLOGY: "example.com/rack", names.KUEUE_SLICE_SIZE: "4"}
+    intent = read_intent(slices)
+    assert (intent.subgroup_size, intent.subgroup_topology) == (4, "required:example.com/rack")
+    assert intent.paths[names.SUBGROUP_SIZE] == f"metadata.annotations[{names.KUEUE_SLICE_SIZE}]"
+    own = slices | {names.SUBGROUP_SIZE: "8", names.SUBGROUP_TOPOLOGY: "preferred:example.com/rack"}
+    assert read_intent(own).subgroup_size == 8
+    assert read_intent({names.KUEUE_SLICE_SIZE: "4"}).subgroup_size is None
+    with pytest.raises(IntentError, match=f"write {names.KUEUE_SLICE_SIZE}: <pods of one slice>"):
+        read_intent({names.KUEUE_SLICE_TOPOLOGY: "example.com/rack"})
+    with pytest.raises(IntentError, match="'many' is no slice size"):
+        read_intent(slices | {names.KUEUE_SLICE_SIZE: "many"})
+
+
+def test_kueues_priority_class_is_read_and_may_change():
+    assert read_intent({}, {names.KUEUE_PRIORITY: "high"}).priority_class == "high"
+    assert read_intent({}, {names.KUEUE_PRIORITY: ""}).priority_class is None
+    assert names.KUEUE_PRIORITY not in {key.key for key in foreign.METADATA_KEYS}

@@ -85,6 +85,8 @@ class Objects:
     groups: dict[tuple[str, str], GroupTerms] = field(default_factory=dict)
     drivers: tuple[str, ...] = (names.DRIVER,)
     volumes: dict[str, VolumeNeeds] = field(default_factory=dict)
+    priorities: dict[str, int] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)  # of the namespace
     classes: dict[str, resource.DeviceClass] = field(default_factory=lambda: {"gpu": CLASS, "nic": OTHER_CLASS})
 
     def claim(self, namespace, name):
@@ -108,6 +110,12 @@ class Objects:
 
     def pod_group(self, api, namespace, name):
         return self.groups.get((api, name))
+
+    def namespace_labels(self, namespace):
+        return self.labels
+
+    def workload_priority(self, name):
+        return self.priorities.get(name)
 
 
 def view(*pods, objects=None, known=False):

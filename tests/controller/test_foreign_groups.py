@@ -5,9 +5,13 @@ import msgspec
 from fairlead.api import names
 from fairlead.controller.gangs import requests
 from fairlead.controller.gangs.members import GroupTerms
+from fairlead.controller.report.gang_phase import SchedulingState
+from fairlead.controller.report.gang_status import gang_status
 from fairlead.kube import core
+from fairlead.ui.model.explanations import gang_explanation
 
 from .gang_views import (
+    NOW,
     Objects,
     pod,
     view,
@@ -102,3 +106,73 @@ def test_a_native_podgroup_is_a_gang():
     one = msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, scheduling_group=group))
     gang = view(one, objects=Objects(groups={("scheduling.k8s.io", "g"): GroupTerms(size=3)}))
     assert (gang.id, gang.size) == (("ml", "g"), 3)
+
+
+def test_kueues_class_is_the_priority_of_the_gang():
+    meta = {"labels": {names.KUEUE_GROUP_LABEL: "g"}, "annotations": {names.KUEUE_SIZE: "2"}}
+    high = meta | {"labels": {names.KUEUE_GROUP_LABEL: "g", names.KUEUE_PRIORITY: "high"}}
+    gang = view(pod("a", **high), pod("b", **meta), objects=Objects(priorities={"high": 10_000}))
+    assert (gang.priority, gang.notes) == (10_000, ())
+    gang = view(pod("a", **high), pod("b", **meta))
+    assert gang.priority == 0
+    assert gang.notes[0].startswith(
+        "metadata.labels[kueue.x-k8s.io/priority-class]: there is no WorkloadPriorityClass 'high'"
+    )
+    below = view(pod("a", **high), pod("b", **meta), objects=Objects(priorities={"high": -5}))
+    assert below.priority == -5, "a class below the pods' own counts, as in Kueue"
+
+
+def test_a_native_groups_priority_comes_before_kueues_and_its_pods():
+    group = core.PodSchedulingGroup(pod_group_name="train")
+    one = pod("a", labels={names.KUEUE_PRIORITY: "high"})
+    one = msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, scheduling_group=group, priority=3))
+    terms = {("scheduling.k8s.io", "train"): GroupTerms(size=1, priority=7, preempts=False)}
+    gang = view(one, objects=Objects(groups=terms, priorities={"high": 10_000}))
+    assert (gang.priority, gang.preempts) == (7, False)
+    gang = view(one, objects=Objects(groups={("scheduling.k8s.io", "train"): GroupTerms(size=1)}))
+    assert (gang.priority, gang.preempts) == (3, True)
+
+
+def kueues(name, **labels):
+    one = pod(name, labels=labels)
+    gates = (*one.spec.scheduling_gates, core.PodSchedulingGate(name=names.KUEUE_GATE))
+    return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, scheduling_gates=gates))
+
+
+def test_a_gang_that_two_systems_hold_says_whose_its_namespace_is():
+    assert view(pod("a")).shared_with is None
+    shared = view(kueues("a")).shared_with
+    assert shared is not None
+    assert shared.system == "Kueue"
+    assert "nothing says whose Namespace ml is" in shared.text
+    of_kueue = view(kueues("a"), objects=Objects(labels={names.QUEUE_SYSTEM: "kueue"})).shared_with
+    assert of_kueue is not None
+    assert of_kueue.text.endswith("Kueue decides by its quota when the pods start, Fairlead where")
+    of_fairlead = Objects(labels={names.QUEUE_SYSTEM: "fairlead"})
+    assert view(pod("a"), objects=of_fairlead).shared_with is None
+    shared = view(kueues("a"), objects=of_fairlead).shared_with
+    assert shared is not None
+    assert "managedJobsNamespaceSelector" in shared.text
+    wrong = view(pod("a"), objects=Objects(labels={names.QUEUE_SYSTEM: "slurm"})).shared_with
+    assert wrong is not None
+    assert "'slurm' is no queue system" in wrong.text
+
+
+def test_the_status_has_a_condition_for_it_until_it_is_over():
+    def conditions(gang, before):
+        status = gang_status(gang, SchedulingState(), before=before, created=NOW, now=NOW)
+        return status, {each["type"]: each for each in status["conditions"]}
+
+    status, found = conditions(view(pod("a")), {})
+    assert "SharedWithOtherSystem" not in found
+    status, found = conditions(view(kueues("a")), status)
+    assert (found["SharedWithOtherSystem"]["status"], found["SharedWithOtherSystem"]["reason"]) == ("True", "Kueue")
+    shown = gang_explanation(
+        {"metadata": {"name": "a", "namespace": "ml"}, "spec": {"size": 1}, "status": status}, now=NOW
+    )
+    (also,) = (part for part in shown.parts if part.title == "Also")
+    assert also.lines[0].startswith(
+        "Kueue lays claim to the pods, too (spec.schedulingGates has kueue.x-k8s.io/admission)"
+    )
+    status, found = conditions(view(pod("a")), status)
+    assert (found["SharedWithOtherSystem"]["status"], found["SharedWithOtherSystem"]["reason"]) == ("False", "Over")

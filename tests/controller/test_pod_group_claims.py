@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.controller.gangs import recovery, requests
 from fairlead.controller.gangs.allocations import held_claims
-from fairlead.controller.gangs.members import GroupTerms
+from fairlead.controller.gangs.members import GroupClaim, GroupTerms
 from fairlead.controller.gangs.pods import is_member
 from fairlead.kube import core, resource
 
@@ -71,3 +71,38 @@ def test_another_consumer_is_not_the_pods_group(consumer):
 def test_a_pod_that_has_ended_no_longer_holds_what_is_its_groups():
     made = of_group(pod("a", claim="c", gated=False, node="n1", phase="Succeeded"))
     assert not is_member(made, Objects([shared(node="n1")], groups=TERMS))
+
+
+def test_a_claim_that_is_not_made_yet_is_awaited_and_none_is_made_for_a_pod():
+    listed = GroupTerms(size=2, claims=(GroupClaim(name="gpu", template="t"),))
+    pods = [of_group(pod(n)) for n in ("a", "b")]
+    gang = view(*pods, objects=Objects(groups={("scheduling.k8s.io", "train"): listed}))
+    problem = requests.blocking_problem(gang)
+    assert problem is not None
+    assert problem.message.startswith("the claim of PodGroup ml/train for its entry gpu is not made yet")
+    assert "DRAWorkloadResourceClaims" in problem.message
+    other = GroupTerms(size=2, claims=(GroupClaim(name="gpu", template="other"),))
+    gang = view(*pods, objects=Objects(groups={("scheduling.k8s.io", "train"): other}))
+    assert requests.blocking_problem(gang) is None, "another template is each pod's own claim"
+
+
+def test_the_groups_status_names_the_claim_before_the_pods_do():
+    listed = GroupTerms(size=2, claims=(GroupClaim(name="gpu", template="t", claim="c"),))
+    objects = Objects([shared()], groups={("scheduling.k8s.io", "train"): listed})
+    gang = view(*(of_group(pod(n)) for n in ("a", "b")), objects=objects)
+    assert requests.blocking_problem(gang) is None
+    assert {each.claims[0].key for each in gang.members} == {"uid-c"}
+
+
+@pytest.mark.parametrize("count", [256, 257])
+def test_a_claim_that_too_many_pods_share_is_refused_with_what_to_do(count):
+    group = {("scheduling.k8s.io", "train"): GroupTerms(size=count)}
+    gang = view(*(of_group(pod(f"p{n}", claim="c")) for n in range(count)), objects=Objects([shared()], groups=group))
+    problem = requests.blocking_problem(gang)
+    if count == 256:
+        assert problem is None
+    else:
+        assert problem is not None
+        assert problem.message.startswith(
+            "257 members share ResourceClaim c, and a claim is reserved for at most 256 pods"
+        )

@@ -1,12 +1,13 @@
 """Manifests of other systems on the sandbox: they run unchanged, as gangs and in the queue that they name."""
 
 import asyncio
+import dataclasses
 
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.gangs.members import GroupTerms
-from fairlead.controller.watch import optional
+from fairlead.controller.gangs.members import GroupClaim, GroupTerms
+from fairlead.controller.watch import optional, workload_priorities
 from fairlead.controller.watch.podgroups import terms
 from fairlead.kube import resources
 from fairlead.kube.resources import CRDS, GANGS, QUEUES, Raw, Resource
@@ -18,19 +19,29 @@ GROUPS: Resource[Raw] = Resource(
 )
 
 
-async def serve_pod_groups(bench: Bench) -> None:
+NATIVE: Resource[Raw] = dataclasses.replace(GROUPS, group="scheduling.k8s.io", version="v1beta1")
+PRIORITIES: Resource[Raw] = workload_priorities.RESOURCE
+
+
+async def serve(bench: Bench, kind: Resource[Raw]) -> None:
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    version = {"name": kind.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    singular = kind.kind.lower()
+    approved = {"api-approved.kubernetes.io": "unapproved, a stand-in for what Kubernetes 1.37 serves by itself"}
     body = {
-        "metadata": {"name": "podgroups.scheduling.x-k8s.io"},
+        "metadata": {"name": f"{kind.plural}.{kind.group}", "annotations": approved},
         "spec": {
-            "group": "scheduling.x-k8s.io",
-            "names": {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup", "listKind": "PodGroupList"},
-            "scope": "Namespaced",
+            "group": kind.group,
+            "names": {"plural": kind.plural, "singular": singular, "kind": kind.kind, "listKind": f"{kind.kind}List"},
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
             "versions": [version],
         },
     }
     await bench.client.create(resources.raw(CRDS), body)
+
+
+async def serve_pod_groups(bench: Bench) -> None:
+    await serve(bench, GROUPS)
 
 
 async def test_a_group_of_the_coscheduling_plugin_runs_as_a_gang(bench: Bench):
@@ -131,6 +142,78 @@ async def test_a_gang_that_runs_goes_on_whatever_becomes_of_its_group(bench: Ben
         assert bench.running(pods)
 
 
+async def test_pods_beyond_a_native_groups_min_count_join_it_and_its_priority_counts(bench: Bench):
+    """Elastic surplus: two start together, the third does not wait for more of them and none of them for it."""
+    await serve(bench, NATIVE)
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "priorityClassName": "high", "priority": 700}
+    await bench.client.create(NATIVE, {"metadata": {"name": "train", "namespace": NAMESPACE}, "spec": spec})
+    await bench.template("one")
+    await bench.template("eight", 8)
+    group = {"podGroupName": "train"}
+    async with bench.controller():
+        await bench.pod("other", template="eight")
+        await bench.until(lambda: bench.running(["other"]), "it has one of two nodes")
+        await bench.pod("w-0", template="one", schedulingGroup=group)
+        await bench.until(lambda: "1 of 2 members" in bench.status("train").get("message", ""), "its size is read")
+        for name in ("w-1", "w-2"):
+            await bench.pod(name, template="one", schedulingGroup=group)
+        await bench.pod("w-3", template="eight", schedulingGroup=group)  # there is no room for this one
+        await bench.until(lambda: bench.running(["w-0", "w-1", "w-2"]), "minCount run, and one that fits beside them")
+        await bench.until(lambda: bench.status("train")["phase"] == "Running", "and the gang says so")
+        assert bench.gated(["w-3"])
+        await bench.delete(["w-2"])
+        await bench.until(lambda: bench.get("w-2") is None, "one of the surplus goes")
+        assert bench.running(["w-0", "w-1"])
+
+
+async def test_the_claim_of_a_native_group_is_allocated_once_for_all_its_pods(bench: Bench):
+    """Here the test is kube-controller-manager with DRAWorkloadResourceClaims: it makes the group's claim and names it."""
+    await serve(bench, NATIVE)
+    entry = {"name": "gpu", "resourceClaimTemplateName": "of-the-group"}
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "resourceClaims": [entry]}
+    made = await bench.client.create(NATIVE, {"metadata": {"name": "train", "namespace": NAMESPACE}, "spec": spec})
+    async with bench.controller():
+        for name in ("w-0", "w-1"):
+            await bench.pod(name, template="of-the-group", schedulingGroup={"podGroupName": "train"})
+        waits = "the claim of PodGroup ml/train for its entry gpu is not made yet"
+        await bench.until(lambda: waits in bench.status("train").get("message", ""), "none is made for a single pod")
+        owner: Raw = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "name": "train"}
+        owner |= {"uid": made["metadata"]["uid"], "controller": True}
+        exactly = {"deviceClassName": names.GPU_CLASS, "allocationMode": "ExactCount", "count": 1}
+        claim = {
+            "metadata": {"name": "train-gpu-x7k2q", "namespace": NAMESPACE, "ownerReferences": [owner]},
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+        }
+        await bench.client.create(resources.raw(resources.RESOURCE_CLAIMS), claim)
+        status = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "train-gpu-x7k2q"}]}
+        await bench.client.patch(NATIVE, "train", {"status": status}, namespace=NAMESPACE)
+        await bench.until(lambda: not any(map(bench.gated, (["w-0"], ["w-1"]))), "both are released")
+    (allocated,) = bench.allocated()
+    assert allocated.metadata.name == "train-gpu-x7k2q"
+    assert {each.name for each in allocated.status.reserved_for} == {"w-0", "w-1"}
+    assert len(bench.claims.all()) == 1
+
+
+async def test_kueues_priority_class_counts_as_soon_as_it_exists(bench: Bench):
+    await serve(bench, PRIORITIES)
+    await bench.template("all", 8)
+    everyone = {"metadata": {"name": "everyone"}, "spec": {"namespaceSelector": {}}}
+    await bench.client.create(QUEUES, everyone)
+    async with bench.controller():
+        for name in ("first", "second"):
+            await bench.pod(name, template="all")
+        await bench.until(lambda: bench.running(["first", "second"]), "they have all devices of both nodes")
+        await bench.pod("low", template="all")
+        await bench.until(lambda: bench.status("low").get("position") == 1, "it waits alone")
+        await bench.pod("high", template="all", labels={names.KUEUE_PRIORITY: "high"})
+        missing = "there is no WorkloadPriorityClass 'high'; the pods' priority counts"
+        await bench.until(lambda: missing in bench.status("high").get("message", ""), "the class is missed")
+        assert bench.status("high").get("position") == 2
+        await bench.client.create(PRIORITIES, {"metadata": {"name": "high"}, "value": 10_000})
+        await bench.until(lambda: bench.status("high").get("position") == 1, "it goes first")
+        assert missing not in bench.status("high")["message"]
+
+
 async def test_a_missing_queue_of_kueues_is_named_in_the_reason(bench: Bench):
     await bench.template("one")
     await bench.client.create(QUEUES, {"metadata": {"name": "other"}, "spec": {}})
@@ -204,3 +287,39 @@ def test_only_volcanos_podgroups_name_a_queue():
     assert terms("scheduling.volcano.sh", {"spec": spec}).queue == "team"
     assert terms("scheduling.volcano.sh", {"spec": {"queue": ""}}).queue is None
     assert terms("scheduling.x-k8s.io", {"spec": spec}).queue is None
+
+
+def test_a_native_group_states_priority_preemption_and_claims():
+    spec = {
+        "schedulingPolicy": {"gang": {"minCount": 2}},
+        "priorityClassName": "high",
+        "priority": 700,
+        "preemptionPolicy": "Never",
+        "resourceClaims": [
+            {"name": "gpu", "resourceClaimTemplateName": "one"},
+            {"name": "nic", "resourceClaimTemplateName": "nic"},
+            {"name": "shared", "resourceClaimName": "there"},
+        ],
+    }
+    status = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "train-gpu-x"}, {"name": ["odd"]}]}
+    found = terms("scheduling.k8s.io", {"spec": spec, "status": status})
+    assert (found.priority, found.preempts) == (700, False)
+    assert found.claims == (
+        GroupClaim(name="gpu", template="one", claim="train-gpu-x"),
+        GroupClaim(name="nic", template="nic"),
+    )
+    assert found.claim_of("gpu", "two") is None, "a pod's entry must match in name and template"
+
+
+@pytest.mark.parametrize(
+    ("more", "priority"),
+    [
+        ({"priority": 0}, None),
+        ({"priorityClassName": "low", "priority": 0}, 0),
+        ({"priorityClassName": "low", "priority": "5"}, None),
+        ({"priorityClassName": "low"}, None),
+    ],
+    ids=str,
+)
+def test_a_native_group_without_a_class_leaves_the_priority_to_its_pods(more, priority):
+    assert terms("scheduling.k8s.io", {"spec": more}).priority == priority

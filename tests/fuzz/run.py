@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from tests.fuzz import memory
 from tests.fuzz.guide import Guide
 from tests.fuzz.target import Finding, Outcome, Target
@@ -175,7 +177,7 @@ def judged(target: Target, data: bytes, watchdog: Watchdog) -> tuple[BaseExcepti
         except target.allowed:
             pass
         took_s = watchdog.end()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, pytest.fail.Exception):  # the latter: the timeout of the test that runs this
         raise
     except BaseException as error:
         fault = error

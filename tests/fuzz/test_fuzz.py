@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
 import time
 from pathlib import Path
@@ -100,6 +101,50 @@ def test_an_input_that_never_ends_is_ended_and_named():
     finding = the_finding(Run(planted(run), seed=1).run(Limits(inputs=1)))
     assert (finding.kind, finding.input) == ("hang", b"abcdef")
     assert time.monotonic() - began < 30
+
+
+def test_an_end_that_is_lost_comes_again():
+    """An exception in a finalizer is reported and dropped."""
+    lost: list[int] = []
+
+    class Deaf:
+        def __del__(self) -> None:
+            began = time.monotonic()
+            while time.monotonic() - began < 60:
+                try:
+                    sum(range(1_000))
+                except BaseException:
+                    lost.append(1)
+                    return
+
+    def run(data: bytes) -> None:
+        Deaf()
+        while True:
+            sum(range(1_000))
+
+    assert the_finding(Run(planted(run), seed=1).run(Limits(inputs=1))).kind == "hang"
+    assert lost == [1]
+
+
+def test_a_timeout_that_was_set_before_still_ends_what_is_slow():
+    class SlowError(Exception):
+        pass
+
+    def end(number: int, frame: object) -> None:
+        raise SlowError
+
+    former, left_s = signal.signal(signal.SIGALRM, end), signal.setitimer(signal.ITIMER_REAL, 0.6)[0]
+    try:
+        with pytest.raises(SlowError), Watchdog():
+            time.sleep(10)
+        signal.setitimer(signal.ITIMER_REAL, 0.6)
+        with Watchdog():
+            pass
+        with pytest.raises(SlowError):
+            time.sleep(10)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, left_s)
+        signal.signal(signal.SIGALRM, former)
 
 
 def test_an_input_that_takes_too_long_outside_the_interpreter_is_named_when_it_ends():

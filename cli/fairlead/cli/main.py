@@ -17,6 +17,7 @@ from fairlead.cli import local_commands
 from fairlead.cli.checks.commands import check_app
 from fairlead.cli.cost import commands as cost_commands
 from fairlead.cli.gpus import commands as gpu_commands
+from fairlead.cli.health import commands as health_commands
 from fairlead.cli.imports import commands as import_commands
 from fairlead.cli.ledger.commands import ledger_app
 from fairlead.cli.node import commands as node_commands
@@ -46,6 +47,7 @@ for commands in (
     local_commands,
 ):
     commands.register(app)
+health_commands.register(app, check_app)
 app.add_typer(tenant_app, name="tenant", rich_help_panel=TENANT_PANEL)
 app.add_typer(check_app, name="check", rich_help_panel=local_commands.PANEL)
 app.add_typer(ledger_app, name="ledger", rich_help_panel=replay_commands.PANEL)

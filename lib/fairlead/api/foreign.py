@@ -1,4 +1,4 @@
-"""A pod's gang and queue in the annotations and labels of other systems: native PodGroups, Kueue, Volcano, coscheduling.
+"""A pod's gang, queue, topology and priority in the words of other systems: native PodGroups, Kueue, Volcano, coscheduling.
 
 Manifests written for those systems run unchanged. Their keys count where our own annotations are absent, in this order:
 `spec.schedulingGroup`, Kueue, Volcano, the coscheduling plugin. Where a system keeps the size of a gang in a PodGroup object
@@ -65,9 +65,24 @@ QUEUE_KEYS = (
     MetadataKey("annotations", names.VOLCANO_QUEUE_2),
     MetadataKey("labels", names.VOLCANO_QUEUE),
 )
-METADATA_KEYS = (*QUEUE_KEYS, *dict.fromkeys(key for _, name, sizes in _GROUPS for key in (name, *sizes)))
-"""Everything in a pod's metadata that is read here."""
-_KEYS = frozenset(each.key for each in METADATA_KEYS)
+TOPOLOGY_KEYS: tuple[tuple[Literal["required", "preferred"], MetadataKey], ...] = (
+    ("required", MetadataKey("annotations", names.KUEUE_TOPOLOGY_REQUIRED)),
+    ("preferred", MetadataKey("annotations", names.KUEUE_TOPOLOGY_PREFERRED)),
+)
+"""Each names one node label. Kueue reads them of the pods of one template; of several templates of a gang they must agree here."""
+SLICE_TOPOLOGY = MetadataKey("annotations", names.KUEUE_SLICE_TOPOLOGY)
+SLICE_SIZE = MetadataKey("annotations", names.KUEUE_SLICE_SIZE)
+PRIORITY_KEY = MetadataKey("labels", names.KUEUE_PRIORITY)
+"""The name of a WorkloadPriorityClass. Kueue lets it change at any time, and so does Fairlead."""
+METADATA_KEYS = (
+    *QUEUE_KEYS,
+    *dict.fromkeys(key for _, name, sizes in _GROUPS for key in (name, *sizes)),
+    *(key for _, key in TOPOLOGY_KEYS),
+    SLICE_TOPOLOGY,
+    SLICE_SIZE,
+)
+"""Everything in a pod's metadata that is read here and stays as it was when the pod was admitted."""
+_KEYS = frozenset(each.key for each in (*METADATA_KEYS, PRIORITY_KEY))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +123,13 @@ def gang_name(annotations: Mapping[str, str], labels: Mapping[str, str], pod_gro
         return None
     found = next(groups(annotations, labels, pod_group), None)
     return found.name if found is not None else None
+
+
+def topologies(annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The topologies that Kueue's annotations ask for, in the form of ours, each with its key's path. Kueue allows one."""
+    for mode, key in TOPOLOGY_KEYS:
+        if label := annotations.get(key.key):
+            yield f"{mode}:{label}", key.path
 
 
 def queues(annotations: Mapping[str, str], labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -36,6 +36,7 @@ RUNNING_KEYS = (names.MOVABLE, names.CHECKPOINTED_AT)
 """Those that may change while the pod runs."""
 _PATHS = {key: f"metadata.annotations[{key}]" for key in KEYS}
 _OBJECT_NAME = "use lower case letters, digits, '-' and '.'"
+_SUBGROUP_KEYS = (names.SUBGROUP, names.SUBGROUP_SIZE, names.SUBGROUP_TOPOLOGY)
 SUBGROUP = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 """The name of a subgroup: a label's value."""
 
@@ -59,6 +60,8 @@ class Intent:
     size: int | None = None
     queue: str | None = None
     topology: str | None = None
+    priority_class: str | None = None
+    """The WorkloadPriorityClass of Kueue's label."""
     subgroup: str | None = None
     """The name of the pod's subgroup, where the pod says it."""
     subgroup_size: int | None = None
@@ -105,7 +108,7 @@ def read_intent(
     reader = _Reader(annotations, labels or {}, pod_group)
     gang, size = reader.gang()
     queue, foreign_queue = reader.queue()
-    topology = reader.valid(names.TOPOLOGY, levels)
+    topology = reader.topology()
     subgroup, subgroup_size, subgroup_topology = reader.subgroup()
     others, reader.faults = reader.faults, []
     min_runtime_s = reader.valid(names.MIN_RUNTIME, duration_s)
@@ -120,7 +123,8 @@ def read_intent(
         gang=gang,
         size=size,
         queue=queue,
-        topology=None if topology is None else annotations[names.TOPOLOGY],
+        topology=topology,
+        priority_class=None if reader.own_only else foreign.PRIORITY_KEY.value(annotations, reader.labels) or None,
         subgroup=subgroup,
         subgroup_size=subgroup_size,
         subgroup_topology=subgroup_topology,
@@ -163,8 +167,53 @@ class _Reader:
             self.faults.append(f"{other.path}: {other.name!r} is no gang name: {_OBJECT_NAME}")
         return other.name, size
 
+    def topology(self) -> str | None:
+        """Ours, else Kueue's in the form of ours."""
+        if names.TOPOLOGY in self.annotations:
+            return self.annotations[names.TOPOLOGY] if self.valid(names.TOPOLOGY, levels) else None
+        found = [] if self.own_only else list(foreign.topologies(self.annotations))
+        if not found:
+            return None
+        text, self.paths[names.TOPOLOGY] = found[0]
+        if len(found) > 1:
+            both = f"{found[1][1]} asks for {found[1][0]}: Kueue takes one of them"
+            self.faults.append(f"{found[0][1]}: {both}; keep one, or write {names.TOPOLOGY}: {text}, {found[1][0]}")
+        mode, _, label = text.partition(":")
+        return text if self._is_level(mode, label, self.paths[names.TOPOLOGY]) else None
+
+    def kueue_slices(self) -> tuple[int | None, str | None]:
+        """Size and topology of Kueue's slices of a pod set, which are subgroups here."""
+        label = foreign.SLICE_TOPOLOGY.value(self.annotations, self.labels)
+        text = foreign.SLICE_SIZE.value(self.annotations, self.labels)
+        if label is None:
+            return None, None  # the size alone means nothing to Kueue either
+        self.paths |= {
+            names.SUBGROUP_TOPOLOGY: foreign.SLICE_TOPOLOGY.path,
+            names.SUBGROUP_SIZE: foreign.SLICE_SIZE.path,
+        }
+        if text is None:
+            path = foreign.SLICE_TOPOLOGY.path
+            self.faults.append(
+                f"{path}: has no effect without a size; write {names.KUEUE_SLICE_SIZE}: <pods of one slice>"
+            )
+        sound = self._is_level("required", label, foreign.SLICE_TOPOLOGY.path)
+        return self._size(text, foreign.SLICE_SIZE.path, "slice size"), f"required:{label}" if sound else None
+
+    def _is_level(self, mode: str, label: str, path: str) -> bool:
+        """Whether it is one level: Kueue's keys have one label each."""
+        try:
+            if "," in label:
+                raise ValueError(f"{label!r} is no node label: name one level, or several in {names.TOPOLOGY}")
+            levels(f"{mode}:{label}")
+        except ValueError as error:
+            self.faults.append(f"{path}: {error}")
+            return False
+        return True
+
     def subgroup(self) -> tuple[str | None, int | None, str | None]:
         """Name, size and topology of the pod's subgroup. The name may be a label, ours or that of a LeaderWorkerSet."""
+        if not self.own_only and not any(key in self.annotations or key in self.labels for key in _SUBGROUP_KEYS):
+            return None, *self.kueue_slices()
         own, label = self.annotations.get(names.SUBGROUP), self.labels.get(names.SUBGROUP)
         if own is not None and label is not None and own != label:
             said = f"{own!r}, but the label of that name says {label!r}: keep one of them"
@@ -299,17 +348,20 @@ def overridden(annotations: Strings, labels: Strings | None = None, pod_group: s
         sizes.append((annotations[names.GANG_SIZE], f"metadata.annotations[{names.GANG_SIZE}]"))
     if found and found[0].size_text is not None:
         sizes.append((found[0].size_text, found[0].size_path))
-    for values in (groups, sizes, queues):
+    topologies = list(foreign.topologies(annotations))
+    if own_topology := annotations.get(names.TOPOLOGY):
+        topologies.insert(0, (own_topology, f"metadata.annotations[{names.TOPOLOGY}]"))
+    for values in (groups, sizes, queues, topologies):
         for value, path in values[1:]:
             if value != values[0][0]:
                 yield f"{path}: {value!r} does not count: {values[0][1]} says {values[0][0]!r}; keep one of them"
 
 
-def unsupported(annotations: Strings, labels: Strings) -> Iterator[str]:
+def unsupported(annotations: Strings) -> Iterator[str]:
     """One warning per key of another system that has no meaning here, with what to write instead."""
-    if names.KUEUE_PRIORITY in labels:
-        where = f"metadata.labels[{names.KUEUE_PRIORITY}]"
-        yield f"{where}: does not count here: a gang has its pods' priority; set priorityClassName"
-    for how, key in (("required", names.KUEUE_TOPOLOGY_REQUIRED), ("preferred", names.KUEUE_TOPOLOGY_PREFERRED)):
-        if key in annotations and names.TOPOLOGY not in annotations:
-            yield f"metadata.annotations[{key}]: does not count here; write {names.TOPOLOGY}: {how}:{annotations[key]}"
+    if names.KUEUE_SLICE_LEVELS in annotations:
+        where = f"metadata.annotations[{names.KUEUE_SLICE_LEVELS}]"
+        yield f"{where}: does not count here; write {names.SUBGROUP_SIZE} and {names.SUBGROUP_TOPOLOGY} for one level of slices"
+    if names.KUEUE_PODSET_GROUP in annotations:
+        where = f"metadata.annotations[{names.KUEUE_PODSET_GROUP}]"
+        yield f"{where}: does not count here: a topology is of the whole gang; write {names.TOPOLOGY} on each of its templates"

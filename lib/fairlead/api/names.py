@@ -64,6 +64,7 @@ LEGACY_REQUEST: Final = "fairlead.dev/legacy-request"
 # On a pod (template) or namespace. "generated": the claim controller makes the claims of its templates, as without Fairlead;
 # "named", the default for pods that a controller owns: the webhook names them and the controller makes them.
 CLAIM_NAMES: Final = "fairlead.dev/claim-names"
+QUEUE_SYSTEM: Final = "fairlead.dev/queue-system"
 
 # On victims of an eviction and on the pods of the gang that preempts them. Written by the controller only.
 # When the pod is evicted, RFC 3339; until then it can write a checkpoint.
@@ -99,11 +100,16 @@ KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 KUEUE_GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
 KUEUE_SIZE: Final = "kueue.x-k8s.io/pod-group-total-count"
 KUEUE_GATE: Final = "kueue.x-k8s.io/admission"
+KUEUE_TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
 KUEUE_MANAGED: Final = "kueue.x-k8s.io/managed"
 KUEUE_LEAST: Final = "kueue.x-k8s.io/job-min-parallelism"  # on Jobs
 KUEUE_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 KUEUE_TOPOLOGY_REQUIRED: Final = "kueue.x-k8s.io/podset-required-topology"
 KUEUE_TOPOLOGY_PREFERRED: Final = "kueue.x-k8s.io/podset-preferred-topology"
+KUEUE_SLICE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-slice-required-topology"
+KUEUE_SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
+KUEUE_SLICE_LEVELS: Final = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
+KUEUE_PODSET_GROUP: Final = "kueue.x-k8s.io/podset-group-name"
 KUEUE_API: Final = "kueue.x-k8s.io"
 VOLCANO_GROUP: Final = "scheduling.k8s.io/group-name"
 VOLCANO_SIZE: Final = "scheduling.volcano.sh/group-min-member"

@@ -90,6 +90,7 @@ TYPED_VOLUMES = _typed("", "v1", "persistentvolumes", storage.PersistentVolume, 
 TYPED_STORAGE_CLASSES = _typed("storage.k8s.io", "v1", "storageclasses", storage.StorageClass, namespaced=False)
 RESOURCE_QUOTAS = _raw("", "v1", "resourcequotas", "ResourceQuota", namespaced=True)
 LIMIT_RANGES = _raw("", "v1", "limitranges", "LimitRange", namespaced=True)
+ENDPOINT_SLICES = _raw("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", namespaced=True)
 NETWORK_POLICIES = _raw("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", namespaced=True)
 
 # batch, apps, policy, scheduling, coordination
@@ -132,6 +133,9 @@ MUTATING_WEBHOOKS = _raw(
 )
 VALIDATING_WEBHOOKS = _raw(
     _ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False
+)
+VALIDATING_POLICIES = _raw(
+    _ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False
 )
 VALIDATING_POLICY_BINDINGS = _raw(
     _ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", namespaced=False

@@ -134,7 +134,7 @@ def metadata(scratch: Path) -> Target:
         foreign.gang_name(annotations, own_labels, found.pod_group)
         list(foreign.queues(annotations, own_labels))
         list(intent.overridden(annotations, own_labels, found.pod_group))
-        list(intent.unsupported(annotations, own_labels))
+        list(intent.unsupported(annotations))
         intent.misspelt(annotations)
         context = trace_context.of(annotations)
         assert context is None or trace_context.parse(str(context)) == context

@@ -19,7 +19,7 @@ class _ManifestsByDefault(TyperGroup):
 
 check_app = typer.Typer(
     cls=_ManifestsByDefault,
-    help="Say what a cluster would say, without one: check FILE…, or one of the commands.",
+    help="Say what a cluster would say, without one: check FILE…, or one of the commands; `readiness` asks a cluster.",
     no_args_is_help=True,
 )
 

@@ -159,6 +159,11 @@ class Committer:
                 raise GivenUpError(f"ResourceClaim {pod.metadata.namespace}/{use.resource_claim_name} is gone")
             return claim
         named = claims.names_used(pod).get(pod_claim.name)
+        if pod_claim.claim is not None and claims.owned_by_group(pod_claim.claim, pod):  # never made here
+            made = self._caches.claim(pod.metadata.namespace, pod_claim.claim.metadata.name)
+            if made is None or made.metadata.uid != pod_claim.key:
+                raise GivenUpError(f"ResourceClaim {pod_claim.claim.metadata.key} of the pod's PodGroup is gone")
+            return made
         in_use = claims.claim_in_use(pod, pod_claim.name, named, self._caches.claims_of(pod.metadata.uid))
         if in_use is not None:
             return in_use

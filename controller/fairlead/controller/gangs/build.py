@@ -6,12 +6,13 @@ disagreement, an unreadable annotation or a missing size becomes a `GangProblem`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from fairlead.api import names
+from fairlead.api import foreign, names, owners
 from fairlead.api.intent import Intent, IntentError
-from fairlead.controller.gangs.gangs import Gang, GangId, intent, named_gang
+from fairlead.controller.gangs.gangs import Gang, GangId, SharedDecision, intent, named_gang
 from fairlead.controller.gangs.jobs import JobPods, job_pods
 from fairlead.controller.gangs.members import GangProblem, GroupTerms, Lookup, Member, Stage
 from fairlead.controller.gangs.pods import is_member, member_of
@@ -22,6 +23,8 @@ from fairlead.kube import core
 V = TypeVar("V", int, str)
 Intents = Sequence[tuple[Member, Intent]]
 NOTES_MAX = 4
+CONSUMERS_MAX = 256
+"""Of a claim's `status.reservedFor`. Source: k8s.io/api `resource/v1`, ResourceClaimReservedForMaxSize."""
 
 
 def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known: bool = False) -> Gang | None:
@@ -48,6 +51,7 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
     inner, inner_problem = _agreed("subgroup-topology", active, lambda intent: intent.subgroup_topology)
     found = (size_problem, queue_problem, topology_problem, subgroup_problem, inner_problem)
     problems += [each for each in found if each]
+    problems += _crowded(members)
     first = active[0][1] if active else Intent()
     terms = _terms(gang, first, lookup)
     if size is None and not solo and not size_problem:
@@ -55,6 +59,7 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
         problems += [missing] if missing else []
     if terms is not None:
         queue, topology = queue or terms.queue, topology or terms.topology
+    priority, notes = _priority(active, terms, lookup)
     jobs = () if solo else _jobs(gang, members, lookup)
     subgroups, missing_index = ({}, None) if inner is None else _subgroups(intents, jobs, subgroup_size)
     problems += [missing_index] if missing_index else []
@@ -74,10 +79,13 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
         checkpointed=_checkpointed(active),
         foreign_queue=queue is not None and foreign_queue,
         problems=tuple(problems),
-        notes=tuple(dict.fromkeys(note for _, intent in active for note in intent.notes))[:NOTES_MAX],
+        notes=tuple(dict.fromkeys((*notes, *(note for _, intent in active for note in intent.notes))))[:NOTES_MAX],
         solo=solo,
         jobs=jobs,
         unmanaged=unmanaged,
+        stated_priority=priority,
+        group_preempts=terms is None or terms.preempts,
+        shared_with=_shared_with(gang, members, lookup.namespace_labels(gang[0])),
     )
 
 
@@ -135,11 +143,60 @@ def _namesakes(gang: GangId, members: Iterable[Member]) -> list[GangProblem]:
     return []
 
 
+def _crowded(members: Sequence[Member]) -> list[GangProblem]:
+    """A claim that more members share than it can be reserved for: the apiserver would refuse the admission each time."""
+    if len(members) <= CONSUMERS_MAX:
+        return []
+    living = (member for member in members if member.stage in {Stage.GATED, Stage.RELEASED})
+    users = Counter(each.claim.metadata.name for member in living for each in member.claims if each.claim is not None)
+    return [
+        GangProblem(
+            code=Code.INVALID,
+            message=f"{count} members share ResourceClaim {name}, and a claim is reserved for at most {CONSUMERS_MAX} pods: use "
+            "several claims, or a template, which makes one for each pod",
+        )
+        for name, count in users.items()
+        if count > CONSUMERS_MAX
+    ]
+
+
 def _terms(gang: GangId, intent: Intent, lookup: Lookup) -> GroupTerms | None:
     """What the PodGroup object of the gang's name states, where the members follow another system."""
     if intent.provider is None or intent.group is None or intent.group.name != gang[1]:
         return None
     return lookup.pod_group(intent.provider, *gang)
+
+
+def _priority(active: Intents, terms: GroupTerms | None, lookup: Lookup) -> tuple[int | None, list[str]]:
+    """What counts in place of the pods' priority: the PodGroup's, else the highest of Kueue's classes; and what cannot count."""
+    if terms is not None and terms.priority is not None:
+        return terms.priority, []
+    asked = sorted({intent.priority_class for _, intent in active if intent.priority_class is not None})
+    values = {name: lookup.workload_priority(name) for name in asked}
+    notes = [
+        f"{foreign.PRIORITY_KEY.path}: there is no WorkloadPriorityClass {name!r}; the pods' priority counts: create it, or set priorityClassName"
+        for name, value in values.items()
+        if value is None
+    ]
+    return max((value for value in values.values() if value is not None), default=None), notes
+
+
+def _shared_with(gang: GangId, members: Iterable[Member], labels: Mapping[str, str]) -> SharedDecision | None:
+    """The first other system that lays claim to a member that has not ended, else the one that the namespace is of."""
+    try:
+        owned_by = owners.owner(labels)
+    except owners.UnknownSystemError as error:
+        return SharedDecision("Unknown", f"Namespace {gang[0]}: {error}")
+    found = next((each for member in members for each in _claimants(member) if each.system != owned_by), None)
+    text = owners.decision(gang[0], owned_by, found)
+    return SharedDecision(found.title if found else owners.SYSTEMS[owned_by or owners.FAIRLEAD], text) if text else None
+
+
+def _claimants(member: Member) -> Iterator[owners.Claimant]:
+    """By gates and labels; of a scheduler's name the webhook tells, which is not kept of a watched pod."""
+    if member.stage in {Stage.GATED, Stage.RELEASED}:
+        gates = (gate.name for gate in member.pod.spec.scheduling_gates)
+        yield from owners.claimants(member.pod.metadata.labels, gates)
 
 
 def _size_elsewhere(gang: GangId, intent: Intent, terms: GroupTerms | None) -> tuple[int | None, GangProblem | None]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from fairlead.api import legacy, names
 from fairlead.cel.requests import device_requests, may_serve, selectors_fault
+from fairlead.controller.gangs.members import GroupClaim, Lookup
 from fairlead.kube import core, resource
 
 SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -76,6 +77,13 @@ def group_of(pod: core.Pod) -> str:
     """The name of the native PodGroup that the pod belongs to; "" where it belongs to none."""
     group = pod.spec.scheduling_group
     return (group.pod_group_name or "") if group else ""
+
+
+def group_claim(pod: core.Pod, use: core.PodResourceClaim, lookup: Lookup) -> GroupClaim | None:
+    """The claim of the pod's PodGroup that this template entry means; None where the group has none of that name and template."""
+    group = group_of(pod)
+    terms = lookup.pod_group("scheduling.k8s.io", pod.metadata.namespace, group) if group else None
+    return None if terms is None else terms.claim_of(use.name, use.resource_claim_template_name or "")
 
 
 def owned_by_group(claim: resource.ResourceClaim, pod: core.Pod) -> bool:

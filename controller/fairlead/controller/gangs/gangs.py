@@ -20,6 +20,14 @@ from fairlead.kube import core, timestamps
 GangId = tuple[str, str]  # namespace, name
 
 
+@dataclass(frozen=True, slots=True)
+class SharedDecision:
+    """Another queue system that decides on the gang's pods, or lays claim to them; `text` says which of them the namespace is of."""
+
+    system: str
+    text: str
+
+
 @dataclass(frozen=True, kw_only=True)  # without slots: properties are computed once, there are dozens of readers
 class Gang:
     """One gang as the cluster shows it. `members` are sorted, and include finished and terminating ones."""
@@ -42,6 +50,9 @@ class Gang:
     foreign_queue: bool = False  # `queue` comes from another system's label or object
     notes: tuple[str, ...] = ()  # annotations that cannot be read and count as absent
     unmanaged: tuple[Member, ...] = ()  # gated pods without a managed claim; not members, to be ungated
+    stated_priority: int | None = None  # of its PodGroup, or by Kueue's label, in place of the pods'
+    group_preempts: bool = True  # False: its PodGroup says `preemptionPolicy: Never`
+    shared_with: SharedDecision | None = None
 
     @property
     def namespace(self) -> str:
@@ -131,12 +142,14 @@ class Gang:
 
     @property
     def priority(self) -> int:
+        if self.stated_priority is not None:
+            return self.stated_priority
         return max((member.pod.spec.priority or 0 for member in self.members), default=0)
 
     @property
     def preempts(self) -> bool:
-        """Whether other gangs may be evicted for it: no pod of it says `preemptionPolicy: Never`."""
-        return all(member.pod.spec.preemption_policy != "Never" for member in self.members)
+        """Whether other gangs may be evicted for it: neither its PodGroup nor a pod of it says `preemptionPolicy: Never`."""
+        return self.group_preempts and all(member.pod.spec.preemption_policy != "Never" for member in self.members)
 
 
 def gang_spec(gang: Gang) -> dict[str, Any]:

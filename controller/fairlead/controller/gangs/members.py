@@ -172,12 +172,28 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupClaim:
+    """A claim of a native PodGroup: a pod's entry of that name and template means the one claim of all the group's pods."""
+
+    name: str
+    template: str
+    claim: str = ""  # its name; "" until the group's status says it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTerms:
     """What a PodGroup object of another system states for the gang of its name."""
 
     size: int
     queue: str | None = None
     topology: str | None = None  # in the form of our annotation
+    priority: int | None = None  # in place of the pods'
+    preempts: bool = True  # False: `preemptionPolicy: Never`
+    claims: tuple[GroupClaim, ...] = ()
+
+    def claim_of(self, name: str, template: str) -> GroupClaim | None:
+        """The group's claim that a pod's entry means."""
+        return next((each for each in self.claims if (each.name, each.template) == (name, template)), None)
 
 
 class Lookup(Protocol):
@@ -193,6 +209,8 @@ class Lookup(Protocol):
     def jobs_of(self, gang: tuple[str, str]) -> Iterable[batch.Job]: ...
     def job_of(self, pod: core.Pod) -> batch.Job | None: ...
     def pod_group(self, api: str, namespace: str, name: str) -> GroupTerms | None: ...
+    def workload_priority(self, name: str) -> int | None: ...
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]: ...
     def volume_needs(self, pod: core.Pod) -> VolumeNeeds: ...
 
 

@@ -141,13 +141,20 @@ def _templated(
 ) -> PodClaim | GangProblem:
     """Adds to `legacy_templates` the name of a missing template that the controller creates itself."""
     namespace, template_name = pod.metadata.namespace, use.resource_claim_template_name or ""
-    of_group = lookup.claim(namespace, named or "")
+    group = claims.group_claim(pod, use, lookup)
+    of_group = lookup.claim(namespace, named or (group.claim if group is not None else ""))
     if of_group is not None and claims.owned_by_group(of_group, pod):
         return _existing(pod, use, of_group)
     claim = claims.claim_in_use(pod, use.name, named, lookup.claims_of(pod.metadata.uid))
     template = lookup.template(namespace, template_name)
     if claim is not None:
         return replace(_existing(pod, use, claim), template=template)
+    if group is not None:
+        message = (
+            f"the claim of PodGroup {namespace}/{claims.group_of(pod)} for its entry {use.name} is not made yet; kube-controller-manager "
+            f"makes it, with the feature gate DRAWorkloadResourceClaims"
+        )
+        return GangProblem(code=Code.GATHERING, message=message)
     if template is not None:
         return PodClaim(name=use.name, key=f"{pod.metadata.uid}/{use.name}", spec=template.spec.spec, template=template)
     where = f"ResourceClaimTemplate {namespace}/{template_name}, which pod {pod.metadata.name} uses,"

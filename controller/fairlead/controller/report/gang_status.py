@@ -30,7 +30,8 @@ from fairlead.kube import timestamps
 
 NODES_MAX = 1000
 EVICTION_CONDITIONS = ("Evicting", "Evicted", "Preempting", "Reserved", idleness.CONDITION, awaited.CONDITION)
-OWN_CONDITIONS = frozenset({"Admitted", "Running", *EVICTION_CONDITIONS})
+SHARED_CONDITION = "SharedWithOtherSystem"
+OWN_CONDITIONS = frozenset({"Admitted", "Running", *EVICTION_CONDITIONS, SHARED_CONDITION})
 
 
 def gang_status(
@@ -78,6 +79,7 @@ def gang_status(
         _phase_condition("Admitted", admitted, summary, before, now),
         _phase_condition("Running", summary.phase == "Running", summary, before, now),
         *_eviction_conditions(state, before, now, past=None if admitted else past),
+        *_shared_condition(gang, before, now),
         *_foreign_conditions(before),
     ]
     if not admitted:
@@ -127,6 +129,16 @@ def _phase_condition(
 ) -> dict[str, Any]:
     new = condition(kind, holds, summary.reason, summary.message, now=now)
     return with_transition_time(new, before.get("conditions", ()))
+
+
+def _shared_condition(gang: Gang, before: Mapping[str, Any], now: float) -> list[dict[str, Any]]:
+    """Which other queue system decides on its pods, too; none for a gang that never was of two."""
+    old = before.get("conditions", ())
+    shared = gang.shared_with
+    if shared is None and not any(each.get("type") == SHARED_CONDITION for each in old):
+        return []
+    reason, text = ("Over", "no longer") if shared is None else (shared.system.replace("-", ""), shared.text)
+    return [with_transition_time(condition(SHARED_CONDITION, shared is not None, reason, text, now=now), old)]
 
 
 def _foreign_conditions(before: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -195,6 +195,9 @@ class Caches(Informers):
     def pod_group(self, api: str, namespace: str, name: str) -> GroupTerms | None:
         return self.pod_groups.terms(api, namespace, name)
 
+    def workload_priority(self, name: str) -> int | None:
+        return self.workload_priorities.value(name)
+
     def jobs_of(self, gang: GangId) -> Iterable[batch.Job]:
         return self.jobs.by_index("gang", "/".join(gang))
 

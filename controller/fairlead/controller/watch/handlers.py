@@ -55,6 +55,7 @@ class Handlers:
         informers.namespaces.subscribe(self._namespace)
         informers.gang_objects.subscribe(self._gang_object)
         informers.pod_groups.subscribe(self._pod_group)
+        informers.workload_priorities.subscribe(self._workload_priority)
         informers.disruption_budgets.subscribe(self._disruption_budget)
         informers.resource_quotas.subscribe(self._resource_quota)
         informers.jobs.subscribe(self._job)
@@ -188,6 +189,11 @@ class Handlers:
     def _pod_group(self, namespace: str, name: str) -> None:
         if (namespace, name) in self._gangs:
             self._triggers.gang((namespace, name))
+
+    def _workload_priority(self, name: str) -> None:
+        """Rare: an administrator made, changed or deleted a class."""
+        self._gangs_of(lambda pod: pod.metadata.labels.get(names.KUEUE_PRIORITY) == name and not pod.finished)
+        self._triggers.decide()
 
     def _gang_object(self, change: Change[Raw]) -> None:
         if change.old is None or change.new is None:

@@ -10,6 +10,7 @@ from fairlead.controller.watch.optional import OptionalInformer
 from fairlead.controller.watch.podgroups import PodGroups
 from fairlead.controller.watch.train_jobs import TrainJobs
 from fairlead.controller.watch.volumes import Volumes, by_volume_claim, without_plain_volumes
+from fairlead.controller.watch.workload_priorities import WorkloadPriorities
 from fairlead.kube import batch, core, resource, resources
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Informer, Source
@@ -61,6 +62,7 @@ class Informers:
             client, resources.TYPED_JOBS, indexes={"gang": indexes.by_gang_of_job, "uid": indexes.by_uid}
         )
         self.pod_groups = PodGroups()
+        self.workload_priorities = WorkloadPriorities()
         self.train_jobs = TrainJobs(wanted=forecasts)
         self.volumes = Volumes()
 
@@ -83,7 +85,8 @@ class Informers:
             self.nodes, self.namespaces, self.device_classes, self.slices, self.queues, self.flavors,
             self.policies, self.templates, self.claims, self.gang_objects, self.disruption_budgets, self.resource_quotas,
             self.jobs,
-            *self.pod_groups.informers, *self.train_jobs.informers, *self.volumes.informers, self.taint_rules, self.pods,
+            *self.pod_groups.informers, *self.workload_priorities.informers, *self.train_jobs.informers,
+            *self.volumes.informers, self.taint_rules, self.pods,
         )  # fmt: skip
 
     def required(self) -> tuple[Informer[Any], ...]:

@@ -1,4 +1,4 @@
-"""PodGroup objects of other systems, where the cluster serves them: size, queue and topology of a gang.
+"""PodGroup objects of other systems, where the cluster serves them: size, queue, topology, priority and claims of a gang.
 
 So pods of native PodGroups, Volcano and the coscheduling plugin run as gangs though these terms are not on the pods.
 An API that is installed later is read from then on (`optional`). Writes nothing: their status belongs to their
@@ -7,11 +7,11 @@ controllers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fairlead.api.base import is_label_key
-from fairlead.controller.gangs.members import GroupTerms
+from fairlead.controller.gangs.members import GroupClaim, GroupTerms
 from fairlead.controller.watch.optional import OptionalInformer
 from fairlead.kube.informer import Change
 from fairlead.kube.resources import Raw, Resource
@@ -26,18 +26,46 @@ VERSIONS: Mapping[str, tuple[str, ...]] = {
 
 def terms(api: str, raw: Mapping[str, Any]) -> GroupTerms:
     """What a PodGroup of this API group states for its gang. Without a gang policy its pods are gangs of one: size 1."""
-    spec, topology = _at(raw, "spec"), None
+    spec = _at(raw, "spec")
     if api == "scheduling.k8s.io":
-        count = _at(spec, "schedulingPolicy", "gang").get("minCount")
-        topology = _topology(_at(spec, "schedulingConstraints").get("topology"))
-    else:
-        count = spec.get("minMember")
+        return _native_terms(spec, _at(raw, "status"))
+    count = spec.get("minMember")
     queue = spec.get("queue") if api == "scheduling.volcano.sh" else None
     return GroupTerms(
         size=count if isinstance(count, int) and count > 0 else 1,
         queue=queue if isinstance(queue, str) and queue else None,
-        topology=topology,
     )
+
+
+def _native_terms(spec: Mapping[str, Any], status: Mapping[str, Any]) -> GroupTerms:
+    """`priority` is what the apiserver resolved `priorityClassName` to; 0 where the group names no class, so that is its pods' to say.
+
+    Source: k8s.io/api `scheduling/v1alpha2` (1.36) and `v1beta1` (1.37), PodGroupSpec and PodGroupStatus; KEP-5710, KEP-5729.
+    """
+    count = _at(spec, "schedulingPolicy", "gang").get("minCount")
+    priority = spec.get("priority") if spec.get("priorityClassName") else None
+    return GroupTerms(
+        size=count if isinstance(count, int) and count > 0 else 1,
+        topology=_topology(_at(spec, "schedulingConstraints").get("topology")),
+        priority=priority if type(priority) is int else None,
+        preempts=spec.get("preemptionPolicy") != "Never",
+        claims=tuple(_claims(spec, status)),
+    )
+
+
+def _claims(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[GroupClaim]:
+    """Those of a template. One that the group names itself is named by its pods, too."""
+    made = {str(each.get("name")): each.get("resourceClaimName") for each in _listed(status, "resourceClaimStatuses")}
+    for each in _listed(spec, "resourceClaims"):
+        name, template = each.get("name"), each.get("resourceClaimTemplateName")
+        if isinstance(name, str) and isinstance(template, str):
+            claim = made.get(name)
+            yield GroupClaim(name=name, template=template, claim=claim if isinstance(claim, str) else "")
+
+
+def _listed(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    found = raw.get(key)
+    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
 
 
 def _topology(constraints: Any) -> str | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairlead.api import foreign, names
+from fairlead.api.owners import KUEUE, SCHEDULERS
 from fairlead.webhook.objects.fields import Path, dotted, list_at, map_at, object_at, text_at
 from fairlead.webhook.objects.pod_templates import WORKLOADS, suspended
 from fairlead.webhook.objects.pods import annotations_and_labels
@@ -30,6 +31,8 @@ def unsuspend(patch: PatchBuilder, group_resource: str, facts: Facts) -> Iterato
     owners = list_at(metadata, "ownerReferences", "metadata")
     if any(owner.get("controller") and owner.get("kind") != "CronJob" for owner in owners):
         return  # its owner decides
+    if facts.namespace_labels.get(names.QUEUE_SYSTEM) == KUEUE:
+        return
     if names.KUEUE_API in facts.served_apis:
         yield f"{dotted(field)}: true is Kueue's to lift, whose API is served; if Kueue no longer runs here, set it to false"
         return
@@ -40,10 +43,14 @@ def unsuspend(patch: PatchBuilder, group_resource: str, facts: Facts) -> Iterato
     )
 
 
-def use_default_scheduler(patch: PatchBuilder, pod: Path = ()) -> Iterator[str]:
-    """Let kube-scheduler bind a pod, or the pods of the template at that path. Yields a warning. Raises MalformedError."""
+def use_default_scheduler(patch: PatchBuilder, facts: Facts, pod: Path = ()) -> Iterator[str]:
+    """Let kube-scheduler bind a pod, or the pods of the template at that path. Yields a warning. Raises MalformedError.
+
+    In a namespace that says whose it is, a queue system's scheduler is refused instead (`ownership`).
+    """
     where = dotted((*pod, "spec"))
     name = text_at(map_at(object_at(patch.patched, pod), "spec", dotted(pod)), "schedulerName", where)
-    if name in foreign.SCHEDULERS:
+    judged = names.QUEUE_SYSTEM in facts.namespace_labels and name in SCHEDULERS
+    if name in foreign.SCHEDULERS and not judged:
         patch.set((*pod, "spec", "schedulerName"), names.DEFAULT_SCHEDULER)
         yield f"{where}.schedulerName: {name!r} became {names.DEFAULT_SCHEDULER}: Fairlead places the pods, and that binds them"

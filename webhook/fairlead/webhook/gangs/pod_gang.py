@@ -45,7 +45,7 @@ def _ineffective(annotations: dict[str, str], labels: dict[str, str], pod_group:
     return (
         *misspelt(annotations),
         *overridden(annotations, labels, pod_group),
-        *unsupported(annotations, labels),
+        *unsupported(annotations),
     )
 
 
@@ -136,6 +136,8 @@ def _intent_changes(added: list[foreign.MetadataKey], old: IntentSource, new: In
         ("gang", before.gang, after.gang),
         ("gang size", before.size, after.size),
         ("queue", before.queue, after.queue),
+        ("topology", before.topology, after.topology),
+        ("subgroup size", before.subgroup_size, after.subgroup_size),
     ):
         if was is not None and was != now:
             where = " and ".join(word.path for word in added)

@@ -6,6 +6,8 @@
 - A queue in another system's annotation or label is copied as it is written, not as `fairlead.dev/queue`: it then means the same
   as on a pod (it counts where a Queue of that name exists, now or later). Kueue copies it to Deployments' pods in the same way,
   and leaves the pods of a Job that it manages alone. A template that names a queue itself keeps that one.
+- Kueue's priority class is copied to templates that name none: it reads the label of the Job, the controller that of the pods. Its
+  topology annotations are on pod templates, where they count as they are.
 - Kueue admits a Job whole, so a Job in a Kueue queue is a gang; `kueue.x-k8s.io/job-min-parallelism`, and Volcano's
   `scheduling.volcano.sh/group-min-member`, become its gang's size.
 """
@@ -45,7 +47,8 @@ def propagate(patch: PatchBuilder, template: PodTemplate, warnings: list[str]) -
         where = dotted(source)
         metadata = annotations_and_labels(object_at(patch.patched, source), where)
         warnings += _copy_foreign_queue(patch, template, metadata, where)
-        warnings += unsupported(*metadata)
+        _copy_priority(patch, template, metadata)
+        warnings += unsupported(metadata[0])
         faults += _copy_foreign_size(patch, template, metadata, where)
     return faults
 
@@ -86,6 +89,12 @@ def _copy_foreign_queue(patch: PatchBuilder, template: PodTemplate, metadata: Me
     elif existing[0] != name:
         path = f"{where}.{word.kind}[{word.key}]"
         yield f"{path}: {name!r} does not count: {template.where}.{existing[1]} says {existing[0]!r}; keep one of them"
+
+
+def _copy_priority(patch: PatchBuilder, template: PodTemplate, metadata: Metadata) -> None:
+    name = foreign.PRIORITY_KEY.value(*metadata)
+    if name and foreign.PRIORITY_KEY.value(*_template_metadata(patch, template)) is None:
+        patch.set((*template.path, "metadata", "labels", foreign.PRIORITY_KEY.key), name)
 
 
 def _copy_foreign_size(patch: PatchBuilder, template: PodTemplate, metadata: Metadata, where: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ from fairlead.api import names
 from fairlead.api.intent import Intent
 from fairlead.webhook.claim_names import copies, provenance, way
 from fairlead.webhook.claim_names.rewriting import name_claims
-from fairlead.webhook.gangs import controller_keys, foreign_schedulers, pod_gang, traces, users
+from fairlead.webhook.gangs import controller_keys, foreign_schedulers, ownership, pod_gang, traces, users
 from fairlead.webhook.gangs.pod_gang import PodGang
 from fairlead.webhook.legacy.requests import LegacyLimits, legacy_limits, translate
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at, text_at
@@ -55,10 +55,11 @@ def mutate(review: Review, facts: Facts) -> Verdict:
     claims = pod_claims(review.namespace, spec, facts, sources)
     if not _to_be_gated(claims, spec):
         return _unmanaged(review, patch, legacy, facts).with_warnings(warnings)
-    if any(claim.managed is Managed.YES for claim in claims):  # a claim that does not exist yet may be another driver's
-        warnings += foreign_schedulers.use_default_scheduler(patch)
+    if _surely_managed(claims):
+        warnings += foreign_schedulers.use_default_scheduler(patch, facts)
+        warnings += ownership.warnings(patch.patched, review.namespace, facts)
     gang = pod_gang.resolve(patch.patched, namespace=review.namespace, name=review.name, facts=facts)
-    denial = _denial(review, gang, patch.patched, facts)
+    denial = _denial(review, gang, patch.patched, claims, facts)
     if denial is not None:
         return denial
     _write_gang(patch, gang.intent)
@@ -105,10 +106,10 @@ def validate(review: Review, facts: Facts) -> Verdict:
         verdict = _unmanaged(review, None, legacy, facts)
         return replace(verdict, warnings=()) if verdict.cause == "unmanaged" else verdict
     gang = pod_gang.resolve(review.object, namespace=review.namespace, name=review.name, facts=facts)
-    denial = _denial(review, gang, review.object, facts)
+    denial = _denial(review, gang, review.object, claims, facts)
     if denial is not None:
         return replace(denial, warnings=())
-    if not gated(review.object) and any(claim.managed is Managed.YES for claim in claims):
+    if not gated(review.object) and _surely_managed(claims):
         fault = (
             f"spec.schedulingGates: the gate {names.ADMISSION_GATE} is missing, so the controller cannot place the pod; "
             "create it again, and see that no other webhook removes the gate"
@@ -188,6 +189,11 @@ def _to_be_gated(claims: list[PodClaim], spec: Json) -> bool:
     return Managed.YES in found or (Managed.UNKNOWN in found and not text_at(spec, "nodeName", "spec"))
 
 
+def _surely_managed(claims: list[PodClaim]) -> bool:
+    """A claim that does not exist yet may be another driver's."""
+    return any(claim.managed is Managed.YES for claim in claims)
+
+
 def _unmanaged(review: Review, patch: PatchBuilder | None, legacy: LegacyLimits, facts: Facts) -> Verdict:
     """Allowed without a gate; policies that judge pods without claims apply, and annotations without effect are reported.
 
@@ -209,12 +215,13 @@ def _unmanaged(review: Review, patch: PatchBuilder | None, legacy: LegacyLimits,
     return policies.apply_findings(verdict, review.subject, findings)
 
 
-def _denial(review: Review, gang: PodGang, pod: Json, facts: Facts) -> Verdict | None:
-    """A denial where the gang is impossible, the pod names its node, or what makes its claims is not said rightly."""
+def _denial(review: Review, gang: PodGang, pod: Json, claims: list[PodClaim], facts: Facts) -> Verdict | None:
+    """A denial where the gang is impossible, the pod names its node or is another system's, or what makes its claims is not said rightly."""
     metadata = map_at(pod, "metadata")
     beyond = bounds.queue_faults(gang.intent, map_at(pod, "spec"), facts)
     faults = [*gang.faults, *beyond, *way.faults(metadata), *way.namespace_faults(review.namespace, metadata, facts)]
     cause = "gang" if gang.faults or beyond else "claim" if faults else "placed"
+    faults += ownership.faults(pod, review.namespace, facts) if _surely_managed(claims) else ()
     if node := text_at(map_at(pod, "spec"), "nodeName", "spec"):
         cure = "remove nodeName, and use nodeSelector or affinity to ask for a node"
         faults.append(f"spec.nodeName: {node!r}: the controller places pods that ask for its devices; {cure}")

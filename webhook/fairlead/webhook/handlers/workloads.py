@@ -17,6 +17,7 @@ from fairlead.webhook.gangs import (
     controller_keys,
     foreign_schedulers,
     job_evictions,
+    ownership,
     pod_gang,
     propagation,
     users,
@@ -107,13 +108,17 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
         except IntentError as error:
             faults += [f"{template.where}.{fault}" for fault in error.faults]
             continue
-        warnings += _pod_warnings(patch, template, intent, facts)
+        if template.surely_managed and review.operation == "CREATE":
+            faults += [f"{template.where}: {fault}" for fault in ownership.faults(pod, review.namespace, facts)]
+        warnings += _pod_warnings(review, patch, template, intent, facts)
         if review.operation == "CREATE":
             spec = map_at(pod, "spec", template.where)
             faults += bounds.queue_faults(intent, spec, facts, f"{template.where}.")
             warnings += bounds.default_warnings(intent, spec, facts, f"{template.where}.")
         queued = propagation.in_kueue_queue(patch, template.template)
         members.append(MemberTemplate(template=template.template, intent=intent, in_kueue_queue=queued))
+    if review.operation == "CREATE" and any(template.surely_managed for template in templates):
+        faults += ownership.suspended_faults(review.group_resource, patch.patched, review.namespace, facts)
     if faults:
         return deny(cause, *review.about(faults), code=422)
     if facts.records_users:
@@ -176,12 +181,16 @@ def _managed_templates(review: Review, patch: PatchBuilder, facts: Facts) -> Ite
             yield _ManagedTemplate(template=template, legacy=legacy, claims=claims, translated=translated)
 
 
-def _pod_warnings(patch: PatchBuilder, template: _ManagedTemplate, intent: Intent, facts: Facts) -> Iterator[str]:
+def _pod_warnings(
+    review: Review, patch: PatchBuilder, template: _ManagedTemplate, intent: Intent, facts: Facts
+) -> Iterator[str]:
     path = template.template.path
     yield from pod_gang.intent_warnings(object_at(patch.patched, path))
     yield from pod_gang.queue_warnings(intent, facts)
-    if template.surely_managed:
-        yield from foreign_schedulers.use_default_scheduler(patch, path)
+    if not template.surely_managed:
+        return
+    yield from foreign_schedulers.use_default_scheduler(patch, facts, path)
+    yield from ownership.warnings(object_at(patch.patched, path), review.namespace, facts)
 
 
 def _bypass_findings(review: Review, patch: PatchBuilder, facts: Facts) -> Iterator[Finding]:
@@ -271,7 +280,8 @@ def _train_job(review: Review, patch: PatchBuilder, facts: Facts) -> Verdict:
     user = users.user_of_train_job(review) if facts.records_users else None
     if user is not None:
         patch.set(("spec", "annotations", names.USER), user)
-    own_queue, spec_queue = (strings_at(found, "labels").get(names.KUEUE_QUEUE) for found in (metadata, spec))
-    if own_queue and not spec_queue:
-        patch.set(("spec", "labels", names.KUEUE_QUEUE), own_queue)
+    for key in (names.KUEUE_QUEUE, names.KUEUE_PRIORITY):
+        own_label, spec_label = (strings_at(found, "labels").get(key) for found in (metadata, spec))
+        if own_label and not spec_label:
+            patch.set(("spec", "labels", key), own_label)
     return allow("job" if patch.operations else "unmanaged", patch=patch.operations)

@@ -1,0 +1,73 @@
+"""One claim for devices of two drivers: a GPU and a network interface under one PCIe root (docs/beside.md)."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.api import names
+from fairlead.engine.types.plan import Plan
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu, slice_of
+from tests.support.engine.world import World
+
+Json = dict[str, Any]
+NIC = "dra.net"
+ROOT = "resource.kubernetes.io/pcieRoot"
+ONE_ROOT = [{"matchAttribute": ROOT}]
+BOTH = (device_request(1), device_request(1, device_class=NIC, cel=f'device.attributes["{NIC}"].rdma'))
+
+
+def nic(number: int, root: str, *, rdma: bool = True) -> Json:
+    attributes: Json = {"ifName": {"string": f"eth{number}"}, "rdma": {"bool": rdma}, ROOT: {"string": root}}
+    return {"name": f"net-{number}", "attributes": attributes}
+
+
+def under(device: Json, root: str) -> Json:
+    return {**device, "attributes": {**device["attributes"], ROOT: {"string": root}}}
+
+
+def world(*nics: Json) -> World:
+    """A node with two GPUs on each of two PCIe roots."""
+    made = World()
+    made.add_node("node", [under(gpu(number), f"pci{number // 2}") for number in range(4)])
+    made.add_class(NIC, {"selectors": [{"cel": {"expression": f'device.driver == "{NIC}"'}}]})
+    made.add_slices(slice_of("node", nics, driver=NIC))
+    return made
+
+
+def given(plan: Plan) -> list[tuple[str, ...]]:
+    """Of each claim the devices."""
+    assert plan.admissions, plan.waiting[0].reason
+    return [tuple(each.device.device for each in claim.allocation.results) for claim in plan.admissions[0].claims]
+
+
+def test_the_gpu_comes_from_the_root_of_the_nic():
+    plan = world(nic(0, "pci1")).decide(gang("job", 1, claim_spec(*BOTH, constraints=ONE_ROOT)))
+    assert given(plan) == [("gpu-2", "net-0")]
+    drivers = [each.device.driver for each in plan.admissions[0].claims[0].allocation.results]
+    assert drivers == [names.DRIVER, NIC]
+
+
+def test_each_member_of_a_gang_gets_a_pair_of_its_own():
+    made = world(nic(0, "pci0"), nic(1, "pci1"), nic(2, "pci1"), nic(3, "pci1", rdma=False))
+    pairs = given(made.decide(gang("job", 3, claim_spec(*BOTH, constraints=ONE_ROOT))))
+    assert sorted(nic_ for _, nic_ in pairs) == ["net-0", "net-1", "net-2"]
+    roots = {"net-0": {"gpu-0", "gpu-1"}, "net-1": {"gpu-2", "gpu-3"}, "net-2": {"gpu-2", "gpu-3"}}
+    assert all(gpu_ in roots[nic_] for gpu_, nic_ in pairs)
+
+
+@pytest.mark.parametrize("nics", [[nic(0, "pci7")], [nic(0, "pci0", rdma=False)], []], ids=["far", "no rdma", "none"])
+def test_where_no_nic_does_the_gang_waits_and_says_so(nics):
+    plan = world(*nics).decide(gang("job", 1, claim_spec(*BOTH, constraints=ONE_ROOT)))
+    assert not plan.admissions
+    assert str(plan.waiting[0].reason)
+
+
+def test_a_nic_that_another_claim_has_is_not_given_again():
+    made = world(nic(0, "pci1"), nic(1, "pci0"))
+    first, second, third = (gang(name, 1, claim_spec(*BOTH, constraints=ONE_ROOT)) for name in ("a", "b", "c"))
+    plan = made.decide(first)
+    made.carry_out(plan, [first])
+    again = made.decide(second)
+    assert {pair[1] for pair in (*given(plan), *given(again))} == {"net-0", "net-1"}
+    made.carry_out(again, [second])
+    assert not made.decide(third).admissions
