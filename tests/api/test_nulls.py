@@ -60,7 +60,19 @@ PRICE: Json = {"perHour": "2.50", "currency": "EUR", "from": "2026-01-01T00:00:0
 FLAVOR: Json = {
     "apiVersion": "fairlead.dev/v1alpha1", "kind": "Flavor", "metadata": METADATA,
     "spec": {"driver": "gpu.nvidia.com", "deviceSelector": "true", "measure": "Capacity", "capacityName": "memory", "price": [PRICE]},
-    "status": {"observedGeneration": 1, "devices": 1, "total": 2, "allocated": 1, "conditions": [CONDITION]},
+    "status": {
+        "observedGeneration": 1, "devices": 1, "total": 2, "allocated": 1, "scaleUpSeconds": [240.0], "conditions": [CONDITION],
+    },
+}  # fmt: skip
+SCALING: Json = {
+    **FLAVOR,
+    "spec": {
+        "deviceSelector": "true", "measure": "Share",
+        "autoscaling": {
+            "mode": "ProvisioningRequest", "max": 64, "patience": "30m", "waitBeforeEviction": "10m", "provisioningClass": "a.b",
+            "extendedResource": "nvidia.com/gpu", "nodeSelector": {"a": "b"}, "deviceClasses": ["c"],
+        },
+    },
 }  # fmt: skip
 GANG: Json = {
     "apiVersion": "fairlead.dev/v1alpha1", "kind": "Gang", "metadata": METADATA,
@@ -74,6 +86,9 @@ GANG: Json = {
         "why": {
             "message": "m", "advice": "a", "couldEverFit": True, "details": ["d"], "barriers": ["b"],
             "holders": [{"gang": "g", "queue": "q", "devices": 1}],
+        },
+        "nodesAwaited": {
+            "state": "Asked", "mode": "Visible", "flavor": "f", "since": "t", "expected": "t", "evictsFrom": "t", "message": "m",
         },
         "forecast": {"p50": "t", "p90": "t", "asOf": "t", "because": "b", "never": True},
     },
@@ -126,7 +141,7 @@ def _parameters(raw: Json) -> BaseModel:
 
 CASES: list[tuple[type[BaseModel], list[Json], Read]] = [
     (Queue, [QUEUE], Queue.stored),
-    (Flavor, [FLAVOR], Flavor.stored),
+    (Flavor, [FLAVOR, SCALING], Flavor.stored),
     (Gang, [GANG], Gang.stored),
     (TenancyPolicy, [POLICY], TenancyPolicy.stored),
     (GpuConfig, [GPU, TIME_SLICES], _parameters),

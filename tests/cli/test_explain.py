@@ -87,6 +87,22 @@ def test_a_gang_that_can_never_run_is_told_not_to_wait():
     assert shown["What would change it"][1].startswith("waiting will not help")
 
 
+def test_a_gang_that_awaits_nodes_is_told_since_when_and_until_when():
+    condition = {"type": "AwaitingNodes", "status": "True", "message": "nodes are expected by then"}
+    until = timestamps.seconds(NOW + 120)
+    nodes = {"state": "Asked", "mode": "Visible", "flavor": "h100", "since": timestamps.seconds(NOW - 60),
+             "expected": until, "message": f"nodes are expected by {until}: the median of 3 scale-ups"}  # fmt: skip
+    shown = parts(explanations.gang_explanation(gang(conditions=[condition], nodesAwaited=nodes), now=NOW))
+    assert shown["Nodes for it"] == (
+        f"asked for since {nodes['since']}, by mode Visible of flavor h100",
+        f"Nodes are expected by {until} (2m left): the median of 3 scale-ups",
+    )
+    assert "Also" not in shown
+    resting = nodes | {"state": "Rests", "message": "no nodes came"}
+    shown = parts(explanations.gang_explanation(gang(nodesAwaited=resting), now=NOW))
+    assert shown["Nodes for it"] == ("No nodes came",)
+
+
 def test_an_eviction_is_told_once_to_a_gang_that_still_runs():
     said = "to be evicted at 2027-01-15T08:00:00Z: reclaimed for gang ml/x: because"
     condition = {"type": "Evicting", "status": "True", "message": said, "lastTransitionTime": timestamps.seconds(NOW)}

@@ -30,6 +30,7 @@ CLOSED: dict[str, tuple[tuple[str, ...], ...]] = {
     "recorded_decisions": (("recorded", "missed"),),
     "moves": (("landed", "expired"),),
     "moved_gpu_seconds": (("room", "node"),),
+    "node_request_failures": (("Visible", "ProvisioningRequest", "Placeholder"),),
     "errors": (("cycle", "forecast", "recorder", "report", "task"),),
 }
 
@@ -53,6 +54,11 @@ def full() -> Metrics:
     known = QueueFacts(uses=uses, waiting=gangs, waits=Waits(), targets_s=dict.fromkeys(queues, 60.0), wall=0.0)
     metrics.begin(claim_caches(CLAIMS_N), lambda: known, wall=lambda: 0.0)
     metrics.note_devices({("used", flavor): 1 for flavor in (*flavors, "")})
+    for flavor in flavors:
+        metrics.note_scale_up(flavor, 60.0)
+        metrics.node_demand_amount.labels(flavor).inc()
+        for state in ("Asked", "Rests", "AtMax"):
+            metrics.node_demand.labels(flavor, "Visible", state).inc()
     for queue in queues:
         metrics.queue_budget.labels(queue).set(0.5)
         metrics.queue_wait_seconds.labels(queue, "", "withdrawn").observe(1)

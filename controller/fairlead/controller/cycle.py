@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 
+from fairlead.controller.autoscaling.awaited import AwaitedNodes
 from fairlead.controller.commit.executor import Executor
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.deciding import Decide, decide_beside
@@ -49,6 +50,7 @@ class Cycle:
         reporter: Reporter,
         metrics: Metrics,
         traces: GangTraces,
+        awaited: AwaitedNodes,
         *,
         clock: Clock,
         decide: Decide = plan.decide,
@@ -70,6 +72,7 @@ class Cycle:
         self._reporter = reporter
         self._metrics = metrics
         self._traces = traces
+        self._awaited = awaited
         self._clock = clock
         self._decide = decide
         self._flight = flight or Unrecorded()
@@ -90,6 +93,7 @@ class Cycle:
             self._flight.decided(noted, decided, now, self._last_s)
             self._snapshots.decided(decided or Plan())
         self.decisions += 1
+        awaiting = self._awaited.decided(decided, self._snapshots.pending, now)
         self._note_settings(decided, now)
         for admission in self._executor.start(decided, now):
             self._snapshots.admitted(admission, now)
@@ -98,7 +102,8 @@ class Cycle:
                 self._caches.gangs[gang_id], admission, self.waiting.get(gang_id),
                 began=self._decided_at - self._last_s, ended=self._decided_at,
             )  # fmt: skip
-        return self._note_answers(decided) | {(each.namespace, each.name) for each in decided.admissions}
+        admitted = {(each.namespace, each.name) for each in decided.admissions}
+        return self._note_answers(decided) | admitted | awaiting
 
     async def _timed_decision(self, snapshot: Snapshot, now: float, began: float) -> Plan:
         """`began`: when the snapshot was begun, of the clock."""
@@ -131,7 +136,7 @@ class Cycle:
         self._problems = problems
         self._usage.note(settings.queues, decided.queues, decided.flavors, now)
         spent = self._spending.by_queue
-        self._reporter.settings(decided, sorted(problems), scheduled.by_queue, spent)
+        self._reporter.settings(decided, sorted(problems), scheduled.by_queue, spent, self._awaited.took)
         self.queues = decided.queues
         self._metrics.note_budgets(spent)
 

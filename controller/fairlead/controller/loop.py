@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from fairlead.controller.commit.node_requests import NodeRequests
 from fairlead.controller.cycle import Cycle
 from fairlead.controller.gangs.gangs import GangId
 from fairlead.controller.reconcile import GangReconciler
@@ -31,6 +32,7 @@ class Controller:
         reconciler: GangReconciler,
         cycle: Cycle,
         reporting: Reporting,
+        nodes: NodeRequests,
         metrics: Metrics,
         *,
         clock: Clock,
@@ -42,6 +44,7 @@ class Controller:
         self._reconciler = reconciler
         self._cycle = cycle
         self._reporting = reporting
+        self._nodes = nodes
         self._metrics = metrics
         self._clock = clock
         self._wall = wall
@@ -78,6 +81,7 @@ class Controller:
         if self._caches.triggers.decision and not self._cycle.wait_s():
             changed |= await self._cycle.run(now)
             now = self._wall()
+        self._nodes.sync(changed)
         self._reporting.report(changed, now, looked)
 
     def _changed(self) -> set[GangId]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+from fairlead.controller.autoscaling.awaited import AwaitedNodes
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.executor import Executor
@@ -48,6 +49,7 @@ class Reporting:
         metrics: Metrics,
         forecasts: ShownForecasts,
         traces: GangTraces,
+        awaited: AwaitedNodes,
         *,
         created: Callable[[Gang, float], float],
         wall: Clock,
@@ -64,6 +66,7 @@ class Reporting:
         self._metrics = metrics
         self._forecasts = forecasts
         self._traces = traces
+        self._awaited = awaited
         self._created = created
         self._wall = wall
         self._flavors = HeldFlavors(caches)
@@ -171,5 +174,6 @@ class Reporting:
             idle=self._idle(gang, now),
             placement=placement(gang, self._level_of) if gang.released else (),
             hold="" if (held := self._caches.held_by(gang)) is None else str(held),
+            nodes=self._awaited.of(gang.id, now) if gang.gated else None,
             untried=recovery.untried(gang, now)[0],
         )

@@ -7,7 +7,9 @@ A gang that is being admitted counts as running, with what its admission gives: 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Container
 
+from fairlead.controller.autoscaling.awaited import AwaitedNodes
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.gang_tasks import GangTasks
@@ -47,6 +49,7 @@ class SnapshotBuilder:
         spending: SpendingBudgets,
         replacements: Replacements,
         moves: Moves,
+        awaited: AwaitedNodes,
         *,
         usage_weight: float,
     ) -> None:
@@ -59,6 +62,7 @@ class SnapshotBuilder:
         self._spending = spending
         self._replacements = replacements
         self._moves = moves
+        self._awaited = awaited
         self.restarts = RestartTimes()
         self._usage_weight = usage_weight
         self._learner = WorkloadCounter()
@@ -159,6 +163,11 @@ class SnapshotBuilder:
             self._caches.triggers.decide(urgent=True)
         return request
 
+    @property
+    def pending(self) -> Container[GangId]:
+        """The gangs that ask for devices."""
+        return self._requests.keys()
+
     def others_wait(self, gang_id: GangId) -> bool:
         """Whether another gang asks for devices."""
         return len(self._requests) > (gang_id in self._requests)
@@ -183,6 +192,7 @@ class SnapshotBuilder:
         queues = self._spending.with_budgets(self._usage.with_past_usage(queues, now))
         self._note_written()
         pending = self._moves.lift(self._replacements.lift(self._pending(now)), self._owner)
+        pending = self._awaited.lift(pending, scales=bool(settings.autoscaling))
         return Snapshot(
             inventory=tables.inventory,
             nodes=tables.nodes,

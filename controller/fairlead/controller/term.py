@@ -18,6 +18,7 @@ from fairlead.controller.accounting.decisions import GangDecisions
 from fairlead.controller.accounting.feed import Known
 from fairlead.controller.accounting.ledger import LedgerTerm
 from fairlead.controller.accounting.spending import LedgerSpending
+from fairlead.controller.autoscaling.awaited import AwaitedNodes, recorded_since
 from fairlead.controller.background import background, first
 from fairlead.controller.commit.admitter import Admitter
 from fairlead.controller.commit.backoff import GangBackoffs
@@ -27,6 +28,7 @@ from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.executor import Executor
 from fairlead.controller.commit.gang_tasks import SETTLE_S, GangTasks
 from fairlead.controller.commit.move_places import Moves
+from fairlead.controller.commit.node_requests import NodeRequests
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.commit.recoverer import Recoverer
 from fairlead.controller.commit.takeover import Takeover
@@ -146,24 +148,38 @@ class Term:
         self._claims = claims = ClaimReconciler(guarded, caches, writer, self.tasks, metrics)
         recoverer = Recoverer(committer, admitter, backoffs, events, metrics, wall=wall)
 
+        awaited = AwaitedNodes(lambda gang: recorded_since(caches.gang_object(gang)), caches.scale_ups)
+        awaited.on_scale_up = metrics.note_scale_up
         replacements = Replacements(caches.tables, timeout_s=options.replace_timeout_s)
         self.snapshots = snapshots = SnapshotBuilder(
-            caches, evictor, gang_tasks, backoffs, budgets, usage, spent, replacements, moves,
+            caches, evictor, gang_tasks, backoffs, budgets, usage, spent, replacements, moves, awaited,
             usage_weight=options.usage_weight,
         )  # fmt: skip
+        self.nodes = nodes = NodeRequests(
+            writer,
+            guarded,
+            caches,
+            self.tasks,
+            awaited,
+            metrics,
+            busy=gang_tasks.running,
+            namespace=options.namespace,
+            wall=wall,
+            sleep=asyncio.sleep,
+        )
         reconciler = GangReconciler(
             caches, snapshots, claims, recoverer, evictor, gang_tasks, backoffs, replacements, moves,
             gang_timeout_s=options.gang_timeout_s, now=wall(),
         )  # fmt: skip
         caches.triggers.put_off = reconciler.put_off
         cycle = Cycle(
-            caches, snapshots, executor, budgets, usage, spent, self.reporter, metrics, traces,
+            caches, snapshots, executor, budgets, usage, spent, self.reporter, metrics, traces, awaited,
             clock=clock, flight=self.flight,
         )  # fmt: skip
         forecasts = ShownForecasts()
         reporting = Reporting(
             caches, cycle, executor, evictor, gang_tasks, backoffs, usage, self.reporter, metrics, forecasts,
-            traces, created=self._created, wall=wall,
+            traces, awaited, created=self._created, wall=wall,
         )  # fmt: skip
         self._cycle, self._waits, self._wall = cycle, reporting.waits, wall
         checkpoint = Checkpoint(guarded, options.namespace, clock=clock)
@@ -185,7 +201,7 @@ class Term:
                 identity=lease.identity, lease_transitions=lease.transitions, wall=wall, sleep=asyncio.sleep,
             )  # fmt: skip
         self.controller = Controller(
-            caches, reconciler, cycle, reporting, metrics, clock=clock, wall=wall, sleep=asyncio.sleep
+            caches, reconciler, cycle, reporting, nodes, metrics, clock=clock, wall=wall, sleep=asyncio.sleep
         )
 
     def _queued_since(self, gang_id: GangId) -> float | None:
@@ -243,7 +259,7 @@ async def lead(
     health.caches, health.controller = watched.caches, term.controller
     metrics.begin(watched.caches, term.queue_facts, wall=time.time)
     try:
-        work = [term.recorder.run(), term.reporter.run()]
+        work = [term.recorder.run(), term.reporter.run(), term.nodes.run()]
         if options.forecast:
             work.append(term.forecaster.run())
         if term.ledger is not None:

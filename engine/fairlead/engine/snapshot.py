@@ -6,7 +6,7 @@ they change.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,3 +43,9 @@ class Snapshot:
     usage_weight: float = 1.0  # k of the fair share: how strongly past use corrects weights; 0: not at all
     reserve_after_s: float = 600.0  # a blocked gang older than this gets a reservation; backfill no longer passes it
     search_steps: int = 200_000  # steps of one gang's search, after which it ends unproven
+
+    def without_autoscaling(self) -> Snapshot:
+        """For simulated futures: no node is asked for in them, and none comes."""
+        if not any(flavor.autoscaling for flavor in self.flavors):
+            return self
+        return replace(self, flavors=tuple(replace(flavor, autoscaling=None) for flavor in self.flavors))

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from fairlead.api.autoscaling import FlavorAutoscaling
 from fairlead.api.base import CONDITIONS, CelExpression, Condition, CustomResource, Part, Quantity, is_dns_subdomain
 from fairlead.api.capacity_types import CapacityType
 
@@ -117,6 +118,8 @@ class FlavorSpec(Part):
     """The capacity that is counted, such as `memory`; with measure Capacity only."""
     price: list[FlavorPrice] = Field(default_factory=list, max_length=PRICES_MAX)
     """Prices over time, per unit of the measure; empty means that its use is not priced. Past prices stay in the list."""
+    autoscaling: FlavorAutoscaling | None = None
+    """How nodes are asked for when gangs lack devices of this flavor; absent means never."""
 
     @property
     def selector(self) -> str:
@@ -164,6 +167,15 @@ class FlavorSpec(Part):
         return self
 
     @model_validator(mode="after")
+    def _counts_from_zero(self) -> Self:
+        if self.measure == "Capacity" and self.autoscaling is not None and self.autoscaling.device_classes:
+            raise ValueError(
+                "autoscaling.deviceClasses: means nothing with measure Capacity, for without a device its capacity is not known: "
+                "remove it, and keep a node of the flavor"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _prices_do_not_overlap(self) -> Self:
         begun: dict[tuple[int | None, str | None], int] = {}
         for index, price in enumerate(self.price):
@@ -193,6 +205,8 @@ class FlavorStatus(Part):
     """Total in the cluster, in the flavor's measure; partitions of a device do not count in addition to it."""
     allocated: Quantity = 0
     """Allocated to gangs, in the flavor's measure."""
+    scale_up_seconds: list[float] = Field(default_factory=list, max_length=16)
+    """How long the latest scale-ups took, the latest last: from when nodes were asked for until the gang was admitted."""
     conditions: list[Condition] = Field(default_factory=list, max_length=16, json_schema_extra=CONDITIONS)
     """Ready, and others with details."""
 

@@ -101,6 +101,25 @@ class GangForecast(Part):
     """The gang cannot start on this cluster as it is; `because` says why."""
 
 
+class GangNodes(Part):
+    """What becomes of its demand for nodes with more devices (Flavor.spec.autoscaling)."""
+
+    state: Literal["Asked", "Rests", "AtMax"]
+    """Asked: nodes are asked for. Rests: none came within the flavor's patience, and they are asked for again later. AtMax: the flavor's max forbids it."""
+    mode: str = Field(default="", max_length=64)
+    """How they are asked for: the flavor's autoscaling.mode."""
+    flavor: str = Field(default="", max_length=253)
+    """The Flavor that says so."""
+    since: str | None = Field(default=None, max_length=40)
+    """When they were first asked for, RFC 3339."""
+    expected: str | None = Field(default=None, max_length=40)
+    """When they are expected: by the median of the flavor's scale-ups; absent where none is known, or it takes longer."""
+    evicts_from: str | None = Field(default=None, max_length=40)
+    """Nothing is evicted or moved for it before; absent where that does not wait."""
+    message: str = Field(default="", max_length=1024)
+    """The same in words, with what the cluster answered and the next step."""
+
+
 class GangLevel(Part):
     """Where members are at one level of the topology: its domains, and how far neighbouring ranks are apart."""
 
@@ -139,6 +158,8 @@ class GangStatus(Part):
     """Why it is pending, in parts."""
     forecast: GangForecast | None = None
     """When it is likely to start, while it waits."""
+    nodes_awaited: GangNodes | None = None
+    """Its demand for nodes, while it lacks devices of a flavor that scales."""
     nodes: list[str] = Field(default_factory=list, max_length=10_000)
     """Nodes of its members."""
     placement: list[GangLevel] = Field(default_factory=list, max_length=16)
@@ -150,7 +171,7 @@ class GangStatus(Part):
     admitted_time: str | None = Field(default=None, max_length=40)
     """When devices were allocated, RFC 3339."""
     conditions: list[Condition] = Field(default_factory=list, max_length=16, json_schema_extra=CONDITIONS)
-    """Admitted and Running; Evicting, Evicted, Preempting and Reserved while they apply."""
+    """Admitted and Running; Evicting, Evicted, Preempting, Reserved and AwaitingNodes while they apply."""
 
 
 class Gang(CustomResource):

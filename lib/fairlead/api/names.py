@@ -76,6 +76,14 @@ HOLDS_UNTIL: Final = "fairlead.dev/holds-until"
 # On pods of a gang that stays on a node which goes soon: by when they should have saved their work, RFC 3339. By the controller only.
 CHECKPOINT_BY: Final = "fairlead.dev/checkpoint-by"
 EVICTING_CONDITION: Final = "fairlead.dev/Evicting"
+# How the message of a gated pod's PodScheduled condition begins while nodes are asked for, for its gang (Flavor.spec.autoscaling). On
+# claims that were made for that, before any device was chosen; on placeholder pods and ProvisioningRequests: for which gang they are.
+AWAITING_NODES: Final = "fairlead.dev/awaiting-nodes"
+# On ProvisioningRequests: how often the gang's was refused before it.
+ATTEMPT: Final = "fairlead.dev/attempt"
+# On pods that only hold room for a gang's on nodes to come, a label; and their PriorityClass.
+PLACEHOLDER: Final = "fairlead.dev/placeholder"
+PLACEHOLDER_PRIORITY: Final = "fairlead-placeholder"
 # On Gang objects: the last eviction, and since when the gang has been queued, as JSON.
 EVICTED: Final = "fairlead.dev/evicted"
 

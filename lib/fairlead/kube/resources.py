@@ -113,6 +113,12 @@ DEVICE_TAINT_RULES = _typed("resource.k8s.io", "v1", "devicetaintrules", resourc
 DEVICE_TAINT_RULE_VERSIONS = ("v1", "v1beta2", "v1alpha3")
 """By preference: 1.37 serves v1, 1.36 the other two, 1.34 and 1.35 v1alpha3; all but v1 only where an operator asks for it."""
 
+# core and autoscaling.x-k8s.io: what cluster-autoscaler's ProvisioningRequests consist of
+POD_TEMPLATES = _raw("", "v1", "podtemplates", "PodTemplate", namespaced=True)
+PROVISIONING_REQUESTS = _raw(
+    "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", namespaced=True
+)
+
 # fairlead.dev
 _OURS, _OUR_VERSION = names.API_VERSION.split("/")
 QUEUES = _raw(_OURS, _OUR_VERSION, "queues", "Queue", namespaced=False)

@@ -43,6 +43,18 @@ class PodWrites(Writes):
         with contextlib.suppress(errors.NotFound, errors.Conflict):  # gone, or another has its name
             self._caches.pods.note(await self._retry(lambda: self._patch_status(pod, body), f"pod {pod.metadata.key}"))
 
+    async def set_scheduled_condition(self, pod: core.Pod, condition: Mapping[str, Any]) -> bool:
+        """Writes a gated pod's PodScheduled condition. False when the pod changed meanwhile, or is gone: look again then."""
+        version = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
+        body = {"metadata": version, "status": {"conditions": [dict(condition)]}}
+        try:
+            self._caches.pods.note(
+                await self._retry(lambda: self._patch_status(pod, body), f"status of pod {pod.metadata.key}")
+            )
+        except (errors.NotFound, errors.Conflict):
+            return False
+        return True
+
     async def read_pod(self, pod: core.Pod) -> core.Pod | None:
         """The pod as it is now; None when it is gone, or another has its name."""
         try:

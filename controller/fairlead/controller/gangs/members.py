@@ -37,8 +37,15 @@ class GangProblem:
 
 
 def tried(pod: core.Pod) -> bool:
-    """Whether kube-scheduler has tried a released pod: its condition is no longer that of a gated one."""
-    return not any(each.type == "PodScheduled" and each.reason == "SchedulingGated" for each in pod.status.conditions)
+    """Whether kube-scheduler has tried a released pod: its condition is no longer that of a gated one.
+
+    A gated one for which nodes are asked for has a reason and message of ours (`autoscaling.visible`).
+    """
+    return not any(
+        each.type == "PodScheduled"
+        and (each.reason == "SchedulingGated" or each.message.startswith(names.AWAITING_NODES))
+        for each in pod.status.conditions
+    )
 
 
 def reserved_for_pod(claim: resource.ResourceClaim, pod_uid: str, pod_group: str) -> bool:
@@ -81,8 +88,14 @@ class PodClaim:
 
     @property
     def made(self) -> bool:
-        """Whether the claim exists, and an admission made it: such a claim does not outlive a failed one."""
-        return self.source is not None and self.claim is not None
+        """Whether the claim exists, and an admission made it: such a claim does not outlive a failed one.
+
+        One that was made so that autoscalers can read it is as good as not made, until an admission writes to it.
+        """
+        if self.source is None or self.claim is None:
+            return False
+        written = self.claim.status.allocation is not None or bool(self.claim.status.reserved_for)
+        return written or names.AWAITING_NODES not in self.claim.metadata.annotations
 
     @property
     def allocated(self) -> bool:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fairlead.api import names
 from fairlead.controller.gangs.allocations import allocated_at, allocated_node, node_of, results
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member
@@ -90,8 +91,8 @@ def _half_written(
 def _late(gang: Gang, late: Sequence[Member], timeout_s: float) -> RollBack | Undo:
     at = [(member, node) for member in late if (node := node_of(member) or _any_node(member))]
     nodes = tuple(sorted({node for _, node in at}))
-    names = ", ".join(member.pod.metadata.name for member in late[:4]) + (" …" if len(late) > 4 else "")
-    why = f"{len(late)} of its pods ({names}) did not bind to {', '.join(nodes) or 'a node'} within {timeout_s:.0f} s"
+    pods = ", ".join(member.pod.metadata.name for member in late[:4]) + (" …" if len(late) > 4 else "")
+    why = f"{len(late)} of its pods ({pods}) did not bind to {', '.join(nodes) or 'a node'} within {timeout_s:.0f} s"
     refused = {node: said for member, node in at if (said := _refusal(member.pod))}
     step = _roll_back(gang, late, nodes, why)
     return replace(step, refused=tuple(sorted(refused.items()))) if isinstance(step, RollBack) else step
@@ -101,6 +102,8 @@ def _refusal(pod: core.Pod) -> str:
     """What kube-scheduler said of a pod that it takes to fit no node; "" where it did not say that."""
     condition = pod.condition("PodScheduled")
     if condition is None or condition.status != "False" or condition.reason != "Unschedulable":
+        return ""
+    if condition.message.startswith(names.AWAITING_NODES):
         return ""
     return condition.message[:REFUSAL_MAX] or "it is unschedulable"
 

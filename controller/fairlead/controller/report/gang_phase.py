@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
+from fairlead.controller.autoscaling.awaited import NodesAwaited
 from fairlead.controller.gangs import vacancies
 from fairlead.controller.gangs.eviction_marks import EvictionProgress, mark_of
 from fairlead.controller.gangs.gangs import Gang
@@ -56,6 +57,7 @@ class SchedulingState:
     idle: IdleNotice | None = None  # all its devices are idle
     placement: tuple[LevelPlacement, ...] = ()  # level by level
     hold: str = ""  # which hold keeps it, or more of it, from being admitted
+    nodes: NodesAwaited | None = None  # nodes are asked for, for it, or would be
     untried: int = 0  # released members that kube-scheduler should have tried by now
 
 
@@ -168,6 +170,9 @@ def _waiting_text(waiting: Waiting, state: SchedulingState) -> str:
     message = str(waiting.reason)
     if state.victims and waiting.reason.code is not Code.MAKING_ROOM:
         message = f"{message} Being evicted for it: {listed(state.victims)}."
+    if state.nodes is not None and state.nodes.demand.state == "Asked":
+        text = state.nodes.text
+        message = f"{message} {text[:1].upper()}{text[1:]}."
     return f"{message} Before that: {state.last_failure}." if state.last_failure else message
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from fairlead.controller.autoscaling import awaited
 from fairlead.controller.gangs import idleness
 from fairlead.controller.gangs.allocations import allocated_at, node_of
 from fairlead.controller.gangs.conditions import MESSAGE_MAX, condition, with_transition_time
@@ -29,7 +30,15 @@ from fairlead.kube import timestamps
 
 NODES_MAX = 1000
 ON_HOLD = Code.ON_HOLD.value
-EVICTION_CONDITIONS = ("Evicting", "Evicted", "Preempting", "Reserved", idleness.CONDITION, ON_HOLD)
+EVICTION_CONDITIONS = (
+    "Evicting",
+    "Evicted",
+    "Preempting",
+    "Reserved",
+    idleness.CONDITION,
+    awaited.CONDITION,
+    ON_HOLD,
+)
 SHARED_CONDITION = "SharedWithOtherSystem"
 OWN_CONDITIONS = frozenset({"Admitted", "Running", *EVICTION_CONDITIONS, SHARED_CONDITION})
 
@@ -63,6 +72,8 @@ def gang_status(
         status["why"] = explanation(waiting.reason)
         if state.forecast is not None:
             status["forecast"] = state.forecast.status()
+        if state.nodes is not None:
+            status["nodesAwaited"] = state.nodes.status()
     nodes = sorted({node for member in gang.members if (node := node_of(member))})
     if nodes:
         status["nodes"] = nodes[:NODES_MAX]
@@ -112,6 +123,7 @@ def evicted_status(past: PastEviction, outlook: Outlook, before: Mapping[str, An
         "position": None,
         "why": None,
         "forecast": None,
+        "nodesAwaited": None,
         "conditions": [
             _phase_condition("Admitted", False, summary, before, now),
             _phase_condition("Running", False, summary, before, now),
@@ -162,6 +174,9 @@ def _eviction_conditions(
         holding[idleness.CONDITION] = ("DevicesIdle", str(state.idle))
     if state.hold:
         holding[ON_HOLD] = ("Held", state.hold)
+    nodes = state.nodes
+    if nodes is not None and nodes.demand.since is not None:
+        holding[awaited.CONDITION] = ("NodesAsked" if nodes.demand.state == "Asked" else "NotAskedNow", nodes.text)
     old = before.get("conditions", ())
     had = {each.get("type") for each in old}
     return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -10,6 +10,7 @@ from fairlead.controller.report.claim_series import ClaimSeries
 from fairlead.controller.report.queue_series import QueueFacts, QueueSeries
 from fairlead.controller.spending.budgets import BudgetNow
 from fairlead.controller.watch.caches import Caches
+from fairlead.engine.types.plan import NodeDemand
 from fairlead.history.ledger.entries import BUCKETS, WHOLE_PPM, Bucket
 from fairlead.kube.limits import Clock
 
@@ -171,6 +172,31 @@ class Metrics:
             "Until when the ledger is written; 0 without one.",
             registry=registry,
         )
+        self.scale_up_seconds = Histogram(
+            "fairlead_autoscaling_scale_up_seconds",
+            "Of gangs that started on devices that came after nodes were asked for: time since they were.",
+            ["flavor"],
+            buckets=WAITS_S,
+            registry=registry,
+        )
+        self.node_demand = Gauge(
+            "fairlead_autoscaling_gangs",
+            "Gangs that lack devices of a flavor which scales, by flavor, mode and state: Asked, Rests or AtMax.",
+            ["flavor", "mode", "state"],
+            registry=registry,
+        )
+        self.node_demand_amount = Gauge(
+            "fairlead_autoscaling_demand",
+            "What gangs for which nodes are asked for need of a flavor, in its measure.",
+            ["flavor"],
+            registry=registry,
+        )
+        self.node_request_failures = Counter(
+            "fairlead_autoscaling_failures_total",
+            "What was asked of an autoscaler and refused, or could not be written, by mode; the Gang's status says why.",
+            ["mode"],
+            registry=registry,
+        )
         self.cluster_devices = Gauge(
             "fairlead_cluster_devices",
             "Whole devices by flavor and by what they are now: the parts of those that several claims have are added up.",
@@ -198,12 +224,25 @@ class Metrics:
         self.queues.facts = None
         self.claims.end()
         self.queue_budget.clear()
+        self.note_node_demand(())
         self.note_phases({})
 
     def note_phases(self, counts: Mapping[str, int]) -> None:
         """`counts`: gangs by phase."""
         for phase, gauge in self._phases.items():
             gauge.set(counts.get(phase, 0))
+
+    def note_scale_up(self, flavor: str, took_s: float) -> None:
+        self.scale_up_seconds.labels(flavor).observe(took_s)
+
+    def note_node_demand(self, demand: Iterable[NodeDemand]) -> None:
+        """All of it; what was there before and is not any more has no series."""
+        self.node_demand.clear()
+        self.node_demand_amount.clear()
+        for each in demand:
+            self.node_demand.labels(each.flavor, each.mode, each.state).inc()
+            for flavor, amount in each.amounts if each.state == "Asked" else ():
+                self.node_demand_amount.labels(flavor).inc(float(amount))
 
     def note_devices(self, shares: Mapping[tuple[Bucket, str], int]) -> None:
         """`shares`: in millionths of a device. A flavor that was there has all states, so that what ended is 0."""

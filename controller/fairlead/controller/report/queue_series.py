@@ -22,6 +22,7 @@ from fairlead.engine.types.reasons import Code
 # What would let a gang start, by why it waits: a closed list, for autoscalers. All other codes are "other".
 BECAUSE: Final[Mapping[Code, str]] = {
     Code.NO_DEVICES: "devices",
+    Code.AWAITING_NODES: "devices",
     Code.COMING_FREE: "devices",
     Code.HELD: "devices",
     Code.MAKING_ROOM: "devices",

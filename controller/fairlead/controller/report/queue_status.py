@@ -109,13 +109,21 @@ def _schedule(scheduled: QueueNow) -> dict[str, Any]:
 
 
 def flavor_status(
-    total: FlavorTotal | None, problems: Sequence[Problem], *, before: Mapping[str, Any], generation: int, now: float
+    total: FlavorTotal | None,
+    problems: Sequence[Problem],
+    *,
+    scale_ups: Sequence[float] = (),
+    before: Mapping[str, Any],
+    generation: int,
+    now: float,
 ) -> dict[str, Any]:
-    """`total` None: the flavor cannot be read, so its devices are not counted."""
+    """`total` None: the flavor cannot be read, so its devices are not counted. `scale_ups`: seconds that the latest took."""
     status: dict[str, Any] = {
         "observedGeneration": generation,
         "conditions": _with_ready(problems, "devices are counted", before=before, generation=generation, now=now),
     }
+    if scale_ups:
+        status["scaleUpSeconds"] = list(scale_ups)
     if total is not None:
         status |= {"devices": total.devices, "total": plain(total.total), "allocated": plain(total.allocated)}
     return status

@@ -36,6 +36,7 @@ WAITED_S = 3.0  # for devices, until a gang of one gets a Gang object
 ADMITTING_S = 5.0  # an admission that takes no longer is reported by its end alone
 WORKERS = 8
 WRITTEN_AT_MAX = 50_000
+NO_SCALE_UPS: Mapping[str, tuple[float, ...]] = {}
 
 Key = tuple[str, str, str]  # "gang", "queue" or "flavor"; namespace; name
 
@@ -59,7 +60,7 @@ class Reporter:
         self._admitting_since: dict[GangId, float] = {}
         self._noted: dict[GangId, tuple[object, str]] = {}  # what is written soon when it changes; the reason
         self._queues: dict[str, tuple[QueueUse, tuple[Problem, ...], QueueNow | None, BudgetNow | None]] = {}
-        self._flavors: dict[str, tuple[FlavorTotal | None, tuple[Problem, ...]]] = {}
+        self._flavors: dict[str, tuple[FlavorTotal | None, tuple[Problem, ...], tuple[float, ...]]] = {}
         self._written_at: dict[Key, float] = {}
         self._written: dict[
             GangId, tuple[Gang, SchedulingState, str | None]
@@ -125,8 +126,12 @@ class Reporter:
         problems: Iterable[Problem],
         scheduled: Mapping[str, QueueNow],
         budgets: Mapping[str, BudgetNow],
+        scale_ups: Mapping[str, tuple[float, ...]] = NO_SCALE_UPS,
     ) -> None:
-        """What the plan states of Queues and Flavors, their problems; by queue what of its schedule is in force, and its budget."""
+        """What the plan states of Queues and Flavors, their problems; by queue what of its schedule is in force, and its budget.
+
+        `scale_ups`: by flavor, how many seconds the latest took.
+        """
         by_object: dict[tuple[str, str], tuple[Problem, ...]] = {}
         for problem in problems:
             key = (problem.kind, problem.name)
@@ -142,7 +147,7 @@ class Reporter:
                 self._settings_changed(("queue", "", name))
         for raw in self._caches.flavors.all():
             name = raw["metadata"]["name"]
-            flavor = (totals.get(name), by_object.get(("Flavor", name), ()))
+            flavor = (totals.get(name), by_object.get(("Flavor", name), ()), scale_ups.get(name, ()))
             if name not in self._flavors or self._flavors[name] != flavor:
                 self._flavors[name] = flavor
                 self._settings_changed(("flavor", "", name))

@@ -188,13 +188,17 @@ class StatusWriter:
             return False
         return all((other.get("spec") or {}).get("parent") != name for other in self._caches.queues.all())
 
-    async def flavor(self, name: str, total: FlavorTotal | None, problems: Sequence[Problem]) -> None:
+    async def flavor(
+        self, name: str, total: FlavorTotal | None, problems: Sequence[Problem], scale_ups: Sequence[float] = ()
+    ) -> None:
         raw = self._caches.flavors.get(name)
         if raw is None:
             return
         stored, generation = raw.get("status") or {}, raw["metadata"].get("generation", 1)
         before = known_fields(stored, FlavorStatus)
-        status = queue_status.flavor_status(total, problems, before=before, generation=generation, now=self._wall())
+        status = queue_status.flavor_status(
+            total, problems, scale_ups=scale_ups, before=before, generation=generation, now=self._wall()
+        )
         if _differs(before, status):
             patch = {"status": merge_patch(stored, status, FlavorStatus, whole=False)}
             written = await self._client.patch(resources.FLAVORS, name, patch, subresource="status")

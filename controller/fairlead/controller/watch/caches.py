@@ -102,6 +102,12 @@ class Caches(Informers):
             )
         return self._settings
 
+    def scale_ups(self, flavor: str) -> list[float]:
+        """How many seconds its latest scale-ups took, by its status."""
+        raw = self.flavors.get(flavor) or {}
+        found = (raw.get("status") or {}).get("scaleUpSeconds") or []
+        return [float(each) for each in found if isinstance(each, int | float)]
+
     def queue_of(self, gang_id: GangId) -> str:
         """The leaf queue that a gang names, or else the one that takes its namespace; "" where there is none."""
         gang = self.gangs.get(gang_id)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
+from fairlead.api.autoscaling import FlavorAutoscaling
 from fairlead.api.base import LabelSelector as ApiSelector
 from fairlead.api.base import ManifestError
 from fairlead.api.bounds import NO_BOUNDS, Bounds, read_bounds
@@ -27,7 +28,7 @@ from fairlead.controller.spending.budgets import Said
 from fairlead.controller.watch.conflicts import selected_twice
 from fairlead.engine.queues.usage_history import RememberedUsage
 from fairlead.engine.types.amounts import amount
-from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, IdlePolicy, Problem, QueueSpec
+from fairlead.engine.types.settings import Autoscaling, FlavorQuota, FlavorSpec, IdlePolicy, Problem, QueueSpec
 from fairlead.kube import labels, timestamps
 from fairlead.kube.objects import LabelSelector, LabelSelectorRequirement
 from fairlead.kube.quantity import QuantityError
@@ -47,6 +48,8 @@ class Settings:
     """Of queues with a budget, by name: what is spent of it is not known here. See `spending.budgets`."""
     said: Mapping[str, Said] = field(default_factory=dict)
     """What their statuses say of it."""
+    autoscaling: Mapping[str, FlavorAutoscaling] = field(default_factory=dict)
+    """Of flavors for which nodes may be asked for, by name: what of it is not the decision's."""
 
     def foreign_queue(self, name: str, namespace_labels: Mapping[str, str]) -> str | None:
         """The queue of a gang whose queue name comes from another system.
@@ -123,6 +126,7 @@ def read(
     objects: dict[str, Queue] = {}
     read_queues: list[QueueSpec] = []
     read_flavors: list[FlavorSpec] = []
+    autoscaling: dict[str, FlavorAutoscaling] = {}
     remembered: dict[str, RememberedUsage] = {}
     for raw in queues:
         try:
@@ -135,8 +139,11 @@ def read(
         remembered[read_queues[-1].uid] = _remembered(queue)
     for raw in flavors:
         try:
-            read_flavors.append(_flavor(Flavor.stored(raw)))
-        except ManifestError as error:
+            flavor = Flavor.stored(raw)
+            read_flavors.append(_flavor(flavor))
+            if flavor.spec.autoscaling is not None and read_flavors[-1].autoscaling is not None:
+                autoscaling[flavor.name] = flavor.spec.autoscaling
+        except (ManifestError, QuantityError) as error:
             problems.append(_unreadable("Flavor", raw, error))
     names = {flavor.name for flavor in read_flavors}
     selectors = dict(_leaf_selectors(read_queues))
@@ -154,6 +161,7 @@ def read(
         namespace_selectors=selectors,
         budgets={name: queue.spec.budget for name, queue in sorted(objects.items()) if queue.spec.budget is not None},
         said={name: said for name, queue in sorted(objects.items()) if (said := _said(queue)) is not None},
+        autoscaling=autoscaling,
         scheduled={name: queue.spec for name, queue in sorted(objects.items()) if queue.spec.schedule},
     )
 
@@ -255,4 +263,17 @@ def _flavor(flavor: Flavor) -> FlavorSpec:
         device_selector=flavor.spec.selector,
         measure=flavor.spec.measure,
         capacity_name=flavor.spec.capacity_name,
+        autoscaling=_autoscaling(flavor.spec.autoscaling),
+    )
+
+
+def _autoscaling(scaling: FlavorAutoscaling | None) -> Autoscaling | None:
+    if scaling is None or scaling.mode == "Off":
+        return None
+    return Autoscaling(
+        mode=scaling.mode,
+        max=None if scaling.max is None else amount(scaling.max),
+        patience_s=duration_s(scaling.patience),
+        wait_s=duration_s(scaling.wait_before_eviction),
+        device_classes=tuple(scaling.device_classes),
     )

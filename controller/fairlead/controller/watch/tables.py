@@ -15,6 +15,7 @@ import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator
 
+from fairlead.controller.autoscaling.placeholders import is_placeholder
 from fairlead.controller.gangs.disruption import PodBudget
 from fairlead.controller.gangs.leftovers import Leftover
 from fairlead.controller.gangs.moved import Held
@@ -110,7 +111,9 @@ class Tables:
             self._change(self.inventory.set_claim, claim)
 
     def set_pod(self, pod: core.Pod) -> None:
-        """As watched; an assumed pod stays on its assumed node until it is bound."""
+        """As watched; an assumed pod stays on its assumed node until it is bound. Placeholders take no room."""
+        if is_placeholder(pod):
+            return
         if pod.metadata.uid not in self._held_pods:
             self._change(
                 self.nodes.set_pod, pod, None if pod.spec.node_name else self._assumed_pods.get(pod.metadata.uid)

@@ -51,6 +51,17 @@ class Explainer:
         self._queues = dict((*taken_by.values(), *held_for.values()))  # of this decision's gangs, by id
         self._counts = ShortageCounter(node_snapshot, ledger, taken_by, held_for)
 
+    def code(
+        self, gang: GangRequest, units: Sequence[PlacementUnit], result: PlacementResult, ever: bool | None
+    ) -> Code:
+        """What it lacks, without the evidence; it is not looked at what keeps others from being evicted."""
+        unit = result.unplaced or units[0]
+        refusals = self._counts.nodes(unit.shape)
+        shortages, worst = self._counts.shortages(unit, refusals)
+        refused = [each for each in gang.refused if any(node.name == each.node for node in refusals.willing)]
+        code = messages.code_of(result, ever, worst, refusals.willing, shortages, refused)
+        return messages.refined_code(worst, _wanted(unit, units), ()) if code is Code.NO_DEVICES else code
+
     def explain(
         self,
         gang: GangRequest,
@@ -72,9 +83,7 @@ class Explainer:
         levels = () if self._levels is None else self._levels.shortages(gang, units)
         refined = code = messages.code_of(result, ever, worst, willing, shortages, refused)
         if code is Code.NO_DEVICES:
-            refined = messages.refined_code(
-                worst, sum(other.shape.least for other in units if other.shape is unit.shape), blockers
-            )
+            refined = messages.refined_code(worst, _wanted(unit, units), blockers)
         return Reason(
             code=refined,
             message=messages.message_of(
@@ -100,6 +109,11 @@ class Explainer:
             levels=levels,
             holders=() if worst is None else worst.largest(HOLDERS_MAX, self._owners, self._queues),
         )
+
+
+def _wanted(unit: PlacementUnit, units: Sequence[PlacementUnit]) -> int:
+    """Devices of all units of this shape."""
+    return sum(other.shape.least for other in units if other.shape is unit.shape)
 
 
 def _decisive(levels: Sequence[LevelShortage]) -> LevelShortage | None:

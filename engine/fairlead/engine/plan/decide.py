@@ -14,6 +14,7 @@ from fairlead.engine.explain.largest_holders import ClaimOwners
 from fairlead.engine.explain.levels import LevelCounter
 from fairlead.engine.plan import plan_cache
 from fairlead.engine.plan.answers import flavor_totals, queue_uses, waiting
+from fairlead.engine.plan.node_demand import awaiting
 from fairlead.engine.plan.retry import Retry
 from fairlead.engine.plan.scheduling import Scheduling
 from fairlead.engine.plan.session import Session
@@ -24,7 +25,7 @@ from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.references import DeviceRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from fairlead.engine.allocator.result import ShareIds
     from fairlead.engine.plan.gang import Unschedulable
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from fairlead.engine.snapshot import Snapshot
     from fairlead.engine.types.amounts import Amount
     from fairlead.engine.types.gangs import GangRequest
+    from fairlead.engine.types.plan import NodeDemand
     from fairlead.engine.types.reasons import Reason
 
 _SHARES = uuid.UUID("5f0f4f3c-6f0e-4c0b-9a55-1b6f8f3c7a10")
@@ -57,8 +59,10 @@ def decide(snapshot: Snapshot, now: float, *, share_ids: ShareIds = derived_shar
     known = plan_cache.recall(snapshot, now, share_ids)
     if known is not None:
         return known
-    plan = Decision(Session(snapshot, now), share_ids).run()
-    plan_cache.remember(snapshot, now, share_ids, plan)
+    decision = Decision(Session(snapshot, now), share_ids)
+    plan = decision.run()
+    if not decision.scheduling.post_filter.demands.any_new:
+        plan_cache.remember(snapshot, now, share_ids, plan)
     return plan
 
 
@@ -132,6 +136,7 @@ class Decision:
         session.pending.admit(session.admitted.gangs.values())
         session.divide()  # what was given may cost more than the least
         session.pending.demand(lambda pending: not session.servable(pending))  # for the status, no more for shares
+        self.scheduling.post_filter.demands.note_due()
 
     def _plan(self) -> Plan:
         session, post_filter = self.session, self.scheduling.post_filter
@@ -145,16 +150,23 @@ class Decision:
         for assumed in session.admitted.gangs.values():
             add(allocated, assumed.charge)
         charges, totals = session.cache.charges, session.totals
+        demand = post_filter.demands.settled(self.scheduling.left)
         return Plan(
             admissions=session.admitted.admissions(session.snapshot, self.share_ids),
             waiting=waiting(
-                self.scheduling.left.values(), self._explain(), session.pending.by_id, self.scheduling.position
+                self.scheduling.left.values(), self._explain(demand), session.pending.by_id, self.scheduling.position
             ),
             evictions=(*session.replaced, *post_filter.preemption.evictions),
             reservations=tuple(post_filter.held.reservations),
             queues=queue_uses(session.tree, self._gpus() if session.tree.budgeted else {}),
             flavors=flavor_totals(charges.flavors, totals, allocated),
-            problems=tuple(session.tree.problems + charges.problems + totals.problems),
+            demand=demand,
+            problems=(
+                *session.tree.problems,
+                *charges.problems,
+                *totals.problems,
+                *sorted(post_filter.demands.problems),
+            ),
             due=session.due,
         )
 
@@ -168,7 +180,8 @@ class Decision:
                 found[step] = found.get(step, 0) + gpus
         return found
 
-    def _explain(self) -> Callable[[GangRequest, Unschedulable], Reason]:
+    def _explain(self, demand: Iterable[NodeDemand]) -> Callable[[GangRequest, Unschedulable], Reason]:
+        demands = {each.id: each for each in demand}
         session, held = self.session, self.scheduling.post_filter.held
         taken_by = session.admitted.taken_by
         held_for = {device: gang for device, gang in held.held_for.items() if device not in taken_by}
@@ -181,6 +194,7 @@ class Decision:
             units = session.pending.by_id[gang.id].units
             ever = session.places.ever(gang, units)
             reserved = found.reserved if id(found.reserved) in standing else None
-            return explainer.explain(gang, units, found.outcome, ever, found.blockers, reserved)
+            reason = explainer.explain(gang, units, found.outcome, ever, found.blockers, reserved)
+            return awaiting(reason, demands[gang.id]) if gang.id in demands else reason
 
         return explain

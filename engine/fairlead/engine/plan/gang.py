@@ -35,6 +35,7 @@ class Unschedulable:
     outcome: PlacementResult
     blockers: tuple[PreemptionBlocker, ...] = ()
     reserved: Reservation | None = None
+    demand: bool = False  # nodes are asked for, or would be
 
 
 WhyPending = Reason | Unschedulable
@@ -155,9 +156,9 @@ def for_gang(known: PlacementResult, units: list[PlacementUnit]) -> PlacementRes
 
 
 def holds_for_equals(why: WhyPending) -> bool:
-    """Whether it is so for the next gang of the same equivalence class, too: not where something is held for this one."""
+    """Whether it is so for the next gang of the same equivalence class, too: not where something is held or asked for, for this one."""
     if isinstance(why, Unschedulable):
-        return why.reserved is None
+        return why.reserved is None and not why.demand
     return why.code in {Code.OVER_LIMIT, Code.OVER_QUOTA, Code.BUDGET_EXHAUSTED}
 
 

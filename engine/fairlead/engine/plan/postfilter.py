@@ -2,6 +2,7 @@
 
 Asked once for each blocked gang, in this order, as kube-scheduler's PostFilter is:
     coming free    it fits once those have gone that are leaving anyway: it is nominated for their devices
+    nodes          nodes are asked for, for it (`node_demand`): nothing moves or is evicted until the flavor's time for that is over
     move           gangs that may move make room elsewhere (`moves`): it is nominated for what they leave
     evict          victims make room for it (`preemption`): they are evicted, and it is nominated for theirs
     reserve        it has waited long enough: a place is reserved for it (`reservations`)
@@ -18,6 +19,7 @@ from fairlead.engine.placement.shapes import signature
 from fairlead.engine.plan.gang import Unschedulable
 from fairlead.engine.plan.held import HeldDevices, Nominations, Reservations
 from fairlead.engine.plan.moves import Moves, moving
+from fairlead.engine.plan.node_demand import NodeDemands
 from fairlead.engine.plan.preemption import Preemption
 from fairlead.engine.queues.limits import over_limit
 from fairlead.engine.reclaim.blockers import share_blocker
@@ -48,6 +50,7 @@ class PostFilter:
         self.reservations = Reservations(session, self.held)
         self.preemption = Preemption(session, self.nominations, self.reservations)
         self.moves = Moves(session, self.preemption, self.reservations)
+        self.demands = NodeDemands(session, self.held)
 
     def consider(
         self, pending: PendingGang, why: Reason | PlacementResult, *, again: bool = False
@@ -66,12 +69,20 @@ class PostFilter:
             return why
         preemptor = self._preemptor(pending)
         if not self.preemption.possible:
-            return why if isinstance(why, Reason) else Unschedulable(why, share_blocker(preemptor))
+            if isinstance(why, Reason):
+                return why
+            demand = self.demands.consider(pending, why)
+            return Unschedulable(why, share_blocker(preemptor), demand=demand is not None)
         reserved = self._nominate(pending, preemptor)
         if reserved is not None:
             return _coming_free(preemptor, reserved, self._session.leaving_on(reserved.nodes))
+        demand = None if isinstance(why, Reason) else self.demands.consider(pending, why)
         if self._session.places.ever(pending.gang, pending.units) is False:
-            return why if isinstance(why, Reason) else Unschedulable(why)
+            return why if isinstance(why, Reason) else Unschedulable(why, demand=demand is not None)
+        awaited = self.demands.blocker(demand)
+        if awaited is not None and not isinstance(why, Reason):
+            reserved = self.reservations.of(pending) if again else self.reservations.reserve(pending, preemptor)
+            return Unschedulable(why, (awaited,), reserved, demand=True)
         moved = None if limited else self.moves.make_room(pending, preemptor)
         if moved is not None:
             made, placed = moved
@@ -88,7 +99,7 @@ class PostFilter:
             reserved = self.reservations.of(pending)
         else:
             reserved = None if limited else self.reservations.reserve(pending, preemptor)
-        return why if isinstance(why, Reason) else Unschedulable(why, found, reserved)
+        return why if isinstance(why, Reason) else Unschedulable(why, found, reserved, demand=demand is not None)
 
     def _nominate(self, pending: PendingGang, preemptor: Preemptor) -> Reservation | None:
         """For what is leaving anyway, if the gang fits there."""

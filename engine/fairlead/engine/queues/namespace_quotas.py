@@ -32,6 +32,12 @@ class NamespaceQuotas:
         self._charged: dict[str, GangRequest] = {}  # by gang id
         self._taken: dict[tuple[str, str], int] = {}  # by those
 
+    def copy(self) -> NamespaceQuotas:
+        """With what is charged now; later charges of the one do not count for the other."""
+        new = NamespaceQuotas(())
+        new._quotas, new._charged, new._taken = self._quotas, dict(self._charged), dict(self._taken)
+        return new
+
     def shortage(self, gang: GangRequest) -> Reason | None:
         """Why the gang may not start now: the first quota that it would exceed, those first that it exceeds by itself."""
         if not gang.quota_charge or gang.id in self._charged:

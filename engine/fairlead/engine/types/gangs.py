@@ -95,6 +95,7 @@ class GangRequest(Named):
     ] = ()  # what its admission adds to ResourceQuotas, by resource; () in a namespace without
     run_s: float | None = None  # longest it can run, where activeDeadlineSeconds bounds that: lets it backfill
     hold: Hold | None = None  # its own; that of its queue is the queue's
+    nodes_asked_since: float | None = None  # unix seconds: the decisions since then had it in `Plan.demand`
 
     @property
     def whole(self) -> bool:

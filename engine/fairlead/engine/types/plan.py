@@ -102,6 +102,28 @@ class Eviction(Named):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDemand(Named):
+    """A waiting gang that its queue may run, and that lacks devices of flavors for which nodes can be asked for.
+
+    Asked: nodes are to be asked for. Rests: they were, for as long as the flavor's patience lasts, and are again at `until`.
+    AtMax: they are not, for the flavor has as much as its `max` allows. `amounts` are in the flavors' measures. Unix seconds.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    queue: str
+    mode: Literal["Visible", "ProvisioningRequest", "Placeholder"]
+    flavor: str  # the one that says how they are asked for
+    amounts: tuple[tuple[str, Amount], ...]
+    state: Literal["Asked", "Rests", "AtMax"]
+    since: float | None = None  # when nodes were first asked for; None with AtMax, where they never were
+    until: float | None = None  # Asked: so long; Rests: until then not
+    evicts_from: float | None = None  # nothing is evicted for it before; None: evictions do not wait
+    message: str = ""  # of AtMax and Rests: why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation(Named):
     """Nodes on which nothing starts that would delay a blocked gang. Computed by every decision."""
 
@@ -162,5 +184,6 @@ class Plan:
     reservations: tuple[Reservation, ...] = ()
     queues: tuple[QueueUse, ...] = ()
     flavors: tuple[FlavorTotal, ...] = ()
+    demand: tuple[NodeDemand, ...] = ()  # in order of decision
     due: float | None = None  # unix seconds: when time alone may change the answer; None: never
     problems: tuple[Problem, ...] = ()  # cycles, unknown parents, selectors that don't compile or select nothing

@@ -34,6 +34,7 @@ class Code(StrEnum):
     PROTECTED = "VictimsProtected"  # the same, and its victims are protected: by min-runtime, a budget, …
     MAKING_ROOM = "MakingRoom"  # others are being evicted for it
     COMING_FREE = "DevicesComingFree"  # fits as soon as terminating pods are gone
+    AWAITING_NODES = "AwaitingNodes"  # DevicesInUse or NeverFits, and nodes are asked for
     HELD = "DevicesHeld"  # would fit, but the free devices are held for a gang before it
     NO_NODE = "NoSuitableNode"  # devices would do, but no node takes the pod beside them
     NEIGHBOURS = (
@@ -200,6 +201,7 @@ class PreemptionBlock(StrEnum):
     STEPS = "the search for victims ran out of steps"
     NEVER = "its pods say preemptionPolicy: Never"
     LEAVING = "others evicted for it have not gone yet"
+    NODES = "nodes are asked for, and nothing is evicted for it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

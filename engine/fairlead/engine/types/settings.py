@@ -101,6 +101,17 @@ class QueueSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Autoscaling:
+    """Nodes with devices of a flavor can be asked for. `max`: of running gangs and demand together, in its measure; None: unbounded."""
+
+    mode: Literal["Visible", "ProvisioningRequest", "Placeholder"]
+    max: Amount | None = None
+    patience_s: float = 1800.0  # how long nodes are asked for, for one gang, and how long then not
+    wait_s: float = 600.0  # from when they are first asked for: nothing is evicted for the gang before
+    device_classes: tuple[str, ...] = ()  # requests of these count as the flavor while it has no device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlavorSpec:
     """A kind of resource: which devices (CEL) and how much of it a device is."""
 
@@ -108,6 +119,7 @@ class FlavorSpec:
     device_selector: str
     measure: Literal["Devices", "Share", "Capacity"] = "Devices"
     capacity_name: str | None = None  # with measure Capacity
+    autoscaling: Autoscaling | None = None  # None: its nodes are those that there are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

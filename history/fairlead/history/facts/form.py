@@ -152,6 +152,7 @@ class Gang(Item, frozen=True, kw_only=True):
     quota_charge: tuple[tuple[str, int], ...] = ()
     run_s: float | None = None
     hold: Hold | None = None
+    nodes_asked_since: float | None = None
 
 
 class RunningMember(Item, frozen=True, kw_only=True):
@@ -256,10 +257,19 @@ class Queue(Item, frozen=True, kw_only=True):
     hold: Hold | None = None
 
 
+class Autoscaling(Item, frozen=True, kw_only=True):
+    mode: Literal["Visible", "ProvisioningRequest", "Placeholder"]
+    max: str | None = None
+    patience_s: float
+    wait_s: float
+    device_classes: tuple[str, ...] = ()
+
+
 class Flavor(Item, frozen=True, kw_only=True):
     device_selector: str
     measure: Literal["Devices", "Share", "Capacity"] = "Devices"
     capacity_name: str | None = None
+    autoscaling: Autoscaling | None = None
 
 
 class Budget(Item, frozen=True, kw_only=True):

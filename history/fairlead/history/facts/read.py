@@ -25,6 +25,7 @@ from fairlead.engine.types.neighbours import PodIdentity
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.references import DeviceRef, PodRef
 from fairlead.engine.types.settings import (
+    Autoscaling,
     BudgetState,
     DisruptionBudget,
     FlavorQuota,
@@ -175,7 +176,9 @@ def _budget_state(value: form.SpendingBudget) -> BudgetState:
 
 
 def flavor(name: str, value: form.Flavor) -> FlavorSpec:
-    return FlavorSpec(name=name, **_fields(value))
+    scaling = value.autoscaling
+    read = None if scaling is None else Autoscaling(**{**_fields(scaling), "max": _optional(scaling.max)})
+    return FlavorSpec(name=name, **{**_fields(value), "autoscaling": read})
 
 
 def budget(value: form.Budget) -> DisruptionBudget:

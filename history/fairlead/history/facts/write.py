@@ -160,7 +160,21 @@ def _bound(value: Bound | None) -> form.Bound | None:
 
 
 def flavor(value: FlavorSpec) -> form.Flavor:
-    return form.Flavor(device_selector=value.device_selector, measure=value.measure, capacity_name=value.capacity_name)
+    scaling = value.autoscaling
+    return form.Flavor(
+        device_selector=value.device_selector,
+        measure=value.measure,
+        capacity_name=value.capacity_name,
+        autoscaling=None
+        if scaling is None
+        else form.Autoscaling(
+            mode=scaling.mode,
+            max=_amount(scaling.max),
+            patience_s=scaling.patience_s,
+            wait_s=scaling.wait_s,
+            device_classes=scaling.device_classes,
+        ),
+    )
 
 
 def budget(value: DisruptionBudget) -> form.Budget:

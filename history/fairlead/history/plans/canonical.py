@@ -49,6 +49,7 @@ BARS = {
     PreemptionBlock.STEPS: "steps",
     PreemptionBlock.NEVER: "never",
     PreemptionBlock.LEAVING: "leaving",
+    PreemptionBlock.NODES: "nodes",
 }
 
 

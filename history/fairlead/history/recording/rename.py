@@ -410,7 +410,10 @@ class Renaming:
         )
 
     def _flavor(self, value: form.Flavor) -> form.Flavor:
-        return replace(value, device_selector=self._names.literals(value.device_selector))
+        scaling = value.autoscaling
+        if scaling is not None:
+            scaling = replace(scaling, device_classes=tuple(map(self._qualified, scaling.device_classes)))
+        return replace(value, device_selector=self._names.literals(value.device_selector), autoscaling=scaling)
 
     def _quota(self, value: form.Quota) -> form.Quota:
         return replace(self._named(value), resource=self._quota_resource(value.resource))

@@ -53,6 +53,7 @@ def gang_explanation(raw: Raw, *, now: float, devices: str = "") -> Explanation:
         Part(title="Devices", lines=(devices,)),
         Part(title="Waited", lines=(_waited(status, seen, now=now),)),
         Part(title="Forecast of its start", lines=_forecast(status, seen, now=now)),
+        Part(title="Nodes for it", lines=_nodes(status, now=now)),
     ]
     if why:
         holders = [_holder(each) for each in why.get("holders") or ()]
@@ -71,7 +72,7 @@ def gang_explanation(raw: Raw, *, now: float, devices: str = "") -> Explanation:
     holding = [
         with_time_left(_sentence(condition.get("message") or condition["type"]), now=now)
         for condition in status.get("conditions") or ()
-        if condition.get("type") not in {"Admitted", "Running"}
+        if condition.get("type") not in {"Admitted", "Running", "AwaitingNodes"}
         and condition.get("status") == "True"
         and not (message and condition.get("message", "") in message)
     ]
@@ -94,6 +95,17 @@ def _forecast(status: Raw, seen: Line, *, now: float) -> tuple[str, ...]:
         late = f"; by {found['p90']} nine times in ten" if found.get("p90") else ""
         said = (with_time_left(f"by {found['p50']} with even odds{late} (as of {found.get('asOf', '?')})", now=now),)
     return (*said, _sentence(found.get("because") or "")) if found.get("because") else said
+
+
+def _nodes(status: Raw, *, now: float) -> tuple[str, ...]:
+    """What becomes of its demand for nodes."""
+    found = status.get("nodesAwaited") or {}
+    if not found:
+        return ()
+    asked = f"asked for since {found['since']}, " if found.get("since") and found.get("state") == "Asked" else ""
+    how = f"{asked}by mode {found.get('mode', '?')} of flavor {found.get('flavor', '?')}"
+    said = with_time_left(_sentence(found.get("message") or ""), now=now)
+    return tuple(each for each in (how if asked else "", said) if each)
 
 
 def with_time_left(text: str, *, now: float) -> str:

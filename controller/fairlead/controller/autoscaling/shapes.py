@@ -1,0 +1,111 @@
+"""The pods of a gang as an autoscaler's node templates know them: an extended resource in place of claims.
+
+No autoscaler can read claims in a ProvisioningRequest's templates (kubernetes/autoscaler#10065), Karpenter none at all by default. So
+a pod becomes its requests, node selector, required node affinity and tolerations, with `extended_resource: devices`. A claim that
+several pods share counts with the first of them. What no such pod can say (affinity to other pods, volumes) is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from fairlead.api.autoscaling import FlavorAutoscaling
+from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.members import PodClaim
+from fairlead.engine.types.pod_needs import PODS, PodNeeds
+
+
+class NoShapeError(Exception):
+    """A gang cannot be told to the autoscaler; the message says why, and the next step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """So many pods alike. `devices`: of each."""
+
+    needs: PodNeeds
+    devices: int
+    count: int
+
+
+def shapes(gang: Gang) -> list[Shape]:
+    """Of its gated members, in a fixed order. Raises NoShapeError."""
+    found: Counter[tuple[PodNeeds, int]] = Counter()
+    counted: set[str] = set()
+    for member in gang.gated:
+        devices = 0
+        for claim in member.claims:
+            if claim.key not in counted:
+                counted.add(claim.key)
+                devices += _devices(gang, claim)
+        found[PodNeeds.of(member.pod), devices] += 1
+    return [
+        Shape(needs=needs, devices=devices, count=count)
+        for (needs, devices), count in sorted(found.items(), key=lambda each: (-each[0][1], each[0][0].requests))
+    ]
+
+
+def _devices(gang: Gang, claim: PodClaim) -> int:
+    total = 0
+    for request in claim.spec.devices.requests:
+        asked = request.exactly or (request.first_available[0] if request.first_available else None)
+        if asked is None or (request.exactly is not None and request.exactly.admin_access):
+            continue
+        if asked.allocation_mode == "All":
+            raise NoShapeError(
+                f"request {request.name} of gang {gang.namespace}/{gang.name} has allocationMode All, of which no autoscaler knows how many "
+                "devices it is: write ExactCount with a count, or use spec.autoscaling.mode Visible"
+            )
+        total += asked.count
+    return total
+
+
+def pod_spec(shape: Shape, scaling: FlavorAutoscaling, *, image: str) -> dict[str, Any]:
+    """A pod's spec with one container that asks for all of it."""
+    requests = {name: _milli(value) for name, value in shape.needs.requests if name != PODS}
+    limits: dict[str, str] = {}
+    if shape.devices and scaling.extended_resource is not None:
+        limits[scaling.extended_resource] = str(shape.devices)
+    spec: dict[str, Any] = {
+        "containers": [
+            {
+                "name": "main",
+                "image": image,
+                "resources": {"requests": requests | limits, "limits": limits},
+                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+            }
+        ],
+        "nodeSelector": dict(shape.needs.node_selector) | dict(scaling.node_selector),
+        "tolerations": [_camel(each) for each in shape.needs.tolerations],
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 65535, "seccompProfile": {"type": "RuntimeDefault"}},
+        "terminationGracePeriodSeconds": 0,
+    }
+    if shape.needs.affinity is not None:
+        spec["affinity"] = {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _camel(shape.needs.affinity)}
+        }
+    return spec
+
+
+def _milli(value: int) -> str:
+    return str(value // 1000) if value % 1000 == 0 else f"{value}m"
+
+
+def _camel(value: Any) -> Any:
+    """A struct as the API has it, without what is empty."""
+    return _without_empty(msgspec.to_builtins(value))
+
+
+def _without_empty(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_empty(each) for key, each in value.items() if each not in (None, "", [], (), {})}
+    if isinstance(value, list | tuple):
+        return [_without_empty(each) for each in value]
+    return value

@@ -1,0 +1,192 @@
+"""What autoscalers take for demand, written out from their sources, on the pods that Fairlead shows and makes.
+
+Each predicate is a table of rules as the source has them; `passes` applies them to a pod as JSON. Sources, read in August 2026:
+    cluster-autoscaler  kubernetes-sigs/cluster-autoscaler pkg/utils/kubernetes/listers.go (ArrangePodsBySchedulability), before that
+                        kubernetes/autoscaler cluster-autoscaler/utils/kubernetes/listers.go (UnschedulablePodLister);
+                        pkg/core/podlistprocessor filter_out_expendable.go, flag --expendable-pods-priority-cutoff=-10
+    Karpenter           kubernetes-sigs/karpenter pkg/utils/pod/scheduling.go (IsProvisionable), pkg/operator/options/options.go:139
+                        (--ignore-dra-requests, true by default)
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.api import names
+from fairlead.api.autoscaling import FlavorAutoscaling
+from fairlead.controller.autoscaling import placeholders, visible
+from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.members import Member, PodClaim, Stage, tried
+from fairlead.engine.types.plan import NodeDemand
+from fairlead.kube import core, resource
+
+Json = dict[str, Any]
+Rule = tuple[str, Callable[[Json], bool]]
+
+DEMAND = NodeDemand(
+    namespace="ml", name="train", uid="u", queue="research", mode="Visible", flavor="h100", amounts=(("h100", 8),), state="Asked"
+)  # fmt: skip
+
+
+def scheduled(pod: Json) -> Json:
+    return next((each for each in pod["status"].get("conditions", []) if each["type"] == "PodScheduled"), {})
+
+
+def owned_by(pod: Json, api_version: str, kind: str) -> bool:
+    return any(
+        (each["apiVersion"], each["kind"]) == (api_version, kind) for each in pod["metadata"].get("ownerReferences", [])
+    )
+
+
+CLUSTER_AUTOSCALER: list[Rule] = [
+    ("spec.nodeName is empty", lambda pod: not pod["spec"].get("nodeName")),
+    ("it has not ended", lambda pod: pod["status"].get("phase") not in {"Succeeded", "Failed"}),
+    ("PodScheduled is False", lambda pod: scheduled(pod).get("status") == "False"),
+    ("its reason is Unschedulable", lambda pod: scheduled(pod).get("reason") == "Unschedulable"),
+    ("no node is nominated", lambda pod: not pod["status"].get("nominatedNodeName")),
+    ("its priority is not below the cutoff", lambda pod: (pod["spec"].get("priority") or 0) >= -10),
+]
+KARPENTER: list[Rule] = [
+    ("FailedToSchedule", lambda pod: scheduled(pod).get("reason") == "Unschedulable"),
+    ("not IsScheduled", lambda pod: not pod["spec"].get("nodeName")),
+    ("not IsPreempting", lambda pod: not pod["status"].get("nominatedNodeName")),
+    ("not IsOwnedByDaemonSet", lambda pod: not owned_by(pod, "apps/v1", "DaemonSet")),
+    ("not IsOwnedByNode", lambda pod: not owned_by(pod, "v1", "Node")),
+]
+AUTOSCALERS = {"cluster-autoscaler": CLUSTER_AUTOSCALER, "Karpenter": KARPENTER}
+
+
+def passes(rules: list[Rule], pod: Json) -> list[str]:
+    """The rules that the pod breaks."""
+    return [name for name, holds in rules if not holds(pod)]
+
+
+def gated_pod(name: str = "train-0") -> Json:
+    """As the apiserver has it: with the condition that it gives a pod with a gate."""
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "SchedulingGated",
+        "message": visible.GATED_MESSAGE,
+    }
+    return {
+        "metadata": {"name": name, "namespace": "ml", "uid": f"uid-{name}"},
+        "spec": {
+            "schedulingGates": [{"name": names.ADMISSION_GATE}],
+            "containers": [{"name": "main", "resources": {"requests": {"cpu": "4", "memory": "1Gi"}}}],
+            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+            "nodeSelector": {"pool": "gpu"},
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}],
+        },
+        "status": {"phase": "Pending", "conditions": [condition]},
+    }
+
+
+def with_condition(pod: Json, condition: Json) -> Json:
+    others = [each for each in pod["status"]["conditions"] if each["type"] != condition["type"]]
+    return {**pod, "status": {**pod["status"], "conditions": [*others, condition]}}
+
+
+def gang(*pods: Json) -> Gang:
+    spec = msgspec.convert(
+        {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": names.GPU_CLASS, "count": 8}}]}},
+        resource.ResourceClaimSpec,
+    )
+    members = tuple(
+        Member(
+            pod=msgspec.convert(each, core.Pod),
+            stage=Stage.GATED,
+            claims=(PodClaim(name="gpu", key=each["metadata"]["uid"], spec=spec),),
+        )
+        for each in pods
+    )
+    return Gang(id=("ml", "train"), size=len(pods), members=members)
+
+
+@pytest.mark.parametrize("autoscaler", AUTOSCALERS)
+def test_a_gated_pod_is_seen_by_no_autoscaler_before_it_is_shown_nor_after_it_is_hidden(autoscaler: str):
+    rules = AUTOSCALERS[autoscaler]
+    assert passes(rules, gated_pod()), "its reason is SchedulingGated"
+    shown = with_condition(gated_pod(), visible.shown_condition(gang(gated_pod()), DEMAND, 0.0))
+    assert passes(rules, shown) == []
+    hidden = with_condition(shown, visible.hidden_condition(0.0))
+    assert passes(rules, hidden)
+    assert scheduled(hidden) | {"lastTransitionTime": ""} == scheduled(gated_pod()) | {"lastTransitionTime": ""}
+
+
+def test_what_is_shown_is_hidden_again_and_never_taken_for_kube_schedulers_word():
+    shown = with_condition(gated_pod(), visible.shown_condition(gang(gated_pod()), DEMAND, 0.0))
+    assert visible.to_show(gang(gated_pod()))
+    assert not visible.to_hide(gang(gated_pod()))
+    assert not visible.to_show(gang(shown))
+    assert visible.to_hide(gang(shown))
+    assert not tried(msgspec.convert(shown, core.Pod)), "kube-scheduler has not tried it"
+    refused = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/1 nodes are available",
+    }
+    own_word = msgspec.convert(with_condition(gated_pod(), refused), core.Pod)
+    assert tried(own_word)
+    assert not visible.shown(own_word)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"spec": {"schedulingGates": []}}, "it was released"),
+        ({"spec": {"nodeName": "n"}}, "it is bound"),
+        ({"status": {"phase": "Failed"}}, "it has ended"),
+        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, "it is deleted"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_a_pod_that_does_not_wait_at_the_gate_is_left_alone(change: Json, why: str):
+    pod = gated_pod()
+    for part, fields in change.items():
+        pod[part] |= fields
+    assert not visible.may_be_shown(msgspec.convert(pod, core.Pod)), why
+
+
+@pytest.mark.parametrize("autoscaler", AUTOSCALERS)
+def test_a_placeholder_that_kube_scheduler_could_not_place_is_seen_and_asks_for_no_claim(autoscaler: str):
+    scaling = FlavorAutoscaling(mode="Placeholder", extended_resource="nvidia.com/gpu", node_selector={"type": "p5"})
+    made = placeholders.wanted(gang(gated_pod("a"), gated_pod("b")), scaling, namespace=names.NAMESPACE)
+    assert len({each["metadata"]["name"] for each in made}) == 2
+    refused = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/1 nodes are available",
+    }
+    for each in made:
+        pod = {
+            **each,
+            "spec": {**each["spec"], "priority": -10},
+            "status": {"phase": "Pending", "conditions": [refused]},
+        }
+        assert passes(AUTOSCALERS[autoscaler], pod) == []
+        assert "resourceClaims" not in pod["spec"]
+        assert pod["spec"]["containers"][0]["resources"] == {
+            "requests": {"cpu": "4", "memory": "1073741824", "nvidia.com/gpu": "8"}, "limits": {"nvidia.com/gpu": "8"},
+        }  # fmt: skip
+        assert pod["spec"]["nodeSelector"] == {"pool": "gpu", "type": "p5"}
+        assert pod["spec"]["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+        converted = msgspec.convert(pod, core.Pod)
+        assert placeholders.is_placeholder(converted)
+    usual = msgspec.convert({**made[0], "spec": {**made[0]["spec"], "priority": 0}}, core.Pod)
+    assert not placeholders.is_placeholder(usual), "the label alone frees no room"
+
+
+def test_a_pod_is_shown_a_few_times_and_not_for_ever():
+    rewrites, made = visible.Rewrites(), gang(gated_pod())
+    pod = made.gated[0].pod
+    for _ in range(visible.REWRITES_MAX):
+        assert rewrites.left(made, pod)
+        rewrites.note(made, pod)
+    assert not rewrites.left(made, pod)
+    rewrites.forget(made.id)
+    assert rewrites.left(made, pod)

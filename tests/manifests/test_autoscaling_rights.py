@@ -1,0 +1,53 @@
+"""With the chart's values for autoscaling the controller may make what the modes need: its roles and the policy on its pods, as rendered."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.api import names
+from fairlead.kube import errors, resources
+from fairlead.kube.client import Patch
+from tests.controller.conftest import benches
+from tests.controller.test_autoscaling_on_the_sandbox import flavor
+
+POLICIES = resources.Resource(
+    group="admissionregistration.k8s.io", version="v1", plural="validatingadmissionpolicies",
+    kind="ValidatingAdmissionPolicy", namespaced=False, type=dict,
+)  # fmt: skip
+
+
+@pytest.mark.slow
+async def test_placeholders_are_made_under_the_charts_policy_and_no_other_pod(template, tmp_path: Path):
+    found = {
+        (each["kind"], each["metadata"]["name"]): each
+        for each in template(values={"autoscaling": {"placeholders": True}})
+    }
+
+    async def take_over(resource: Any, kind: str, field: str, namespace: str | None = None) -> None:
+        name = "fairlead-controller-pods" if kind == "ValidatingAdmissionPolicy" else "fairlead-controller"
+        body = {field: found[kind, name][field]}
+        await bench.client.patch(resource, name, body, namespace=namespace, kind=Patch.MERGE)
+
+    async with benches(tmp_path, count=1, named=True) as bench:
+        await take_over(POLICIES, "ValidatingAdmissionPolicy", "spec")
+        await take_over(resources.ROLES, "Role", "rules", names.NAMESPACE)
+        await bench.client.create(resources.PRIORITY_CLASSES, found["PriorityClass", names.PLACEHOLDER_PRIORITY])
+        await bench.template("eight", 8)
+        await flavor(bench, mode="Placeholder", extendedResource="nvidia.com/gpu")
+
+        def made() -> list[str]:
+            return [pod.metadata.name for pod in bench.pods.all() if names.PLACEHOLDER in pod.metadata.labels]
+
+        async with bench.controller():
+            await bench.gang("wide", 2, template="eight")
+            await bench.until(lambda: len(made()) == 2, "placeholders are made")
+        container = {"name": "main", "image": "x"}
+        async with bench.cluster.client(names.CONTROLLER_USER) as controller:
+            for spec in ({}, {"priorityClassName": names.PLACEHOLDER_PRIORITY}):
+                other = {
+                    "metadata": {"name": "other", "namespace": names.NAMESPACE},
+                    "spec": {"containers": [container], **spec},
+                }
+                with pytest.raises(errors.Forbidden, match="may not create or resize pods"):
+                    await controller.create(resources.PODS, other)
