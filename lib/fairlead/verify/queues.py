@@ -56,10 +56,8 @@ class Queues(QueueTree):
 
     def cost(self, flavor: str, device: Device, consumed: dict[str, Fraction]) -> Fraction:
         spec = self.flavors[flavor]
-        selector = resource.DeviceSelector(
-            cel=resource.CELDeviceSelector(expression=selector_of(spec.get("driver"), spec.get("deviceSelector")))
-        )
-        if self.cluster.match(selector, device, "no"):
+        text = selector_of(spec.get("driver"), spec.get("deviceSelector"))
+        if self.cluster.match(resource.DeviceSelector(cel=resource.CELDeviceSelector(expression=text)), device, "no"):
             return Fraction(0)
         driver = device.id[0]
         taken = {full(name, driver): value for name, value in consumed.items()}
