@@ -311,7 +311,7 @@ def test_objects_without_a_fault_get_no_warning():
         "",
         (
             GPU,
-            flavor("h100", product(HERE)),
+            flavor("h100", product(HERE), measure="Share"),  # two of one measure would overlap
             flavor("mem", product(HERE), measure="Capacity", capacityName="memory"),
             queue("org", gpu=4, selects={}),
             queue("a", "org", gpu=2, selects={"matchLabels": {"team": "a"}}),

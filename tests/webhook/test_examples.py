@@ -14,8 +14,9 @@ from fairlead.api import names
 from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.kube.resource import ResourceClaimSpec
+from fairlead.webhook.offline import RESOURCES
 from fairlead.webhook.review.facts import Facts
-from tests.support.webhook import RESOURCES, admitted, facts
+from tests.support.webhook import admitted, facts
 
 Json = dict[str, Any]
 FILES = sorted((Path(__file__).parents[2] / "examples").glob("*/*.yaml"))
