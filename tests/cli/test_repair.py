@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from fairlead.cli.gpus.holders import Holder, holders
@@ -38,6 +39,7 @@ async def tainted(view: View) -> set[str]:
     }
 
 
+@pytest.mark.slow
 async def test_a_gpu_is_drained_over_a_kill_of_the_driver_reset_verified_and_given_again() -> None:
     async with cluster(NodeSpec("a", "l40s")) as made, made.client() as client:
         view = View(client)

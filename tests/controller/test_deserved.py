@@ -21,6 +21,8 @@ from .conftest import NAMESPACE, Bench
 from .test_reclaim_on_the_sandbox import OTHER, borrowers, evicted, standing, teams
 from .test_slow_stops import DEAF
 
+pytestmark = pytest.mark.slow
+
 FOREVER_S = 2**62
 BOUNDS = {"maxMinRuntime": "2s", "maxCheckpointGrace": "2s", "maxTerminationGrace": "2s"}
 

@@ -20,6 +20,8 @@ from fairlead.sandbox.apiserver.faults import Fault
 
 from .conftest import Bench, Lease
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("code", [409, 429, 500, 503])
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
+
 from fairlead.api import names
 from fairlead.controller import term
 from fairlead.driver.backend.simulated import fault_file
@@ -16,6 +18,8 @@ from fairlead.kube.resources import FLAVORS, NAMESPACES, PRIORITY_CLASSES, QUEUE
 from fairlead.sandbox.apiserver.faults import Fault
 
 from .conftest import NAMESPACE, Bench, Lease, Life, MortalClient
+
+pytestmark = pytest.mark.slow
 
 OTHER = "vision"
 

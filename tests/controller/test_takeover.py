@@ -167,8 +167,9 @@ class Held:
 @pytest.mark.parametrize("late", [("resourceclaims",), ("resourceclaims", "pods")], ids="+".join)
 async def test_a_cache_that_lags_behind_the_last_leader_is_made_current_before_the_first_decision(bench: Bench, late):
     await bench.template("eight", 8)
+    await bench.client.create(PRIORITY_CLASSES, {"metadata": {"name": "urgent"}, "value": 1000})
     async with warm(bench) as (client, watched):
-        first = await bench.gang("first", 2, template="eight")
+        first = await bench.gang("first", 2, template="eight", priorityClassName="urgent")
         await bench.gang("second", 2, template="eight")
         await bench.until(lambda: len(watched.caches.pods) == 4, "the standby knows all pods")
         bench.cluster.server.lag_watches(3.0, least_s=3.0, resources=late)

@@ -28,6 +28,8 @@ from fairlead.sandbox.objects import condition, is_true, node_name_of, phase_of,
 from tests.support import tasks
 from tests.support.sandbox import View, cluster, job, pod, template, until
 
+pytestmark = pytest.mark.slow
+
 Stock = tuple[Cluster, View]
 ISLAND: dict[str, Any] = {"constraints": [{"matchAttribute": "gpu.fairlead.dev/nvlinkDomain"}]}
 
