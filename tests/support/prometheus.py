@@ -34,9 +34,15 @@ def program(name: str) -> str:
     return found
 
 
+def groups() -> list[dict[str, Any]]:
+    """The groups of rules, as written."""
+    written: list[dict[str, Any]] = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    return written
+
+
 def rules() -> list[dict[str, Any]]:
     """Every rule of every group, as written."""
-    return [rule for group in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]]
+    return [rule for group in groups() for rule in group["rules"]]
 
 
 def alerts() -> dict[str, dict[str, Any]]:
