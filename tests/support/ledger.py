@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
 
 from fairlead.history.ledger.entries import Allocation, Batch, Bucket, Interval, Measure, Sampled, Unit
+from fairlead.history.ledger.store.reader import Reader, open_reader
+from fairlead.history.ledger.store.writer import Writer, open_writer
 from fairlead.kube.timestamps import DAY_US, HOUR_US
 
 MONDAY_US = 1_790_000_000_000_000 // DAY_US * DAY_US  # any midnight
 WHOLE = Measure(share_ppm=1_000_000, flavor="h100", amount=Fraction(1), capacity_type="spot")
 FREE = Measure(share_ppm=1_000_000)
+
+
+@contextmanager
+def writing(where: str, writer: str = "a leader") -> Iterator[Writer]:
+    made = open_writer(where, writer=writer)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@contextmanager
+def reading(where: str) -> Iterator[Reader]:
+    made = open_reader(where)
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 def unit(number: int = 0) -> Unit:
