@@ -9,9 +9,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fairlead.engine.plan.decide import decide
+from fairlead.history.facts import form
 from fairlead.history.facts.snapshot_file import dump, load
 from fairlead.history.recording.anonymise import anonymise
 from fairlead.history.recording.errors import RecordingError
@@ -21,6 +23,7 @@ from fairlead.history.recording.records import Decision
 from fairlead.history.recording.rename import Renaming
 from fairlead.history.recording.writer import segments
 from fairlead.history.replay.verify import Counts, differences
+from fairlead.kube import resource
 from tests.support.days import CORPUS, SHAPES
 from tests.support.decisions_sources import Data, selected
 from tests.support.history import record
@@ -144,6 +147,48 @@ def test_the_command_takes_recordings_and_snapshots(tmp_path: Path):
         assert "--anonymise IN OUT" in done.stderr
     for source in (tmp_path / "absent", tmp_path / "out.json"):
         assert fairlead("--anonymise", source, tmp_path / "out.json").returncode == 2
+    (tmp_path / "cut.json").write_bytes(data[: len(data) // 2])
+    refused = fairlead("--anonymise", tmp_path / "cut.json", tmp_path / "other.json")
+    assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
+    assert not (tmp_path / "other.json").exists(), "nothing is in the way of the next try"
+
+
+def test_texts_that_only_people_read_and_names_of_classes_are_not_kept():
+    """The owner of a class named it, a scheduler's sentence names volumes; both stand in quotas and patterns, too."""
+    gang = form.Gang(
+        namespace="ml", name="train", uid="1", size=1,
+        refused=(form.RefusedNode(node="host-a", until=1.0, why='persistentvolumeclaim "secret-data" not found {team:secret}'),),
+        quota_charge=(("secret-h100.deviceclass.resource.k8s.io/devices", 1), ("requests.deviceclass.resource.kubernetes.io/secret-h100", 1)),
+    )  # fmt: skip
+    cel = {"cel": {"expression": 'device.attributes["acme.example"].host.matches("^(host-a|host-b)$")'}}
+    classes: dict[str, resource.DeviceClassSpec | None] = {
+        "secret-h100": msgspec.convert({"selectors": [cel]}, resource.DeviceClassSpec),
+        "gpu.fairlead.dev": resource.DeviceClassSpec(),
+    }
+    flavor = form.Flavor(
+        device_selector="true",
+        autoscaling=form.Autoscaling(mode="Visible", patience_s=1.0, wait_s=1.0, device_classes=("secret-h100",)),
+    )
+    nodes: dict[str, form.Node | None] = {"host-a": form.Node(), "host-b": form.Node()}
+    facts = form.Facts(gangs={"ml/train": gang}, classes=classes, nodes=nodes, flavors={"h100": flavor})
+    collected = Collected()
+    Renaming(collected).facts(facts)
+    found = Renaming(Pseudonyms(collected, KEY)).facts(facts)
+    text = msgspec.json.encode(found).decode()
+    assert [name for name in ("secret", "host-a", "host-b", "train") if name in text] == []
+    assert "gpu.fairlead.dev" in found.classes
+    (name,) = set(found.classes) - {"gpu.fairlead.dev"}
+    renamed = found.gangs[next(iter(found.gangs))]
+    assert renamed is not None
+    assert [charged for charged, _ in renamed.quota_charge] == [
+        f"{name}.deviceclass.resource.k8s.io/devices",
+        f"requests.deviceclass.resource.kubernetes.io/{name}",
+    ]
+    kept = found.classes[name]
+    assert kept is not None
+    assert kept.selectors[0].cel is not None
+    for node in found.nodes:
+        assert node in kept.selectors[0].cel.expression
 
 
 def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path):

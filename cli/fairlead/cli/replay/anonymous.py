@@ -21,8 +21,9 @@ def anonymous(source: Path, target: Path, key_file: Path | None) -> int:
         if not key:
             raise RecordingError(f"{key_file} is empty: a key is any secret bytes, such as `head -c 32 /dev/urandom`")
         if source.is_file() and not source.name.endswith(SUFFIX):
+            data = anonymise_snapshot(source.read_bytes(), key)
             with target.open("xb") as file:
-                file.write(anonymise_snapshot(source.read_bytes(), key))
+                file.write(data)
             print(f"{target}: a snapshot without names", file=sys.stderr)
             return 0
         found = anonymise([source], target, key)

@@ -14,14 +14,17 @@ from typing import Protocol
 KEPT_DOMAINS = ("kubernetes.io", "k8s.io", "fairlead.dev", "nvidia.com")
 WORDS = re.compile(r"[^\s,;\"'()\[\]]+")
 LITERAL = re.compile(r"(\"|')((?:(?!\1)[^\\])*)\1")
+PART = re.compile(r"[A-Za-z0-9]+(?:[._-]+[A-Za-z0-9]+)*")  # of a literal: what may be an object's name
 _NO_NAME = re.compile(r"-?\d+|true|false|")
 
 
 def public(key: str) -> bool:
-    """Whether a label key, a resource or a class is one that any cluster may have: unqualified, or of a known domain."""
-    domain, slash, _ = key.partition("/")
-    if not slash and "." not in key:
-        return True
+    """Whether a label key or a resource is one that any cluster may have: unqualified, or of a known domain."""
+    return of_known_domain(key) or not ("/" in key or "." in key)
+
+
+def of_known_domain(key: str) -> bool:
+    domain = key.partition("/")[0]
     return any(domain == each or domain.endswith(f".{each}") for each in KEPT_DOMAINS)
 
 
@@ -39,7 +42,7 @@ class Names(Protocol):
         """Names among other words."""
 
     def literals(self, expression: str) -> str:
-        """A CEL expression whose string literals are names of places as a whole."""
+        """A CEL expression whose string literals may be names of places, or contain them."""
 
     def value(self, text: str) -> str:
         """A string of a device's attribute."""
@@ -101,7 +104,11 @@ class Pseudonyms:
         return WORDS.sub(lambda found: self.name(found[0]), text)
 
     def literals(self, expression: str) -> str:
-        return LITERAL.sub(lambda found: f"{found[1]}{self.value(found[2])}{found[1]}", expression)
+        return LITERAL.sub(lambda found: f"{found[1]}{self._literal(found[2])}{found[1]}", expression)
+
+    def _literal(self, text: str) -> str:
+        """A pattern such as `node-a|node-b` has several."""
+        return self.value(text) if text in self._places else PART.sub(lambda found: self.value(found[0]), text)
 
     def value(self, text: str) -> str:
         return self._of[text] if text in self._places else text

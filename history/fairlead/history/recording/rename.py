@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from fairlead.engine.types.neighbours import AffinityTerm, Neighbours, SpreadTerm
 from fairlead.history.facts import form
+from fairlead.history.recording.names import Names
 from fairlead.history.recording.rename_objects import RenamingObjects
 
 V = TypeVar("V")
@@ -25,7 +26,7 @@ class Renaming(RenamingObjects):
     def facts(self, facts: form.Facts) -> form.Facts:
         names = self._names
         keys: dict[str, Callable[[str], str]] = {
-            "slices": names.name, "taint_rules": names.name, "classes": self._qualified, "claims": names.place,
+            "slices": names.name, "taint_rules": names.name, "classes": self._class_name, "claims": names.place,
             "nodes": names.place, "pods": names.place, "gangs": self._id, "running": self._id, "queues": names.name,
             "flavors": names.name, "budgets": self._id, "quotas": self._quota_key,
         }  # fmt: skip
@@ -55,7 +56,7 @@ class Renaming(RenamingObjects):
 
     def _quota_resource(self, text: str) -> str:
         if text.endswith(CLASS_QUOTA):
-            return self._qualified(text.removesuffix(CLASS_QUOTA)) + CLASS_QUOTA
+            return self._class_name(text.removesuffix(CLASS_QUOTA)) + CLASS_QUOTA
         return self._qualified(text)
 
     def _quota_key(self, key: str) -> str:
@@ -167,10 +168,7 @@ class Renaming(RenamingObjects):
             ),
             kept=tuple(replace(each, pool=self._names.place(each.pool)) for each in value.kept),
             avoid=self._places(value.avoid),
-            refused=tuple(
-                replace(each, node=self._names.place(each.node), why=self._names.text(each.why))
-                for each in value.refused
-            ),
+            refused=tuple(_refused(each, self._names) for each in value.refused),
             quota_charge=tuple((self._quota_resource(name), amount) for name, amount in value.quota_charge),
             hold=_hold(value.hold),
         )
@@ -230,7 +228,7 @@ class Renaming(RenamingObjects):
     def _flavor(self, value: form.Flavor) -> form.Flavor:
         scaling = value.autoscaling
         if scaling is not None:
-            scaling = replace(scaling, device_classes=tuple(map(self._qualified, scaling.device_classes)))
+            scaling = replace(scaling, device_classes=tuple(map(self._class_name, scaling.device_classes)))
         return replace(value, device_selector=self._names.literals(value.device_selector), autoscaling=scaling)
 
     def _quota(self, value: form.Quota) -> form.Quota:
@@ -248,3 +246,8 @@ class Renaming(RenamingObjects):
 def _hold(value: form.Hold | None) -> form.Hold | None:
     """No decision depends on which user wrote it, or why."""
     return None if value is None else replace(value, by="", reason="")
+
+
+def _refused(value: form.RefusedNode, names: Names) -> form.RefusedNode:
+    """Its `why` is a scheduler's own sentence, with names in it that stand nowhere else; no decision depends on it."""
+    return replace(value, node=names.place(value.node), why="")

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from fairlead.history.recording.names import Names, public
+from fairlead.history.recording.names import Names, of_known_domain, public
 from fairlead.kube import core, resource
 from fairlead.kube.objects import LabelSelector
 
@@ -17,6 +17,7 @@ T = TypeVar("T", core.Taint, core.Toleration, resource.DeviceTaint, resource.Dev
 IDENTIFYING = re.compile(
     r"uuid|serial|clique", re.IGNORECASE
 )  # attributes whose values are one device's or one fabric's
+IMPLICIT = "deviceclass.resource.kubernetes.io"  # domain of the resources that Kubernetes names after classes
 PLAIN_FIELDS = frozenset({"apiVersion", "kind", "strategy"})  # of opaque parameters
 
 
@@ -29,8 +30,15 @@ class RenamingObjects:
     # -- keys ------------------------------------------------------------------------------------------------------
 
     def _qualified(self, key: str) -> str:
-        """A label key, a resource, a class."""
+        """A label key or a resource."""
+        domain, slash, name = key.partition("/")
+        if domain.endswith(IMPLICIT):
+            return f"{domain}{slash}{self._class_name(name)}"
         return key if public(key) else self._names.name(key)
+
+    def _class_name(self, name: str) -> str:
+        """Of a DeviceClass, which its owner named: even a plain word says something, but for the classes that drivers bring."""
+        return name if of_known_domain(name) else self._names.name(name)
 
     def _labels(self, labels: Mapping[str, str]) -> dict[str, str]:
         return {self._qualified(key): self._names.name(value) for key, value in labels.items()}
@@ -62,6 +70,8 @@ class RenamingObjects:
             node_name=None if value.node_name is None else self._names.place(value.node_name),
             node_selector=self._node_selector(value.node_selector),
             taints=tuple(map(self._taint, value.taints)),
+            binding_conditions=tuple(map(self._qualified, value.binding_conditions)),
+            binding_failure_conditions=tuple(map(self._qualified, value.binding_failure_conditions)),
         )
 
     def _attribute(self, name: str, value: resource.DeviceAttribute) -> resource.DeviceAttribute:
@@ -79,7 +89,7 @@ class RenamingObjects:
                 selector,
                 device_class_name=None
                 if selector.device_class_name is None
-                else self._qualified(selector.device_class_name),
+                else self._class_name(selector.device_class_name),
                 selectors=self._selectors(selector.selectors),
                 pool=None if selector.pool is None else self._names.place(selector.pool),
             )
@@ -156,7 +166,7 @@ class RenamingObjects:
         found: Any = value
         changed: V = replace(
             found,
-            device_class_name=self._qualified(found.device_class_name),
+            device_class_name=self._class_name(found.device_class_name),
             selectors=self._selectors(found.selectors),
             tolerations=tuple(map(self._taint, found.tolerations)),
         )
@@ -190,6 +200,9 @@ class RenamingObjects:
                 request=self._names.name(each.request),
                 pool=self._names.place(each.pool),
                 tolerations=tuple(map(self._taint, each.tolerations)),
+                binding_conditions=tuple(map(self._qualified, each.binding_conditions)),
+                binding_failure_conditions=tuple(map(self._qualified, each.binding_failure_conditions)),
+                share_id=None if each.share_id is None else self._names.place(each.share_id),
             )
             for each in devices.results
         )
