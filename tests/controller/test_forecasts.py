@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
+import json
 import os
 import time
 from types import SimpleNamespace
@@ -20,6 +22,7 @@ from fairlead.controller.report.forecasts import ShownForecasts, forecast_text
 from fairlead.controller.report.metrics import Metrics
 from fairlead.engine.forecast.calibration import Outcome
 from fairlead.engine.forecast.forecast import GangForecast
+from fairlead.engine.forecast.run_times import GangKey
 from fairlead.engine.types.gangs import RunningGang
 from fairlead.kube import resources, timestamps
 
@@ -37,7 +40,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_waiting_gang_has_a_forecast_that_follows_reported_progress(bench: Bench, quick: None):
     await bench.template("node", 8)
     end = time.time() + 600
-    expected = {names.EXPECTED_END: timestamps.seconds(end)}
+    expected = {names.EXPECTED_END: timestamps.seconds(end), names.USER: "ada@example.org"}
     async with bench.controller(forecast=True):
         first = await bench.gang("first", 2, template="node", annotations=expected)
         await bench.until(lambda: bench.running(first), "the first gang runs")
@@ -55,17 +58,19 @@ async def test_a_waiting_gang_has_a_forecast_that_follows_reported_progress(benc
         await bench.delete(first)
         await bench.until(lambda: bench.running(["second-0", "second-1"]), "the second gang runs")
         await bench.until(lambda: "forecast" not in bench.status("second"), "no forecast of what runs")
-        stems: list[str] = []
+        found: list[GangKey] = []
         async with asyncio.timeout(20):
-            while not stems:
+            while not found:
                 await asyncio.sleep(0.1)
                 listed = (await bench.client.list(resources.CONFIG_MAPS, names.NAMESPACE)).items
                 history = RunHistory()
                 for each in listed:
                     if each["metadata"]["name"] == checkpoint.NAME:
                         history.restore(each["data"][checkpoint.KEY])
-                stems = [record.key.stem for record in history.records(0.0)]
-        assert stems == ["first"]
+                        assert "ada" not in each["data"][checkpoint.KEY]
+                found = [record.key for record in history.records(0.0)]
+        user = hashlib.sha256(b"ada@example.org").hexdigest()[: forecaster.USER_DIGITS]
+        assert found == [GangKey("ml", "first", 2, user)]
 
 
 async def test_a_forked_computation_returns_what_it_computes_and_changes_nothing_here():
@@ -145,7 +150,29 @@ def test_runs_are_remembered_bounded_and_outlive_the_controller():
     assert next(record for record in history.records(100.0) if record.key.stem == "last").run_s == 50
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"runs": [[1, 2]]}', '{"runs": 3}', '{"outcomes": [["x", 1, 2]]}'])
+def test_users_of_runs_are_remembered_and_earlier_versions_read_the_rest():
+    history, users = RunHistory(), {"ml/train-1": "ada", "ml/train-2": "bob"}
+    history.note((), [running(name, 0.0) for name in ("train-1", "train-2", "eval-1")], 0.0, lambda _: False, lambda gang: users.get(gang, ""))  # fmt: skip
+    assert history.users() == users
+    users.clear()  # their pods are gone
+    history.note((), (), 60.0, lambda _: False, lambda gang: users.get(gang, ""))
+    other = RunHistory()
+    other.restore(history.text())
+    assert [record.key for record in other.records(60.0)] == [
+        GangKey("ml", "train", 1, "ada"), GangKey("ml", "train", 1, "bob"), GangKey("ml", "eval", 1, ""),
+    ]  # fmt: skip
+    stored = json.loads(history.text())
+    assert all(len(run) == 6 for run in stored["runs"]), "as the version before wrote and reads them"
+    del stored["users"]
+    before = RunHistory()
+    before.restore(json.dumps(stored))
+    assert {record.key.user for record in before.records(60.0)} == {""}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{", '{"runs": [[1, 2]]}', '{"runs": 3}', '{"outcomes": [["x", 1, 2]]}', '{"users": [["ada", "x"]]}'],
+)
 def test_a_history_that_cannot_be_read_is_refused_and_nothing_taken_of_it(text: str):
     history = RunHistory()
     with pytest.raises(ValueError, match="no history of runs"):

@@ -249,6 +249,22 @@ def test_of_few_like_runs_only_the_median_counts():
     assert times.source(gang, None) is Source.LIKE
 
 
+def test_runs_of_the_same_user_come_before_those_of_others_under_the_same_name():
+    runs = [
+        RunRecord(GangKey("ml", "train", 1, user), hours * HOUR) for user, hours in [("ada", 1.0), ("bob", 9.0)] * 12
+    ]
+    times = RunTimes(runs, users={"ml/train-7": "ada", "ml/train-8": "bob", "ml/train-9": "eve"})
+
+    def middle(name: str) -> float:
+        drawn = [times.ends_at(whole_nodes(name), 0.0, 0.0, Draws(1, number), ends_by=None) for number in range(200)]
+        return sorted(drawn)[100] / HOUR
+
+    assert middle("train-7") == pytest.approx(1.0, rel=0.01)
+    assert middle("train-8") == pytest.approx(9.0, rel=0.01)
+    assert middle("train-7~0-3") == pytest.approx(1.0, rel=0.01), "as of the gang that an arrival is drawn from"
+    assert times.source(whole_nodes("train-9"), None) is Source.LIKE, "a new user: those of all"
+
+
 @pytest.mark.parametrize(
     ("name", "stem"),
     [

@@ -8,11 +8,13 @@ made is logged when it begins, and shown with those that are older than `STALE_S
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from fairlead.api import names
 from fairlead.controller.cycle import Cycle
 from fairlead.controller.forecasting.checkpoint import Checkpoint
 from fairlead.controller.forecasting.forked import Failure, Forked
@@ -44,6 +46,7 @@ TIMEOUT_S = 30.0
 STALE_S = 300.0  # without a new forecast, before the old ones say so
 REST_S = 300.0  # after one that took too much memory: the next one would, too
 MADE, NO_MEMORY = "made", "no_memory"
+USER_DIGITS = 12  # of a hash: enough for two of thousands of users hardly ever to be taken for one
 SEED = 17  # the same for every forecast: they differ in what has changed, not in their draws
 
 Refresh = Callable[[Iterable[GangId], float], None]
@@ -114,7 +117,7 @@ class Forecaster:
         began = self._clock()
         snapshot = self._snapshots.build(now)
         try:
-            self.history.note(snapshot.gangs, snapshot.running, now, self._evicted)
+            self.history.note(snapshot.gangs, snapshot.running, now, self._evicted, self._user)
             self._waiting = bool(snapshot.gangs)
             if not snapshot.gangs:
                 self._made_at = began
@@ -158,7 +161,17 @@ class Forecaster:
 
     def _run_times(self, running: Iterable[RunningGang], now: float) -> RunTimes:
         reported = progress(running, self._caches.gangs, self._caches.train_jobs.report, now)
-        return RunTimes(self.history.records(now), dict(reported))
+        return RunTimes(self.history.records(now), dict(reported), self.history.users())
+
+    def _user(self, gang: str) -> str:
+        """As the webhook wrote it on the pods, hashed: users are told apart, and the history of runs has none of their names."""
+        namespace, _, name = gang.partition("/")
+        known = self._caches.gangs.get((namespace, name))
+        said = (
+            () if known is None else (member.pod.metadata.annotations.get(names.USER, "") for member in known.members)
+        )
+        user = next(filter(None, said), "")
+        return user and hashlib.sha256(user.encode()).hexdigest()[:USER_DIGITS]
 
     def _evicted(self, gang: str) -> bool:
         """Whether a gang that holds nothing any more waits again, or is to be recreated."""

@@ -35,6 +35,7 @@ class RunHistory:
         self._outcomes: deque[Outcome] = deque(maxlen=KEPT_MAX)
         self._running: dict[str, RunningGang] = {}
         self._requests: dict[str, GangRequest] = {}  # by id, the latest last
+        self._users: dict[str, str] = {}  # by id, asked when a gang is seen first, and when it runs
         self._since: float | None = None
         self._starts: dict[GangKey, deque[float]] = {}  # seconds from admission until it ran; the latest key last
 
@@ -46,19 +47,29 @@ class RunHistory:
         running: Iterable[RunningGang],
         now: float,
         evicted: Callable[[str], bool],
+        user_of: Callable[[str], str] = lambda _: "",
     ) -> None:
-        """All gangs as they are now. `evicted`: whether a gang that runs no more was stopped rather than ended by itself."""
+        """All gangs as they are now. `evicted`: whether a gang that runs no more was stopped rather than ended by itself.
+
+        `user_of`: who submitted a gang, by its id, asked once of each run; "" where that is not known.
+        """
         if self._since is None:
             self._since = now
         now_running = {gang.id: gang for gang in running}
         for gang in [gang for gang_id, gang in self._running.items() if gang_id not in now_running]:
             self._add(self._record(gang, now, ended=not evicted(gang.id)))
+        came = [gang_id for gang_id in now_running if gang_id not in self._running]
         self._running = now_running
         for request in pending:
             if request.whole and not request.placed_nodes and not request.replaces and request.id not in self._requests:
                 self._requests[request.id] = replace(request, preemptor=False)
+                came.append(request.id)
         while len(self._requests) > REQUESTS_MAX:
             del self._requests[next(iter(self._requests))]
+        self._users |= {gang_id: user for gang_id in came if (user := user_of(gang_id))}
+        if len(self._users) > 2 * REQUESTS_MAX + len(now_running):
+            kept = self._requests.keys() | now_running.keys()
+            self._users = {gang_id: user for gang_id, user in self._users.items() if gang_id in kept}
 
     def note_restart(self, key: GangKey, seconds: float) -> None:
         """A gang ran so long after its admission."""
@@ -80,7 +91,9 @@ class RunHistory:
 
     def _record(self, gang: RunningGang, now: float, *, ended: bool) -> RunRecord:
         limit_s = None if gang.ends_by is None else gang.ends_by - gang.started
-        return RunRecord(GangKey.of(gang), max(SHORTEST_S, now - gang.started), ended, limit_s)
+        return RunRecord(
+            GangKey.of(gang, self._users.get(gang.id, "")), max(SHORTEST_S, now - gang.started), ended, limit_s
+        )
 
     def _add(self, record: RunRecord) -> None:
         self.version += 1
@@ -101,6 +114,10 @@ class RunHistory:
         """Runs that ended, and those under way."""
         return [*self._runs, *(self._record(gang, now, ended=False) for gang in self._running.values())]
 
+    def users(self) -> dict[str, str]:
+        """By gang id, where it is known."""
+        return dict(self._users)
+
     def requests(self) -> dict[str, GangRequest]:
         """By id, of gangs that run, what they requested, as far as that was seen."""
         return {gang_id: self._requests[gang_id] for gang_id in self._running if gang_id in self._requests}
@@ -115,21 +132,30 @@ class RunHistory:
     # -- as text ---------------------------------------------------------------------------------------------------
 
     def text(self) -> str:
-        """JSON, some 50 bytes a run: at most 200 KB."""
-        runs = [[*each.key, round(each.run_s, 1), each.ended, each.limit_s] for each in self._runs]
+        """JSON, some 55 bytes a run: at most 250 KB."""
+        runs = [[*each.key[:3], round(each.run_s, 1), each.ended, each.limit_s] for each in self._runs]
         outcomes = [[round(number, 1) for number in each] for each in self._outcomes]
-        starts = [[*key, *times] for key, times in self._starts.items()]
-        return msgspec.json.encode({"runs": runs, "outcomes": outcomes, "starts": starts}).decode()
+        starts = [[*key[:3], *times] for key, times in self._starts.items()]
+        places: dict[str, list[int]] = {}
+        for place, each in enumerate(self._runs):
+            if each.key.user:
+                places.setdefault(each.key.user, []).append(place)
+        users = [[user, *found] for user, found in places.items()]  # beside `runs`, which earlier versions read too
+        return msgspec.json.encode({"runs": runs, "users": users, "outcomes": outcomes, "starts": starts}).decode()
 
     def restore(self, text: str) -> None:
         """From `text`. Raises ValueError for what is none, and takes nothing of it."""
         try:
             found = msgspec.json.decode(text.encode(), type=dict[str, list[list[Any]]])
+            users = {int(place): str(user) for user, *places in found.get("users", ()) for place in places}
             runs = [
                 RunRecord(
-                    GangKey(str(namespace), str(stem), int(size)), float(run_s), bool(ended), limit_s and float(limit_s)
+                    GangKey(str(namespace), str(stem), int(size), users.get(place, "")),
+                    float(run_s),
+                    bool(ended),
+                    limit_s and float(limit_s),
                 )
-                for namespace, stem, size, run_s, ended, limit_s in found.get("runs", ())
+                for place, (namespace, stem, size, run_s, ended, limit_s) in enumerate(found.get("runs", ()))
             ]
             outcomes = [Outcome(*map(float, each)) for each in found.get("outcomes", ())]
             starts = [

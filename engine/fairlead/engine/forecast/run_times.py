@@ -1,8 +1,8 @@
 """What is known of how long a gang still runs, best source first, and draws from that.
 
     reported progress      what the job itself says is left
-    like gangs             runs of the same namespace, name stem and size; else of namespace and stem. Of few runs only the median
-                           counts, and how far runs of any like gangs are from the median of the others
+    like gangs             runs of the same namespace, name stem, size and user; else of any user; else of namespace and stem. Of few runs
+                           only the median counts, and how far runs of any like gangs are from the median of the others
     declared limit         activeDeadlineSeconds, times the part of their limits that other gangs used
     namespace              runs of the same namespace
     cluster                the survival curve of all runs
@@ -62,15 +62,16 @@ def name_stem(name: str) -> str:
 
 
 class GangKey(NamedTuple):
-    """Like gangs have an equal one."""
+    """Like gangs have an equal one. `user`: who submitted it; "" where that is not known."""
 
     namespace: str
     stem: str
     size: int
+    user: str = ""
 
     @classmethod
-    def of(cls, gang: GangRequest | RunningGang) -> GangKey:
-        return cls(gang.namespace, name_stem(gang.name), gang.size)
+    def of(cls, gang: GangRequest | RunningGang, user: str = "") -> GangKey:
+        return cls(gang.namespace, name_stem(gang.name), gang.size, user)
 
 
 class RunRecord(NamedTuple):
@@ -93,13 +94,18 @@ class Progress:
 class RunTimes:
     """`records`: of runs that ended, and of those under way."""
 
-    def __init__(self, records: Iterable[RunRecord], progress: Mapping[str, Progress] | None = None) -> None:
-        """`progress` by gang id."""
+    def __init__(
+        self,
+        records: Iterable[RunRecord],
+        progress: Mapping[str, Progress] | None = None,
+        users: Mapping[str, str] | None = None,
+    ) -> None:
+        """`progress` and `users` by gang id."""
         groups: dict[tuple[object, ...], list[tuple[float, bool]]] = {}
         parts: list[tuple[float, bool]] = []
         for record in records:
             run, key = (record.run_s, record.ended), record.key
-            for group in (key, key[:2], key[:1], ()):
+            for group in (key, key[:3], key[:2], key[:1], ()):
                 groups.setdefault(group, []).append(run)
             if record.limit_s:
                 parts.append((record.run_s / record.limit_s * SCALE_S, record.ended))
@@ -107,6 +113,7 @@ class RunTimes:
         self._curves: dict[tuple[object, ...], SurvivalCurve] = {}
         self._limited = SurvivalCurve(parts) if sum(ended for _, ended in parts) >= LIMITED_MIN else None
         self._progress = progress or {}
+        self._users = users or {}
         self._known: dict[tuple[GangKey, bool], tuple[Source, Callable[[float, float], float] | None]] = {}
 
     @cached_property
@@ -114,7 +121,7 @@ class RunTimes:
         return _ratios(runs for group, runs in self._groups.items() if len(group) == len(GangKey._fields))
 
     def source(self, gang: GangRequest | RunningGang, limit_s: float | None) -> Source:
-        return Source.PROGRESS if gang.id in self._progress else self._source(GangKey.of(gang), limit_s is not None)[0]
+        return Source.PROGRESS if gang.id in self._progress else self._source(self._key(gang), limit_s is not None)[0]
 
     def ends_at(
         self, gang: GangRequest | RunningGang, started: float, now: float, draws: Draws, *, ends_by: float | None
@@ -128,10 +135,14 @@ class RunTimes:
             end = progress.at + left_s
         else:
             limit_s = None if ends_by is None else max(SHORTEST_S, ends_by - started)
-            end = started + self._lasts(GangKey.of(gang), elapsed_s, limit_s, uniform)
+            end = started + self._lasts(self._key(gang), elapsed_s, limit_s, uniform)
         if ends_by is not None:
             end = min(end, ends_by)
         return max(end, now)
+
+    def _key(self, gang: GangRequest | RunningGang) -> GangKey:
+        """Of an arrival that a simulation draws: as of the gang that it is drawn from."""
+        return GangKey.of(gang, self._users.get(gang.id.partition("~")[0], ""))
 
     def _lasts(self, key: GangKey, elapsed_s: float, limit_s: float | None, uniform: float) -> float:
         source, draw = self._source(key, limit_s is not None)
@@ -148,7 +159,7 @@ class RunTimes:
         return known
 
     def _choose(self, key: GangKey, limited: bool) -> tuple[Source, Callable[[float, float], float] | None]:
-        for group in (key, key[:2]):
+        for group in (key, key[:3], key[:2]):
             ended = [run_s for run_s, done in self._groups.get(group, ()) if done]
             if ended and len(ended) < OWN_MIN and self._ratios is not None:
                 return Source.LIKE, partial(_scaled, self._ratios, median(ended))
