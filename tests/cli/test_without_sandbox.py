@@ -34,7 +34,7 @@ from importlib.util import find_spec
 from fairlead.cli.main import app
 assert find_spec("fairlead.sandbox") is None
 top = [command.name or command.callback.__name__ for command in app.registered_commands]
-for words in ([], *([name] for name in top), ["check"], ["check", "manifests"], ["check", "cel"], ["check", "readiness"], ["ledger"], *(["ledger", name] for name in ("backup", "check", "info", "prune")), ["tenant"], *(["tenant", name] for name in ("create", "list", "show"))):
+for words in ([], *([name] for name in top), ["check"], ["check", "manifests"], ["check", "cel"], ["check", "readiness"], ["ledger"], *(["ledger", name] for name in ("backup", "check", "claims", "info", "prune")), ["tenant"], *(["tenant", name] for name in ("create", "list", "show"))):
     app([*words, "--help"], prog_name="fairlead", standalone_mode=False)
 """
 

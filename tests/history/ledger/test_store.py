@@ -156,7 +156,7 @@ def test_a_claim_is_told_by_device(where: str) -> None:
 
 def test_a_claim_has_one_span_on_each_device_through_its_states(where: str) -> None:
     begin, end = MONDAY_US + 2 * HOUR_US, MONDAY_US + 20 * HOUR_US
-    whole = Span("ml", "research", "train", "train-0", MONDAY_US, "node-0", "h100", Fraction(1), 1_000_000, begin, end, False, "Completed", False)  # fmt: skip
+    whole = Span("ml", "research", "train", "train-0", MONDAY_US, "node-0", "h100", Fraction(1), 1_000_000, begin, end, False, "Completed", False, "gpu-0")  # fmt: skip
     with writing(where) as writer, reading(where) as reader:
         writer.commit(a_day())
         assert list(reader.spans(MONDAY_US, TUESDAY_US)) == [whole]

@@ -1,4 +1,4 @@
-"""Flags of `fairlead ledger backup | info | prune | check`. What they do is imported when they are called."""
+"""Flags of `fairlead ledger backup | info | prune | check | claims`. What they do is imported when they are called."""
 
 from __future__ import annotations
 
@@ -79,16 +79,45 @@ def check(ledger: Ledger, since: Date = None, until: Date = None) -> None:
     _exit(lambda: check_conservation(ledger, _unix_us(since), _unix_us(until)))
 
 
+@ledger_app.command()
+def claims(
+    ledger: Ledger,
+    window: Annotated[
+        str,
+        typer.Option(metavar="WINDOW", help="30d, 12h, 2026-11-01..2026-12-01 (end excluded), month, last-month; UTC."),
+    ] = "30d",
+    queue: Annotated[str | None, typer.Option(metavar="NAME", help="Only claims of this queue.")] = None,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", metavar="NAME", help="Only of this one.")
+    ] = None,
+    gang: Annotated[str | None, typer.Option(metavar="NAME", help="Only of gangs of this name.")] = None,
+    output: Annotated[
+        Literal["table", "json", "csv"],
+        typer.Option("--output", "-o", help="A table for people; json for programs, csv for spreadsheets."),
+    ] = "table",
+) -> None:
+    """List which claim held which device from when to when, and why that ended: what a line of a bill is made of.
+
+    Exit code 0: listed. 2: the window, or the ledger, cannot be read.
+    """
+    from fairlead.cli.ledger.claims import show
+
+    asked = {"queue": queue, "namespace": namespace, "gang": gang}
+    only = {name: value for name, value in asked.items() if value is not None}
+    _exit(lambda: show(ledger, window, only, output))
+
+
 def _unix_us(day: datetime | None) -> int | None:
     return None if day is None else int(day.replace(tzinfo=UTC).timestamp()) * 1_000_000
 
 
 def _exit(work: Callable[[], int]) -> None:
+    from fairlead.history.cost.errors import CostError
     from fairlead.history.ledger.store.errors import LedgerError
 
     try:
         code = work()
-    except LedgerError as error:
+    except (CostError, LedgerError) as error:
         print(error, file=sys.stderr)
         code = 2
     raise typer.Exit(code)

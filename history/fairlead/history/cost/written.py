@@ -75,7 +75,7 @@ def bill_csv(bill: Bill) -> str:
             cost = costs.get(currency, {})
             writer.writerow([
                 kind(line),
-                *(_cell(key) for key in line.keys),
+                *(csv_cell(key) for key in line.keys),
                 *(row[name] for name in COLUMNS[:7]),
                 "" if utilisation(figures) is None else plain(utilisation(figures) or Fraction(0), 4),
                 currency,
@@ -135,5 +135,5 @@ def _money(money: Money) -> dict[str, str]:
     return {currency: plain(amount) for currency, amount in sorted(money.items())}
 
 
-def _cell(name: str) -> str:
+def csv_cell(name: str) -> str:
     return f"'{name}" if name.startswith(_FORMULA) else name

@@ -214,6 +214,7 @@ class Span(NamedTuple):
     goes_on: bool
     ended_by: str
     lost: bool
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ def spans(connection: Connection, window: Window) -> Iterator[Span]:
     asked = (
         select(
             OWNERS.c.namespace, OWNERS.c.queue, GANGS.c.name, ALLOCATIONS.c.claim, ALLOCATIONS.c.allocated_us, PLACES.c.node,
-            MEASURES.c.flavor, MEASURES.c.amount, MEASURES.c.share_ppm, held.c.start_us, held.c.end_us, held.c.goes_on, held.c.lost, ENDS.c.word,
+            MEASURES.c.flavor, MEASURES.c.amount, MEASURES.c.share_ppm, held.c.start_us, held.c.end_us, held.c.goes_on, held.c.lost, ENDS.c.word, PLACES.c.device,
         )
         .select_from(held)
         .join(ALLOCATIONS, ALLOCATIONS.c.id == held.c.allocation)
@@ -56,7 +56,7 @@ def spans(connection: Connection, window: Window) -> Iterator[Span]:
         .execution_options(yield_per=_ROWS)
     )  # fmt: skip
     for (
-        namespace, queue, gang, claim, allocated_us, node, flavor, amount, share_ppm, start_us, end, goes_on, lost, word,
+        namespace, queue, gang, claim, allocated_us, node, flavor, amount, share_ppm, start_us, end, goes_on, lost, word, device,
     ) in connection.execute(asked):  # fmt: skip
         goes_on_then = bool(goes_on) or int(end) > window.until_us
         yield Span(
@@ -75,6 +75,7 @@ def spans(connection: Connection, window: Window) -> Iterator[Span]:
             # Of an end that lies beyond the window nothing is said.
             ended_by="" if goes_on_then else word or "",
             lost=bool(lost),
+            device=device,
         )
 
 
