@@ -173,7 +173,7 @@ def test_samples_add_a_p90(snapshot: Path):
         (("--queue", "team.a100.deserved=1"), "has no quota of flavor 'a100'; it has h100"),
         (("--remove", "node-00000", "--horizon", "0s"), "--horizon 0s: nothing starts in no time"),
         (("--remove", "node-00000", "--horizon", "soon"), "--horizon: 'soon' is no duration"),
-        (("-f", "/nowhere.yaml"), "/nowhere.yaml"),
+        (("-f", "/nowhere.yaml"), "-f /nowhere.yaml: No such file or directory"),
     ],
 )
 def test_what_cannot_be_done_is_said(snapshot: Path, words: tuple[str, ...], text: str):
@@ -181,6 +181,29 @@ def test_what_cannot_be_done_is_said(snapshot: Path, words: tuple[str, ...], tex
     assert code == 1
     assert text in err
     assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("metadata: {name: tune, namespace: ml}", "metadata: [tune]", "Job: metadata: \"['tune']\" is no object"),
+        ("restartPolicy: Never", "restartPolicy: [Never]", "its pods cannot be read: Expected `str`, got `array` - at `$.spec.restartPolicy`"),
+        (JOB, "kind: List\nitems: [1]", "job.yaml: items[0]: holds something that is no Kubernetes object"),
+        (JOB, "kind: List\nitems: [{kind: Job, metadata: x}]", "items[0]: Job: metadata: 'x' is no object"),
+        ("kind: Job", "kind: {a: b}", "holds something that is no Kubernetes object"),
+    ],
+)  # fmt: skip
+def test_a_manifest_of_wrong_types_is_said(snapshot: Path, tmp_path: Path, old: str, new: str, text: str):
+    (tmp_path / "job.yaml").write_text(JOB.replace(old, new))
+    code, out, err = call("--snapshot", snapshot, "-f", tmp_path / "job.yaml")
+    assert (code, out) == (1, "")
+    assert text in err
+
+
+def test_a_file_and_a_cluster_are_not_asked_together(snapshot: Path):
+    code, _, err = call("--snapshot", snapshot, "--context", "prod", "--remove", "node-00000")
+    assert code == 1
+    assert "leave out either" in err
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,12 @@ class Asked:
 
 
 def run(asked: Asked) -> int:
+    if asked.snapshot is not None and (asked.kubeconfig is not None or asked.context):
+        print(
+            "--snapshot: what-if asks a file or a cluster, and --kubeconfig or --context names one: leave out either",
+            file=sys.stderr,
+        )
+        return 1
     try:
         question = Question(
             add_nodes=asked.add_nodes,
@@ -54,7 +60,10 @@ def run(asked: Asked) -> int:
             drivers=asked.drivers,
             own_profiles=True,
         )
-    except (ChangeError, OSError, ValueError) as error:
+    except OSError as error:
+        print(f"-f {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
+    except (ChangeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
     gc.disable()  # of what is read nothing becomes free: each collection would look at all of it in vain, a fifth of the time

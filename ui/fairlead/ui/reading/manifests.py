@@ -19,7 +19,22 @@ def documents(text: str, where: str) -> Iterator[Json]:
     for document in found:
         if document is None:
             continue
-        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-            raise ValueError(f"{where}: holds something that is no Kubernetes object")  # noqa: TRY004 - the text is wrong
+        _check(document, where)
         items = document.get("items")
-        yield from items if isinstance(items, list) and document["kind"].endswith("List") else [document]
+        if isinstance(items, list) and document["kind"].endswith("List"):
+            for number, item in enumerate(items):
+                _check(item, f"{where}: items[{number}]")
+            yield from items
+        else:
+            yield document
+
+
+def _check(document: object, where: str) -> None:
+    """What reads manifests takes these for granted."""
+    if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+        raise ValueError(f"{where}: holds something that is no Kubernetes object")  # noqa: TRY004 - the text is wrong
+    metadata = document.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        raise ValueError(
+            f"{where}: {document['kind']}: metadata: {str(metadata)[:60]!r} is no object; write name and namespace in it"
+        )

@@ -71,7 +71,10 @@ def _gangs(
     groups: dict[tuple[str, str], list[_Pods]] = {}
     counts = _counts(results)
     for place, result in enumerate(each for each in results if each.review.kind == "Pod"):
-        pod = nulls.convert(result.object, core.Pod)
+        try:
+            pod = nulls.convert(result.object, core.Pod)
+        except msgspec.ValidationError as error:
+            raise ChangeError(f"-f: {result.review.subject}: its pods cannot be read: {error}") from None
         if not pod.spec.resource_claims:
             continue
         try:
