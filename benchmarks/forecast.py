@@ -89,6 +89,13 @@ def _figures(label: str, found: dict[held_out.Knows, held_out.HeldOut]) -> Itera
                 f"{label}/{what}/p50-median-error{suffix}", round(100 * error, 1), "of 100 of the wait", of_error
             )
             yield _plain(f"{label}/{what}/p50-median-error-of-age{suffix}", round(100 * of_whole, 1), "of 100", None)
+        for evicted, what in ((False, "submitted"), (True, "evicted")):  # first forecasts, by what the wait began with
+            waits = sum(each.first and each.evicted == evicted for each in of_days.starts)
+            error = of_days.median_error(first=True, evicted=evicted)
+            yield _plain(f"{label}/first-{what}/waits{suffix}", waits, "", None)
+            yield _plain(
+                f"{label}/first-{what}/p50-median-error{suffix}", round(100 * error, 1), "of 100 of the wait", None
+            )
         if ours:
             yield _plain(f"{label}/given", round(100 * of_days.given, 1), "%", None)
             yield _plain(f"{label}/forecasts", len(of_days.starts), "", None)

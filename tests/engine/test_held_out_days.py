@@ -9,11 +9,12 @@ from statistics import median
 import pytest
 
 from fairlead.engine.forecast.draws import Draws
+from fairlead.engine.forecast.forecast import GangForecast
 from fairlead.engine.types.gangs import GangRequest
 from tests.support.engine.objects import claim_spec, device_request, gang
 from tests.support.forecast import held_out
 from tests.support.forecast.days import FAILED_PART, Days, Program
-from tests.support.forecast.held_out import Knows, Reality, Spans
+from tests.support.forecast.held_out import HeldOut, Knows, Reality, Spans, Start
 from tests.support.forecast.oracles import ExactRunTimes, ProgramRunTimes
 
 SMALL = Days(seed=7, nodes=4, teams=2, users=2, load=1.3, days=0.9)
@@ -35,6 +36,15 @@ def test_who_knows_every_run_and_all_that_comes_is_hardly_off_and_who_knows_less
     assert len(starts) == len(found[Knows.HISTORY].starts)
     assert found[Knows.ALL].median_error(first=True) < 0.1
     assert found[Knows.HISTORY].median_error(first=True) > 0.3
+
+
+def test_first_forecasts_are_told_apart_by_what_the_wait_began_with():
+    said = GangForecast(150.0, 200.0, "")
+    submitted = [Start("ml/a", 100.0, 102.0, said, 0.0, first=True)] * 3
+    evicted = [Start("ml/b", 600.0, 5000.0, said, 0.0, first=True)] * 2
+    days = HeldOut(starts=[*submitted, *evicted])
+    assert days.median_error(first=True, evicted=False) == days.median_error(first=True) == 0.5
+    assert days.median_error(first=True, evicted=True) == 0.75
 
 
 def test_draws_from_a_program_have_its_distribution():

@@ -41,6 +41,7 @@ SETTLE_S = 2.0  # from when a gang begins to wait to its first forecast, as the 
 LEAST_S = 10.0  # between two forecasts, as the controller's
 HISTORY_MAX = 2000
 TAIL_DAYS = 0.5  # of submissions after the last forecast that counts
+SUBMITTED_S = 60.0  # a first forecast is made within so long after the submission, else after an eviction
 SHORTEST_S = 60.0  # waits count as this at least in relative errors: nobody plans by seconds
 
 
@@ -77,6 +78,11 @@ class Start:
     first: bool
 
     @property
+    def evicted(self) -> bool:
+        """Whether this first forecast is of a wait that began with an eviction, rather than with the submission."""
+        return self.whole_s - self.wait_s > SUBMITTED_S
+
+    @property
     def before_p90(self) -> bool:
         return self.said.p90 is not None and self.as_of + self.wait_s <= self.said.p90 + 1.0
 
@@ -106,9 +112,11 @@ class HeldOut:
         given = [each for each in self.starts if each.said.p90 is not None and (each.first or not first)]
         return sum(each.before_p90 for each in given) / max(1, len(given))
 
-    def median_error(self, *, first: bool, of_whole: bool = False) -> float:
-        """Of p50, as a part of the wait from the forecast on, or of the time since the submission."""
+    def median_error(self, *, first: bool, of_whole: bool = False, evicted: bool | None = None) -> float:
+        """Of p50, as a part of the wait from the forecast on, or of the time since the submission. `evicted`: only of such waits."""
         chosen = [each for each in self.starts if each.first or not first]
+        if evicted is not None:
+            chosen = [each for each in chosen if each.evicted == evicted]
         errors = [each.error_of_whole if of_whole else each.error for each in chosen]
         known = [each for each in errors if each is not None]
         return median(known) if known else 0.0
