@@ -133,6 +133,25 @@ def test_the_fewest_gpu_seconds_move() -> None:
     assert "120 GPU-seconds" in moves(plan)["g2"].reason.message
 
 
+@pytest.mark.parametrize(("first", "second", "victim"), [
+    ({}, {"started": 10.0}, "g1"),
+    ({"checkpointed": 990.0}, {"started": 10.0}, "g0"),
+    ({"checkpointed": 990.0}, {"checkpointed": 980.0, "started": 10.0}, "g0"),
+    ({"checkpointed": 990.0, "restart_s": 60.0}, {"checkpointed": 980.0, "restart_s": 20.0}, "g1"),
+    ({"restart_s": 20.0}, {"started": 10.0, "restart_s": 60.0}, "g0"),
+])  # fmt: skip
+def test_a_gang_that_is_stopped_for_good_is_also_the_one_that_loses_least(
+    first: dict[str, float], second: dict[str, float], victim: str
+) -> None:
+    """By its last checkpoint, else its start, and by what its restart takes where that is known."""
+    world = fragmented(each=8, movable=False)
+    world.queues = (QueueSpec(name="q"),)
+    for name, changed in (("g0", first), ("g1", second)):
+        world.running[f"ml/{name}"] = replace(world.running[f"ml/{name}"], queue="q", **changed)  # type: ignore[arg-type]
+    plan = world.decide(ask("large", 8, priority=1, queue="q"))
+    assert [(each.name, each.kind) for each in plan.evictions] == [(victim, "Preempt")]
+
+
 def test_not_within_its_min_runtime_and_so_not_twice_within_it() -> None:
     world = fragmented()
     for key, running in world.running.items():
