@@ -92,6 +92,10 @@ def test_a_leader_that_knows_better_does_not_learn_it_again():
     new.reset(gang())
     new.learn(gang(), [past], NOW)
     assert new.of(gang(), NOW) == ()
+    new.expire(NOW, NOW + MAX_S + FORGET_S)
+    assert not new._learnt
+    new.learn(gang(), [past], NOW + MAX_S + FORGET_S)
+    assert new.told(gang(), NOW) == ()
     long_ago = Refusals()
     long_ago.learn(gang(), [past], NOW + FIRST_S + FORGET_S)
     assert long_ago.told(gang(), NOW) == ()

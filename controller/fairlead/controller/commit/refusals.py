@@ -30,7 +30,7 @@ class _Known:
 class Refusals:
     def __init__(self) -> None:
         self._known: dict[Key, _Known] = {}
-        self._learnt: set[Key] = set()  # what was written of them is this process's, or has been read
+        self._learnt: dict[Key, float] = {}  # what was written of them is this process's, or was read then
 
     def learn(self, gang: Gang, past: Iterable[PastEviction], now: float) -> None:
         """What an earlier leader wrote, once: later this process knows better, e.g. that the gang has run since."""
@@ -38,7 +38,7 @@ class Refusals:
         key = _key(gang)
         if not told or key in self._learnt:
             return
-        self._learnt.add(key)
+        self._learnt[key] = now
         known = self._known.setdefault(key, _Known())
         for each in sorted(told, key=lambda each: each.until):
             known.nodes[each.node] = replace(each, until=min(each.until, now + MAX_S))
@@ -46,7 +46,7 @@ class Refusals:
     def note(self, gang: Gang, refused: Iterable[tuple[str, str]], now: float) -> None:
         """`refused`: node, and what kube-scheduler said."""
         for node, why in refused:
-            self._learnt.add(_key(gang))
+            self._learnt[_key(gang)] = now
             known = self._known.setdefault(_key(gang), _Known())
             known.gangs.add(gang.id)
             before = known.nodes.get(node)
@@ -91,6 +91,7 @@ class Refusals:
             known.nodes = {node: each for node, each in known.nodes.items() if each.until + FORGET_S > now}
             if not known.nodes:
                 del self._known[key]
+        self._learnt = {key: at for key, at in self._learnt.items() if at + MAX_S + FORGET_S > now}
         return over
 
 
