@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
@@ -197,6 +198,36 @@ def test_a_gang_that_comes_back_takes_the_devices_of_its_place_and_others_only_w
     other = replace(ask("other", 1), kept=own[:1], replaces=True)
     world.carry_out(world.decide(other), [other])
     assert len(devices_of(world.decide(back), "back")) == 2
+
+
+@pytest.mark.parametrize("preemption", ["LowerPriority", "Never"])
+def test_a_place_on_a_node_that_pods_are_leaving_is_held_only_where_the_gang_would_be_evicted_otherwise(
+    preemption: Literal["LowerPriority", "Never"],
+) -> None:
+    """Which of its devices are left is settled when they are gone: until then each decision might move one gang more."""
+    world = World()
+    for name in ("n0", "n1"):
+        world.add_node(name, [gpu(minor) for minor in range(4)])
+    world.movable = {"ml/small"}
+    world.queues = (QueueSpec(name="q", preemption=preemption),)
+    for name, gpus, node in (("small", 1, "n1"), ("stays", 2, "n1"), ("ends", 1, "n0"), ("ends-too", 1, "n0")):
+        world.cordon("n0", node != "n0")
+        world.cordon("n1", node != "n1")
+        request = ask(name, gpus, queue="q")
+        world.carry_out(world.decide(request), [request])
+    world.cordon("n0", False)
+    world.cordon("n1", False)
+    world.now = 1000.0
+    for key in ("ml/ends", "ml/ends-too"):
+        members = tuple(replace(each, leaving=True) for each in world.running[key].members)
+        world.running[key] = replace(world.running[key], members=members)
+    waiting = [ask("first", 3, priority=2, queue="q"), ask("second", 2, priority=1, queue="q")]
+    plan = world.decide(*waiting)
+    assert [each.kind for each in plan.evictions] == (["Move"] if preemption == "LowerPriority" else [])
+    world.gone()
+    plan = world.decide(*waiting)
+    assert [each.name for each in plan.admissions] == ["first"]
+    assert {each.beneficiary for each in moves(plan).values()} == {"ml/second"}
 
 
 def test_budgets_forbid_a_move_as_they_do_an_eviction() -> None:
