@@ -210,6 +210,22 @@ async def test_a_node_that_kube_scheduler_refused_is_not_chosen_twice_in_a_row(b
         assert nodes(bench, ["free-0", "free-1"]) == ["h2"]
 
 
+async def test_the_next_leader_does_not_choose_a_refused_node_again(bench: Bench):
+    await bench.template("one")
+    await make(bench, resources.PERSISTENT_VOLUMES, volume("h2"))
+    await make(bench, resources.PERSISTENT_VOLUME_CLAIMS, claim("pv"))
+    await forbid_volumes(bench)
+    only: dict[str, Any] = {"nodeSelector": {HOST: "h1"}, "volumes": VOLUMES}
+    async with bench.controller(gang_timeout_s=2.0):
+        await bench.pod("g-0", template="one", gang="g", size=1, **only)
+        await bench.until(lambda: bench.get("g-0") is None, "its first pod is rolled back")
+    await bench.pod("g-1", template="one", gang="g", size=1, **only)
+    async with bench.controller(gang_timeout_s=2.0):
+        await bench.until(lambda: bench.status("g").get("reason") == "NodesRefused", "it says why it waits")
+        assert "such as h1 (0/2 nodes are available" in bench.status("g")["message"]
+        assert bench.gated(["g-1"])
+
+
 async def test_without_the_right_to_read_volumes_nothing_is_known_of_them(bench: Bench):
     """A role from before: no gang waits for a volume, and kube-scheduler judges it alone."""
     await bench.template("one")

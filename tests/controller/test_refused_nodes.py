@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from msgspec import structs
 
+from fairlead.api import names
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.refusals import FIRST_S, FORGET_S, MAX_S, Refusals
+from fairlead.controller.gangs.past_evictions import past_eviction, roll_back_of
 from fairlead.controller.gangs.recovery import RollBack
 from fairlead.engine.types.gangs import RefusedNode
 from fairlead.kube import core
@@ -53,6 +56,59 @@ def test_the_next_pod_of_the_same_owner_is_the_same_gang():
     assert known.of(solo("web-b", "rs"), NOW)
     assert not known.of(solo("web-c", "another"), NOW)
     assert known.expire(NOW, NOW + FIRST_S) == [("ml", "web-a"), ("ml", "web-b")]
+
+
+def rolled_back(known: Refusals, of):
+    """What is on the Gang object after the last of them, as the next leader reads it."""
+    made = roll_back_of(of, of.members, "did not bind", known.told(of, NOW), at=NOW, queued_since=NOW - 60)
+    read = past_eviction({"metadata": {"annotations": {names.EVICTED: made.annotation()}}})
+    assert read == made
+    assert read.waits_since == NOW - 60  # it has not started
+    return read
+
+
+def test_the_next_leader_knows_them_and_how_many_there_were_in_a_row():
+    known, of = Refusals(), solo("web-a", "rs")
+    for _ in range(2):
+        known.note(of, [("n1", "no")], NOW)
+    known.note(of, [("n2", "neither")], NOW)
+    past = rolled_back(known, of)
+    new, later = Refusals(), solo("web-b", "rs")
+    new.learn(later, [past], NOW)
+    assert new.of(later, NOW) == known.of(of, NOW)
+    new.note(later, [("n1", "no")], NOW)
+    assert new.of(later, NOW)[0].until == NOW + 4 * FIRST_S
+
+
+def test_a_leader_that_knows_better_does_not_learn_it_again():
+    known = Refusals()
+    known.note(gang(), [("n1", "no")], NOW)
+    past = rolled_back(known, gang())
+    known.reset(gang())  # it runs
+    known.learn(gang(), [past], NOW)
+    assert known.of(gang(), NOW) == ()
+    new = Refusals()
+    new.learn(gang(), [past], NOW)
+    new.reset(gang())
+    new.learn(gang(), [past], NOW)
+    assert new.of(gang(), NOW) == ()
+    new.expire(NOW, NOW + MAX_S + FORGET_S)
+    assert not new._learnt
+    new.learn(gang(), [past], NOW + MAX_S + FORGET_S)
+    assert new.told(gang(), NOW) == ()
+    long_ago = Refusals()
+    long_ago.learn(gang(), [past], NOW + FIRST_S + FORGET_S)
+    assert long_ago.told(gang(), NOW) == ()
+
+
+def test_a_time_that_is_written_wrongly_bars_a_node_no_longer_than_the_longest():
+    known = Refusals()
+    known.note(gang(), [("n1", "no")], NOW)
+    past = rolled_back(known, gang())
+    far = [replace(each, until=NOW + 1e9) for each in past.refused]
+    new = Refusals()
+    new.learn(gang(), [replace(past, refused=tuple(far))], NOW)
+    assert new.of(gang(), NOW)[0].until == NOW + MAX_S
 
 
 def test_the_end_of_the_time_is_a_deadline():

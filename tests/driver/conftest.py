@@ -14,6 +14,7 @@ import pytest
 
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from tests.support.driver.backends import Case, nvml, simulated
 from tests.support.driver.cluster import DriverCluster
 from tests.support.driver.node import Node
 
@@ -60,3 +61,9 @@ def node(tmp_path: Path, hgx: SimulatedBackend) -> Node:
 def static_node(tmp_path: Path, dgx: SimulatedBackend) -> Node:
     """A node of six whole A100s and two that are partitioned."""
     return Node(tmp_path, dgx)
+
+
+@pytest.fixture(params=[simulated, nvml])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Case]:
+    """A backend over the profile of that name: the test runs on both."""
+    return lambda name: request.param(name, tmp_path)

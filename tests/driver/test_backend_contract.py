@@ -6,90 +6,14 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-import pynvml
 import pytest
 
-from fairlead.driver.backend import device_names, profiles, reset_group
-from fairlead.driver.backend.interface import Backend, BackendError, DeviceGone, InUse, PlacementTaken
-from fairlead.driver.backend.nvml.backend import NvmlBackend
-from fairlead.driver.backend.nvml.sysfs import Kernel
-from fairlead.driver.backend.simulated.backend import SimulatedBackend
-from fairlead.driver.backend.simulated.fault_file import Load, MemoryErrors
-from fairlead.driver.backend.types import THROTTLE_REASONS, Process, RemappedRows, Telemetry, Xid
+from fairlead.driver.backend import device_names, profiles
+from fairlead.driver.backend.interface import BackendError, DeviceGone, InUse, PlacementTaken
+from fairlead.driver.backend.types import THROTTLE_REASONS, RemappedRows, Telemetry, Xid
+from tests.support.driver.backends import Case, nvml, simulated
 from tests.support.driver.claims import claim
-from tests.support.driver.fake_nvml import FakeNvml
 from tests.support.driver.node import Node
-
-
-@dataclasses.dataclass
-class Case:
-    """A backend over a profile, with the levers that its hardware has."""
-
-    backend: Backend
-    lose: Callable[[int], None]
-    keep_busy: Callable[[bool], None]
-    report: Callable[[int, int], None]
-    ask_for_reset: Callable[[int], None]
-    load: Callable[[str, str, int, int], None]
-    """Device's name, its UUID, utilisation in percent, memory used in bytes."""
-    throttle: Callable[[int], None]
-    """Heat holds the clocks of that GPU down."""
-    break_memory: Callable[[int], None]
-    """One uncorrected error."""
-    run_on: Callable[[int], None]
-    """A process, 4711, on that GPU."""
-
-
-def nvml(name: str, path: Path) -> Case:
-    fake = FakeNvml(profiles.load(name), node="n1", root=path)
-    kernel = Kernel(sys=path / "sys", proc=path / "proc", dev=path / "dev")
-
-    def load(device: str, uuid: str, utilization: int, memory: int) -> None:
-        fake.utilization[uuid], fake.memory_used[uuid] = utilization, memory
-        fake.activity[uuid] = (utilization * 0.9, utilization * 0.5, utilization * 0.4)
-
-    def break_memory(minor: int) -> None:
-        fake.ecc[minor], fake.remapped[minor] = (0, 1), (0, 1, 1, 0)
-
-    return Case(
-        NvmlBackend(fake, kernel=kernel, smi_runner=fake.smi),
-        lose=fake.lost.add,
-        keep_busy=lambda busy: setattr(fake, "busy", busy),
-        report=lambda minor, code: fake.xids.append((minor, code)),
-        ask_for_reset=lambda minor: fake.recovery.update({minor: 1}),
-        load=load,
-        throttle=lambda minor: fake.clock_events.update({minor: pynvml.nvmlClocksEventReasonHwThermalSlowdown}),
-        break_memory=break_memory,
-        run_on=lambda minor: fake.processes.update({minor: [4711]}),
-    )
-
-
-def simulated(name: str, path: Path) -> Case:
-    backend = SimulatedBackend(profiles.load(name), node="n1")
-
-    def keep_busy(busy: bool) -> None:
-        backend.faults.busy = {(minor, start) for minor in range(8) for start in range(8)} if busy else set()
-
-    return Case(
-        backend,
-        lose=backend.faults.lost.add,
-        keep_busy=keep_busy,
-        report=lambda minor, code: backend.faults.xids.append((minor, code)),
-        ask_for_reset=lambda minor: backend.faults.recovery.update({minor: "reset"}),
-        load=lambda device, uuid, utilization, memory: backend.faults.loads.update(
-            {device: Load(utilization_percent=utilization, memory_used_bytes=memory)}
-        ),
-        throttle=lambda minor: backend.faults.throttled.update({minor: frozenset({"thermal_hw"})}),
-        break_memory=lambda minor: backend.faults.memory_errors.update(
-            {minor: MemoryErrors(uncorrected=1, pending=True)}
-        ),
-        run_on=lambda minor: backend.faults.processes.update({minor: (Process(pid=4711),)}),
-    )
-
-
-@pytest.fixture(params=[simulated, nvml])
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Case]:
-    return lambda name: request.param(name, tmp_path)
 
 
 @pytest.mark.parametrize("name", profiles.known())
@@ -427,73 +351,3 @@ def test_closing_twice_is_no_error(make: Callable[[str], Case]) -> None:
     backend = make("hgx-h100").backend
     backend.close()
     backend.close()
-
-
-class TestReset:
-    def test_it_cures_what_waits_for_one_and_removes_mig_devices(self, make: Callable[[str], Case]) -> None:
-        case = make("dgx-a100")
-        backend = case.backend
-        gpus = {gpu.minor: gpu for gpu in backend.inventory().gpus}
-        case.ask_for_reset(7)
-        case.break_memory(7)
-        backend.set_compute_mode(gpus[7].uuid, "ExclusiveProcess")
-        assert gpus[7].mig_devices
-        backend.reset([gpus[7].uuid])
-        found = backend.inventory().gpu(gpus[7].uuid)
-        assert found is not None
-        assert (found.mig_enabled, found.mig_devices) == (True, ())  # Ampere keeps the mode
-        status = next(each for each in backend.statuses() if each.uuid == gpus[7].uuid)
-        assert (status.responds, status.recovery_action) == (True, "none")
-        rows = next(each for each in backend.conditions() if each.uuid == gpus[7].uuid).remapped_rows
-        assert rows is not None
-        assert (rows.uncorrected, rows.pending) == (1, False)
-        assert backend.compute_mode(gpus[7].uuid) == "Default"
-        assert [gpu.mig_devices for gpu in backend.inventory().gpus if gpu.minor != 7] == [
-            gpu.mig_devices for minor, gpu in sorted(gpus.items()) if minor != 7
-        ]
-
-    def test_hopper_is_out_of_mig_mode_afterwards(self, make: Callable[[str], Case]) -> None:
-        backend = make("hgx-h100").backend
-        uuid = backend.inventory().gpus[2].uuid
-        backend.set_mig_mode(uuid, True)
-        backend.reset([uuid])
-        assert backend.mig_mode(uuid) is False
-
-    def test_a_gpu_with_processes_is_not_reset_and_they_are_named(self, make: Callable[[str], Case]) -> None:
-        case = make("hgx-h100")
-        uuid = case.backend.inventory().gpus[2].uuid
-        case.run_on(2)
-        assert case.backend.processes(uuid) == (Process(pid=4711),)
-        with pytest.raises(InUse, match="in use by another client"):
-            case.backend.reset([uuid])
-
-    def test_xids_are_reported_after_a_reset_as_before(self, make: Callable[[str], Case]) -> None:
-        case = make("hgx-h100")
-        gpus = case.backend.inventory().gpus
-        case.backend.xids()
-        case.backend.reset([gpus[2].uuid])
-        case.report(2, 79)
-        case.backend.xids()
-        case.report(3, 48)
-        assert Xid(uuid=gpus[3].uuid, code=48) in case.backend.xids()
-
-    def test_gpus_that_bridges_join_are_reset_together_or_not_at_all(self, make: Callable[[str], Case]) -> None:
-        backend = make("a100-pcie-nvlink-pairs").backend
-        gpus = backend.inventory().gpus
-        with pytest.raises(BackendError, match="reset"):
-            backend.reset([gpus[2].uuid])
-        backend.reset([each.uuid for each in reset_group.of(gpus, gpus[2])])
-
-    @pytest.mark.parametrize(
-        ("profile", "minor", "together"),
-        [("hgx-h100", 3, [3]), ("a100-pcie-nvlink-pairs", 3, [2, 3]), ("l40s", 1, [1]), ("dgx-a100", 7, [7])],
-    )
-    def test_who_is_reset_together(
-        self, make: Callable[[str], Case], profile: str, minor: int, together: list[int]
-    ) -> None:
-        gpus = make(profile).backend.inventory().gpus
-        [gpu] = [each for each in gpus if each.minor == minor]
-        assert [each.minor for each in reset_group.of(gpus, gpu)] == together
-        old = dataclasses.replace(gpu, cuda_compute_capability="7.0")
-        if gpu.nvlink and gpu.nvlink.peers:  # before Ampere all that are connected, over switches as well
-            assert len(reset_group.of(gpus, old)) == len(gpu.nvlink.peers) + 1

@@ -41,7 +41,7 @@ LESSONS = {
     "instance IDs are used again: another's MIG device was taken for ours": "test_prepare::test_what_replaced_the_claims_mig_device_is_left_alone",
     "a taken placement is no 'already exists' but 'insufficient resources'": "test_backend_contract::test_a_taken_placement_is_refused_and_leaves_nothing",
     "a MIG device in use cannot be destroyed, and the claim was forgotten all the same": "test_prepare::test_a_busy_mig_device_fails_unprepare_until_it_is_free",
-    "first fit cut up GPUs that a large profile needed (#932, #933)": "test_slices::test_first_fit_leaves_the_largest_profile_that_any_start_leaves",
+    "first fit cut up GPUs that a large profile needed (#932, #933)": "test_geometry::test_first_fit_leaves_the_largest_profile_that_any_start_leaves",
     # -- claims
     "one lock of ten seconds around everything": "test_prepare::test_a_slow_gpu_does_not_hold_up_another",
     "a call that hangs hung all claims": "test_service::test_a_gpu_that_hangs_costs_its_claim_an_error_and_no_other_claim_anything",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
@@ -133,6 +134,25 @@ def test_the_fewest_gpu_seconds_move() -> None:
     assert "120 GPU-seconds" in moves(plan)["g2"].reason.message
 
 
+@pytest.mark.parametrize(("first", "second", "victim"), [
+    ({}, {"started": 10.0}, "g1"),
+    ({"checkpointed": 990.0}, {"started": 10.0}, "g0"),
+    ({"checkpointed": 990.0}, {"checkpointed": 980.0, "started": 10.0}, "g0"),
+    ({"checkpointed": 990.0, "restart_s": 60.0}, {"checkpointed": 980.0, "restart_s": 20.0}, "g1"),
+    ({"restart_s": 20.0}, {"started": 10.0, "restart_s": 60.0}, "g0"),
+])  # fmt: skip
+def test_a_gang_that_is_stopped_for_good_is_also_the_one_that_loses_least(
+    first: dict[str, float], second: dict[str, float], victim: str
+) -> None:
+    """By its last checkpoint, else its start, and by what its restart takes where that is known."""
+    world = fragmented(each=8, movable=False)
+    world.queues = (QueueSpec(name="q"),)
+    for name, changed in (("g0", first), ("g1", second)):
+        world.running[f"ml/{name}"] = replace(world.running[f"ml/{name}"], queue="q", **changed)  # type: ignore[arg-type]
+    plan = world.decide(ask("large", 8, priority=1, queue="q"))
+    assert [(each.name, each.kind) for each in plan.evictions] == [(victim, "Preempt")]
+
+
 def test_not_within_its_min_runtime_and_so_not_twice_within_it() -> None:
     world = fragmented()
     for key, running in world.running.items():
@@ -178,6 +198,36 @@ def test_a_gang_that_comes_back_takes_the_devices_of_its_place_and_others_only_w
     other = replace(ask("other", 1), kept=own[:1], replaces=True)
     world.carry_out(world.decide(other), [other])
     assert len(devices_of(world.decide(back), "back")) == 2
+
+
+@pytest.mark.parametrize("preemption", ["LowerPriority", "Never"])
+def test_a_place_on_a_node_that_pods_are_leaving_is_held_only_where_the_gang_would_be_evicted_otherwise(
+    preemption: Literal["LowerPriority", "Never"],
+) -> None:
+    """Which of its devices are left is settled when they are gone: until then each decision might move one gang more."""
+    world = World()
+    for name in ("n0", "n1"):
+        world.add_node(name, [gpu(minor) for minor in range(4)])
+    world.movable = {"ml/small"}
+    world.queues = (QueueSpec(name="q", preemption=preemption),)
+    for name, gpus, node in (("small", 1, "n1"), ("stays", 2, "n1"), ("ends", 1, "n0"), ("ends-too", 1, "n0")):
+        world.cordon("n0", node != "n0")
+        world.cordon("n1", node != "n1")
+        request = ask(name, gpus, queue="q")
+        world.carry_out(world.decide(request), [request])
+    world.cordon("n0", False)
+    world.cordon("n1", False)
+    world.now = 1000.0
+    for key in ("ml/ends", "ml/ends-too"):
+        members = tuple(replace(each, leaving=True) for each in world.running[key].members)
+        world.running[key] = replace(world.running[key], members=members)
+    waiting = [ask("first", 3, priority=2, queue="q"), ask("second", 2, priority=1, queue="q")]
+    plan = world.decide(*waiting)
+    assert [each.kind for each in plan.evictions] == (["Move"] if preemption == "LowerPriority" else [])
+    world.gone()
+    plan = world.decide(*waiting)
+    assert [each.name for each in plan.admissions] == ["first"]
+    assert {each.beneficiary for each in moves(plan).values()} == {"ml/second"}
 
 
 def test_budgets_forbid_a_move_as_they_do_an_eviction() -> None:

@@ -2,94 +2,38 @@
 
 from __future__ import annotations
 
-import gzip
 from dataclasses import replace
-from itertools import count
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 
-from fairlead.api.certificate import NotProven, Place
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.prove.prover import Prover
-from fairlead.engine.types.gangs import GangRequest, RefusedNode
-from fairlead.engine.types.plan import Plan
-from fairlead.engine.types.reasons import Code, Reason
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.settings import QueueSpec
-from fairlead.evidence import snapshot_file as evidence
 from fairlead.history.facts.snapshot_file import dump, load_facts
 from fairlead.history.facts.state import State
-from fairlead.history.recording.anonymise import anonymise
-from fairlead.history.recording.reader import Reader
-from fairlead.history.recording.writer import segments
-from fairlead.history.replay.verify import Counts, differences
 from fairlead.kube import core
 from fairlead.sandbox.scheduler.neighbours import Neighbours
-from fairlead.verify.check import check
-from tests.support.engine.objects import claim_spec, device_request, gang, gpu
+from tests.support.engine.neighbours import (
+    HOST,
+    ONE,
+    POD_TERMS,
+    ZONE,
+    Json,
+    X,
+    apart,
+    near,
+    reason,
+    run,
+    spread,
+    term,
+    world,
+)
+from tests.support.engine.objects import gang, gpu
 from tests.support.engine.world import World, nodes_of
-from tests.support.history import record
-
-Json = dict[str, Any]
-ONE = claim_spec(device_request())
-HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
-X = {"app": "x"}
-
-
-def term(key: str, app: str = "x", **more: Any) -> Json:
-    return {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}, **more}
-
-
-def apart(*terms: Json) -> Json:
-    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}}
-
-
-def near(*terms: Json) -> Json:
-    return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}}
-
-
-def spread(key: str, *, selector: Json | None = None, **more: Any) -> Json:
-    wanted = {"matchLabels": X} if selector is None else selector
-    constraint = {"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": wanted}
-    return {"topologySpreadConstraints": [constraint | more]}
-
-
-def world(zones: str = "aabb", *, gpus: int = 8) -> World:
-    """A node per letter, in the zone of that name; "-" has none."""
-    found = World()
-    for number, zone in enumerate(zones):
-        labels = {HOST: f"n{number}"} | ({ZONE: zone} if zone != "-" else {})
-        found.add_node(f"n{number}", [gpu(minor) for minor in range(gpus)], labels=labels)
-    return found
-
-
-_uids = count()
-
-
-def run(
-    where: World,
-    node: str,
-    labels: dict[str, str] | None = None,
-    *,
-    namespace: str = "ml",
-    deleted: bool = False,
-    **spec: Any,
-) -> str:
-    """A pod that is none of ours runs there; returns its UID."""
-    uid = f"other-{next(_uids)}"
-    meta: Json = {"name": uid, "namespace": namespace, "uid": uid, "labels": labels or {}}
-    if deleted:
-        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    body = {"metadata": meta, "spec": {"nodeName": node, "containers": [], **spec}}
-    where.nodes.set_pod(msgspec.convert(body, core.Pod))
-    return uid
-
-
-def reason(plan: Plan, name: str) -> Reason:
-    return next(entry.reason for entry in plan.waiting if entry.name == name)
 
 
 class TestAntiAffinity:
@@ -240,20 +184,6 @@ class TestVolumes:
         assert [(each.need, each.nodes) for each in found.nodes] == [("volumes that are elsewhere", 2)]
 
 
-POD_TERMS: tuple[Json, ...] = (
-    {},
-    {},
-    apart(term(HOST)),
-    apart(term(ZONE)),
-    apart(term(ZONE, "y")),
-    near(term(ZONE)),
-    near(term(ZONE, "y")),
-    spread(ZONE),
-    spread(HOST, maxSkew=2),
-    spread(ZONE, minDomains=2) | apart(term(HOST)),
-)
-
-
 @pytest.mark.parametrize("seed", range(60))
 def test_kube_scheduler_takes_every_pod_that_was_placed(seed: int):
     """Its filters, as the sandbox has them, on the pods that run and those of earlier members: some order binds all."""
@@ -289,30 +219,6 @@ def test_kube_scheduler_takes_every_pod_that_was_placed(seed: int):
                     break
             else:
                 pytest.fail(f"{admission.name}: none of {left} is taken beside {bound}")
-
-
-@pytest.mark.parametrize("seed", range(60, 80))
-def test_a_recording_holds_all_that_the_decision_depends_on(seed: int):
-    random = Random(seed)
-    where = world("aabb")
-    for _ in range(4):
-        run(where, f"n{random.randrange(4)}", {"app": random.choice("xyz")}, **random.choice(POD_TERMS[:5]))
-    gangs = [
-        gang(f"g{n}", random.randint(1, 4), ONE, labels={"app": random.choice("xyz")}, pod=random.choice(POD_TERMS))
-        for n in range(3)
-    ]
-    snapshot = where.snapshot(*gangs)
-    facts, now = load_facts(dump(snapshot, 5.0))
-    state = State()
-    state.apply(facts)
-    assert decide(state.snapshot(), now) == decide(snapshot, 5.0)
-
-
-def test_pods_that_only_other_pods_keep_away_have_no_certificate():
-    """A proof by devices and room would be wrong: the verifier does not know the terms."""
-    where = world("ab")
-    prover = Prover(where.snapshot(gang("g", 3, ONE, labels=X, pod=apart(term(ZONE)))), 0.0)
-    assert prover.certificate("ml/g", "digest").because == NotProven(code="PodConstraints")
 
 
 def repelled(where: World) -> list[str]:
@@ -360,71 +266,3 @@ def test_day_by_day_decisions_are_those_of_a_fresh_reader_and_no_pods_that_repel
         assert not repelled(where)
         if where.running and random.random() < 0.4:
             where.end(random.choice(sorted(where.running)))
-
-
-class TestRefusedNodes:
-    REFUSED = (RefusedNode(node="n0", until=900.0, why="0/2 nodes are available"),)
-
-    def test_a_refused_node_is_not_chosen_however_well_it_looks(self):
-        assert nodes_of(world("ab").decide(gang("g", 1, ONE)), "g") == ["n0"]
-        assert nodes_of(world("ab").decide(gang("g", 1, ONE, refused=self.REFUSED)), "g") == ["n1"]
-
-    def test_where_no_other_node_would_do_the_gang_waits_and_says_until_when(self):
-        found = reason(world("a").decide(gang("g", 1, ONE, refused=self.REFUSED)), "g")
-        assert (found.code, found.could_ever_fit) == (Code.NODES_REFUSED, True)
-        assert "such as n0 (0/2 nodes are available); not chosen again until 1970-01-01T00:15:00Z" in found.message
-        assert [(each.need, each.nodes) for each in found.nodes] == [("refused by kube-scheduler", 1)]
-
-    def test_nothing_is_evicted_for_a_place_there(self):
-        where = world("a", gpus=1)
-        where.queues = (QueueSpec(name="q"),)
-        low = gang("low", 1, ONE, queue="q")
-        where.carry_out(where.decide(low), [low])
-        assert where.decide(gang("high", 1, ONE, queue="q", priority=1)).evictions
-        assert not where.decide(gang("high", 1, ONE, queue="q", priority=1, refused=self.REFUSED)).evictions
-
-    def test_it_has_no_certificate_and_is_in_the_recording(self):
-        where = world("a")
-        snapshot = where.snapshot(gang("g", 1, ONE, refused=self.REFUSED))
-        assert Prover(snapshot, 0.0).certificate("ml/g", "digest").because == NotProven(code="NodesRefused")
-        facts, now = load_facts(dump(snapshot, 5.0))
-        state = State()
-        state.apply(facts)
-        assert state.snapshot().gangs[0].refused == self.REFUSED
-        assert decide(state.snapshot(), now) == decide(snapshot, 5.0)
-
-
-def test_an_anonymised_recording_has_no_name_of_the_terms_and_decides_the_same(tmp_path: Path):
-    def day() -> None:
-        where = world("aabb")
-        run(where, "n0", {"app": "tenant-a"}, **apart(term(ZONE, "tenant-b")))
-        one = gang("secret", 2, ONE, labels={"app": "tenant-b", "team": "red"}, pod=apart(term(HOST, "tenant-b")))
-        two = gang("other", 3, ONE, labels=X, pod=spread("example.org/rack", selector={"matchLabels": {"team": "red"}}))
-        rule = core.NodeSelectorRequirement(key="example.org/rack", operator="In", values=("rack-7",))
-        volume = core.NodeSelector(node_selector_terms=(core.NodeSelectorTerm(match_expressions=(rule,)),))
-        needs = replace(two.members[0].needs, volumes=(volume,))
-        refused = (RefusedNode(node="n3", until=9.0, why="no"),)
-        two = replace(two, members=tuple(replace(each, needs=needs) for each in two.members), refused=refused)
-        where.decide(one, two)
-
-    (directory,) = record(day, tmp_path / "day")
-    found = anonymise([directory], tmp_path / "out", b"key")
-    assert (found.decisions, found.alike) == (1, 1)
-    assert list(differences(Reader([tmp_path / "out"]), Counts())) == []
-    text = "".join(gzip.decompress(path.read_bytes()).decode() for _, path in segments(tmp_path / "out"))
-    for name in ("tenant-a", "tenant-b", "red", "rack-7", "example.org", "secret", '"n3"'):
-        assert name not in text
-
-
-def test_a_proof_by_devices_verifies_beside_terms_and_refused_nodes():
-    """They only make fewer places: what devices forbid is forbidden with them."""
-    where = world("ab")
-    run(where, "n0", X, **apart(term(ZONE)))
-    full = [gang(f"full-{number}", 8, ONE) for number in range(2)]
-    where.carry_out(where.decide(*full), full)
-    one = gang("g", 1, ONE, labels=X, pod=spread(ZONE), refused=(RefusedNode(node="n1", until=5.0),))
-    snapshot = where.snapshot(one)
-    facts, digest = evidence.read(dump(snapshot, 1.0))
-    certificate = Prover(snapshot, 1.0).certificate("ml/g", digest)
-    assert isinstance(certificate.because, Place)
-    check(certificate, facts)

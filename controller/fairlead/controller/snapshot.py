@@ -78,8 +78,9 @@ class SnapshotBuilder:
     def record(self, gang: Gang, now: float) -> GangRecord:
         raw = self._caches.gang_object(gang.id) or {}
         backoff = self._backoffs.get(gang.id)
-        past = self._caches.past_eviction(gang)
-        queued = [at for at in (backoff.queued_since, past.queued_since if past else None) if at is not None]
+        past = self._caches.past_evictions(gang)
+        queued = [each.queued_since for each in past] + [at for at in (backoff.queued_since,) if at is not None]
+        self._backoffs.refusals.learn(gang, past, now)
         return GangRecord(
             uid=raw.get("metadata", {}).get("uid", ""),
             queued_since=min(queued, default=None),

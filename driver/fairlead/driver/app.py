@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 from fairlead.api import names
+from fairlead.driver import parts
 from fairlead.driver.backend import factory
 from fairlead.driver.backend.interface import Backend
 from fairlead.driver.common.metrics import Metrics
@@ -31,22 +32,14 @@ from fairlead.driver.layouts.keeper import LayoutKeeper
 from fairlead.driver.layouts.state import NodeLabel
 from fairlead.driver.metrics.collector import GpuCollector, SlicesCollector
 from fairlead.driver.options import DriverOptions
-from fairlead.driver.prepare import libraries
-from fairlead.driver.prepare.cdi_files import CdiFiles
-from fairlead.driver.prepare.checkpoint import Checkpoint
 from fairlead.driver.prepare.claim_consumers import ClaimConsumers
 from fairlead.driver.prepare.cleaner import Cleaner
-from fairlead.driver.prepare.metadata import Metadata
-from fairlead.driver.prepare.mps.daemons import Daemons
-from fairlead.driver.prepare.mps.directory import SizeLimits
 from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
 from fairlead.driver.prepare.orphan_gc import OrphanGc
 from fairlead.driver.prepare.preparer import Preparer
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.prepare.recovery_report import RecoveryReporter
 from fairlead.driver.publish.draining import Drains
-from fairlead.driver.publish.fault_store import FaultStore
-from fairlead.driver.publish.layout import layout_for
 from fairlead.driver.publish.monitor import HardwareMonitor
 from fairlead.driver.publish.node_labels import NodeLabels
 from fairlead.driver.publish.publisher import Publisher
@@ -223,57 +216,16 @@ class Driver:
         tracer: Tracer | None = None,
     ) -> Driver:
         boot_id = (await threads.run(BOOT_ID.read_text)).strip()
-        fault_store = FaultStore(paths.faults, boot_id=boot_id)
         sampler = Sampler(
             Settings(idle_below_percent=options.idle_below, window_s=options.idle_window_s, levels=options.idle_levels)
         )
         drains = Drains()
-        monitor = HardwareMonitor(
-            backend,
-            pool=options.node_name,
-            threads=threads,
-            dynamic_mig=options.dynamic_mig,
-            shared_gpus=options.shared_gpus,
-            shared_mig=options.shared_mig,
-            shared_replicas=options.shared_replicas,
-            mig_strategy=options.mig_strategy,
-            layout=await layout_for(client) if options.dynamic_mig else "split",
-            own_mig=records.own_mig,
-            drains=drains,
-            initial_faults=await threads.run(fault_store.load),
-            save_faults=fault_store.save,
-            sampled=lambda at_s, readings: sampler.observe(at_s, readings, records.all(), monitor.inventory),
-            interval_s=options.hardware_interval_s,
+        monitor = await parts.monitor(
+            options, paths, backend, client, threads, records, boot_id=boot_id, drains=drains, sampler=sampler
         )
         await monitor.poll()
-        preparer = Preparer(
-            driver=names.DRIVER,
-            pool=options.node_name,
-            backend=backend,
-            checkpoint=Checkpoint(paths.claims, boot_id=boot_id),
-            cdi_files=CdiFiles(options.cdi_dir),
-            cache=records,
-            inventory=lambda: monitor.inventory,
-            partitionable=monitor.partitionable,
-            unusable=monitor.unusable,
-            closed=drains.closed,
-            metadata=Metadata(
-                paths.metadata,
-                enabled=options.device_metadata,
-                published=lambda: {device.name: device for device in monitor.built.devices},
-            ),
-            daemons=Daemons(
-                (options.mps_dir or paths.mps).absolute(),
-                backend.mps_program,
-                # Simulated hardware serves no CUDA programs, and its driver need not run privileged.
-                size_limits=SizeLimits(shm_bytes=options.mps_shm_bytes) if options.backend == "nvml" else None,
-            ),
-            mounts=await threads.run(
-                libraries.find,
-                options.driver_root,
-                monitor.inventory.driver_version,
-                host_root=options.driver_root_host,
-            ),
+        preparer = await parts.preparer(
+            options, paths, backend, threads, records, boot_id=boot_id, drains=drains, hardware=monitor
         )
         driver = cls(
             options,

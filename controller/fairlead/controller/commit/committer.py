@@ -15,8 +15,9 @@ from fairlead.api import names
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, all_done, outcomes
 from fairlead.controller.gangs import claims
-from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.gangs import Gang, gang_spec
 from fairlead.controller.gangs.members import Member, PodClaim
+from fairlead.controller.gangs.past_evictions import PastEviction
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Admission, ClaimAllocation
 from fairlead.kube import core, errors, resource, timestamps
@@ -115,8 +116,13 @@ class Committer:
         await self._delete_made(members)
         return True
 
-    async def roll_back(self, members: Iterable[Member]) -> None:
-        """Evicts members of a gang that did not start; what budgets refuse now is tried again with the gang's next step."""
+    async def roll_back(self, gang: Gang, members: Iterable[Member], past: PastEviction | None) -> None:
+        """Evicts members of a gang that did not start; what budgets refuse now is tried again with the gang's next step.
+
+        `past` is noted before: it tells the next leader which nodes were refused.
+        """
+        if past is not None:
+            await self._writer.note_past_eviction(gang.id, past, gang_spec(gang))
         await all_done(self._writer.evict_late(member.pod) for member in members)
 
     # -- claims ----------------------------------------------------------------------------------------------------

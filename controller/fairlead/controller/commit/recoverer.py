@@ -11,6 +11,7 @@ from fairlead.controller.commit.admitter import Admitter
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.committer import Committer
 from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.past_evictions import PastEviction, roll_back_of
 from fairlead.controller.gangs.recovery import Complete, RollBack, Step, Undo
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.metrics import Metrics
@@ -75,4 +76,13 @@ class Recoverer:
         why = f"rolled back: {step.why}"
         self._backoffs.note_failure(gang.id, why, now=self._wall(), nodes=step.nodes, created=gang.created)
         self._backoffs.refusals.note(gang, step.refused, self._wall())
-        await self._committer.roll_back(step.members)
+        await self._committer.roll_back(gang, step.members, self._past(gang, step))
+
+    def _past(self, gang: Gang, step: RollBack) -> PastEviction | None:
+        """What the next leader is to know: where kube-scheduler refused a gang that goes whole."""
+        now = self._wall()
+        refused = self._backoffs.refusals.told(gang, now) if step.refused else ()
+        if not refused or len(step.members) < len(gang.released):
+            return None
+        queued_since = min(self._backoffs.get(gang.id).queued_since or gang.created, gang.created)
+        return roll_back_of(gang, step.members, step.why, refused, at=now, queued_since=queued_since)

@@ -2,16 +2,17 @@
 
 The engine knows most of what kube-scheduler looks at, not all (a scheduler's own plugins, limits of volumes). Without this the same
 node would be chosen, refused and rolled back for ever where it is the only one. Each refusal of a node in a row doubles the time.
-A gang of one is known by the owner of its pod, since the next pod has another name. In memory only: a new leader starts
-without. Reads no clock: `now` is an argument.
+A gang of one is known by the owner of its pod, since the next pod has another name. A new leader learns them from Gang
+objects (`past_evictions`), when it first looks at the gang. Reads no clock: `now` is an argument.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.past_evictions import PastEviction, Refusal
 from fairlead.engine.types.gangs import RefusedNode
 
 FIRST_S = 120.0
@@ -21,30 +22,42 @@ Key = GangId | str  # a gang, or the UID of an owner
 
 
 @dataclass(slots=True)
-class _Refusal:
-    times: int
-    until: float
-    why: str
-
-
-@dataclass(slots=True)
 class _Known:
-    nodes: dict[str, _Refusal] = field(default_factory=dict)
+    nodes: dict[str, Refusal] = field(default_factory=dict)
     gangs: set[GangId] = field(default_factory=set)  # that asked: told when a node may be chosen again
 
 
 class Refusals:
     def __init__(self) -> None:
         self._known: dict[Key, _Known] = {}
+        self._learnt: dict[Key, float] = {}  # what was written of them is this process's, or was read then
+
+    def learn(self, gang: Gang, past: Iterable[PastEviction], now: float) -> None:
+        """What an earlier leader wrote, once: later this process knows better, e.g. that the gang has run since."""
+        told = [each for one in past for each in one.refused if each.until + FORGET_S > now]
+        key = _key(gang)
+        if not told or key in self._learnt:
+            return
+        self._learnt[key] = now
+        known = self._known.setdefault(key, _Known())
+        for each in sorted(told, key=lambda each: each.until):
+            known.nodes[each.node] = replace(each, until=min(each.until, now + MAX_S))
 
     def note(self, gang: Gang, refused: Iterable[tuple[str, str]], now: float) -> None:
         """`refused`: node, and what kube-scheduler said."""
         for node, why in refused:
+            self._learnt[_key(gang)] = now
             known = self._known.setdefault(_key(gang), _Known())
             known.gangs.add(gang.id)
             before = known.nodes.get(node)
             times = 0 if before is None else before.times
-            known.nodes[node] = _Refusal(times + 1, now + min(MAX_S, FIRST_S * 2.0**times), why)
+            until = now + min(MAX_S, FIRST_S * 2.0**times)
+            known.nodes[node] = Refusal(node=node, until=until, times=times + 1, why=why)
+
+    def told(self, gang: Gang, now: float) -> tuple[Refusal, ...]:
+        """What the next leader is to know; the longest first."""
+        known = self._known.get(_key(gang)) or _Known()
+        return tuple(sorted((e for e in known.nodes.values() if e.until > now), key=lambda e: (-e.until, e.node)))
 
     def of(self, gang: Gang, now: float) -> tuple[RefusedNode, ...]:
         """In the order of names."""
@@ -78,6 +91,7 @@ class Refusals:
             known.nodes = {node: each for node, each in known.nodes.items() if each.until + FORGET_S > now}
             if not known.nodes:
                 del self._known[key]
+        self._learnt = {key: at for key, at in self._learnt.items() if at + MAX_S + FORGET_S > now}
         return over
 
 

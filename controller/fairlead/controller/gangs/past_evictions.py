@@ -1,5 +1,7 @@
 """A gang's last eviction, on its Gang object: since when the gang is queued, so that its recreated pods keep their age.
 
+A gang that is rolled back since kube-scheduler refused its pods is evicted, too: then the nodes are told, for the next leader.
+
 How long it is remembered follows from who makes the pods again. The Job controller waits longest: its back-off is at most
 600 s and begins when the last pod has ended, at most its grace period after the eviction. On top comes a margin for a
 controller-manager or an apiserver that is away meanwhile. Without pods, a gang is forgotten sooner where nothing makes them
@@ -9,7 +11,7 @@ again: its Job is complete or was deleted. Text that cannot be read counts as ab
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,9 +28,21 @@ JOB_BACKOFF_MAX_S = 600.0  # MaxJobPodFailureBackOff of pkg/controller/job, 1.36
 MARGIN_S = 300.0
 TEXT_MAX = 131_072  # characters of a record that is read; ours are shorter
 PLACE_MAX = 100_000  # characters of a place that is written
+REFUSED_MAX = 100  # nodes that are told
+TIMES_MAX = 32  # that a number of refusals in a row which is read may say
 GRACE_S = 30.0  # of a pod that does not say
 GRACE_MAX_S = 86400.0  # of one that says any number
 JOB_GONE_S = 30.0  # a JobSet that restarts deletes its Jobs and creates others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A node on which kube-scheduler refused the gang's pods. `until` is unix seconds."""
+
+    node: str
+    until: float
+    times: int  # in a row
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +58,11 @@ class PastEviction:
     maker: str = ""  # kind of what makes its pods: "Job", "ReplicaSet"; "" for bare pods
     place: tuple[Spot, ...] = ()  # that is held for its new pods, where it moved
     held_until: float = 0.0
+    refused: tuple[Refusal, ...] = ()  # where it was rolled back for that: it had not started
+
+    @property
+    def waits_since(self) -> float:
+        return self.queued_since if self.refused else self.at
 
     @property
     def description(self) -> str:
@@ -62,6 +81,11 @@ class PastEviction:
         if self.place:
             fields["place"] = [spot.to_json() for spot in self.place]
             fields["held"] = timestamps.seconds(self.held_until)
+        if self.refused:
+            fields["refused"] = [
+                {"node": each.node, "until": timestamps.seconds(each.until), "times": each.times, "why": each.why}
+                for each in self.refused
+            ]
         return json.dumps(fields)
 
 
@@ -70,21 +94,37 @@ def eviction_of(
 ) -> PastEviction:
     """The eviction of these members, now."""
     evicted = list(members)
-    grace = [member.pod.spec.termination_grace_period_seconds for member in evicted]
-    grace_s = min(max((GRACE_S if each is None else float(each) for each in grace), default=GRACE_S), GRACE_MAX_S)
-    controller = evicted[0].pod.metadata.controller
+    made = _eviction(gang, evicted, str(mark), mark.why, at=at, queued_since=queued_since)
     place = place_of(evicted)
+    return replace(made, place=place, held_until=at + _grace_s(evicted) + HELD_S) if place else made
+
+
+def roll_back_of(
+    gang: Gang, members: Iterable[Member], why: str, refused: Iterable[Refusal], *, at: float, queued_since: float
+) -> PastEviction:
+    """These members did not bind, since kube-scheduler refused them; they are evicted now."""
+    made = _eviction(gang, list(members), "rolled back", why, at=at, queued_since=queued_since)
+    return replace(made, refused=tuple(refused)[:REFUSED_MAX])
+
+
+def _eviction(
+    gang: Gang, evicted: Sequence[Member], what: str, why: str, *, at: float, queued_since: float
+) -> PastEviction:
+    controller = evicted[0].pod.metadata.controller
     return PastEviction(
         at=at,
         queued_since=queued_since,
-        mark=str(mark),
-        why=mark.why,
-        until=at + grace_s + JOB_BACKOFF_MAX_S + MARGIN_S,
+        mark=what,
+        why=why,
+        until=at + _grace_s(evicted) + JOB_BACKOFF_MAX_S + MARGIN_S,
         owner=evicted[0].owner if gang.solo else "",
         maker=controller.kind if controller is not None else "",
-        place=place,
-        held_until=at + grace_s + HELD_S if place else 0.0,
     )
+
+
+def _grace_s(evicted: Iterable[Member]) -> float:
+    grace = [member.pod.spec.termination_grace_period_seconds for member in evicted]
+    return min(max((GRACE_S if each is None else float(each) for each in grace), default=GRACE_S), GRACE_MAX_S)
 
 
 def place_of(marked: Iterable[Member]) -> tuple[Spot, ...]:
@@ -118,9 +158,17 @@ def past_eviction(raw: Mapping[str, Any]) -> PastEviction | None:
             maker=str(read.get("maker", "")),
             place=tuple(read_spot(each) for each in (read.get("place") or ())),
             held_until=timestamps.parse(read["held"]) if read.get("held") else 0.0,
+            refused=tuple(_read_refusal(each) for each in (read.get("refused") or ())),
         )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
+
+
+def _read_refusal(read: Mapping[str, Any]) -> Refusal:
+    times = min(max(1, int(read["times"])), TIMES_MAX)
+    return Refusal(
+        node=str(read["node"]), until=timestamps.parse(read["until"]), times=times, why=str(read.get("why", ""))
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

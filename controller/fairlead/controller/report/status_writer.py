@@ -57,7 +57,7 @@ class StatusWriter:
         stored: Mapping[str, Any] = raw.get("status") or {}
         before = known_fields(stored, GangStatus)
         past = past_evictions.past_eviction(raw)
-        created = past.at if past is not None else min(object_created, gang.created or object_created)
+        created = past.waits_since if past is not None else min(object_created, gang.created or object_created)
         status = gang_status.gang_status(gang, state, before=before, created=created, now=now, past=past)
         status["observedGeneration"] = raw["metadata"].get("generation", 1)
         if status != before:

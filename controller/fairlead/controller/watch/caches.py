@@ -272,12 +272,16 @@ class Caches(Informers):
 
     def past_eviction(self, gang: Gang) -> PastEviction | None:
         """The gang's last eviction as its Gang object has it; for a gang of one, also that of an evicted pod of its owner."""
+        return min(self.past_evictions(gang), key=lambda past: past.queued_since, default=None)
+
+    def past_evictions(self, gang: Gang) -> list[PastEviction]:
+        """The same, all that there are."""
         raw = self.gang_object(gang.id)
         found = [past_evictions.past_eviction(raw) if raw else None]
         if gang.solo and gang.members[0].owner:
             siblings = self.gang_objects.by_index("owner", gang.members[0].owner)
             found += [past_evictions.past_eviction(each) for each in siblings if not self._exists(each)]
-        return min((past for past in found if past is not None), key=lambda past: past.queued_since, default=None)
+        return [past for past in found if past is not None]
 
     def hold_of(self, gang: Gang) -> Hold | None:
         """As its Gang object says; for a gang of one without one, that of an evicted pod of its owner, so that a hold outlives the pod."""

@@ -5,7 +5,8 @@ that is free *now*: it is held before anything is evicted. So no moved gang wait
     policy   a movable gang of lower priority; of any priority where the move serves a reservation, or where the gang could be
              evicted outright; whole, not within its min-runtime nor before it has run for as long as it takes to start again
              (so what starts by a decision does not move by the next), as PodDisruptionBudgets and disruption budgets allow
-    nodes    those of which nothing is leaving: what comes free there may be for another gang, and that is settled when it is gone
+    nodes    those of which nothing is leaving: what comes free there may be for another gang, and that is settled when it is gone;
+             for the place of a moved one, too, unless it would be evicted for good otherwise
     cost     the fewest GPU-seconds that stopping them loses (`move_costs`); on one node the cheapest set that makes room
     verified places of the moved ones on the ledger of now, on which all that runs is still there and the preemptor's place is
              held; that of the preemptor on the pipelined one, without them. Each within its queue's limits and its topology
@@ -18,7 +19,7 @@ Ends: each plan places one more gang and stops none, so gangs that only wait can
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import StepBudget
@@ -27,6 +28,7 @@ from fairlead.engine.queues.limits import held, over_limit, used
 from fairlead.engine.reclaim.costs import STEPS_PUT, EvictionCosts, allowed_domains, evict_and_place
 from fairlead.engine.reclaim.eviction_policy import EvictionPolicy
 from fairlead.engine.reclaim.move_costs import gpu_seconds, movable, settled_at
+from fairlead.engine.types.gangs import RefusedNode
 from fairlead.engine.types.reasons import PreemptionBlock
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ class MovePolicy(EvictionPolicy):
         self.serves_reservation = False
         self.placeless: set[str] = set()  # ids of gangs for which no other place was found
         self.unsettled: set[NodeInfo] = set()  # pods are leaving them, for whatever reason
+        self.evictable: set[str] = set()  # ids of gangs that could be evicted for good; known where nodes are unsettled
 
     def refusal(self, preemptor: Preemptor, unit: EvictionUnit) -> PreemptionBlock | None:
         if (
@@ -73,6 +76,10 @@ class MovePolicy(EvictionPolicy):
         if not self.serves_reservation and unit.gang.priority >= preemptor.gang.priority:
             return self._victims.refusal(preemptor, unit)
         return self._victims.spent(unit)
+
+    def evictable_for(self, preemptor: Preemptor) -> set[str]:
+        units = self.candidates.units
+        return {each.id for each in units if may_move(each) and self._victims.refusal(preemptor, each) is None}
 
     def counting(self, unit: EvictionUnit, times: int) -> None:
         """Its queue goes on using what it uses: only its place is another."""
@@ -183,6 +190,7 @@ class MoveSearch:
         units = self.policy.candidates.units
         if not self._enough_free(preemptor) or all(self.policy.refusal(preemptor, unit) for unit in units):
             return None
+        self.policy.evictable = self.policy.evictable_for(preemptor) if self.policy.unsettled else set()
         budget = StepBudget(self.cluster.snapshot.search_steps)
         for _ in range(ATTEMPTS_MAX):
             known = len(self.policy.placeless)
@@ -246,9 +254,13 @@ class MoveSearch:
         settled = not any(entry.node.info in self.policy.unsettled for entry in placed)
         if settled and not over_limit(preemptor.queue, charge):
             kept = self.now.hold(placed)
+            unsettled = sorted(
+                [node.name for node in self.policy.unsettled]
+            )  # the next decision sees what is left there
             moved: list[tuple[EvictionUnit, list[UnitPlacement]]] = []
             for unit in sorted(units, key=lambda unit: (-unit.devices, unit.rank)):
-                place = new_place(unit, self.now, self.cluster.snapshot, self.cluster.cache, held)
+                not_on = () if unit.id in self.policy.evictable else unsettled
+                place = new_place(unit, self.now, self.cluster.snapshot, self.cluster.cache, held, not_on)
                 if place is None:
                     self.policy.placeless.add(unit.id)
                     break
@@ -276,14 +288,20 @@ def may_move(unit: EvictionUnit) -> bool:
 
 
 def new_place(
-    unit: EvictionUnit, now: Statement, snapshot: Snapshot, cache: SchedulerCache, view: View = used
+    unit: EvictionUnit,
+    now: Statement,
+    snapshot: Snapshot,
+    cache: SchedulerCache,
+    view: View = used,
+    not_on: Sequence[str] = (),
 ) -> list[UnitPlacement] | None:
     """A place that is free now, and costs its queue no more than its limits allow; allocated in the statement.
 
-    None, and nothing is allocated, where there is none. `view`: what of the queues counts against their limits.
+    None, and nothing is allocated, where there is none. `view`: what of the queues counts against their limits. `not_on`: names of
+    nodes.
     """
     mark = now.checkpoint()
-    placed = _place(unit, now, snapshot.search_steps, cache.shapes)
+    placed = _place(unit, now, snapshot.search_steps, cache.shapes, not_on)
     if placed is None:
         return None
     charge = cache.charges.of_placed(placed)
@@ -294,7 +312,9 @@ def new_place(
     return placed
 
 
-def _place(unit: EvictionUnit, now: Statement, steps: int, shapes: Shapes) -> list[UnitPlacement] | None:
+def _place(
+    unit: EvictionUnit, now: Statement, steps: int, shapes: Shapes, not_on: Sequence[str]
+) -> list[UnitPlacement] | None:
     relocation = unit.gang.relocation
     assert relocation is not None
     try:
@@ -303,6 +323,9 @@ def _place(unit: EvictionUnit, now: Statement, steps: int, shapes: Shapes) -> li
         return None
     if any(each.shape.facets for each in units):
         return None
+    if not_on:
+        more = [RefusedNode(node=name, until=0.0) for name in not_on]
+        relocation = replace(relocation, refused=(*relocation.refused, *more))
     mark = now.checkpoint()
     placed = now.place(relocation, units, steps, spread=unit.queue.spec.strategy == "spread").placed
     picks = [pick for entry in placed for picks in entry.picks for pick in picks]
