@@ -33,7 +33,7 @@ def told(node):
     return [(each.state, each.note) for each in node.gpus]
 
 
-DRAINED = "drained: `fairlead device list` says by which user, since when and why"
+DRAINED = "drained; see fairlead device list"
 
 
 @pytest.mark.parametrize("version", DEVICE_TAINT_RULE_VERSIONS)

@@ -322,5 +322,5 @@ def _problem(info: NodeInfo | None) -> str:
 def _tainted(place: GpuPlace, rules: Iterable[DeviceTaintRuleSpec]) -> str:
     found = {(taint.key, taint.value) for device in place.devices for taint in taints(device, rules)}
     if found & {(repair.DRAINED_TAINT, ""), (repair.TAINT, "drained")}:
-        return "drained: `fairlead device list` says by which user, since when and why"
+        return "drained; see fairlead device list"  # by which user, since when and why
     return "tainted: " + ", ".join(sorted(f"{key}={value}" if value else key for key, value in found))
