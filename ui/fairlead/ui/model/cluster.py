@@ -36,7 +36,7 @@ MEANING: Mapping[State, str] = {
     "nominated": "free, its node is kept for a gang",
     "free": "free",
     "stranded": "free, but of no use for a usual request",
-    "broken": "held by no claim, and tainted, or its node is away or cordoned",
+    "broken": "free, but tainted, or its node is away",
 }
 NO_QUEUE = ""
 _HOLDS: tuple[State, ...] = ("held", "starting", "idle")  # a GPU with parts in several states: the first of these
