@@ -102,7 +102,7 @@ def test_a_gang_that_a_user_holds_is_not_overdue() -> None:
         waiting("held", "team", Code.ON_HOLD),
         waiting("waits", "team", Code.NO_DEVICES),
         waiting("alone", "other", Code.ON_HOLD),
-        uses=(QueueUse(name="other"),),
+        uses=(QueueUse(name="other", flavors=(), waiting=1, admitted=0),),
         waits=waits,
     )
     assert values(series(found), "fairlead_queue_oldest_wait_seconds") == {("team",): 300, ("other",): 0}
