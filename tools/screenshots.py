@@ -1,7 +1,7 @@
 """Pictures of every page for docs/ui.md, from a cluster with work on it: the demo's nodes, its examples, and `fairlead ui` beside them.
 
 The demo's cases run first, so that there is a past; then they are applied again with pods that last, so that some gangs hold devices and
-others wait for them; a GPU is broken. Every page is opened in the distribution's Chromium at three widths, in light and in dark.
+others wait for them; a GPU is broken, and one is drained while a gang goes on on it. Every page is opened in the distribution's Chromium at three widths, in light and in dark.
 
     python tools/screenshots.py               # what docs/ui.md shows, into docs/images/ui
     python tools/screenshots.py --all FOLDER  # every page at every width in both, to look at
@@ -39,11 +39,12 @@ from fairlead.sandbox.install import manifests
 ROOT: Final = Path(__file__).resolve().parents[1]
 SHOWN: Final = ROOT / "docs" / "images" / "ui"
 WIDTHS: Final = (1280, 768, 390)
-LEAST_HEIGHT, MOST_HEIGHT = 500, 1000  # a page goes on below
+LEAST_HEIGHT, MOST_HEIGHT = 500, 1800  # a page goes on below: a gang's with more of its timeline, a node's is whole
 COLOURS: Final = 128  # of a palette; text stays smooth, and a picture takes a third
 WAVE_S, SCENE_S = 60.0, 90.0
 ANSWER_MS: Final = 90_000.0  # two forecasts, by a process of their own
 LONG: Final = "86400"
+STILL_HELD: Final = 3  # exit status of `fairlead device drain`
 STANDING: Final = ("01-one-gpu", "04-nvlink-island", "05-mig", "06-first-available", "07-reclaim/borrow.yaml")
 LINING_UP: Final = ("02-indexed-job", "03-two-gangs")
 WAITS: Final = "bert"
@@ -103,6 +104,7 @@ async def scene(workdir: Path) -> AsyncIterator[tuple[Path, Path]]:
         for folder in STANDING:
             await cluster.apply(lasting(manifests.load(files.find(f"examples/{folder}"))))
         await until("enough gangs to run", lambda: gangs_are(client, "Running", 5))
+        await drain(cluster)
         for folder in LINING_UP:
             await cluster.apply(lasting(manifests.load(files.find(f"examples/{folder}"))))
         await until(f"a forecast for gang {WAITS}", lambda: forecast(client))
@@ -151,6 +153,14 @@ async def fault(cluster: Cluster) -> None:
     )
     if await done.wait():
         raise SystemExit("the GPU could not be broken")
+
+
+async def drain(cluster: Cluster) -> None:
+    """One GPU takes no new claims, and the gang that holds it goes on: the command does not wait for it."""
+    words = ("device", "drain", f"{NODES[0].name}/gpu-3", "--timeout", "0", "--kubeconfig", str(cluster.kubeconfig()))
+    done = await asyncio.create_subprocess_exec(sys.executable, "-m", "fairlead", *words, stdout=subprocess.DEVNULL)
+    if await done.wait() not in {0, STILL_HELD}:
+        raise SystemExit("the GPU could not be drained")
 
 
 def priced(objects: Iterable[Raw]) -> Iterator[Raw]:

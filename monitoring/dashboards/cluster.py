@@ -136,6 +136,17 @@ DASHBOARD: Final = Dashboard(
                     "How many gangs are evicted, for what, and how many evictions are refused?",
                     Query(events("fairlead_controller_evictions_total", by="kind, outcome"), "{{kind}} {{outcome}}"),
                 ),
+                graph(
+                    "Moves",
+                    "How many places were held for gangs that move: did their new pods get them, or did the time run out?",
+                    Query(increases("fairlead_controller_moves_total", by="outcome"), "{{outcome}}"),
+                ),
+                graph(
+                    "GPU time that moves cost",
+                    "How much work do moved gangs repeat, for room or since a node goes, as it was when the moves were decided?",
+                    Query(events("fairlead_controller_moved_gpu_seconds_total", by="cause"), "{{cause}}"),
+                    unit="s",
+                ),
                 table(
                     "Queues now",
                     "What does each queue use, with the queues below it, what does it deserve, and what do its own gangs wait for?",

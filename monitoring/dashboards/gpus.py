@@ -157,8 +157,18 @@ DASHBOARD: Final = Dashboard(
                 ),
                 graph(
                     "Tainted devices",
-                    "On which nodes has the driver tainted devices?",
+                    "On which nodes has the driver tainted devices? What DeviceTaintRules taint, such as `fairlead device drain`, is broken in "
+                    "the cluster's devices by state, once no claim holds it.",
                     Query(f"max by (node) (fairlead_driver_devices_tainted{{{_HERE}}})", "{{node}}"),
+                    steps=((1, YELLOW),),
+                ),
+                graph(
+                    "GPUs in repair",
+                    "How many GPUs are kept from claims by a repair that is under way, and by one that failed?",
+                    Query(
+                        f"sum by (state) (max by (node, state) (fairlead_driver_gpus_repairing{{{_HERE}}}))",
+                        "{{state}}",
+                    ),
                     steps=((1, YELLOW),),
                 ),
             ),

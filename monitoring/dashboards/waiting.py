@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from monitoring.dashboards.common import QUEUE, increases, quantile
+from monitoring.dashboards.common import QUEUE, events, increases, quantile
 from monitoring.grafana import BLUE, GREEN, RED, YELLOW, Dashboard, Query, bars, graph, heatmap, stat, table
 
 _FINAL: Final = "NeverFits|NoMorePods|InvalidRequest|UnknownQueue|QueueNotForNamespace|QueueNotLeaf|SelectorError"
@@ -94,6 +94,47 @@ DASHBOARD: Final = Dashboard(
                     unit="s",
                     least=0,
                     base=BLUE,
+                    width=12,
+                ),
+            ),
+        ),
+        (
+            "Nodes on demand",
+            (
+                graph(
+                    "Gangs that lack nodes",
+                    "For how many gangs is an autoscaler asked for nodes (Asked), for how many not again yet (Rests), for how many not "
+                    "since their flavor is at its max (AtMax)?",
+                    Query("sum by (flavor, state) (fairlead_autoscaling_gangs)", "{{flavor}} {{state}}"),
+                    stacked=True,
+                    width=12,
+                ),
+                graph(
+                    "Asked of autoscalers",
+                    "How much of each flavor do the gangs need for which nodes are asked?",
+                    Query("sum by (flavor) (fairlead_autoscaling_demand)", "{{flavor}}"),
+                    stacked=True,
+                    width=12,
+                ),
+                graph(
+                    "From the request for nodes to the start, p50 and p95",
+                    "How long did nodes take to come, for the gangs that started on them in the last six hours?",
+                    Query(
+                        quantile(0.5, "fairlead_autoscaling_scale_up_seconds", by="flavor", window="6h"),
+                        "{{flavor}} p50",
+                    ),
+                    Query(
+                        quantile(0.95, "fairlead_autoscaling_scale_up_seconds", by="flavor", window="6h"),
+                        "{{flavor}} p95",
+                    ),
+                    unit="s",
+                    least=0,
+                    width=12,
+                ),
+                graph(
+                    "Requests for nodes that failed",
+                    "How many requests did an autoscaler's API refuse, or could not be written? The Gang's status says why.",
+                    Query(events("fairlead_autoscaling_failures_total", by="mode"), "{{mode}}"),
                     width=12,
                 ),
             ),

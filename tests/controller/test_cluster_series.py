@@ -93,6 +93,21 @@ def test_the_oldest_wait_is_of_the_gangs_that_still_wait() -> None:
     assert oldest() == {("team",): 300, ("other",): 0}
 
 
+def test_a_gang_that_a_user_holds_is_not_overdue() -> None:
+    waits = Waits()
+    waits.waits(("ml", "held"), "team", 400.0)
+    waits.waits(("ml", "waits"), "team", 700.0)
+    waits.waits(("ml", "alone"), "other", 100.0)
+    found = facts(
+        waiting("held", "team", Code.ON_HOLD),
+        waiting("waits", "team", Code.NO_DEVICES),
+        waiting("alone", "other", Code.ON_HOLD),
+        uses=(QueueUse(name="other", flavors=(), waiting=1, admitted=0),),
+        waits=waits,
+    )
+    assert values(series(found), "fairlead_queue_oldest_wait_seconds") == {("team",): 300, ("other",): 0}
+
+
 # -- devices ------------------------------------------------------------------------------------------------------------
 
 

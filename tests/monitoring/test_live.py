@@ -8,10 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from typing import Any
 
 import pytest
-import yaml
 
 from monitoring.__main__ import FOLDER
 from tests.support import prometheus
@@ -20,9 +18,16 @@ from tests.support.panels import Key, expressions, others
 from tests.support.prometheus import Server
 
 TIMEOUT_S = 150.0
-# What a cluster without a fault has nothing to show of. What stands here and is not empty fails.
+_SCALES = "no Flavor asks an autoscaler for nodes"
+# What a cluster without a fault, a move and an autoscaler has nothing to show of. What stands here and is not empty fails.
 EMPTY: dict[Key, str] = {
     ("fairlead-gpus", "Xids", "{{node}} {{device}} Xid {{xid}}"): "no GPU has reported an Xid",
+    ("fairlead-cluster", "GPU time that moves cost", "{{cause}}"): "no gang moved",
+    ("fairlead-waiting", "Gangs that lack nodes", "{{flavor}} {{state}}"): _SCALES,
+    ("fairlead-waiting", "Asked of autoscalers", "{{flavor}}"): _SCALES,
+    ("fairlead-waiting", "From the request for nodes to the start, p50 and p95", "{{flavor}} p50"): _SCALES,
+    ("fairlead-waiting", "From the request for nodes to the start, p50 and p95", "{{flavor}} p95"): _SCALES,
+    ("fairlead-waiting", "Requests for nodes that failed", "{{mode}}"): _SCALES,
     ("fairlead-itself", "Errors and recoveries", "error in {{where}}"): "the controller has met no error",
     ("fairlead-itself", "Errors and recoveries", "{{step}}"): "no admission was interrupted",
     ("fairlead-itself", "Requests that could not be judged", "{{status}}"): "the apiserver sends reviews only",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import ssl
@@ -26,6 +27,21 @@ from tests.support import ui
 HOST = "gpus.example"
 OWN_PAGE = {"Host": HOST, "Sec-Fetch-Site": "same-origin", "Origin": f"https://{HOST}"}
 AUDIENCE = "fairlead-ui"
+WITH_QUEUES = {("alice", "queues", "")}
+PATHS = [  # every page, and those of another tenant's gang and queue
+    "/",
+    "/?node=node-001",
+    "/queues",
+    "/queues/queue-1",
+    "/gangs",
+    "/gangs?text=run",
+    "/gangs/team-0/wait-00000",
+    "/gangs/team-1/run-1",
+    "/time",
+    "/time?by=node",
+    "/cost",
+    "/what-if",
+]
 
 
 class Reviewer:
@@ -155,3 +171,15 @@ async def by_proxy(lists: ui.Lists, trust: Trust, **prefixes: str) -> AsyncItera
         source, ProxyViewers(reviews, KnownNamespaces(source), trust, **prefixes), reviewer, times
     ) as login:
         yield login
+
+
+def alice(login: Login, *, nodes: bool = True) -> str:
+    """The token of a viewer who may list the gangs of team-0, and queues; made known to the apiserver."""
+    login.reviewer.rights |= WITH_QUEUES
+    return login.reviewer.user("token-of-alice", "alice", "team-zero", gangs=("team-0",), nodes=nodes)
+
+
+def made(**claims: Any) -> str:
+    """A token as an apiserver makes it, of which nobody checks the signature here."""
+    payload = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    return f"e30.{payload}.c2ln"

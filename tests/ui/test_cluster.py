@@ -25,7 +25,7 @@ def one_node(*devices, counters=(), **node):
 
 
 def held(lists, *devices, phase="Running", idle=False, name="a", queue="q"):
-    ui._hold(lists, name, 0, "n", list(devices), phase=phase, idle=idle)
+    ui.hold(lists, name, 0, "n", list(devices), phase=phase, idle=idle)
     lists["gangs"][-1]["status"]["queue"] = queue
     return lists
 

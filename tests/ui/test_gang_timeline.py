@@ -158,3 +158,23 @@ async def test_names_are_text(name):
 async def test_without_a_past_it_is_what_status_says():
     facts = await read()
     assert {each.source for each in timeline(facts, Past(), of(facts, "wait-00000"), ())} == {"Status", "Forecast"}
+
+
+async def test_a_condition_that_never_held_is_no_moment_and_one_that_ceased_says_nothing_of_now():
+    lists = ui.a_cluster(1, waiting=1)
+    raw = next(raw for raw in lists["gangs"] if raw["metadata"]["name"] == "wait-00000")
+    created = NOW - 900
+    for held_until, told in ((created + 1, []), (NOW - 60, ["no longer", "no longer"])):
+        raw["status"]["conditions"] = [
+            {
+                "type": kind,
+                "status": "False",
+                "reason": "NoDevices",
+                "message": "16 wanted, 15 free now",
+                "lastTransitionTime": timestamps.seconds(held_until),
+            }
+            for kind in ("Admitted", "Running")
+        ]
+        found = timeline(await read(lists), Past(), raw, ())
+        assert [each.text for each in found if each.what in {"Admitted", "Running"}] == told
+        assert not any("16 wanted" in each.text for each in found)

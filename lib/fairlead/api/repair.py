@@ -19,6 +19,7 @@ from fairlead.api import names
 REQUEST_PREFIX: Final = f"request.repair.{names.API_GROUP}/"
 STATE_PREFIX: Final = f"state.repair.{names.API_GROUP}/"
 TAINT: Final = f"{names.DRIVER}/repair"
+DRAINED_TAINT: Final = f"{names.DRIVER}/drained"  # of the DeviceTaintRules of `fairlead device drain`
 FIRST_SLICE: Final = f"00000-{names.DRIVER}-"
 """How the name of the slice begins that has these annotations."""
 

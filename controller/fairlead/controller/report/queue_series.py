@@ -7,7 +7,7 @@ all queues count what is used twice, for a queue's figures contain those below i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -43,7 +43,7 @@ class QueueFacts:
     """`targets_s`: wait targets in seconds, of queues that have one. `wall`: unix seconds."""
 
     uses: tuple[QueueUse, ...]
-    waiting: Iterable[Waiting]
+    waiting: Collection[Waiting]
     waits: Waits
     targets_s: Mapping[str, float]
     wall: float
@@ -119,9 +119,13 @@ def _waiting(facts: QueueFacts) -> Iterator[Metric]:
 
 def _times(facts: QueueFacts) -> Iterator[Metric]:
     oldest = GaugeMetricFamily(
-        "fairlead_queue_oldest_wait_seconds", "How long the gang has waited that has waited longest.", labels=("queue",)
+        "fairlead_queue_oldest_wait_seconds",
+        "How long the gang has waited that has waited longest; one on hold does not count.",
+        labels=("queue",),
     )
-    since = {**{use.name: facts.wall for use in facts.uses}, **facts.waits.oldest()}
+    # A hold lasts as long as a user wants: no promise of a queue is broken by it.
+    held = {(each.namespace, each.name) for each in facts.waiting if each.reason.code is Code.ON_HOLD}
+    since = {**{use.name: facts.wall for use in facts.uses}, **facts.waits.oldest(but=held)}
     for queue, at in sorted(since.items()):
         oldest.add_metric((queue,), max(0.0, facts.wall - at))
     yield oldest

@@ -6,7 +6,7 @@ count, too. A gang that ran before this replica led is never counted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import NamedTuple
 
 from fairlead.controller.gangs.gangs import GangId
@@ -33,9 +33,10 @@ class Waits:
         """It runs, or is gone. None: it did not wait, or that was said before."""
         return self._since.pop(gang, None)
 
-    def oldest(self) -> Mapping[str, float]:
-        """By queue, since when the gang waits that has waited longest."""
+    def oldest(self, *, but: Container[GangId] = ()) -> Mapping[str, float]:
+        """By queue, since when the gang waits that has waited longest; `but` are those that do not count."""
         found: dict[str, float] = {}
-        for queue, at in self._since.values():
-            found[queue] = min(at, found.get(queue, at))
+        for gang, (queue, at) in self._since.items():
+            if gang not in but:
+                found[queue] = min(at, found.get(queue, at))
         return found

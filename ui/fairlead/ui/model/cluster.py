@@ -1,7 +1,8 @@
 """The cluster as one picture: nodes, their GPUs, MIG devices inside them, what holds each, and the state of each; pure.
 
 States are those of the ledger (`fairlead.history.cost`): free, nominated (its node is kept free for a gang), starting (held, its pods
-do not run yet), idle, held, stranded (free, of no use for a usual request), broken (tainted, or its node is away or drained).
+do not run yet), idle, held, stranded (free, of no use for a usual request), broken (held by no claim, and tainted, or its node is away or
+cordoned). What a claim holds keeps its state: a gang goes on computing on a GPU that is drained, and is charged for it; the note says so.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
+from fairlead.api import repair
 from fairlead.controller.accounting.units import Units
 from fairlead.controller.accounting.vacancies import UsualRequests, broken, of_use, vacancy
 from fairlead.engine.allocator.candidates import taints
@@ -34,7 +36,7 @@ MEANING: Mapping[State, str] = {
     "nominated": "free, its node is kept for a gang",
     "free": "free",
     "stranded": "free, but of no use for a usual request",
-    "broken": "tainted, or its node is away or drained",
+    "broken": "free, but tainted, or its node is away",
 }
 NO_QUEUE = ""
 _HOLDS: tuple[State, ...] = ("held", "starting", "idle")  # a GPU with parts in several states: the first of these
@@ -79,7 +81,7 @@ class GpuView:
     rest: State
     holds: tuple[Hold, ...] = ()
     parts: tuple[PartView, ...] = ()
-    note: str = ""  # why it is broken
+    note: str = ""  # why nothing new is placed on it; one that no claim holds is then broken
     kept_for: str = ""
 
     @property
@@ -268,10 +270,7 @@ class _Picture:
         )
         states = {hold.state for hold in holds} or {part.state for part in parts}
         state = next((each for each in _HOLDS if each in states), vacant)
-        note = ""
-        if is_broken:
-            state = "broken"
-            note = pool.problem or _problem(info) or _tainted(place, rules)
+        note = (pool.problem or _problem(info) or _tainted(place, rules)) if is_broken else ""
         return GpuView(
             name=place.name, product=place.product, island=place.island, state=state, slices=place.slices, rest=vacant, holds=holds,
             parts=parts, note=note, kept_for=kept_for,
@@ -280,7 +279,7 @@ class _Picture:
     def _part(
         self, device: Device, profile: str, start: int, size: int, *, holds: tuple[Hold, ...], vacant: State
     ) -> PartView:
-        state: State = vacant if not holds or vacant == "broken" else holds[0].state
+        state: State = holds[0].state if holds else vacant
         return PartView(name=device.name, profile=profile, start=start, size=size, state=state, holds=holds)
 
     def _held(self, device: Device) -> tuple[Hold, ...]:
@@ -321,5 +320,7 @@ def _problem(info: NodeInfo | None) -> str:
 
 
 def _tainted(place: GpuPlace, rules: Iterable[DeviceTaintRuleSpec]) -> str:
-    keys = sorted({taint.key for device in place.devices for taint in taints(device, rules)})
-    return f"tainted: {', '.join(keys)}"
+    found = {(taint.key, taint.value) for device in place.devices for taint in taints(device, rules)}
+    if found & {(repair.DRAINED_TAINT, ""), (repair.TAINT, "drained")}:
+        return "drained; see fairlead device list"  # by which user, since when and why
+    return "tainted: " + ", ".join(sorted(f"{key}={value}" if value else key for key, value in found))

@@ -56,7 +56,7 @@ def gang_explanation(raw: Raw, *, now: float, devices: str = "") -> Explanation:
         Part(title="Nodes for it", lines=_nodes(status, now=now)),
     ]
     if why:
-        holders = [_holder(each) for each in why.get("holders") or ()]
+        holders = [_holder(each) for each in holders_of(raw)]
         parts += [
             Part(title="What blocks it", lines=(with_time_left(why.get("message", ""), now=now),)),
             Part(title="In detail", lines=tuple(why.get("details") or ())),
@@ -68,16 +68,24 @@ def gang_explanation(raw: Raw, *, now: float, devices: str = "") -> Explanation:
             Part(title="What would change it", lines=_advice(why)),
         ]
     message = "" if why else status.get("message") or ""
+    told = message or why.get("message") or ""
     parts.append(Part(title="Why", lines=(with_time_left(message, now=now),)))
     holding = [
         with_time_left(_sentence(condition.get("message") or condition["type"]), now=now)
         for condition in status.get("conditions") or ()
         if condition.get("type") not in {"Admitted", "Running", "AwaitingNodes"}
         and condition.get("status") == "True"
-        and not (message and condition.get("message", "") in message)
+        and not (told and condition.get("message", "") in told)
     ]
     parts.append(Part(title="Also", lines=tuple(holding)))
     return Explanation(kind="gang", name=f"{seen.namespace}/{seen.name}", headline=headline, parts=_filled(parts))
+
+
+def holders_of(raw: Raw) -> list[Raw]:
+    """What holds devices that a Gang could use. Those that are kept free for itself are told with its reservation."""
+    meta, why = raw["metadata"], (raw.get("status") or {}).get("why") or {}
+    own = f"{meta.get('namespace', '')}/{meta['name']}"
+    return [each for each in why.get("holders") or () if each.get("gang") != own]
 
 
 def _holder(holder: Raw) -> str:

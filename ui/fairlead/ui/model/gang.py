@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import idle_devices, plain_pods
-from fairlead.ui.model.explanations import Explanation, gang_explanation, gang_of, pod_explanation
+from fairlead.ui.model.explanations import Explanation, gang_explanation, gang_of, holders_of, pod_explanation
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gangs import line
 from fairlead.ui.model.line import Line
@@ -38,7 +37,6 @@ def find(facts: Facts, namespace: str, name: str, *, known: Raw | None = None) -
     raw = known or raw_of(facts, namespace, name)
     if raw is not None:
         devices = _devices(facts, raw)
-        why: Mapping[str, list[Raw]] = (raw.get("status") or {}).get("why") or {}
         return GangView(
             line=line(raw, now=facts.at),
             reserved=tuple((raw.get("status") or {}).get("reservedNodes") or ()),
@@ -47,7 +45,7 @@ def find(facts: Facts, namespace: str, name: str, *, known: Raw | None = None) -
                 HolderLink(
                     gang=each.get("gang") or "", queue=each.get("queue") or "", devices=int(each.get("devices") or 0)
                 )
-                for each in why.get("holders") or ()
+                for each in holders_of(raw)
             ),
         )
     pod = next((each for each in facts.pods if _is(each, namespace, name) and plain_pods.is_plain(each)), None)

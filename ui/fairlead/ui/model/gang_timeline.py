@@ -22,6 +22,7 @@ from fairlead.ui.model.past import Past
 from fairlead.ui.model.runs import past_runs, waiting
 
 SHOWN_MAX = 100
+FIRST_STATUS_S = 5.0  # the first status of a Gang is written right after it is created
 ENDS = {"Completed": "its pods completed", "Failed": "a pod failed", "Evicted": "it was evicted", "Deleted": "its pods were deleted", "NodeGone": "its node went away"}  # fmt: skip
 
 
@@ -98,14 +99,14 @@ def _of_status(raw: Raw) -> Iterator[Moment]:
     status = raw.get("status") or {}
     for each in status.get("conditions") or ():
         at = _time(each.get("lastTransitionTime"))
-        if at is not None:
-            holds = "" if each.get("status") == "True" else "no longer: "
-            yield Moment(
-                at=at,
-                source="Status",
-                what=str(each.get("type") or ""),
-                text=holds + str(each.get("message") or each.get("reason") or each.get("type") or ""),
-            )
+        if at is None:
+            continue
+        holds = each.get("status") == "True"
+        if not holds and created is not None and at - created <= FIRST_STATUS_S:
+            continue  # it is there from the first status on, and has not held yet
+        # The message of one that does not hold is of now, and says nothing of the moment in which it ceased to hold.
+        text = str(each.get("message") or each.get("reason") or each.get("type") or "") if holds else "no longer"
+        yield Moment(at=at, source="Status", what=str(each.get("type") or ""), text=text)
 
 
 def _of_ledger(past: Past, namespace: str, name: str) -> Iterator[Moment]:

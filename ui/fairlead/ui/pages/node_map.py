@@ -25,7 +25,10 @@ MANY = 64
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """`css`: the queue's class and the state; `pattern`: what lies over it, "" for nothing; `title`: for hovering."""
+    """`css`: the queue's class and the state; `pattern`: what lies over it, "" for nothing; `title`: for hovering.
+
+    A cross lies over whatever takes no new claim: over the queue's colour where a claim still holds it.
+    """
 
     box: Markup  # place and size, as attributes
     css: Markup
@@ -100,11 +103,11 @@ def _cell(gpu: GpuView, x: int, y: int, size: int, colours: Mapping[str, str]) -
     parts = tuple(
         _part(part, x, y, size, gpu.slices, place, len(gpu.parts), colours) for place, part in enumerate(gpu.parts)
     )
-    state = gpu.rest if gpu.parts and gpu.state != "broken" else gpu.state
+    state = gpu.rest if gpu.parts else gpu.state
     return Cell(
         box=_box(x, y, size, size),
         css=_css(colour, state),
-        pattern="" if state in {"held", "free"} else state,
+        pattern="broken" if gpu.note else "" if state in {"held", "free"} else state,
         title=_title(gpu),
         parts=parts,
     )
@@ -136,7 +139,7 @@ def _css(colour: str, state: str) -> Markup:
 def _title(gpu: GpuView) -> str:
     said = "; ".join(map(hold_text, gpu.holds)) or gpu.state
     if gpu.note:
-        said = f"broken, {gpu.note}" + (f"; {said}" if gpu.holds else "")
+        said += f"; {gpu.note}" if gpu.holds else f", {gpu.note}"
     elif gpu.parts:
         said = f"{len(gpu.parts)} MIG devices"
     elif gpu.state == "nominated":

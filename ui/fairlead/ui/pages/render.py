@@ -237,10 +237,11 @@ def cluster(facts: Facts, view: ClusterView, *, node: str = "", items: NodeItems
         nodes=items.of(view.nodes, colours, cell=cell, chosen=node),
         many=cell == SMALL,
         islands=any(len(gpus) > 1 for each in view.nodes for island, gpus in each.islands if island),
+        crossed=any(gpu.note and gpu.holds for each in view.nodes for gpu in each.gpus),
         parts=any(gpu.parts for each in view.nodes for gpu in each.gpus),
         chosen=next((each for each in view.nodes if each.name == node), None),
         asked=node,
-        missing=[*_missing(facts, "gangs", "pods", "resourceclaims"), *unread],
+        missing=[*_missing(facts, "gangs", "pods", "resourceclaims", "devicetaintrules"), *unread],
         known_nodes=0 if facts.hardware is None else len(facts.hardware.nodes.all()),
         # Told where there is no device.
         waiting=0 if view.nodes else sum((raw.get("status") or {}).get("phase") == "Waiting" for raw in facts.gangs),

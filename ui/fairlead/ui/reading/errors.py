@@ -33,3 +33,11 @@ def not_read(error: errors.ApiError, verb: str, resource: Resource[Any], namespa
             "(--context)"
         )
     return NotReadError(f"cannot {verb} {kind}{where}: {error}")
+
+
+def rules_not_read(error: errors.ApiError, resource: Resource[Any]) -> str:
+    """What pages lack without DeviceTaintRules."""
+    return (
+        f"{not_read(error, 'list', resource, None)}. A GPU that such a rule keeps from claims, as fairlead device drain does, is shown as "
+        "one without it"
+    )

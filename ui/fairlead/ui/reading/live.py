@@ -16,18 +16,19 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from fairlead.controller.watch.optional import DISCOVERY_S, version_of
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
 from fairlead.kube import errors, resources, timestamps
 from fairlead.kube.client import Client
 from fairlead.kube.core import Node, Pod
 from fairlead.kube.limits import Clock
-from fairlead.kube.resource import DeviceClass, ResourceClaim, ResourceSlice
+from fairlead.kube.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from fairlead.kube.resources import Raw, Resource
 from fairlead.ui.model.facts import Facts, Hardware
 from fairlead.ui.model.holders import holders, reserved, usage_by_device
 from fairlead.ui.model.usual import usual_requests
-from fairlead.ui.reading.errors import NotReadError, not_read
+from fairlead.ui.reading.errors import NotReadError, not_read, rules_not_read
 
 T = TypeVar("T")
 FRESH_S = 5.0
@@ -49,6 +50,8 @@ class LiveSource:
         self._facts: Facts | None = None
         self._read_at = 0.0  # of the clock
         self._tables = _Tables()
+        self._rules: Resource[DeviceTaintRule] | None = None  # in the version that is served; None: in none
+        self._discovered_at: float | None = None  # of the clock
 
     async def facts(self) -> Facts:
         async with self._lock:  # those who come together read once
@@ -83,7 +86,7 @@ class LiveSource:
     async def _lists(self) -> Facts:
         refused: dict[str, str] = {}
         now = self._wall()
-        (gangs, pods, queues), (claims, nodes, slices, classes) = await asyncio.gather(
+        (gangs, pods, queues), (claims, nodes, slices, classes), rules = await asyncio.gather(
             asyncio.gather(
                 self._list(resources.GANGS, refused),
                 self._list(resources.raw(resources.PODS), refused),
@@ -95,10 +98,11 @@ class LiveSource:
                 self._list(resources.RESOURCE_SLICES, refused),
                 self._list(resources.DEVICE_CLASSES, refused),
             ),
+            self._taint_rules(refused),
         )
         hardware = None
         if "nodes" not in refused and "resourceslices" not in refused:
-            hardware = self._tables.hardware(gangs, pods, claims, nodes, slices, classes, now=now)
+            hardware = self._tables.hardware(gangs, pods, claims, nodes, slices, classes, rules, now=now)
         return Facts(
             at=now,
             hardware=hardware,
@@ -108,6 +112,28 @@ class LiveSource:
             claims=tuple(claims),
             refused=refused,
         )
+
+    async def _taint_rules(self, refused: dict[str, str]) -> list[DeviceTaintRule]:
+        """Not every cluster serves them: which version it serves, if any, is looked up now and then."""
+        if self._discovered_at is None or self._clock() - self._discovered_at >= DISCOVERY_S:
+            kind = resources.DEVICE_TAINT_RULES
+            try:
+                version = await version_of(self._client, kind.group, resources.DEVICE_TAINT_RULE_VERSIONS, kind.plural)
+            except errors.Unreachable:
+                raise
+            except errors.ApiError:
+                version = None  # discovery is refused or broken: the rest of the pages needs none
+            self._rules = None if version is None else replace(kind, version=version)
+            self._discovered_at = self._clock()
+        if self._rules is None:
+            return []
+        try:
+            return (await self._client.list(self._rules)).items
+        except errors.Forbidden as error:
+            refused[self._rules.plural] = rules_not_read(error, self._rules)
+        except errors.NotFound:
+            self._discovered_at = None
+        return []
 
     async def _list(self, resource: Resource[T], refused: dict[str, str]) -> list[T]:
         try:
@@ -138,6 +164,7 @@ class _Tables:
         self._nodes = NodeTable()
         self._slices: dict[str, ResourceSlice] = {}
         self._claims: set[str] = set()
+        self._rules: dict[str, DeviceTaintRule] = {}
 
     def hardware(
         self,
@@ -147,10 +174,12 @@ class _Tables:
         nodes: list[Node],
         slices: list[ResourceSlice],
         classes: list[DeviceClass],
+        rules: list[DeviceTaintRule],
         *,
         now: float,
     ) -> Hardware:
         self._set_slices(slices)
+        self._set_rules(rules)
         there = {claim.metadata.uid for claim in claims}
         for uid in self._claims - there:
             self._inventory.drop_claim(uid)
@@ -184,6 +213,16 @@ class _Tables:
         if changed:
             self._inventory.set_slices(changed)
         self._slices = now
+
+    def _set_rules(self, rules: list[DeviceTaintRule]) -> None:
+        """A rule that changed makes every node be looked at anew."""
+        now = {each.metadata.name: each for each in rules}
+        for name in self._rules.keys() - now.keys():
+            self._inventory.drop_taint_rule(name)
+        for name, each in now.items():
+            if name not in self._rules or self._rules[name].spec != each.spec:
+                self._inventory.set_taint_rule(each)
+        self._rules = now
 
     def _set_nodes(self, nodes: list[Node], pods: list[Pod]) -> None:
         for name in {node.name for node in self._nodes.all()} - {node.metadata.name for node in nodes}:

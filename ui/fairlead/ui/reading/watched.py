@@ -14,16 +14,17 @@ from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from fairlead.controller.watch.indexes import without_devices
+from fairlead.controller.watch.optional import OptionalInformer
 from fairlead.kube import errors, resources, timestamps
 from fairlead.kube.client import Client
 from fairlead.kube.core import Node
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.limits import Backoff, Clock, Sleep
-from fairlead.kube.resource import DeviceClass, ResourceClaim, ResourceSlice
+from fairlead.kube.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from fairlead.kube.resources import Raw
 from fairlead.kube.watching import MODIFIED
 from fairlead.ui.model.facts import Facts
-from fairlead.ui.reading.errors import NotReadError, not_read
+from fairlead.ui.reading.errors import NotReadError, not_read, rules_not_read
 from fairlead.ui.reading.lean_pods import lean
 from fairlead.ui.reading.watched_tables import WatchedTables
 
@@ -90,6 +91,12 @@ class WatchedSource:
         for watched, handler in handlers:
             watched.subscribe(handler)
         self._informers: tuple[Informer[Any], ...] = (gangs, queues, pods, claims, nodes, slices, classes)
+        self._rules: OptionalInformer[DeviceTaintRule] = OptionalInformer(
+            resources.DEVICE_TAINT_RULES, resources.DEVICE_TAINT_RULE_VERSIONS, required=False
+        )
+        self._rules.subscribe(self._tables.on_taint_rule)
+        self._rules.subscribe(self._note)
+        self._looked_for_rules = False
         for each in self._informers:
             each.subscribe(self._note)
 
@@ -98,12 +105,14 @@ class WatchedSource:
         async with asyncio.TaskGroup() as group:
             for each in (*self._informers, self._events):
                 group.create_task(each.run(), name=f"informer {each.resource}")
+            group.create_task(self._watch_rules(), name="informer devicetaintrules")
             group.create_task(self._probe(), name="probe of the apiserver")
 
     @property
     def filled(self) -> bool:
         """Whether each kind was read, or is known to be unreadable."""
-        return all(each.synced.is_set() or isinstance(each.error, _GONE) for each in self._informers)
+        read = all(each.synced.is_set() or isinstance(each.error, _GONE) for each in self._informers)
+        return read and self._looked_for_rules and self._rules.synced.is_set()
 
     @property
     def known_at(self) -> float:
@@ -128,6 +137,12 @@ class WatchedSource:
         """Of gangs."""
         return tuple(self._events.by_index("object", f"{namespace}/{name}")) if kind == "Gang" else ()
 
+    async def _watch_rules(self) -> None:
+        """Not every cluster serves DeviceTaintRules, and none needs to."""
+        await self._rules.discover(self._client)
+        self._looked_for_rules = True
+        await self._rules.run()
+
     def _note(self, change: Change[Any]) -> None:
         self._changed = True
 
@@ -148,6 +163,9 @@ class WatchedSource:
             for each in self._informers
             if isinstance(each.error, _GONE) and not each.synced.is_set()
         }
+        rules = self._rules.informer
+        if rules is not None and isinstance(rules.error, errors.Forbidden):
+            refused[rules.resource.plural] = rules_not_read(rules.error, rules.resource)
         if not late:
             self._known_at = self._wall()
         self._changed = False

@@ -16,7 +16,7 @@ from fairlead.evidence.device_usage import DeviceId, DeviceUsage, usage_of
 from fairlead.kube.core import Node, Pod
 from fairlead.kube.informer import Change
 from fairlead.kube.nulls import convert
-from fairlead.kube.resource import DeviceClass, ResourceClaim, ResourceSlice
+from fairlead.kube.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from fairlead.kube.resources import Raw
 from fairlead.ui.model.facts import Hardware, Holder
 from fairlead.ui.model.holders import holder, lately, queue_of
@@ -63,6 +63,12 @@ class WatchedTables:
             self.inventory.drop_slice(change.object.metadata.name)
         else:
             self.inventory.set_slice(change.new)
+
+    def on_taint_rule(self, change: Change[DeviceTaintRule]) -> None:
+        if change.new is None:
+            self.inventory.drop_taint_rule(change.key)
+        else:
+            self.inventory.set_taint_rule(change.new)
 
     def on_node(self, change: Change[Node]) -> None:
         if change.new is None:
