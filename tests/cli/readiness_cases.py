@@ -164,7 +164,13 @@ def no_topology_file(lists: Lists) -> None:
         each["spec"]["devices"].pop("config", None)
 
 
-@case("fabric", UNKNOWN, "node node-1 have RDMA")
+@case("nccl-topology", UNKNOWN, "no gang runs on several nodes")
+def a_wide_gang_that_has_ended(lists: Lists) -> None:
+    no_topology_file(lists)
+    lists["gangs.fairlead.dev"][-1]["status"]["phase"] = "Finished"
+
+
+@case("fabric", UNKNOWN, "RDMA is on node node-1")
 def a_node_with_rdma(lists: Lists) -> None:
     lists["nodes"][1]["status"]["allocatable"]["rdma/hca"] = "1k"
 
@@ -261,6 +267,11 @@ def little_memory_in_use(lists: Lists) -> None:
     for each in lists["resourceclaims.resource.k8s.io"]:
         for entry in each["status"].get("devices", ()):
             entry["data"] = usage(90, 20)
+
+
+@case("utilisation", PASS, "90 % of 24 devices, 94 % of memory, above 85 %: little is left")
+def a_fleet_beyond_its_target(_: Lists) -> None:
+    """As it is."""
 
 
 @case("idle-alerts", PASS, "queues that act on idle devices: team")
