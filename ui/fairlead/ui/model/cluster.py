@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
+from fairlead.api import repair
 from fairlead.controller.accounting.units import Units
 from fairlead.controller.accounting.vacancies import UsualRequests, broken, of_use, vacancy
 from fairlead.engine.allocator.candidates import taints
@@ -19,7 +20,7 @@ from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.inventory.pool import Pool
 from fairlead.evidence.device_usage import DeviceId
 from fairlead.history.ledger.entries import Unit
-from fairlead.kube.resource import DeviceTaintRuleSpec
+from fairlead.kube.resource import DeviceTaint, DeviceTaintRuleSpec
 from fairlead.ui.model.devices import GpuPlace, Places, natural
 from fairlead.ui.model.facts import Hardware, Holder
 
@@ -321,5 +322,12 @@ def _problem(info: NodeInfo | None) -> str:
 
 
 def _tainted(place: GpuPlace, rules: Iterable[DeviceTaintRuleSpec]) -> str:
-    keys = sorted({taint.key for device in place.devices for taint in taints(device, rules)})
-    return f"tainted: {', '.join(keys)}"
+    found = [taint for device in place.devices for taint in taints(device, rules)]
+    keys = sorted({taint.key for taint in found if not _drains(taint)})
+    said = ["drained by `fairlead device drain`"] if any(map(_drains, found)) else []
+    return "; ".join([*said, *([f"tainted: {', '.join(keys)}"] if keys else [])])
+
+
+def _drains(taint: DeviceTaint) -> bool:
+    """Whether an operator keeps the GPU back, in either of the two ways that `fairlead device drain` has."""
+    return taint.key == repair.DRAIN_TAINT or (taint.key == repair.TAINT and taint.value == "drained")
