@@ -85,6 +85,16 @@ def test_every_path_in_the_docs_exists():
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
 
 
+def test_what_the_readme_shows_of_explain_has_the_headings_that_explain_prints():
+    (shown,) = re.findall(
+        r"^gang language/bert: .*?(?=^```)", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    headings = re.findall(r"^  (\w[^:]*):$", shown, re.MULTILINE)
+    known = set(re.findall(r'title="([^"]*)"', (ROOT / "ui/fairlead/ui/model/explanations.py").read_text()))
+    assert len(headings) > 5
+    assert set(headings) <= known
+
+
 def test_every_link_in_the_docs_leads_somewhere():
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/README.md")]
     links = [(page, target) for page in pages for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())]
