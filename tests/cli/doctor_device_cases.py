@@ -89,7 +89,7 @@ def all_devices_are_tainted(lists: Lists) -> None:
             device["taints"] = [{"key": "gpu.fairlead.dev/xid", "value": "79", "effect": "NoExecute"}]
 
 
-@case("DevicesUnusable", NOTE, "8 of 24 published devices")
+@case("DevicesUnusable", NOTE, "cordoned: node node-0")
 def one_node_is_cordoned(lists: Lists) -> None:
     lists["nodes"][0]["spec"]["unschedulable"] = True
 
@@ -172,12 +172,12 @@ def no_queue(lists: Lists) -> None:
     lists["queues.fairlead.dev"].clear()
 
 
-@case("ClaimedByKueue", SOME, "pods team/both")
+@case("ClaimedByKueue", SOME, "Kueue claims 1 waiting pod, too")
 def kueue_holds_a_pod_too(lists: Lists) -> None:
     lists["pods"].append(health.pod("both", gates=(names.ADMISSION_GATE, names.KUEUE_GATE)))
 
 
-@case("OtherScheduler", SOME, "for the scheduler volcano")
+@case("OtherScheduler", SOME, "to the scheduler volcano, which 1 waiting pod names")
 def a_pod_for_volcano(lists: Lists) -> None:
     lists["pods"].append(health.pod("theirs", gates=(names.ADMISSION_GATE,), schedulerName="volcano"))
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.api import names
 from fairlead.cli.health.doctor import admission, devices, platform, programs, report, waiting
 from fairlead.cli.health.doctor.diagnose import diagnose, gaps
 from fairlead.cli.health.doctor.waiting import reasons
@@ -85,6 +86,22 @@ def test_what_waits_is_counted_by_reason() -> None:
     found = health.seen(lists)
     assert diagnose(found) == []
     assert reasons(found) == "3 gangs wait: 2 DevicesInUse, 1 Gathering"
+
+
+def test_a_pod_of_a_gang_that_wants_no_device_is_not_fairleads() -> None:
+    lists = health.healthy()
+    for name, scheduler in (("plain", "volcano"), ("own", "")):
+        made = health.pod(name, schedulerName=scheduler, resourceClaims=[])
+        made["metadata"]["annotations"] = {names.GANG: "g"}
+        lists["pods"].append(made)
+    assert diagnose(health.seen(lists)) == []
+
+
+def test_an_order_to_apply_manifests_again_is_not_stopped_by_who_applied_them_before() -> None:
+    sources = "".join(map(inspect.getsource, (admission, devices, platform, programs, waiting)))
+    orders = re.findall(r"kubectl apply --server-side [^;,\"]*", sources)
+    assert len(orders) >= 4
+    assert all("--force-conflicts" in order for order in orders)
 
 
 def test_what_may_not_be_read_is_said_and_not_guessed() -> None:
