@@ -1,6 +1,7 @@
 """What is documented exists, and what exists is documented: metrics, commands, flags, policy rules, examples."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,33 @@ def test_every_path_in_the_docs_exists():
         )
     )
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+
+
+def test_what_the_readme_shows_of_explain_has_the_headings_that_explain_prints():
+    (shown,) = re.findall(
+        r"^gang language/bert: .*?(?=^```)", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    headings = re.findall(r"^  (\w[^:]*):$", shown, re.MULTILINE)
+    known = set(re.findall(r'title="([^"]*)"', (ROOT / "ui/fairlead/ui/model/explanations.py").read_text()))
+    assert len(headings) > 5
+    assert set(headings) <= known
+
+
+def test_the_commands_of_the_first_tasks_exist_with_their_flags():
+    from typer.main import get_command
+
+    from fairlead.cli.main import app
+
+    lines = re.findall(r"`(fairlead [^`]+)`", (ROOT / "docs" / "first-tasks.md").read_text())
+    assert len(lines) >= 20
+    command: Any = get_command(app)
+    for line in lines:
+        words, found = shlex.split(line)[1:], command
+        while words and words[0] in getattr(found, "commands", {}):
+            found = found.commands[words.pop(0)]
+        assert not hasattr(found, "commands") or not words or found.name == "check", line  # check FILE
+        flags = {flag for each in found.params for flag in (*each.opts, *each.secondary_opts)}
+        assert {word for word in words if re.match(r"--?[a-z]", word)} <= flags, line
 
 
 def test_every_link_in_the_docs_leads_somewhere():

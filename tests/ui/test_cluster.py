@@ -3,6 +3,7 @@
 import pytest
 
 from fairlead.api.drivers import AMD, EXAMPLE, INTEL, NVIDIA
+from fairlead.api.repair import DRAIN_TAINT, TAINT
 from fairlead.ui.model.cluster import Memory, cluster
 from fairlead.ui.model.devices import natural
 from fairlead.ui.pages.node_map import node_map, summary
@@ -62,9 +63,18 @@ async def test_the_load_that_the_driver_wrote_is_told_of_each_held_gpu():
     [
         (one_node(gpu(0), ready=False), "not ready"),
         (one_node(gpu(0, taints=[{"key": "x/xid", "effect": "NoExecute"}])), "tainted: x/xid"),
+        (one_node(gpu(0, taints=[{"key": DRAIN_TAINT, "effect": "NoSchedule"}])), "drained; see fairlead device list"),
+        (
+            one_node(gpu(0, taints=[{"key": TAINT, "value": "drained", "effect": "NoSchedule"}])),
+            "drained; see fairlead device list",
+        ),
+        (
+            one_node(gpu(0, taints=[{"key": TAINT, "value": "resetting", "effect": "NoSchedule"}])),
+            f"tainted: {TAINT}=resetting",
+        ),
         ({**one_node(gpu(0)), "nodes": []}, "does not exist"),
     ],
-    ids=["node", "taint", "gone"],
+    ids=["node", "taint", "drained by a rule", "drained by the driver", "repaired", "gone"],
 )
 async def test_a_gpu_on_which_nothing_is_placed_is_broken_and_says_why(lists, note):
     (found,) = (await seen(lists)).nodes[0].gpus

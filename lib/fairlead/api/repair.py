@@ -19,7 +19,8 @@ from fairlead.api import names
 REQUEST_PREFIX: Final = f"request.repair.{names.API_GROUP}/"
 STATE_PREFIX: Final = f"state.repair.{names.API_GROUP}/"
 TAINT: Final = f"{names.DRIVER}/repair"
-DRAINED_TAINT: Final = f"{names.DRIVER}/drained"  # of the DeviceTaintRules of `fairlead device drain`
+DRAIN_TAINT: Final = f"{names.DRIVER}/drained"
+"""Of a DeviceTaintRule, where `fairlead device drain` writes those."""
 FIRST_SLICE: Final = f"00000-{names.DRIVER}-"
 """How the name of the slice begins that has these annotations."""
 

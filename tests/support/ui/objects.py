@@ -198,7 +198,7 @@ def gang(name: str, namespace: str, *, phase: str = "Waiting", size: int = 8, re
 def drained(node: str, device: str) -> Raw:
     """The rule that `fairlead device drain` makes of a device."""
     selector = {"driver": names.DRIVER, "pool": node, "device": device}
-    taint = {"key": repair.DRAINED_TAINT, "effect": "NoSchedule"}
+    taint = {"key": repair.DRAIN_TAINT, "effect": "NoSchedule"}
     return {"metadata": {"name": f"drained-{node}-{device}"}, "spec": {"deviceSelector": selector, "taint": taint}}
 
 

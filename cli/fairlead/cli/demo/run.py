@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -21,6 +22,7 @@ from fairlead.cli.demo.observe import Observer
 from fairlead.kube import resources
 from fairlead.sandbox import files
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
+from fairlead.sandbox.install.programs import ProgramError
 from fairlead.ui.reading.cluster import Cluster as Listed
 from fairlead.ui.reading.computing import Computing, Where
 from fairlead.ui.reading.ledger import Ledger
@@ -53,6 +55,15 @@ def run_demo(*, keep: bool, plain: bool, workdir: Path | None) -> int:
             return 130
 
 
+def _not_started(error: Exception) -> str:
+    said = str(error).strip() or type(error).__name__
+    return (
+        f"the cluster did not start: {said}\n"
+        "On a machine that is busy with something else, run it again when it is less so: each program has 30 s. "
+        "`make demo DEMO_FLAGS='--workdir DIR'` keeps the logs in DIR/logs."
+    )
+
+
 class Demo:
     """One run: its console, its clock, its options, and what was shown so far."""
 
@@ -68,7 +79,13 @@ class Demo:
     async def run(self) -> int:
         self._say(f"starting a cluster of {len(NODES)} nodes in this process")
         kept = (f"--record={self.workdir / 'recording'}", f"--ledger={self.workdir / 'ledger'}")
-        async with Cluster(ClusterOptions(workdir=self.workdir, nodes=NODES, flags={"controller": kept})) as cluster:
+        async with contextlib.AsyncExitStack() as stack:
+            options = ClusterOptions(workdir=self.workdir, nodes=NODES, flags={"controller": kept})
+            try:
+                cluster = await stack.enter_async_context(Cluster(options))
+            except (ProgramError, TimeoutError, OSError) as error:
+                self.console.print(_not_started(error), markup=False)
+                return 1
             self._say(f"cluster is up at {cluster.url}: apiserver, scheduler, kubelets, and Fairlead's three programs")
             async with (
                 cluster.client() as client,
@@ -196,7 +213,12 @@ class Demo:
     async def _stay(self, cluster: Cluster, address: str) -> None:
         self.console.print(
             f"\nThe cluster stays until Ctrl-C, and its pages:\n\n  {address}\n"
-            f"\nIn another shell:\n\n  export KUBECONFIG={cluster.kubeconfig()}\n"
+            f"\nIn another shell, with any kubectl (`make test` puts one beside fairlead):\n\n"
+            f"  export KUBECONFIG={cluster.kubeconfig()} PATH={Path(sys.executable).parent}:$PATH\n"
+            "  fairlead top\n"
+            "\nThe examples have run and stay as they ended. To see one again:\n\n"
+            "  kubectl delete -f examples/03-two-gangs; kubectl apply -f examples/03-two-gangs\n"
+            "  fairlead explain bert -n language\n"
             f"\nTo break a GPU there, and see its pods evicted (--mend makes it well again):\n\n"
             f"  fairlead fault gpu-0 --lost --plugins-dir {cluster.nodes[NODES[0].name].plugins_dir}\n"
             f"\nTo see where the GPUs' time went:\n\n  fairlead cost --window 1h --ledger {self.workdir / 'ledger'}\n"

@@ -159,14 +159,21 @@ class Seen:
 
     @functools.cached_property
     def waiting_pods(self) -> tuple[Raw, ...]:
-        """Pods without a node that want managed devices, or say that they are Fairlead's."""
+        """Pods without a node that want managed devices, hold Fairlead's gate, or are of a gang and name claims that are still to be made.
+
+        A gang's annotation on a pod without devices is passed over, as the webhook does: the pod is no member.
+        """
         return tuple(
             pod
             for pod in self.items("pods")
             if not values.text(pod, "spec", "nodeName")
             and values.text(pod, "status", "phase") not in {"Succeeded", "Failed"}
             and not values.value(pod, "metadata", "deletionTimestamp")
-            and (has_gate(pod, names.ADMISSION_GATE) or names.GANG in values.annotations_of(pod) or self.wants(pod))
+            and (
+                has_gate(pod, names.ADMISSION_GATE)
+                or (names.GANG in values.annotations_of(pod) and values.sequence(pod, "spec", "resourceClaims"))
+                or self.wants(pod)
+            )
         )
 
     def wants(self, pod: Raw) -> bool:

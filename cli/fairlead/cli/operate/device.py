@@ -78,7 +78,7 @@ class Operation:
                 return OK
             if self._clock() >= deadline_s:
                 self._say(
-                    f"{len(held)} claim{'s' if len(held) > 1 else ''} still have it after {timeout_s:g} s; it stays drained: run the "
+                    f"{len(held)} claim{'s' if len(held) > 1 else ''} still {'have' if len(held) > 1 else 'has'} it after {timeout_s:g} s; it stays drained: run the "
                     f"command again to wait, with --drain evict to evict, or `{self._undo()}`",
                     phase="unfinished",
                 )

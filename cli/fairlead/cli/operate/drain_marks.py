@@ -26,7 +26,7 @@ from fairlead.ui.reading.errors import NotReadError, not_read
 LABEL = f"{names.API_GROUP}/drained"
 REASON = f"{names.API_GROUP}/drain-reason"
 BY = f"{names.API_GROUP}/drained-by"
-TAINT = api.DRAINED_TAINT
+TAINT = api.DRAIN_TAINT
 ANSWER_S = 30.0
 POLL_S = 0.5
 

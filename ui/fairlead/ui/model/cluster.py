@@ -21,7 +21,7 @@ from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.inventory.pool import Pool
 from fairlead.evidence.device_usage import DeviceId
 from fairlead.history.ledger.entries import Unit
-from fairlead.kube.resource import DeviceTaintRuleSpec
+from fairlead.kube.resource import DeviceTaint, DeviceTaintRuleSpec
 from fairlead.ui.model.devices import GpuPlace, Places, natural
 from fairlead.ui.model.facts import Hardware, Holder
 
@@ -320,7 +320,14 @@ def _problem(info: NodeInfo | None) -> str:
 
 
 def _tainted(place: GpuPlace, rules: Iterable[DeviceTaintRuleSpec]) -> str:
-    found = {(taint.key, taint.value) for device in place.devices for taint in taints(device, rules)}
-    if found & {(repair.DRAINED_TAINT, ""), (repair.TAINT, "drained")}:
-        return "drained; see fairlead device list"  # by which user, since when and why
-    return "tainted: " + ", ".join(sorted(f"{key}={value}" if value else key for key, value in found))
+    found = [taint for device in place.devices for taint in taints(device, rules)]
+    others = sorted({f"{each.key}={each.value}" if each.value else each.key for each in found if not _drains(each)})
+    said = (
+        ["drained; see fairlead device list"] if any(map(_drains, found)) else []
+    )  # by which user, since when and why
+    return "; ".join([*said, *([f"tainted: {', '.join(others)}"] if others else [])])
+
+
+def _drains(taint: DeviceTaint) -> bool:
+    """Whether an operator keeps the GPU back, in either of the two ways that `fairlead device drain` has."""
+    return taint.key == repair.DRAIN_TAINT or (taint.key == repair.TAINT and taint.value == "drained")

@@ -141,7 +141,7 @@ def classes(seen: Seen) -> Iterator[Finding]:
             stops=Stops.EVERYTHING,
             what=f"no DeviceClass selects devices of {' or '.join(missing)}: claims cannot ask for them",
             evidence=(f"DeviceClasses that exist: {values.some(there) or 'none'}",),
-            next_step="kubectl apply --server-side -f manifests/base/deviceclasses.yaml",
+            next_step="kubectl apply --server-side --force-conflicts -f manifests/base/deviceclasses.yaml",
         )
 
 
@@ -170,7 +170,7 @@ def fence(seen: Seen) -> Iterator[Finding]:
         stops=Stops.SOME,
         what="the allocation fence is open: kube-scheduler, or any other allocator, can take Fairlead's devices out of turn",
         evidence=(told,),
-        next_step="kubectl apply --server-side -f manifests/base/allocation-fence.yaml; with the chart policies.allocationFence=true, and managedDrivers as the controller has them",
+        next_step="kubectl apply --server-side --force-conflicts -f manifests/base/allocation-fence.yaml; with the chart policies.allocationFence=true, and managedDrivers as the controller has them",
     )
 
 

@@ -141,7 +141,7 @@ def unusable(seen: Seen) -> Iterator[Finding]:
     if not bad:
         return
     lines = ([f"{len(tainted)} devices are tainted"] if tainted else []) + (
-        [f"cordoned: nodes {values.some(cordoned)}"] if cordoned else []
+        [f"cordoned: {'node' if len(cordoned) == 1 else 'nodes'} {values.some(cordoned)}"] if cordoned else []
     )
     whole = len(bad) == len(devices)
     yield Finding(
@@ -149,7 +149,7 @@ def unusable(seen: Seen) -> Iterator[Finding]:
         stops=Stops.EVERYTHING if whole else Stops.NOTHING,
         what=f"{'all' if whole else f'{len(bad)} of'} {len(devices)} published devices are tainted, or on nodes that are cordoned",
         evidence=tuple(lines),
-        next_step="fairlead repair --list and the driver's log say why a device is tainted; kubectl uncordon NODE",
+        next_step="fairlead device list, fairlead repair --list and the driver's log say why a device is tainted; kubectl uncordon NODE",
     )
 
 

@@ -41,7 +41,7 @@ def kinds(seen: Seen) -> Iterator[Finding]:
         else f"Fairlead is installed in part: the cluster does not know {', '.join(missing)}",
         next_step=INSTALL
         if nothing
-        else "fairlead crds | kubectl apply --server-side -f -; then see that the programs are of the same version",
+        else "fairlead crds | kubectl apply --server-side --force-conflicts -f -; then see that the programs are of the same version",
     )
 
 
@@ -54,7 +54,7 @@ def rights(seen: Seen) -> Iterator[Finding]:
             stops=Stops.EVERYTHING,
             what=f"{account} may not {', '.join(lost)}: its role or its binding is missing or of an older version",
             evidence=tuple(_can_i(right, account) for right in lost),
-            next_step="apply the roles anew: kubectl apply --server-side -k manifests/base, or helm upgrade (docs/install.md)",
+            next_step="apply the roles anew: kubectl apply --server-side --force-conflicts -k manifests/base, or helm upgrade (docs/install.md)",
         )
 
 

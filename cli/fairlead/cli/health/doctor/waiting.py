@@ -102,7 +102,7 @@ def kueue(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             code="ClaimedByKueue",
             stops=Stops.SOME,
-            what=f"{len(pods)} waiting pods belong to Kueue, too, which has not admitted them",
+            what=f"Kueue claims {values.counted(len(pods), 'waiting pod')}, too, and has not admitted what it claims",
             evidence=(f"pods {values.some(map(values.key, pods))}, with the gate {names.KUEUE_GATE}",),
             next_step=f"kubectl get workloads -n NAMESPACE says what Kueue waits for; or let one system have the namespaces ({where}): take kueue.x-k8s.io/queue-name off the jobs, or label the namespaces {names.IGNORE_LABEL}",
         )
@@ -118,7 +118,7 @@ def other_schedulers(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             code="OtherScheduler",
             stops=Stops.SOME,
-            what=f"{len(pods)} waiting pods are for the scheduler {scheduler}, which Fairlead does not release pods to",
+            what=f"Fairlead releases no pods to the scheduler {scheduler}, which {values.counted(len(pods), 'waiting pod')} {'names' if len(pods) == 1 else 'name'}",
             evidence=(f"pods {values.some(map(values.key, pods))}: spec.schedulerName {scheduler}",),
             next_step=f"take schedulerName: {scheduler} off their workloads, so that kube-scheduler binds what Fairlead places (docs/migration.md)",
         )
@@ -140,11 +140,11 @@ def unseen(seen: Seen) -> Iterator[Finding]:
     ]
     plugin = any(plugin_gpus(node) for node in seen.items("nodes"))
     for code, pods, what in (
-        ("PodsNotGated", [pod for pod in late if _asks(seen, pod)], "want devices of Fairlead and have no gate"),
+        ("PodsNotGated", [pod for pod in late if _asks(seen, pod)], "devices of Fairlead, without a gate"),
         (
             "LimitNotTranslated",
             [pod for pod in late if legacy_limits(pod) and not _asks(seen, pod) and not plugin],
-            f"ask for {names.LEGACY_GPU} by a limit that was not made a claim, and no node offers it",
+            f"{names.LEGACY_GPU}, whose limit was not made a claim, and no node offers it",
         ),
     ):
         if not pods:
@@ -153,7 +153,7 @@ def unseen(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             code=code,
             stops=Stops.SOME,
-            what=f"{len(pods)} waiting pods {what}: the webhook did not review them",
+            what=f"the webhook did not review {values.counted(len(pods), 'waiting pod')} for {what}",
             evidence=(
                 f"pods {values.some(map(values.key, pods))}",
                 *([f"namespaces that it leaves out: {values.some(left_out)}"] if left_out else ()),

@@ -158,7 +158,11 @@ def topology_manager(seen: Seen) -> Answer:
 def nccl_topology(seen: Seen) -> Answer:
     if gap := seen.gap(GANGS, PODS, RESOURCE_CLAIMS):
         return unknown(gap)
-    wide = {values.key(each): each for each in seen.items(GANGS) if len(values.sequence(each, "status", "nodes")) > 1}
+    wide = {
+        values.key(each): each
+        for each in seen.items(GANGS)
+        if values.text(each, "status", "phase") == "Running" and len(values.sequence(each, "status", "nodes")) > 1
+    }
     if not wide:
         return unknown("no gang runs on several nodes now")
     without = []
@@ -203,7 +207,7 @@ def fabric(seen: Seen) -> Answer:
     ]
     if not found:
         return unknown("no GPU node says that it has InfiniBand or RoCE, by label or resource")
-    return unknown(f"{in_all(found)} have RDMA; its bandwidth is measured, not read")
+    return unknown(f"RDMA is on {in_all(found)}; its bandwidth is measured, not read")
 
 
 GROUP = Group(

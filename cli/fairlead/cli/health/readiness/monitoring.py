@@ -26,7 +26,7 @@ from fairlead.kube.resources import (
 )
 
 INTERVAL_MOST_S = 30.0
-FLEET_LEAST, MEMORY_LEAST = 65, 80
+FLEET_LEAST, FLEET_MOST, MEMORY_LEAST = 65, 85, 80
 _SUBJECTS = {
     "utilisation": r"gpu_utilization|GPU_UTIL|GR_ENGINE_ACTIVE",
     "temperature": r"temperature|GPU_TEMP",
@@ -163,7 +163,8 @@ def utilisation(seen: Seen) -> Answer:
     told = f"{fleet:.0f} % of {devices} devices" + ("" if memory is None else f", {memory:.0f} % of memory")
     if fleet < FLEET_LEAST or (memory is not None and memory < MEMORY_LEAST):
         return failed(f"in use now: {told}")
-    return passed(f"in use now: {told}")
+    above = f", above {FLEET_MOST} %: little is left for what comes next" if fleet > FLEET_MOST else ""
+    return passed(f"in use now: {told}{above}")
 
 
 def idle_alerts(seen: Seen) -> Answer:
