@@ -186,7 +186,7 @@ async def test_urgent_work_takes_the_surplus_of_an_elastic_gang(site: Site) -> N
         async def is_grown() -> bool:
             return await site.gangs("language") == grown
 
-        await until(is_grown, what="all sixteen run", timeout_s=60)
+        await until(is_grown, what="all sixteen run", timeout_s=100)
         await site.apply(second)
         await settled(site, ELASTIC, running=lambda pods: 16)
         waiting = [pod for pod in await site.pods("language") if phase_of(pod) == "Pending"]
@@ -254,7 +254,7 @@ async def settled(site: Site, example: Example, *, running: Callable[[list[Raw]]
         return sum(phase_of(pod) == "Running" for pod in pods) == running(pods) and told == expected
 
     try:
-        await until(holds, timeout_s=60)
+        await until(holds, timeout_s=100)
     except AssertionError:
         states = [(pod["metadata"]["name"], phase_of(pod)) for pod in pods]
         raise AssertionError(f"gangs {seen}, expected {expected}; pods {states}") from None
