@@ -62,6 +62,35 @@ spec:
 """
 
 
+def gangs(*arguments: object) -> list[dict[str, object]]:
+    return [entry["gang"] for entry in json.loads(run("-o", "json", *arguments)[1]) if entry["gang"]]
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "size"),
+    [
+        ("02-indexed-job", "pretrain", 8),
+        ("09-jobset", "llama", 8),
+        ("10-leaderworkerset", "serve-0", 2),
+        ("12-ray", "explore", 2),
+        ("19-elastic-and-priorities", "elastic", 4),
+    ],
+)
+def test_it_says_which_pods_become_which_gang(folder: str, name: str, size: int) -> None:
+    _, out, _ = run(ROOT / "examples" / folder)
+    assert f"  gang {name} of {size}\n" in out
+    assert {"name": name, "size": size, "queue": None} in gangs(ROOT / "examples" / folder)
+
+
+def test_a_pod_alone_and_one_with_a_queue_and_a_podgroup_say_so(tmp_path: Path, pod: Path) -> None:
+    assert "  a gang of this pod alone\n" in run(pod)[1]
+    assert gangs(pod) == [{"name": None, "size": 1, "queue": None}]
+    of_group = tmp_path / "member.yaml"
+    annotations = "annotations: {scheduling.k8s.io/group-name: train, fairlead.dev/queue: research}"
+    of_group.write_text(POD.replace("COUNT", "1").replace("namespace: dev}", f"namespace: dev, {annotations}}}", 1))
+    assert "  gang train, whose size its PodGroup says, queue research\n" in run(of_group)[1]
+
+
 def test_one_line_says_which_way_a_workloads_claims_go(tmp_path: Path, pod: Path) -> None:
     job = tmp_path / "job.yaml"
     job.write_text(JOB)

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fairlead.cli.checks.traps import ray, table
+from fairlead.cli.checks.traps import mlflow, notebooks, pipelines, ray, table
 from fairlead.cli.main import app
 
-from .trap_cases import CASES, EXCLUSIVE, POD, Case
+from .trap_case import POD, Case
+from .trap_cases import CASES, EXCLUSIVE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,6 +51,12 @@ def test_every_kind_with_traps_has_a_case() -> None:
     }
     settings = {finder for key, finders in table.FINDERS.items() if key[0] == "settings" for finder in finders}
     alike = {ray.job, ray.service}
+    assert settings == {
+        mlflow.backend_config,
+        pipelines.compiled_pipeline,
+        notebooks.kube_spawner,
+        notebooks.chart_values,
+    }
     assert {finder for finders in table.FINDERS.values() for finder in finders} - settings - alike == found - settings
 
 
@@ -83,6 +90,47 @@ def test_a_hubs_settings_are_read_without_running_them(tmp_path: Path) -> None:
     assert run(path)[0] == 2
 
 
+GPU_LIMIT = 'c.KubeSpawner.extra_resource_limits = {"nvidia.com/gpu": "1"}\n'
+PROFILE = """
+c.KubeSpawner.start_timeout = 3600
+c.KubeSpawner.profile_list = [{"kubespawner_override": {"extra_pod_config": {"resourceClaims": [{"name": "gpu"}]}}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "fields"),
+    [
+        (GPU_LIMIT + "c.Spawner.start_timeout = 3600\n", []),
+        (GPU_LIMIT + "c.KubeSpawner.start_timeout = 30\nc.Spawner.start_timeout = 3600\n", ["c.KubeSpawner.start_timeout"]),
+        (GPU_LIMIT + "c.KubeSpawner.start_timeout = int(HOUR)\n", []),
+        (PROFILE, ["c.KubeSpawner.profile_list[0].kubespawner_override.extra_container_config"]),
+        (PROFILE.replace("3600", "60"), ["c.KubeSpawner.start_timeout", "c.KubeSpawner.profile_list[0].kubespawner_override.extra_container_config"]),
+        (PROFILE + 'c.KubeSpawner.extra_container_config = {"resources": {"claims": [{"name": "gpu"}]}}\n', ["c.KubeSpawner.extra_pod_config"]),
+    ],
+    ids=["inherited", "own-value-wins", "computed", "half-profile", "profile-asks", "half-without-profile"],
+)  # fmt: skip
+def test_what_a_spawner_inherits_and_what_profiles_override(settings: str, fields: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "jupyterhub_config.py"
+    path.write_text(settings)
+    assert [trap["field"] for trap in traps(path)[1]] == fields
+
+
+def test_the_job_template_of_an_mlflow_project_is_read_from_its_settings(tmp_path: Path) -> None:
+    path, template = tmp_path / "backend_config.json", tmp_path / "job.yaml"
+    path.write_text('{"kube-context": "c", "repository-uri": "r", "kube-job-template-path": "job.yaml"}')
+    assert run(path)[0] == 2
+    text = (ROOT / "examples/16-mlflow/claim.yaml").read_text()
+    template.write_text(text)
+    assert traps(path) == (0, [])
+    template.write_text(text.replace("fairlead.dev/gang-size", "fairlead.dev/gang"))
+    status, (trap,) = traps(path)
+    assert (status, trap["level"]) == (0, "warning")
+    assert trap["field"] == "kube-job-template-path job.yaml: spec.template.metadata.annotations[fairlead.dev/gang]"
+    assert "two runs at the same time are one gang" in trap["message"]
+    template.write_text("{kind: Deployment}")
+    assert run(path)[0] == 2
+
+
 def test_what_is_printed_names_object_field_and_next_step(tmp_path: Path) -> None:
     path = tmp_path / "manifest.yaml"
     path.write_text(
@@ -99,7 +147,7 @@ def test_what_is_printed_names_object_field_and_next_step(tmp_path: Path) -> Non
     )
     of_jobset = out[out.index("allowed   JobSet default/t\n") :]
     assert f"\n  fails: metadata.annotations[{EXCLUSIVE}]: JobSet refuses" in of_jobset
-    assert "4 fields that will fail" in out
+    assert "6 fields that will fail" in out
 
 
 def test_the_examples_have_no_traps() -> None:

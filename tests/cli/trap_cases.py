@@ -2,24 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-POD = "{resourceClaims: [{name: gpu, resourceClaimTemplateName: one}], containers: [{name: a, image: b, resources: {claims: [{name: gpu}]}}]}"
-LEGACY = "{containers: [{name: a, image: b, resources: {limits: {nvidia.com/gpu: 1}}}]}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """`text` with BAD and GOOD: the first stands where the trap is found at `field`, the second where nothing is."""
-
-    name: str
-    text: str
-    bad: str
-    good: str
-    field: str
-    says: str
-    level: str = "fails"
-
+from tests.cli.trap_case import LEGACY, POD, Case, plain
+from tests.cli.trap_cases_serving import SERVING
 
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 JOBSET = f"""
@@ -54,23 +38,23 @@ POD_PATCH = (
     "runtimePatches: [{manager: a.b/c, trainingRuntimeSpec: {template: {spec: {replicatedJobs: "
     "[{name: node, template: {spec: {template: {spec: SPEC}}}}]}}}}]"
 )
+OVERRIDES = "podTemplateOverrides: [{targetJobs: [{name: node}], spec: {HERE}}]"
 RAY = """
 apiVersion: ray.io/v1
 kind: RayCluster
 metadata: {name: r}
 spec: {AUTOSCALER, workerGroupSpecs: [{groupName: g, replicas: 2, minReplicas: 2, rayStartParams: {PARAMS}, template: {spec: POD}}]}
 """
-KSERVE = """
-apiVersion: serving.kserve.io/v1beta1
-kind: InferenceService
-metadata: {name: s, annotations: {MODE}}
-spec: {predictor: POD}
-"""
-SERVER = """
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: triton}
-spec: {template: {spec: {containers: [{name: a, image: nvcr.io/nvidia/tritonserver:25.10-py3, PROBE}]}}}
+DAG = """
+apiVersion: argoproj.io/v1alpha1
+kind: WorkflowTemplate
+metadata: {name: w}
+spec:
+  templates:
+  - {name: all, dag: {tasks: [{name: l, template: t}, {name: r, template: t}]}}
+  - name: t
+    metadata: {annotations: {HERE}}
+    container: {image: b, resources: {limits: {nvidia.com/gpu: 1}}}
 """
 WORKFLOW = """
 apiVersion: argoproj.io/v1alpha1
@@ -90,12 +74,6 @@ spec:
 
 def workflow(*, limit: str = "9", after: str = "o", own: str = "") -> str:
     return WORKFLOW.replace("LIMIT", limit).replace("AFTER", after).replace("OWN", own)
-
-
-def plain(text: str, **words: str) -> str:
-    for word, value in words.items():
-        text = text.replace(word, value)
-    return text
 
 
 CASES = (
@@ -160,6 +138,14 @@ CASES = (
         says="have no claims",
     ),
     Case(
+        name="train-job-overridden-claims",
+        text=plain(TRAIN_JOB, OF_JOB="", FIELDS=OVERRIDES),
+        bad="resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]",
+        good="nodeSelector: {a: b}",
+        field="spec.podTemplateOverrides[0].spec.resourceClaims",
+        says="have no claims",
+    ),
+    Case(
         name="train-job-processes",
         text=RUNTIME + plain(TRAIN_JOB, OF_JOB="", FIELDS="trainer: {numProcPerNode: HERE}"),
         bad="auto",
@@ -194,76 +180,6 @@ CASES = (
         level="warning",
     ),
     Case(
-        name="kserve-knative-claims",
-        text=plain(KSERVE, MODE="serving.kserve.io/deploymentMode: HERE", POD=POD),
-        bad="Knative",
-        good="Standard",
-        field="metadata.annotations[serving.kserve.io/deploymentMode]",
-        says="knative/serving#15332",
-    ),
-    Case(
-        name="kserve-mode-not-said",
-        text=plain(KSERVE, MODE="HERE", POD=POD),
-        bad="",
-        good="serving.kserve.io/deploymentMode: Standard",
-        field="metadata.annotations[serving.kserve.io/deploymentMode]",
-        says="Write Standard",
-        level="warning",
-    ),
-    Case(
-        name="kserve-knative-deadline",
-        text=plain(KSERVE, MODE="serving.kserve.io/deploymentMode: Serverless, HERE", POD=LEGACY),
-        bad="",
-        good="serving.knative.dev/progress-deadline: 24h",
-        field="spec.predictor.annotations[serving.knative.dev/progress-deadline]",
-        says="knative/serving#15308",
-        level="warning",
-    ),
-    Case(
-        name="kserve-llm-both",
-        text="{apiVersion: serving.kserve.io/v1alpha1, kind: LLMInferenceService, metadata: {name: l, annotations: {HERE}}, "
-        f"spec: {{prefill: {{worker: {POD}}}}}}}",
-        bad="serving.kserve.io/dra-device-class: gpu.nvidia.com",
-        good="",
-        field="metadata.annotations[serving.kserve.io/dra-device-class]",
-        says="spec.prefill.worker",
-        level="warning",
-    ),
-    Case(
-        name="triton-probe",
-        text=plain(SERVER, PROBE="HERE"),
-        bad="livenessProbe: {httpGet: {path: /v2/health/live, port: 8000}, initialDelaySeconds: 30}",
-        good="livenessProbe: {}, startupProbe: {periodSeconds: 10, failureThreshold: 30}",
-        field="spec.template.spec.containers[0].livenessProbe",
-        says="60 s after its start",
-        level="warning",
-    ),
-    Case(
-        name="kubeai-both",
-        text="""
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: kubeai-config}
-data:
-  system.yaml: |
-    resourceProfiles: {h100: {limits: {HERE: 1}}}
-    modelServerPods: {jsonPatches: [{op: add, path: /spec/resourceClaims, value: []}]}
-""",
-        bad="nvidia.com/gpu",
-        good="cpu",
-        field="data[system.yaml].resourceProfiles.h100",
-        says="they get both",
-    ),
-    Case(
-        name="kubeai-annotations",
-        text="{apiVersion: kubeai.org/v1, kind: Model, metadata: {name: m, annotations: {HERE: x}}, spec: {}}",
-        bad="fairlead.dev/queue",
-        good="example.com/queue",
-        field="metadata.annotations[fairlead.dev/queue]",
-        says="jsonPatches",
-        level="warning",
-    ),
-    Case(
         name="argo-replaced-claims",
         text=workflow(own="HERE"),
         bad="resourceClaims: [{name: other, resourceClaimTemplateName: one}]",
@@ -286,6 +202,24 @@ data:
         good="o",
         field="spec.templates[1].metadata.annotations[fairlead.dev/gang]",
         says="waits for the gang",
+    ),
+    Case(
+        name="argo-gangs-of-one",
+        text=DAG,
+        bad="",
+        good="fairlead.dev/gang: g, fairlead.dev/gang-size: '2'",
+        field="spec.templates[1].metadata.annotations[fairlead.dev/gang]",
+        says="each is a gang of one",
+        level="warning",
+    ),
+    Case(
+        name="pipelines-compiled",
+        text="{pipelineInfo: {name: p}, root: {}, deploymentSpec: {executors: {exec-train: {container: {resources: {accelerator: "
+        "{type: HERE, count: '1'}}}}}}}",
+        bad="gpu.fairlead.dev",
+        good="nvidia.com/mig-1g.10gb",
+        field="deploymentSpec.executors.exec-train.container.resources.accelerator.type",
+        says="no field for claims",
     ),
     Case(
         name="pipelines-accelerator",
@@ -313,20 +247,31 @@ data:
         says="Write limits",
     ),
     Case(
-        name="workspace-kind",
-        text="{apiVersion: kubeflow.org/v1beta1, kind: WorkspaceKind, metadata: {name: w}, spec: {podTemplate: {options: {podConfig: {values: "
-        "[{id: gpu, spec: {resources: {HERE}}}]}}}}}",
+        name="tekton-pipeline-step",
+        text="{apiVersion: tekton.dev/v1, kind: Pipeline, metadata: {name: t}, spec: {finally: [{name: a, taskSpec: {stepTemplate: "
+        "{computeResources: {HERE}}}}]}}",
         bad="claims: [{name: gpu}]",
         good="limits: {nvidia.com/gpu: 1}",
-        field="spec.podTemplate.options.podConfig.values[0].spec",
-        says="have no claims",
+        field="spec.finally[0].taskSpec.stepTemplate.computeResources.claims",
+        says="Write limits",
     ),
     Case(
-        name="jupyterhub-values",
-        text="{hub: {}, singleuser: {startTimeout: HERE, extraResource: {limits: {nvidia.com/gpu: '1'}}}}",
-        bad="300",
-        good="3600",
-        field="singleuser.startTimeout",
-        says="never starts",
+        name="tekton-pipeline-run",
+        text="{apiVersion: tekton.dev/v1, kind: PipelineRun, metadata: {name: t}, spec: {taskRunSpecs: [{pipelineTaskName: a, podTemplate: {HERE}}]}}",
+        bad="resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]",
+        good="nodeSelector: {a: b}",
+        field="spec.taskRunSpecs[0].podTemplate.resourceClaims",
+        says="no such field",
     ),
+    Case(
+        name="mlflow-tracking-uri",
+        text="{apiVersion: batch/v1, kind: Job, metadata: {name: j}, spec: {template: {spec: {containers: [{name: a, image: b, env: "
+        "[{name: MLFLOW_TRACKING_URI, value: 'HERE'}]}]}}}}",
+        bad="http://localhost:5000",
+        good="http://mlflow.tracking:5000",
+        field="spec.template.spec.containers[0].env[0]",
+        says="is in the pod itself",
+        level="warning",
+    ),
+    *SERVING,
 )  # fmt: skip

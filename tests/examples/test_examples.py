@@ -1,4 +1,4 @@
-"""Each example of examples/09 to 20, applied whole: `kubectl get gangs` shows what its README says, and each pod holds its devices.
+"""Each example of examples/08 to 20, applied whole: `kubectl get gangs` shows what its README says, and each pod holds its devices.
 
 The pods are those that the example's controller would make (`tests.support.shapes`); webhook and controller are the real ones.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.kube import errors, resources
-from fairlead.kube.resources import Raw
+from fairlead.kube.resources import GANGS, Raw, raw
 from fairlead.sandbox.objects import phase_of, results_of
 from tests.support.sandbox import until
 from tests.support.shapes import kubespawner, mlflow
@@ -66,14 +66,32 @@ class Example:
 
 
 async def parts(site: Site) -> None:
-    """Each of the four pods has a part of its own, and several have parts of one GPU."""
+    """Each of the six pods has a part of its own, a quarter of a GPU where it said `nvidia.com/gpu.shared`, and several have parts of one."""
     claims = [claim for claim in await site.allocated() if claim["metadata"]["name"].startswith("shared-")]
     results = [result for claim in claims for result in results_of(claim)]
-    assert len({result["shareID"] for result in results}) == 4
-    assert len({(result["pool"], result["device"]) for result in results}) < 4
+    assert len({result["shareID"] for result in results}) == 6
+    assert len({(result["pool"], result["device"]) for result in results}) < 6
+    consumed = sorted(result["consumedCapacity"]["memory"] for result in results)
+    assert consumed.count("10Gi") == 4 and len({*consumed}) == 2, consumed
+
+
+async def one_rack(site: Site) -> None:
+    """Each gang is in one rack, and of its ranks at most one pair of neighbours is apart."""
+    gangs = (await site.client.list(raw(GANGS), "language")).items
+    for gang in gangs:
+        rack, node = gang["status"]["placement"]
+        assert (rack["level"], rack["asked"], rack["domains"]) == ("example.com/rack", "preferred", 1)
+        assert (node["level"], node["apart"] <= 1) == ("kubernetes.io/hostname", True)
+    nodes: dict[str, set[str]] = {}
+    for pod in await site.pods("language"):
+        index = int(pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"])
+        job = pod["metadata"]["labels"]["batch.kubernetes.io/job-name"]
+        nodes.setdefault(f"{job}/{index // 2}", set()).add(pod["spec"]["nodeName"])
+    assert [len(each) for each in nodes.values()] == [1, 1, 1, 1], "a subgroup is on one node"
 
 
 EXAMPLES = (
+    Example(folder="08-topology", devices={"pipeline-": 2, "pipeline-legacy-": 2}, besides=one_rack),
     Example(
         folder="09-jobset",
         devices={"llama-workers-": 1, "llama-legacy-workers-": 1, "llama-driver-": 0, "llama-legacy-driver-": 0},
@@ -126,9 +144,8 @@ EXAMPLES = (
     ),
     Example(
         folder="18-sharing",
-        devices={"mps-": 1, "slices-": 1, "shared-": 1},
+        devices={"mps-": 1, "slices-": 1, "shared-": 1, "shared-legacy-": 1},
         namespaces=("vision",),
-        objects=lambda folder: load(f"{folder}/claim.yaml"),
         besides=parts,
     ),
     Example(
@@ -140,7 +157,7 @@ EXAMPLES = (
 )
 
 
-ELASTIC = Example(folder="19-elastic-and-priorities", devices={"elastic-": 1, "urgent-": 1})
+ELASTIC = Example(folder="19-elastic-and-priorities", devices={})
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.folder)
@@ -158,15 +175,18 @@ async def test_an_example_is_as_its_readme_says(site: Site, example: Example) ->
 
 
 async def test_urgent_work_takes_the_surplus_of_an_elastic_gang(site: Site) -> None:
-    first, second = (load(f"{ELASTIC.folder}/{name}.yaml") for name in ("elastic", "urgent"))
+    first, second = (
+        [each for name in names for each in load(f"{ELASTIC.folder}/{name}.yaml")]
+        for names in (("priorities", "claim", "legacy"), ("urgent-claim", "urgent-legacy"))
+    )
     try:
         await site.apply(first)
-        grown = [("elastic", "language", "Running", "8", "16", "MembersRun", "")]
+        grown = [(name, "language", "Running", "4", "8", "MembersRun", "") for name in ("elastic", "elastic-legacy")]
 
         async def is_grown() -> bool:
             return await site.gangs("language") == grown
 
-        await until(is_grown, what="all sixteen run", timeout_s=60)
+        await until(is_grown, what="all sixteen run", timeout_s=100)
         await site.apply(second)
         await settled(site, ELASTIC, running=lambda pods: 16)
         waiting = [pod for pod in await site.pods("language") if phase_of(pod) == "Pending"]
@@ -234,7 +254,7 @@ async def settled(site: Site, example: Example, *, running: Callable[[list[Raw]]
         return sum(phase_of(pod) == "Running" for pod in pods) == running(pods) and told == expected
 
     try:
-        await until(holds, timeout_s=60)
+        await until(holds, timeout_s=100)
     except AssertionError:
         states = [(pod["metadata"]["name"], phase_of(pod)) for pod in pods]
         raise AssertionError(f"gangs {seen}, expected {expected}; pods {states}") from None

@@ -206,3 +206,28 @@ metadata: {{name: any}}
     imported = read("kueue", text)
     assert imported.flavors == ()
     assert "ClusterQueue batch spec.resourceGroups" in lost(imported)
+
+
+def kai_queue(name: str, gpu: str, parent: str = "") -> str:
+    above = f"parentQueue: {parent}, " if parent else ""
+    return f"apiVersion: scheduling.run.ai/v2\nkind: Queue\nmetadata: {{name: {name}}}\nspec: {{{above}resources: {{gpu: {gpu}}}}}\n"
+
+
+def test_kai_a_parent_without_bound_deserves_what_the_queues_below_it_do() -> None:
+    """As KAI's own default configuration has it; with 0 there, the queues below would keep nothing from others."""
+    endless = "{quota: -1, limit: -1, overQuotaWeight: 1}"
+    texts = [
+        kai_queue("top", endless),
+        kai_queue("department", endless, "top"),
+        kai_queue("bounded", "{quota: -1, limit: 4}", "top"),
+        kai_queue("team", "{quota: 8, limit: 12}", "department"),
+        kai_queue("other", "{quota: 6, limit: 12}", "bounded"),
+        kai_queue("leaf", endless, "top"),
+    ]
+    imported = read("runai", "---\n".join(texts))
+    names = ("top", "department", "bounded", "team", "other", "leaf")
+    found = {name: quota(imported, name, "gpu")["deserved"] for name in names}
+    assert found == {"top": 12, "department": 8, "bounded": 4, "team": 8, "other": 6, "leaf": 0}
+    said = {note.source.name: note.text for note in imported.notes if note.path == "spec.resources.gpu.quota"}
+    assert said["department"].startswith("-1: 8 is written, what the queues below it deserve")
+    assert said["leaf"].startswith("-1: 0 is written, so it has what is left over")

@@ -22,11 +22,13 @@ from fairlead.api.queue import Queue
 from fairlead.kube import nulls
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec, ResourceSlice
 from fairlead.webhook.claim_names import way
+from fairlead.webhook.gangs.pod_gang import intent_of
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.objects.claim_specs import claim_spec
 from fairlead.webhook.objects.device_models import DeviceModel, device_models
 from fairlead.webhook.objects.fields import Json, MalformedError, map_at, object_at
 from fairlead.webhook.objects.pod_templates import WORKLOADS, PodTemplate, pod_templates
+from fairlead.webhook.objects.pods import gated
 from fairlead.webhook.policy import policies
 from fairlead.webhook.policy.policies import SelectingPolicy
 from fairlead.webhook.review.envelope import Review
@@ -78,6 +80,21 @@ SHIPPED = shipped([names.DRIVER])
 
 
 @dataclass(frozen=True, kw_only=True)
+class PodIntent:
+    """Which gang a pod is in. `name` "": a gang of this pod alone. `size` None: its PodGroup object says it, or it is not known here."""
+
+    name: str
+    size: int | None
+    queue: str | None
+
+    def __str__(self) -> str:
+        """`gang train of 8, queue research`."""
+        gang = "a gang of this pod alone" if not self.name else f"gang {self.name}"
+        size = "" if not self.name else f" of {self.size}" if self.size else ", whose size its PodGroup says"
+        return f"{gang}{size}{f', queue {self.queue}' if self.queue else ''}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """The verdicts on one object. `source` is the workload that would create it; "" for a manifest."""
 
@@ -88,6 +105,8 @@ class Result:
     source: str = ""
     claims: str = ""
     """Which way a pod's claims go, named or generated, and why; "" where none comes of a template."""
+    gang: PodIntent | None = None
+    """Of a pod that waits at the gate: its gang; None for other objects."""
 
     @property
     def last(self) -> Verdict:
@@ -258,8 +277,22 @@ def _judge(document: Json, world: World, username: str, groups: frozenset[str], 
         return Result(review=review, mutated=mutated, validated=None, object=document, source=source)
     stored = apply_patch(document, mutated.patch)
     validated = dispatch.validate(review_of(stored, username, groups), facts)
-    claims = way.described(stored, facts) if review.kind == "Pod" and validated.allowed else ""
-    return Result(review=review, mutated=mutated, validated=validated, object=stored, source=source, claims=claims)
+    waits = review.kind == "Pod" and validated.allowed and gated(stored)
+    return Result(
+        review=review,
+        mutated=mutated,
+        validated=validated,
+        object=stored,
+        source=source,
+        claims=way.described(stored, facts) if waits else "",
+        gang=_gang(stored) if waits else None,
+    )
+
+
+def _gang(pod: Json) -> PodIntent:
+    """Of a pod that was admitted, so that its words can be read."""
+    intent = intent_of(pod)
+    return PodIntent(name=intent.gang or "", size=intent.size if intent.gang else 1, queue=intent.queue)
 
 
 def _created(result: Result) -> Iterator[Json]:
@@ -288,10 +321,13 @@ def _indexed(kind: str, spec: Json, metadata: Json) -> Json:
     """With the index that such a controller writes on its first pod."""
     if kind == "JobSet" or (kind == "Job" and spec.get("completionMode") == "Indexed"):
         return {**metadata, "annotations": {**map_at(metadata, "annotations"), names.COMPLETION_INDEX: "0"}}
-    labels = {"StatefulSet": names.STATEFULSET_INDEX, "LeaderWorkerSet": names.LWS_WORKER_INDEX}
-    if kind in labels:
-        return {**metadata, "labels": {**map_at(metadata, "labels"), labels[kind]: "0"}}
-    return metadata
+    labels: dict[str, str] = {}
+    if kind == "StatefulSet":
+        labels = {names.STATEFULSET_INDEX: "0"}
+    elif kind == "LeaderWorkerSet":
+        owner = str(metadata["ownerReferences"][0]["name"])
+        labels = {names.LWS_NAME: owner, names.LWS_GROUP_INDEX: "0", names.LWS_WORKER_INDEX: "0"}
+    return {**metadata, "labels": {**map_at(metadata, "labels"), **labels}} if labels else metadata
 
 
 def _readable_templates(group_resource: str, object_: Json) -> list[PodTemplate]:

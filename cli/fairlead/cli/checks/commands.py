@@ -31,7 +31,8 @@ def check_manifests(
     files: Annotated[
         list[Path],
         typer.Argument(
-            help="Manifests: files, directories, or - for standard input; also jupyterhub_config.py, or its chart's values.",
+            help="Manifests: files, directories, or - for standard input; also jupyterhub_config.py or its chart's values, a compiled "
+            "pipeline of Kubeflow, backend_config.json of an MLflow Project.",
             metavar="FILE…",
         ),
     ],

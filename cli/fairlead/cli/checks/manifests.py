@@ -183,10 +183,11 @@ def _show_results(results: Sequence[Result], console: Console) -> None:
         if result.source:
             line.append(f" (of {result.source})", style="dim")
         console.print(line)
-        way = (result.source or result.review.subject, result.claims)
-        if result.claims and way not in said:  # the pods of one workload mostly go the same way
-            said.add(way)
-            console.print(Text(f"  claims {result.claims}", style="dim"))
+        subject = result.source or result.review.subject
+        lines = [str(result.gang) if result.gang else "", f"claims {result.claims}" if result.claims else ""]
+        for line_of in (each for each in lines if each and (subject, each) not in said):
+            said.add((subject, line_of))  # the pods of one workload mostly go the same way
+            console.print(Text(f"  {line_of}", style="dim"))
         for fault in result.last.message.split("\n") if not result.allowed else ():
             console.print(Text(f"  {fault}", style="red"))
         for warning in result.warnings:
@@ -210,5 +211,8 @@ def _json(result: Result) -> Json:
             for found in result.findings
         ],
         "claims": result.claims or None,
+        "gang": None
+        if result.gang is None
+        else {"name": result.gang.name or None, "size": result.gang.size, "queue": result.gang.queue},
         "patch": list(result.mutated.patch) if result.allowed else [],
     }

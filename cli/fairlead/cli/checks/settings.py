@@ -1,15 +1,20 @@
-"""Settings that are no Kubernetes objects, as `fairlead check` reads them: jupyterhub_config.py, and values of JupyterHub's chart.
+"""Settings that are no Kubernetes objects, as `fairlead check` reads them.
 
-Nothing is run: of Python, only assignments of literals to `c.KubeSpawner.NAME` count, and a value that is computed is not known.
+jupyterhub_config.py, values of JupyterHub's chart, a pipeline as the compiler of Kubeflow Pipelines writes it, and the
+backend_config.json of an MLflow Project with the Job template that it names. Nothing is run: of Python, only assignments of literals to `c.KubeSpawner.NAME` count, and to `c.Spawner.NAME`, which KubeSpawner inherits; a value that is
+computed is not known (None).
 """
 
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from fairlead.cli.checks.traps import mlflow
 
 Json = dict[str, Any]
 
@@ -18,20 +23,53 @@ def read(path: Path) -> Json | None:
     """The settings as an object with kind, name and spec; None where the file holds something else. Raises OSError, ValueError."""
     if path.suffix == ".py":
         return _object("jupyterhub_config.py", path, {**_assigned(path)})
+    if path.suffix == ".json":
+        return _backend_config(path)
     if path.suffix not in {".yaml", ".yml"} or not path.is_file():
         return None
     try:
         found = list(yaml.safe_load_all(path.read_text()))
     except (yaml.YAMLError, RecursionError):
         return None  # said by the reader of manifests
-    if (
-        len(found) == 1
-        and isinstance(found[0], dict)
-        and "kind" not in found[0]
-        and isinstance(found[0].get("singleuser"), dict)
-    ):
-        return _object("values of JupyterHub", path, found[0])
+    first = found[0] if found and isinstance(found[0], dict) and "kind" not in found[0] else {}
+    if "deploymentSpec" in first and "pipelineInfo" in first:  # what follows in the file is of its platform
+        return _object("pipeline of Kubeflow Pipelines", path, first)
+    if len(found) == 1 and (_is_map(first, "singleuser") or _is_map(first, "hub", "config", "KubeSpawner")):
+        return _object("values of JupyterHub", path, first)
     return None
+
+
+def _backend_config(path: Path) -> Json | None:
+    """The template lies where the settings say, from their own directory on, which is the project's. Raises OSError, ValueError."""
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text())
+    except (ValueError, RecursionError):
+        return None  # said by the reader of manifests
+    if not isinstance(found, dict) or "kind" in found or mlflow.TEMPLATE not in found:
+        return None
+    said = found[mlflow.TEMPLATE]
+    if not isinstance(said, str) or not said:
+        raise ValueError(f"{path}: {mlflow.TEMPLATE}: {said!r} is no path: write that of the Job template")
+    of_template = path.parent / said
+    try:
+        template = yaml.safe_load(of_template.read_text())
+    except OSError as error:
+        raise ValueError(
+            f"{path}: {mlflow.TEMPLATE}: {of_template} cannot be read: {error.strerror}; write a path from the directory of this file on"
+        ) from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"{of_template}: {error}") from None
+    if not isinstance(template, dict) or template.get("kind") != "Job":
+        raise ValueError(f"{path}: {mlflow.TEMPLATE}: {of_template} holds no Job: MLflow makes Jobs only")
+    return {**_object("backend config of MLflow", path, found), "template": template}
+
+
+def _is_map(value: Any, *path: str) -> bool:
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) else None
+    return isinstance(value, dict)
 
 
 def _object(kind: str, path: Path, spec: Json) -> Json:
@@ -43,16 +81,14 @@ def _assigned(path: Path) -> Json:
         tree = ast.parse(path.read_text())
     except (SyntaxError, RecursionError, ValueError) as error:
         raise ValueError(f"{path}: is no Python: {error}") from None
-    found: Json = {}
+    found: dict[str, Json] = {"c.Spawner": {}, "c.KubeSpawner": {}}
     for node in ast.walk(tree):
-        for target in node.targets if isinstance(node, ast.Assign) else ():
-            if (
-                isinstance(target, ast.Attribute)
-                and ast.unparse(target.value) == "c.KubeSpawner"
-                and isinstance(node, ast.Assign)
-            ):
-                found[target.attr] = _literal(node.value)
-    return found
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
+            if isinstance(target, ast.Attribute) and ast.unparse(target.value) in found:
+                found[ast.unparse(target.value)][target.attr] = _literal(node.value)
+    return {**found["c.Spawner"], **found["c.KubeSpawner"]}
 
 
 def _literal(value: ast.expr) -> Any:

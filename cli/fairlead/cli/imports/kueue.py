@@ -79,7 +79,8 @@ def _flavor(each: Found, topologies: set[str], draft: Draft) -> NodeFlavor:
         draft.note(
             each.source,
             "spec.topologyName",
-            "a gang names a level itself, with fairlead.dev/topology on its pods",
+            "a flavor has no topology: pods name a level, as kueue.x-k8s.io/podset-required-topology, which is read as it is, or "
+            "fairlead.dev/topology",
         )
     note_unread(draft, None, spec)
     return NodeFlavor(each.source, narrow, labels, tolerations)
@@ -268,7 +269,10 @@ def _topology(each: Found, draft: Draft) -> None:
     spec = each.spec
     labels = [level.text("nodeLabel") for level in spec.mappings("levels")]
     named = next((plain(label) for label in reversed(labels) if label), "LABEL")
-    text = f"a gang names the level on its pods, as fairlead.dev/topology: required:{named} (or preferred:)"
+    text = (
+        f"the node labels are the levels: pods' kueue.x-k8s.io/podset-required-topology: {named} goes on counting, as does "
+        f"fairlead.dev/topology: required:{named} (or preferred:)"
+    )
     draft.note(each.source, "spec.levels", text)
     note_unread(draft, None, spec)
 
@@ -280,5 +284,8 @@ def _priority(each: Found, draft: Draft) -> None:
             each.fields.fault("value", "is required: write it")
         return
     name = plain(each.name)
-    text = f"{value}: a gang has the priority of its pods; create the PriorityClass {name} of this value and name it as their priorityClassName"
+    text = (
+        f"{value}: leave it while Kueue's CRDs are there: the label kueue.x-k8s.io/priority-class: {name} goes on meaning it; before they "
+        f"go, create the PriorityClass {name} of this value and name it as the pods' priorityClassName"
+    )
     draft.note(each.source, "value", text)

@@ -2,6 +2,7 @@
 
 - resources.gpu: quota is deserved, limit the limit (-1: none), overQuotaWeight the weight, in GPUs or parts of one; so one Flavor
   counts whole GPUs, MIG devices and shared parts by their share. priority is the priority, 100 where there is none.
+- A quota of -1 is what the queues below deserve together; of a leaf, nothing.
 - A limit of 0, or none at all, lets a queue use nothing beyond its quota, as KAI documents it.
 - preemptMinRuntime and reclaimMinRuntime are one minRuntime, the longer.
 - A Project is a Queue for its namespace, runai-NAME unless its status says another; its Department the queue above it.
@@ -12,7 +13,7 @@ projects and departments.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from fractions import Fraction
 
 from fairlead.api.durations import duration_s
@@ -54,22 +55,24 @@ def read(documents: Iterable[Document]) -> Imported:
     found = objects(documents, API, draft)
     queues = {each.name: each for each in found if each.kind == "Queue"}
     departments = {each.name: each for each in found if each.kind == "Department"}
+    unlimited: dict[str, Fields] = {}
     for each in queues.values():
-        _queue(each, queues, draft)
+        _queue(each, queues, draft, unlimited)
     for each in departments.values():
         if each.name in queues:
             draft.note(each.source, "", f"is the Queue {plain(each.name)} for KAI, which is imported", lost=False)
         else:
-            _owner(each, draft)
+            _owner(each, draft, unlimited)
     for each in (each for each in found if each.kind == "Project"):
-        _project(each, queues, departments, draft)
+        _project(each, queues, departments, draft, unlimited)
+    _settle(unlimited, draft)
     if draft.queues:
         text = "pods name their queue by the label kai.scheduler/queue or runai/queue, which is not read: write fairlead.dev/queue, or a namespaceSelector here"
         draft.note(Source("the input"), "", text)
     return draft.build()
 
 
-def _queue(each: Found, queues: Mapping[str, Found], draft: Draft) -> None:
+def _queue(each: Found, queues: Mapping[str, Found], draft: Draft, unlimited: dict[str, Fields]) -> None:
     spec, key = each.spec, each.name
     queue = draft.queues[key] = DraftQueue(each.source, each.name, parent_path="spec.parentQueue")
     parent = spec.text("parentQueue")
@@ -85,7 +88,7 @@ def _queue(each: Found, queues: Mapping[str, Found], draft: Draft) -> None:
     queue.spec["priority"] = PRIORITY if priority is None else priority
     _min_runtime(spec, queue, draft)
     resources = spec.mapping("resources")
-    queue.quotas[SHARES] = _gpu(resources.mapping("gpu"), key, draft, names=("quota", "limit"))
+    queue.quotas[SHARES] = _gpu(resources.mapping("gpu"), key, draft, unlimited, names=("quota", "limit"))
     draft.flavor(SHARES, each.source)
     for name in ("cpu", "memory"):
         other = resources.mapping(name)
@@ -123,16 +126,51 @@ def _min_runtime(spec: Fields, queue: DraftQueue, draft: Draft) -> None:
         draft.note(spec.source, spec.at(name if len(given) > 1 else other), text, queue=queue.wanted)
 
 
-def _gpu(gpu: Fields, key: str, draft: Draft, *, names: tuple[str, str]) -> Quota:
-    """`names` of the guaranteed and of the most GPUs."""
+def _settle(unlimited: dict[str, Fields], draft: Draft) -> None:
+    """A quota of -1: what the queues below deserve together, so that they keep it; nothing where there are none."""
+    below: dict[Hashable, list[Hashable]] = {}
+    for key, queue in draft.queues.items():
+        below.setdefault(queue.parent, []).append(key)
+    for key in _upwards(unlimited, below):
+        gpu, quota = unlimited[key], draft.queues[key].quotas[SHARES]
+        children = [draft.queues[child].quotas[SHARES].deserved for child in below.get(key, ())]
+        quota.deserved = max(quota.deserved, sum(children, Fraction(0)))
+        if quota.limit is not None and quota.limit < quota.deserved:
+            quota.deserved = quota.limit
+        text = f"-1: {float(quota.deserved):g} is written, " + (
+            "what the queues below it deserve; write the GPUs of the cluster where it may keep more"
+            if children
+            else "so it has what is left over and nothing that others cannot take back; write the GPUs of the cluster as deserved"
+        )
+        draft.note(gpu.source, gpu.at("quota" if gpu.has("quota") else "deserved"), text, queue=key)
+
+
+def _upwards(keys: Iterable[str], below: Mapping[Hashable, list[Hashable]]) -> list[str]:
+    """Each after those below it. Of a cycle, which is refused later, each once."""
+    found: dict[Hashable, None] = {}
+    seen: set[Hashable] = set()
+    rest: list[tuple[Hashable, bool]] = [(key, False) for key in keys]
+    while rest:
+        key, done = rest.pop()
+        if done:
+            found[key] = None
+        elif key not in seen:
+            seen.add(key)
+            rest.append((key, True))
+            rest += [(child, False) for child in below.get(key, ())]
+    wanted = {*keys}
+    return [key for key in found if isinstance(key, str) and key in wanted]
+
+
+def _gpu(gpu: Fields, key: str, draft: Draft, unlimited: dict[str, Fields], *, names: tuple[str, str]) -> Quota:
+    """`names` of the guaranteed and of the most GPUs. `unlimited` gets those that have no bound on the former."""
     quota = gpu.amount(names[0], unlimited=True)
     limit = gpu.amount(names[1], unlimited=True)
     weight = gpu.amount("overQuotaWeight", most=1_000_000)
     deserved = Fraction(0) if quota is None else quota
     if deserved == _UNLIMITED:
-        text = "-1: 0 is written, so it has what is left over and nothing that others cannot take back; write the GPUs of the cluster as deserved"
-        draft.note(gpu.source, gpu.at(names[0]), text, queue=key)
-        deserved = Fraction(0)
+        deserved = Fraction(0)  # until `_settle` knows what the queues below deserve
+        unlimited[key] = gpu
     most: Fraction | None
     if limit == _UNLIMITED:
         most = None
@@ -153,7 +191,7 @@ def _gpu(gpu: Fields, key: str, draft: Draft, *, names: tuple[str, str]) -> Quot
     return Quota(deserved=deserved, limit=most, weight=Fraction(0) if weight is None else weight)
 
 
-def _owner(each: Found, draft: Draft) -> DraftQueue:
+def _owner(each: Found, draft: Draft, unlimited: dict[str, Fields]) -> DraftQueue:
     """A Department or Project of Run:ai: flat fields of GPUs, or resources per node pool."""
     spec, key = each.spec, each.name
     queue = draft.queues[key] = DraftQueue(each.source, each.name, parent_path="spec.department")
@@ -162,7 +200,9 @@ def _owner(each: Found, draft: Draft) -> DraftQueue:
     found: list[Quota] = []
     for pool in pools:
         gpu = pool.mapping("gpu")
-        found.append(_gpu(gpu, key, draft, names=("deserved", "maxAllowed" if gpu.has("maxAllowed") else "limit")))
+        found.append(
+            _gpu(gpu, key, draft, unlimited, names=("deserved", "maxAllowed" if gpu.has("maxAllowed") else "limit"))
+        )
         for name in ("cpu", "memory"):
             if pool.mapping(name):
                 draft.note(
@@ -215,7 +255,13 @@ def _flat(spec: Fields) -> Quota:
     )
 
 
-def _project(each: Found, queues: Mapping[str, Found], departments: Mapping[str, Found], draft: Draft) -> None:
+def _project(
+    each: Found,
+    queues: Mapping[str, Found],
+    departments: Mapping[str, Found],
+    draft: Draft,
+    unlimited: dict[str, Fields],
+) -> None:
     namespace = each.fields.mapping("status").text("namespace") or f"runai-{each.name}"
     selector = {"matchLabels": {NAMESPACE_LABEL: namespace}}
     if each.name in queues:
@@ -227,7 +273,7 @@ def _project(each: Found, queues: Mapping[str, Found], departments: Mapping[str,
     if each.name in departments:
         draft.fault(each.source, "metadata.name", "is a Department's, too, and queues have no namespace: rename one")
         return
-    queue = _owner(each, draft)
+    queue = _owner(each, draft, unlimited)
     spec = each.spec
     department = spec.text("department")
     if department is not None and department in departments:

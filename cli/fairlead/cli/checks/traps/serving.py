@@ -1,7 +1,8 @@
-"""Traps of KServe and KubeAI, and of the probes of model servers.
+"""Traps of KServe and KubeAI; the probes of model servers are in `probes`.
 
-Sources: knative/serving#15332 and #15308; kserve v0.20.0 pkg/constants (deploymentMode, dra-device-class); kubeai v0.21.0
-internal/modelcontroller (model_controller.go, patch.go).
+Sources: knative/serving#15332 and #15308; kserve v0.20.0 pkg/constants (deploymentMode, dra-device-class) and
+pkg/apis/serving/v1alpha1/servingruntime_types.go (ServingRuntimePodSpec, which has resourceClaims since kserve#5828, July 2026);
+kubeai v0.21.0 internal/modelcontroller (model_controller.go, patch.go).
 """
 
 from __future__ import annotations
@@ -10,18 +11,17 @@ from collections.abc import Iterator, Sequence
 
 import yaml
 
+from fairlead.cli.checks.traps import probes
 from fairlead.cli.checks.traps.base import (
     Json,
     Trap,
     annotations_of,
     at,
-    containers,
     has_claims,
     has_devices,
     has_limits,
     mapping,
     mappings,
-    number,
     ours,
 )
 
@@ -29,9 +29,6 @@ MODE = "serving.kserve.io/deploymentMode"
 KNATIVE = ("Knative", "Serverless")
 DEADLINE = "serving.knative.dev/progress-deadline"
 DRA_CLASS = "serving.kserve.io/dra-device-class"
-LOAD_S = 300
-"""How long a model may load at least before a probe may end its container. Kubelet's counts begin when the container starts."""
-SERVERS = ("tritonserver", "vllm", "sglang", "text-generation-inference", "huggingfaceserver")
 
 
 def inference_service(service: Json, others: Sequence[Json]) -> Iterator[Trap]:
@@ -61,7 +58,55 @@ def inference_service(service: Json, others: Sequence[Json]) -> Iterator[Trap]:
                 text="is missing: where the cluster's default is Knative, pods with claims are refused (knative/serving#15332). Write Standard",
                 level="warning",
             )
-        yield from _probes(pod, where)
+        yield from _unknown_claims(pod, model, where, _runtime(service, model, others))
+        yield from probes.of_pod(pod, where, defaulted=True)
+
+
+def _runtime(service: Json, model: Json, others: Sequence[Json]) -> Json | None:
+    """The ServingRuntime or ClusterServingRuntime that a model names, where it is among the objects that were given."""
+    namespace = at(service, "metadata", "namespace") or "default"
+    for other in others:
+        if at(other, "metadata", "name") != model.get("runtime") or not model.get("runtime"):
+            continue
+        own = other.get("kind") == "ServingRuntime" and (at(other, "metadata", "namespace") or "default") == namespace
+        if own or other.get("kind") == "ClusterServingRuntime":
+            return other
+    return None
+
+
+def _unknown_claims(pod: Json, model: Json, where: str, runtime: Json | None) -> Iterator[Trap]:
+    """A container names a claim that its pod does not have, so the pod is refused."""
+    known = {
+        str(each.get("name"))
+        for each in (*mappings(pod, "resourceClaims"), *mappings(runtime, "spec", "resourceClaims"))
+    }
+    holders = {f"{where}.containers[{index}]": each for index, each in enumerate(mappings(pod, "containers"))}
+    if model:
+        holders[f"{where}.model"] = model
+    for path, holder in holders.items():
+        for name in (str(each.get("name")) for each in mappings(holder, "resources", "claims")):
+            if name not in known:
+                seen = not model or runtime is not None
+                yield Trap(
+                    field=f"{path}.resources.claims",
+                    text=f"names {name!r}, and {where}.resourceClaims has no such entry: the pod is refused"
+                    f"{'' if seen else ', unless its runtime, which is not among the files, has one'}. Add it there, with its "
+                    "resourceClaimTemplateName",
+                    level="fails" if seen else "warning",
+                )
+
+
+def serving_runtime(runtime: Json, others: Sequence[Json]) -> Iterator[Trap]:
+    spec = mapping(runtime, "spec")
+    if has_claims(spec):
+        yield Trap(
+            field="spec.resourceClaims" if spec.get("resourceClaims") else "spec.containers",
+            text="runtimes have resourceClaims since kserve#5828 (July 2026): a KServe without it drops the field, its pods name a claim that "
+            "they do not have, and are refused. Write the claims into the InferenceService, spec.predictor.resourceClaims and "
+            "model.resources.claims",
+            level="warning",
+        )
+    yield from probes.of_pod(spec, "spec", defaulted=True)
 
 
 def llm_inference_service(service: Json, others: Sequence[Json]) -> Iterator[Trap]:
@@ -80,34 +125,15 @@ def llm_inference_service(service: Json, others: Sequence[Json]) -> Iterator[Tra
 
 
 def workload(object_: Json, others: Sequence[Json]) -> Iterator[Trap]:
-    """A Deployment, or a ServingRuntime: its own probes."""
-    path = ("spec",) if str(object_.get("kind")).endswith("ServingRuntime") else ("spec", "template", "spec")
-    yield from _probes(mapping(object_, *path), ".".join(path))
+    """A Deployment or StatefulSet of a model server."""
+    yield from probes.of_pod(mapping(object_, "spec", "template", "spec"), "spec.template.spec")
+    if object_.get("kind") == "Deployment":
+        yield from probes.of_rollout(object_)
 
 
 def _of(component: Json) -> dict[str, str]:
     """KServe's components have annotations beside their pod spec."""
     return {str(key): str(text) for key, text in mapping(component, "annotations").items()}
-
-
-def _probes(pod: Json, where: str) -> Iterator[Trap]:
-    """A model server's container is ended by the first probe that gives up before the model is loaded."""
-    for index, container in enumerate(containers(pod)):
-        if not any(server in str(container.get("image", "")) for server in SERVERS):
-            continue
-        kind = next((each for each in ("startupProbe", "livenessProbe") if container.get(each)), None)
-        if kind is None:
-            continue
-        probe = mapping(container, kind)
-        lasts = number(probe.get("initialDelaySeconds"), 0)
-        lasts += number(probe.get("periodSeconds"), 10) * number(probe.get("failureThreshold"), 3)
-        if lasts < LOAD_S:
-            yield Trap(
-                field=f"{where}.containers[{index}].{kind}",
-                text=f"ends the container when it is not ready {lasts:.0f} s after its start, and a model loads for minutes: write a "
-                f"startupProbe with periodSeconds x failureThreshold of {LOAD_S} or more",
-                level="warning",
-            )
 
 
 def kubeai_config(config_map: Json, others: Sequence[Json]) -> Iterator[Trap]:

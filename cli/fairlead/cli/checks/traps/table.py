@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from fairlead.cli.checks.traps import notebooks, pipelines, ray, serving, training
+from fairlead.cli.checks.traps import mlflow, notebooks, pipelines, ray, serving, training
 from fairlead.cli.checks.traps.base import Finder, Json, Trap
 
 FINDERS: Final[Mapping[tuple[str, str], tuple[Finder, ...]]] = {
+    ("batch", "Job"): (mlflow.job,),
     ("jobset.x-k8s.io", "JobSet"): (training.job_set,),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): (training.leader_worker_set,),
     ("apps", "StatefulSet"): (training.stateful_set, serving.workload),
@@ -21,8 +22,8 @@ FINDERS: Final[Mapping[tuple[str, str], tuple[Finder, ...]]] = {
     ("ray.io", "RayService"): (ray.service,),
     ("serving.kserve.io", "InferenceService"): (serving.inference_service,),
     ("serving.kserve.io", "LLMInferenceService"): (serving.llm_inference_service,),
-    ("serving.kserve.io", "ServingRuntime"): (serving.workload,),
-    ("serving.kserve.io", "ClusterServingRuntime"): (serving.workload,),
+    ("serving.kserve.io", "ServingRuntime"): (serving.serving_runtime,),
+    ("serving.kserve.io", "ClusterServingRuntime"): (serving.serving_runtime,),
     ("apps", "Deployment"): (serving.workload,),
     ("", "ConfigMap"): (serving.kubeai_config,),
     ("kubeai.org", "Model"): (serving.model,),
@@ -33,8 +34,11 @@ FINDERS: Final[Mapping[tuple[str, str], tuple[Finder, ...]]] = {
     ("pipelines.kubeflow.org", "PipelineVersion"): (pipelines.pipeline_version,),
     ("tekton.dev", "TaskRun"): (pipelines.tekton,),
     ("tekton.dev", "PipelineRun"): (pipelines.tekton,),
+    ("tekton.dev", "Pipeline"): (pipelines.tekton,),
     ("tekton.dev", "Task"): (pipelines.tekton,),
     ("kubeflow.org", "WorkspaceKind"): (notebooks.workspace_kind,),
+    ("settings", "backend config of MLflow"): (mlflow.backend_config,),
+    ("settings", "pipeline of Kubeflow Pipelines"): (pipelines.compiled_pipeline,),
     ("settings", "jupyterhub_config.py"): (notebooks.kube_spawner,),
     ("settings", "values of JupyterHub"): (notebooks.chart_values,),
 }

@@ -93,6 +93,7 @@ def train_job(job: Json, others: Sequence[Json]) -> Iterator[Trap]:
             "TrainingRuntime's pod template, or limits here (nvidia.com/gpu)",
         )
     yield from _patched_claims(spec)
+    yield from _overridden_claims(spec)
     yield from _annotations(job)
     runtime = _runtime(job, others)
     yield from () if runtime is None else _processes(job, runtime)
@@ -109,6 +110,17 @@ def _patched_claims(spec: Json) -> Iterator[Trap]:
                     text="patches of a runtime have no claims, and the apiserver drops the field: the pods get no device. Write the "
                     "claims into the TrainingRuntime's pod template, or limits into spec.trainer.resourcesPerNode",
                 )
+
+
+def _overridden_claims(spec: Json) -> Iterator[Trap]:
+    """What runtimePatches were until Trainer 2.1."""
+    for index, override in enumerate(mappings(spec, "podTemplateOverrides")):
+        if has_claims(mapping(override, "spec")):
+            yield Trap(
+                field=f"spec.podTemplateOverrides[{index}].spec.resourceClaims",
+                text="overrides of pod templates have no claims, and the apiserver drops the field: the pods get no device. Write the "
+                "claims into the TrainingRuntime's pod template, or limits into spec.trainer.resourcesPerNode",
+            )
 
 
 def _annotations(job: Json) -> Iterator[Trap]:
