@@ -168,7 +168,9 @@ def test_a_gated_pod_is_not_tried() -> None:
 
 
 @pytest.mark.parametrize(("priority", "fits"), [(-1, False), (0, False), (1, True)])
-def test_room_is_kept_for_a_nominated_pod_that_is_gated_but_not_from_a_higher_priority(priority: int, fits: bool) -> None:
+def test_room_is_kept_for_a_nominated_pod_that_is_gated_but_not_from_a_higher_priority(
+    priority: int, fits: bool
+) -> None:
     """As kube-scheduler 1.36.2 does."""
     waits = pod(cpu="6", schedulingGates=[{"name": "g"}])
     waits["metadata"]["uid"] = "waits"
