@@ -1,6 +1,5 @@
 """Room on nodes for gangs that wait: which pods are nominated, when that gives way, and what kube-scheduler does with it (sandbox)."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -93,7 +92,7 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Cluster:
     return Cluster()
 
 
