@@ -180,6 +180,7 @@ def test_every_parameter_of_a_program_is_a_field_of_its_options(program):
         (["controller", "--ledger-keep=2d"], "ledger_keep_s", 172800.0),
         (["controller", "--ledger-label=b", "--ledger-label=a"], "ledger_labels", ("b", "a")),
         (["controller", "--opencost"], "opencost", True),
+        (["controller", "--nominate-nodes"], "nominate_nodes", True),
         (["controller"], "otlp_endpoint", None),
         *[
             ([*program, "--otlp-endpoint=http://c:4318"], "otlp_endpoint", "http://c:4318")

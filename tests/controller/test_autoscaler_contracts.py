@@ -116,6 +116,14 @@ def test_a_gated_pod_is_seen_by_no_autoscaler_before_it_is_shown_nor_after_it_is
     assert scheduled(hidden) | {"lastTransitionTime": ""} == scheduled(gated_pod()) | {"lastTransitionTime": ""}
 
 
+@pytest.mark.parametrize("autoscaler", AUTOSCALERS)
+def test_a_nominated_pod_is_passed_over_which_is_why_none_that_is_shown_is_nominated(autoscaler: str):
+    """`commit.nominated_nodes`."""
+    shown = with_condition(gated_pod(), visible.shown_condition(gang(gated_pod()), DEMAND, 0.0))
+    shown["status"]["nominatedNodeName"] = "n0"
+    assert passes(AUTOSCALERS[autoscaler], shown)
+
+
 def test_what_is_shown_is_hidden_again_and_never_taken_for_kube_schedulers_word():
     shown = with_condition(gated_pod(), visible.shown_condition(gang(gated_pod()), DEMAND, 0.0))
     assert visible.to_show(gang(gated_pod()))

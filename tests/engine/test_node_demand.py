@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from fairlead.api import names
 from fairlead.engine.plan.decide import decide, decide_unexplained
 from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.hold import Hold
 from fairlead.engine.types.plan import NodeDemand, Plan
 from fairlead.engine.types.reasons import Code
-from fairlead.engine.types.settings import Autoscaling, FlavorQuota, FlavorSpec, NamespaceQuota, QueueSpec
+from fairlead.engine.types.settings import Autoscaling, BudgetState, FlavorQuota, FlavorSpec, NamespaceQuota, QueueSpec
 from tests.support.engine.examples import examples
 from tests.support.engine.objects import GPU, claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World
@@ -150,6 +151,7 @@ def test_patience_ends_and_returns():
     made.now = 1800.0
     other = made.decide(asks("wide", 3, 8, nodes_asked_since=0.0))
     assert "No nodes came within 1800 s; they are asked for again at 1970-01-01T01:00:00Z" in str(reason(other, "wide"))
+    assert "see that an autoscaler runs that serves mode Visible" in str(reason(other, "wide")), "the next step"
 
 
 def test_a_pool_grows_from_zero_by_its_device_classes_and_within_the_limit():
@@ -207,24 +209,37 @@ def _over(asked: dict[str, int], limits: dict[str, int | None]) -> list[str]:
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=examples(60), deadline=None)
 def test_demand_is_never_shown_for_a_gang_that_quota_blocks(seed: int):
-    """Whatever runs and waits: what runs and all demand together stay within every limit, quota and max. Counted from the plan alone."""
+    """Whatever runs and waits: what runs and all demand together stay within every limit, quota and max, and of queues that are on hold or
+    have spent their budget nothing is demand. Counted from the plan alone."""
     dice = Random(seed)
     leaves = {f"q{number}": dice.choice(["left", "right"]) for number in range(3)}
-    limits = {name: dice.choice([None, *range(0, 25, 4)]) for name in (*leaves, "left", "right")}
-    queues = tuple(
-        QueueSpec(
-            name=name,
-            parent=leaves.get(name),
-            quotas=(FlavorQuota(flavor="gpu", deserved=min(dice.randrange(9), limits[name] or 9), limit=limits[name]),),
-            ordering=dice.choice(["BestEffortFIFO", "StrictFIFO"]),
+    limits: dict[str, int | None] = {}  # what each may hold at most, by whichever of its bounds
+    queues: list[QueueSpec] = []
+    stopped: set[str] = set()
+    for name in (*leaves, "left", "right"):
+        limit = dice.choice([None, *range(0, 25, 4)])
+        deserved = min(dice.randrange(9), 9 if limit is None else limit)
+        borrows = dice.choice([None, None, 0, 4, 12])
+        spent = None if dice.random() < 0.7 else BudgetState(
+            on_exhausted=dice.choice(["warn", "noBorrow", "stop"]), limit=8, spent=dice.choice([4, 8, None]), renews_at=1e9
+        )  # fmt: skip
+        over = spent is not None and spent.spent == 8
+        bounds = [limit, None if borrows is None else deserved + borrows]
+        bounds.append(deserved if over and spent is not None and spent.on_exhausted == "noBorrow" else None)
+        limits[name] = min((each for each in bounds if each is not None), default=None)
+        hold = Hold(by="admin") if dice.random() < 0.1 else None
+        if hold is not None or (over and spent is not None and spent.on_exhausted == "stop"):
+            stopped.add(name)
+        quota = FlavorQuota(flavor="gpu", deserved=deserved, limit=limit, borrowing_limit=borrows)
+        ordering = dice.choice(["BestEffortFIFO", "StrictFIFO"])
+        queues.append(
+            QueueSpec(name=name, parent=leaves.get(name), quotas=(quota,), ordering=ordering, budget=spent, hold=hold)
         )
-        for name in limits
-    )
     most = dice.choice([None, 8, 16, 30])
     from_zero = dice.random() < 0.3
     made = world(
         *([] if from_zero else [dice.choice([4, 8]) for _ in range(dice.randrange(1, 4))]),
-        queues=queues,
+        queues=tuple(queues),
         autoscaling=scaling(max=most, wait_s=dice.choice([0.0, 600.0]), device_classes=(GPU,)),
     )
     made.add_node("cpu-only")
@@ -247,6 +262,7 @@ def test_demand_is_never_shown_for_a_gang_that_quota_blocks(seed: int):
         plan = decide(replace(made.snapshot(*waiting), namespace_quotas=limited), made.now)
         asked = [each for each in plan.demand if each.state == "Asked"]
         _check(plan, asked, queue_of, size_of, limits, leaves, made, most, limited)
+        assert not {name for each in asked for name in (each.queue, leaves[each.queue])} & stopped
         since = {each.id: each.since for each in plan.demand if each.since is not None}
         waiting = [replace(each, nodes_asked_since=since.get(each.id)) for each in made.carry_out(plan, waiting)]
 

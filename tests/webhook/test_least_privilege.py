@@ -101,6 +101,22 @@ async def test_the_controller_may_do_to_pods_what_the_protocol_needs(cluster: Cl
         await ours.delete(PODS, "p", "ml")
 
 
+async def test_the_controller_may_take_back_a_nomination_of_a_pod_at_its_gate_and_of_no_other(cluster: Cluster) -> None:  # noqa: F811
+    """Left by a controller that was run with --nominate-nodes; to set one needs the chart's value."""
+    nominated = {"status": {"nominatedNodeName": "n1"}}
+    none = {"status": {"nominatedNodeName": None}}
+    async with cluster.client("admin") as admin, cluster.client(names.CONTROLLER_USER, *GROUPS) as ours:
+        for name, gates in (("gated", [{"name": names.ADMISSION_GATE}]), ("free", [])):
+            body = pod(name)
+            body["spec"]["schedulingGates"] = gates
+            await admin.create(raw(PODS), body)
+            await admin.patch(raw(PODS), name, nominated, namespace="ml", kind=Patch.STRATEGIC, subresource="status")
+        taken = await ours.patch(raw(PODS), "gated", none, namespace="ml", kind=Patch.STRATEGIC, subresource="status")
+        assert "nominatedNodeName" not in taken["status"]
+        with pytest.raises(errors.Forbidden, match="change its status"):
+            await ours.patch(raw(PODS), "free", none, namespace="ml", kind=Patch.STRATEGIC, subresource="status")
+
+
 @pytest.mark.parametrize("kind", FOREIGN)
 async def test_the_controller_may_not_change_anything_else_of_a_pod(cluster: Cluster, kind: str) -> None:  # noqa: F811
     operations, message = FOREIGN[kind]

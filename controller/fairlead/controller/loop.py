@@ -10,6 +10,7 @@ import asyncio
 import logging
 
 from fairlead.controller.commit.node_requests import NodeRequests
+from fairlead.controller.commit.nominated_nodes import NominatedNodes
 from fairlead.controller.cycle import Cycle
 from fairlead.controller.gangs.gangs import GangId
 from fairlead.controller.reconcile import GangReconciler
@@ -33,6 +34,7 @@ class Controller:
         cycle: Cycle,
         reporting: Reporting,
         nodes: NodeRequests,
+        nominated: NominatedNodes,
         metrics: Metrics,
         *,
         clock: Clock,
@@ -45,6 +47,7 @@ class Controller:
         self._cycle = cycle
         self._reporting = reporting
         self._nodes = nodes
+        self._nominated = nominated
         self._metrics = metrics
         self._clock = clock
         self._wall = wall
@@ -82,6 +85,7 @@ class Controller:
             changed |= await self._cycle.run(now)
             now = self._wall()
         self._nodes.sync(changed)
+        self._nominated.sync(self._cycle.reservations)
         self._reporting.report(changed, now, looked)
 
     def _changed(self) -> set[GangId]:

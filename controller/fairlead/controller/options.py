@@ -24,6 +24,7 @@ class ControllerOptions:
     usage_weight: float = 1.0  # how strongly past use corrects weights; 0: not at all
     lease_s: float = 15.0
     forecast: bool = True  # the starts of waiting gangs, in a process beside the loop
+    nominate_nodes: bool = False  # room for cpu and memory is kept where devices are held for a gang
     concurrent_writes: int = 64
     qps: float | None = None
     seed: int | None = None

@@ -29,6 +29,7 @@ from fairlead.controller.commit.executor import Executor
 from fairlead.controller.commit.gang_tasks import SETTLE_S, GangTasks
 from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.node_requests import NodeRequests
+from fairlead.controller.commit.nominated_nodes import NominatedNodes
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.commit.recoverer import Recoverer
 from fairlead.controller.commit.takeover import Takeover
@@ -140,7 +141,13 @@ class Term:
         spent = SpendingBudgets(spending or NotKnown())
         traces = GangTraces(tracing, caches, ratio=options.trace_ratio, clock=clock, wall=wall)
         committer = Committer(writer, caches, wall=wall)
-        admitter = Admitter(committer, caches, events, metrics, traces, clock=clock)
+        awaited = AwaitedNodes(lambda gang: recorded_since(caches.gang_object(gang)), caches.scale_ups)
+        awaited.on_scale_up = metrics.note_scale_up
+        nominated = NominatedNodes(
+            writer, caches, self.tasks,
+            busy=gang_tasks.running, demand=lambda: awaited.demand, enabled=options.nominate_nodes, wall=wall,
+        )  # fmt: skip
+        admitter = Admitter(committer, caches, events, metrics, traces, nominated, clock=clock)
         moves = Moves(caches.tables)
         moves.landed, moves.expired = metrics.note_move("landed"), metrics.note_move("expired")
         evictor = Evictor(writer, caches, budgets, events, metrics, traces, wall=wall, moves=moves)
@@ -148,8 +155,6 @@ class Term:
         self._claims = claims = ClaimReconciler(guarded, caches, writer, self.tasks, metrics)
         recoverer = Recoverer(committer, admitter, backoffs, events, metrics, wall=wall)
 
-        awaited = AwaitedNodes(lambda gang: recorded_since(caches.gang_object(gang)), caches.scale_ups)
-        awaited.on_scale_up = metrics.note_scale_up
         replacements = Replacements(caches.tables, timeout_s=options.replace_timeout_s)
         self.snapshots = snapshots = SnapshotBuilder(
             caches, evictor, gang_tasks, backoffs, budgets, usage, spent, replacements, moves, awaited,
@@ -201,8 +206,9 @@ class Term:
                 identity=lease.identity, lease_transitions=lease.transitions, wall=wall, sleep=asyncio.sleep,
             )  # fmt: skip
         self.controller = Controller(
-            caches, reconciler, cycle, reporting, nodes, metrics, clock=clock, wall=wall, sleep=asyncio.sleep
-        )
+            caches, reconciler, cycle, reporting, nodes, nominated, metrics,
+            clock=clock, wall=wall, sleep=asyncio.sleep,
+        )  # fmt: skip
 
     def _queued_since(self, gang_id: GangId) -> float | None:
         """Unix seconds."""

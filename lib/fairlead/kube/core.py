@@ -215,6 +215,7 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     start_time: str | None = None
+    nominated_node_name: str = ""
 
 
 class Pod(Object, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from fairlead.sandbox.objects import results_of
 from fairlead.sandbox.resource_amounts import pod_requests
 from fairlead.sandbox.scheduler import claims as dra
 from fairlead.sandbox.scheduler import fit, pools
+from fairlead.sandbox.scheduler.cache import Cache
 from fairlead.sandbox.scheduler.cycle import Gated, Outcome, Placed, Snapshot, Unschedulable, decide
 from fairlead.sandbox.scheduler.devices import AllocationError
 from fairlead.sandbox.scheduler.fit import NodeInfo
@@ -164,6 +165,27 @@ def test_the_emptiest_node_wins_and_the_name_breaks_the_tie() -> None:
 
 def test_a_gated_pod_is_not_tried() -> None:
     assert isinstance(schedule(pod(schedulingGates=[{"name": "g"}]), node("n1")), Gated)
+
+
+@pytest.mark.parametrize(("priority", "fits"), [(-1, False), (0, False), (1, True)])
+def test_room_is_kept_for_a_nominated_pod_that_is_gated_but_not_from_a_higher_priority(
+    priority: int, fits: bool
+) -> None:
+    """As kube-scheduler 1.36.2 does."""
+    waits = pod(cpu="6", schedulingGates=[{"name": "g"}])
+    waits["metadata"]["uid"] = "waits"
+    waits["status"] = {"nominatedNodeName": "n1", "phase": "Pending"}
+    cache = Cache()
+    cache.set_node(node("n1"))
+    cache.set_pod(waits)
+    subject = pod(cpu="4", priority=priority)
+    assert (fit.refusals(subject, pod_requests(subject), cache.nodes["n1"]) == []) == fits
+    assert fit.refusals(waits, pod_requests(waits), cache.nodes["n1"]) == [], "not from itself"
+    cache.assume(waits, "n1")
+    assert fit.refusals(pod(cpu="2"), {"cpu": 2000}, cache.nodes["n1"]) == [], "one that is being bound counts once"
+    cache.forget(waits)
+    cache.set_pod({**waits, "status": {"phase": "Pending"}})
+    assert fit.refusals(subject, pod_requests(subject), cache.nodes["n1"]) == []
 
 
 def test_without_nodes_the_reason_says_so() -> None:

@@ -242,6 +242,13 @@ def controller(
             "--forecast/--no-forecast", help="Forecast the starts of waiting gangs, in a process beside the decisions."
         ),
     ] = True,
+    nominate_nodes: Annotated[
+        bool,
+        typer.Option(
+            "--nominate-nodes",
+            help="Where devices are held for a waiting gang, have kube-scheduler keep cpu and memory for its pods, too (nominatedNodeName).",
+        ),
+    ] = False,
     record: Annotated[
         Path | None,
         typer.Option(

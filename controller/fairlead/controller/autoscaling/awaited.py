@@ -51,7 +51,7 @@ class NodesAwaited:
         return f"{self.samples} scale-up{'' if self.samples == 1 else 's'} of flavor {self.demand.flavor}"
 
     def status(self) -> dict[str, Any]:
-        """`status.nodes` of the Gang."""
+        """`status.nodesAwaited` of the Gang."""
         demand = self.demand
         found = {
             "state": demand.state,

@@ -10,6 +10,7 @@ import logging
 import msgspec
 
 from fairlead.controller.commit.committer import Committer
+from fairlead.controller.commit.nominated_nodes import NominatedNodes
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.metrics import Metrics
@@ -33,6 +34,7 @@ class Admitter:
         events: Events,
         metrics: Metrics,
         traces: GangTraces,
+        nominated: NominatedNodes,
         *,
         clock: Clock,
     ) -> None:
@@ -42,6 +44,7 @@ class Admitter:
         self._events = events
         self._metrics = metrics
         self._traces = traces
+        self._nominated = nominated
         self._clock = clock
         self._assumed: dict[GangId, Admission] = {}
 
@@ -71,6 +74,7 @@ class Admitter:
         Raises LeaseLostError: then it is not certain what was written, and the assumption stays.
         """
         began, waited = self._clock(), self._waits(gang)
+        await self._nominated.make_way(gang.id, {assigned.node for assigned in admission.assignments})
         outcome = await self._committer.admit(gang, admission, self._traces.annotations(gang))
         self.forget(gang.id)  # not reached on an error
         why = "" if outcome.done else outcome.why or "not released"

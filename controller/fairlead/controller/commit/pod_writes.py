@@ -55,6 +55,15 @@ class PodWrites(Writes):
             return False
         return True
 
+    async def nominate(self, pod: core.Pod, node: str) -> None:
+        """Writes a gated pod's nominatedNodeName; "": removes it. Does nothing to a pod that changed meanwhile, or is gone."""
+        version = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
+        body = {"metadata": version, "status": {"nominatedNodeName": node or None}}
+        with contextlib.suppress(errors.NotFound, errors.Conflict):  # it is looked at again when the change comes
+            self._caches.pods.note(
+                await self._retry(lambda: self._patch_status(pod, body), f"status of pod {pod.metadata.key}")
+            )
+
     async def read_pod(self, pod: core.Pod) -> core.Pod | None:
         """The pod as it is now; None when it is gone, or another has its name."""
         try:

@@ -16,7 +16,7 @@ from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.queues.gangs import AssumedGang
 from fairlead.engine.reclaim.reservation import Reserver
 from fairlead.engine.reclaim.shares import over_contested_share
-from fairlead.engine.types.plan import Reservation
+from fairlead.engine.types.plan import Assignment, Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +54,9 @@ class HeldDevices:
             nodes=tuple(sorted({entry.node.name for entry in placed})),
             kind="Preemptor" if evicted else "Blocked",
             ready_by=ready_by,
+            assignments=tuple(
+                Assignment(pod=member.pod, node=entry.node.name) for entry in placed for member in entry.unit.members
+            ),
         )
         self.reservations.append(reservation)
         return reservation

@@ -137,7 +137,10 @@ class NodeDemands:
         began = now if since is None else since
         until = began + (turn + 1) * scaling.patience_s
         if turn % 2:
-            text = f"no nodes came within {scaling.patience_s:.0f} s; they are asked for again at {timestamps.seconds(until)}"
+            text = (
+                f"no nodes came within {scaling.patience_s:.0f} s; they are asked for again at {timestamps.seconds(until)}; see that an "
+                f"autoscaler runs that serves mode {scaling.mode} of Flavor {flavor}, that its node group may grow, and its log"
+            )
             return replace(demand, state="Rests", until=until, message=text)
         over = self._admissible.over_max(charge)
         if over is not None:

@@ -125,7 +125,11 @@ class NodeDemand(Named):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation(Named):
-    """Nodes on which nothing starts that would delay a blocked gang. Computed by every decision."""
+    """Nodes on which nothing starts that would delay a blocked gang. Computed by every decision.
+
+    `assignments`: which of its pods is to have room on which node. It is no part of the answer: two that differ in it alone are
+    equal.
+    """
 
     namespace: str
     name: str
@@ -136,6 +140,7 @@ class Reservation(Named):
     ready_by: float | None = (
         None  # unix seconds: when all gangs that it waits for end by their own deadlines; None: not known
     )
+    assignments: tuple[Assignment, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The scheduler's cache of what is in use: requests per node, devices per claim, assumed pods and allocations.
+"""The scheduler's cache of what is in use: requests per node, devices per claim, assumed and nominated pods, allocations.
 
 A cycle does not add up all pods again, and a pod that is being bound already counts. The loop reports changes; no I/O.
 Invariant: an assumption ends when the informers show the object as assumed, or when it is forgotten.
@@ -9,7 +9,17 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterable, Mapping
 
-from fairlead.sandbox.objects import Obj, name_of, node_name_of, phase_of, results_of, uid_of
+from fairlead.sandbox.objects import (
+    Obj,
+    is_deleting,
+    name_of,
+    node_name_of,
+    phase_of,
+    results_of,
+    spec_of,
+    status_of,
+    uid_of,
+)
 from fairlead.sandbox.resource_amounts import pod_requests
 from fairlead.sandbox.scheduler.fit import NodeInfo
 from fairlead.sandbox.scheduler.neighbours import required_terms
@@ -22,6 +32,7 @@ class Cache:
         self.allocated: collections.Counter[DeviceKey] = collections.Counter()
         self.repelling: set[str] = set()  # UIDs of placed pods with required anti-affinity
         self._placed: dict[str, tuple[str, Mapping[str, int], Obj]] = {}  # by pod UID
+        self._nominated: dict[str, tuple[str, int, Mapping[str, int]]] = {}  # by pod UID: node, priority, requests
         self._assumed: set[str] = set()
         self._devices: dict[str, tuple[DeviceKey, ...]] = {}  # by claim UID
         self._in_flight: dict[str, tuple[DeviceKey, ...]] = {}
@@ -39,6 +50,9 @@ class Cache:
             if where == name:
                 info.add(requests)
                 info.objects[uid] = pod
+        for uid, (where, priority, requests) in self._nominated.items():
+            if where == name:
+                info.nominated[uid] = (priority, requests)
 
     def drop_node(self, name: str) -> None:
         self.nodes.pop(name, None)
@@ -46,6 +60,7 @@ class Cache:
     def set_pod(self, pod: Obj) -> None:
         """A pod as the apiserver has it. A finished pod uses nothing."""
         uid, node = uid_of(pod), node_name_of(pod)
+        self._nominate(pod)
         if not node and uid in self._assumed:
             return
         self._assumed.discard(uid)
@@ -62,7 +77,24 @@ class Cache:
 
     def drop_pod(self, uid: str) -> None:
         self._assumed.discard(uid)
+        self._withdraw(uid)
         self._remove(uid)
+
+    def _nominate(self, pod: Obj) -> None:
+        """Room is kept for a pod that waits, gated or not, on the node of its `status.nominatedNodeName`."""
+        self._withdraw(uid_of(pod))
+        node = str(status_of(pod).get("nominatedNodeName") or "")
+        if not node or node_name_of(pod) or is_deleting(pod) or phase_of(pod) in {"Succeeded", "Failed"}:
+            return
+        priority, requests = int(spec_of(pod).get("priority") or 0), pod_requests(pod)
+        self._nominated[uid_of(pod)] = (node, priority, requests)
+        if node in self.nodes:
+            self.nodes[node].nominated[uid_of(pod)] = (priority, requests)
+
+    def _withdraw(self, uid: str) -> None:
+        known = self._nominated.pop(uid, None)
+        if known is not None and known[0] in self.nodes:
+            self.nodes[known[0]].nominated.pop(uid, None)
 
     def assume(self, pod: Obj, node: str) -> None:
         self._remove(uid_of(pod))
@@ -72,7 +104,8 @@ class Cache:
     def forget(self, pod: Obj) -> None:
         """The pod was not bound after all."""
         if uid_of(pod) in self._assumed:
-            self.drop_pod(uid_of(pod))
+            self._assumed.discard(uid_of(pod))
+            self._remove(uid_of(pod))
 
     def is_assumed(self, pod: Obj) -> bool:
         return uid_of(pod) in self._assumed

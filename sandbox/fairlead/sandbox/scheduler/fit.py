@@ -1,15 +1,17 @@
 """Whether a pod fits a node, apart from devices: kube-scheduler's default filters in their order, and its score.
 
 A refusal has kube-scheduler's words. Covers nodes, taints, node affinity (with matchFields) and resources; volumes are `volumes`',
-other pods `neighbours`'. Not host ports and preemption. Source: kubernetes pkg/scheduler/framework/plugins, 1.36.
+other pods `neighbours`'. Not host ports and preemption. Source: kubernetes pkg/scheduler/framework/plugins, 1.36, and
+pkg/scheduler/framework/runtime/framework.go (RunFilterPluginsWithNominatedPods): pods that are nominated to a node count there
+for pods of the same or a lower priority.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from fairlead.sandbox.node_matching import matches_affinity, matches_term, tolerates, untolerated
-from fairlead.sandbox.objects import Obj, name_of, node_name_of, spec_of, status_of
+from fairlead.sandbox.objects import Obj, name_of, node_name_of, spec_of, status_of, uid_of
 from fairlead.sandbox.resource_amounts import add, amounts
 
 # What a pod without requests is taken to use when nodes are scored (not when they are filtered).
@@ -31,6 +33,7 @@ class NodeInfo:
     nonzero: dict[str, int] = field(default_factory=dict)  # the same, with NONZERO where a pod says nothing
     pods: int = 0
     objects: dict[str, Obj] = field(default_factory=dict)  # by UID: the pods themselves
+    nominated: dict[str, tuple[int, Mapping[str, int]]] = field(default_factory=dict)  # by UID: priority, requests
 
     @property
     def name(self) -> str:
@@ -57,15 +60,27 @@ def refusals(pod: Obj, requests: Mapping[str, int], info: NodeInfo) -> list[str]
         return [TAINTED]
     if not matches_affinity(pod, info.node):
         return [NO_AFFINITY]
-    return list(_insufficient(requests, info))
+    return list(_insufficient(requests, info, list(_nominated_before(pod, info))))
 
 
-def _insufficient(requests: Mapping[str, int], info: NodeInfo) -> Iterator[str]:
+def _nominated_before(pod: Obj, info: NodeInfo) -> Iterator[Mapping[str, int]]:
+    """Requests of other pods for which room on the node is kept from this one."""
+    priority = int(spec_of(pod).get("priority") or 0)
+    for uid, (theirs, requests) in info.nominated.items():
+        if uid != uid_of(pod) and uid not in info.objects and theirs >= priority:
+            yield requests
+
+
+def _insufficient(
+    requests: Mapping[str, int], info: NodeInfo, nominated: Iterable[Mapping[str, int]] = ()
+) -> Iterator[str]:
     allocatable = amounts(status_of(info.node).get("allocatable") or {})
-    if info.pods + 1 > allocatable.get("pods", 0):
+    kept = list(nominated)
+    if info.pods + len(kept) + 1 > allocatable.get("pods", 0):
         yield TOO_MANY_PODS
     for resource, wanted in sorted(requests.items()):
-        free = allocatable.get(resource, 0) - info.requested.get(resource, 0)
+        used = info.requested.get(resource, 0) + sum(each.get(resource, 0) for each in kept)
+        free = allocatable.get(resource, 0) - used
         if wanted > 0 and wanted > free:
             yield f"Insufficient {resource}"
 

@@ -123,6 +123,9 @@ class Scheduler:
             self._queue.something_changed()
             return
         self._cache.set_pod(pod)
+        kept = change.old is not None and status_of(change.old).get("nominatedNodeName")
+        if kept and kept != status_of(pod).get("nominatedNodeName") and not node_name_of(pod):
+            self._queue.something_changed()  # room that was kept is free
         if self._is_ours(pod):
             old = change.old
             if old is None or _differs(old, pod):
