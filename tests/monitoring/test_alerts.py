@@ -77,7 +77,12 @@ def test_alerts_fire_when_they_should_and_only_then(path, tmp_path):
     tests = [promtool_test(case) for case in load(path)]
     # Without an order promtool evaluates the groups in a random one, and an alert reads what its recording rule gave this minute or the last.
     order = [group["name"] for group in prometheus.groups()]
-    content = {"rule_files": [str(prometheus.RULES)], "evaluation_interval": "1m", "group_eval_order": order, "tests": tests}
+    content = {
+        "rule_files": [str(prometheus.RULES)],
+        "evaluation_interval": "1m",
+        "group_eval_order": order,
+        "tests": tests,
+    }
     file.write_text(yaml.safe_dump(content, allow_unicode=True), encoding="utf-8")
     prometheus.promtool("test", "rules", file)
 
