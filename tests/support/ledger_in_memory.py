@@ -114,6 +114,7 @@ class Ledger:
                 goes_on=goes_on,
                 ended_by="" if goes_on else parts[-1].ended_by,
                 lost=any(part.lost for part in parts),
+                device=parts[-1].device,
             )
 
     def waits(self, since_us: int, until_us: int) -> list[Wait]:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.cli.cost.report import size_tables
-from fairlead.history.cost import page
+from fairlead.history.cost import page, wording
 from fairlead.history.cost.charts import Bar, bars, stacked
 from fairlead.history.cost.report import Report, make, nearest_rank, wait_targets
 from fairlead.history.cost.report_json import report_json
@@ -63,6 +63,12 @@ def test_the_figures_are_parts_of_what_is_known() -> None:
     assert found.figures.money(buckets=("stranded",)) == {"EUR": 84}
     (holder,) = found.holders
     assert (holder.gang, hours(holder.idle), holder.cost) == ("train", Fraction(2), {"EUR": Fraction(8)})
+
+
+def test_what_there_was_none_of_has_no_cost_rather_than_no_price() -> None:
+    rows = {what: (time, cost) for what, time, cost in wording.losses(report([*DAY]))}
+    assert rows["stranded"] == rows["broken"] == rows["lost to evictions (a part of used)"] == ("0.0 h", "-")
+    assert rows["idle"] == ("2.0 h", "8.00 EUR")
 
 
 def test_an_80_gb_gpu_that_uses_25_gb_would_do_with_a_3g_40gb() -> None:

@@ -69,11 +69,12 @@ def targets(report: Report) -> list[tuple[str, Fraction | None, str, bool | None
 def losses(report: Report) -> list[list[str]]:
     """What, time, cost: of device time that was not put to use."""
     figures = report.figures
-    rows = [
-        [name, gpu_hours(figures.weighed.get(name, 0)), money(figures.money(buckets=(name,)))]
+    found = [
+        (name, figures.weighed.get(name, 0), figures.money(buckets=(name,)))
         for name in ("stranded", "broken", "starting", "idle")
     ]
-    return [*rows, ["lost to evictions (a part of used)", gpu_hours(figures.lost), money(figures.lost_costs)]]
+    found.append(("lost to evictions (a part of used)", figures.lost, figures.lost_costs))
+    return [[name, gpu_hours(weighed), money(cost) if weighed else "-"] for name, weighed, cost in found]
 
 
 def holders(report: Report) -> list[list[str]]:
