@@ -8,10 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from typing import Any
 
 import pytest
-import yaml
 
 from monitoring.__main__ import FOLDER
 from tests.support import prometheus
