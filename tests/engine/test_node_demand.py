@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -230,10 +230,10 @@ def test_demand_is_never_shown_for_a_gang_that_quota_blocks(seed: int):
         hold = Hold(by="admin") if dice.random() < 0.1 else None
         if hold is not None or (over and spent is not None and spent.on_exhausted == "stop"):
             stopped.add(name)
-        quota = FlavorQuota(flavor="gpu", deserved=deserved, limit=limit, borrowing_limit=borrows)
-        ordering = dice.choice(["BestEffortFIFO", "StrictFIFO"])
+        bounded = FlavorQuota(flavor="gpu", deserved=deserved, limit=limit, borrowing_limit=borrows)
+        ordering: Literal["BestEffortFIFO", "StrictFIFO"] = dice.choice(["BestEffortFIFO", "StrictFIFO"])
         queues.append(
-            QueueSpec(name=name, parent=leaves.get(name), quotas=(quota,), ordering=ordering, budget=spent, hold=hold)
+            QueueSpec(name=name, parent=leaves.get(name), quotas=(bounded,), ordering=ordering, budget=spent, hold=hold)
         )
     most = dice.choice([None, 8, 16, 30])
     from_zero = dice.random() < 0.3
