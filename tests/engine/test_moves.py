@@ -245,6 +245,29 @@ def test_budgets_forbid_a_move_as_they_do_an_eviction() -> None:
     assert not world.decide(ask("large", 8, priority=1, queue="q")).evictions
 
 
+def test_a_budget_that_allows_each_of_two_gangs_does_not_allow_both() -> None:
+    world = World()
+    for name in ("n0", "n1"):
+        world.add_node(name, [gpu(minor) for minor in range(4)])
+    world.cordon("n1", True)
+    for name in ("g0", "g1"):
+        request = ask(name, 1)
+        world.movable.add(request.id)
+        world.carry_out(world.decide(request), [request])
+    world.cordon("n1", False)
+    stays = ask("stays", 2)
+    world.carry_out(world.decide_with(decide, replace(stays, avoid=("n0",))), [stays])
+    world.now = 1000.0
+    for key in ("ml/g0", "ml/g1"):
+        members = tuple(replace(each, guarded_by=("safe",)) for each in world.running[key].members)
+        world.running[key] = replace(world.running[key], members=members)
+    found = {}
+    for allowed in (1, 2):
+        world.budgets = (DisruptionBudget(namespace="ml", name="safe", allowed=allowed),)
+        found[allowed] = [each.name for each in world.decide(ask("large", 4, priority=1)).evictions]
+    assert found == {1: ["stays"], 2: ["g0", "g1"]}
+
+
 def test_a_queue_says_that_its_gangs_may_move_and_a_gang_that_it_may_not() -> None:
     world = fragmented()
     world.queues = (QueueSpec(name="org", movable=True), QueueSpec(name="q", parent="org"))

@@ -115,10 +115,14 @@ class MoveCosts(EvictionCosts):
         lacking = self._lacking(unit, node)
         for victims in self._sets(there[:GANGS_MAX], node, lacking):
             mark = self.statement.checkpoint()
+            allowed = True
             for each in victims:
+                allowed = self.policy.refusal(preemptor, each) is None  # budgets that allow each may not allow all
+                if not allowed:
+                    break
                 self.policy.evict(each, only=node.name)
             budget.steps -= STEPS_PUT
-            fits = self._fits(preemptor, unit, node, budget)
+            fits = allowed and self._fits(preemptor, unit, node, budget)
             self.statement.rollback(mark)
             if fits:
                 return self._cost(preemptor, node, victims), list(victims)
