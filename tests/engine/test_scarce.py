@@ -65,8 +65,8 @@ def test_where_places_are_plenty_a_share_goes_where_it_wastes_least():
 
 
 def test_where_places_are_scarce_a_share_keeps_off_them_even_if_it_wastes_more():
-    """Two places for two GPUs, and likely two such requests still to come."""
-    assert small_beside_52(pairs=2) == "a"
+    """One place for two GPUs, and likely a request for it still to come."""
+    assert small_beside_52(pairs=1) == "a"
 
 
 def test_a_pod_without_a_gpu_leaves_its_cpu_to_a_scarce_request():
@@ -105,6 +105,24 @@ def test_a_kind_is_scarce_while_it_has_places_and_less_than_will_be_asked_for():
     assert found(1) == {8}
     assert found(6) == {8}  # 48 GPUs: 50 or so pods are expected, 5 of them for eight
     assert found(0) == set()
+
+
+def test_kinds_that_take_the_same_places_are_expected_together():
+    """Eight nodes for eight GPUs are plenty for each of two kinds, and few for both; that with less CPU is the one that both take."""
+
+    def found(*large: tuple[int, str]) -> set[int]:
+        world = World()
+        for number in range(8):
+            add(world, f"n{number:02}", 8, cpu="128")
+        world.workload = seen((share(40), 100, "1"), *((whole(8), count, cpu) for count, cpu in large))
+        counted = scarce(world)
+        return {
+            counted.large[index].cpu for index in counted.look(Pace(1400.0, 0.0, 1000)) if counted.large[index].needs
+        }
+
+    assert found((6, "64")) == set()
+    assert found((6, "96")) == set()
+    assert found((6, "64"), (6, "96")) == {64_000}
 
 
 def test_what_is_expected_ends_with_whatever_ends_first():

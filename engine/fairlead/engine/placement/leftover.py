@@ -1,8 +1,9 @@
 """What a node's free room is worth to the usual requests, and what a placement costs of it.
 
 One measure for shared and whole devices, large and small requests, and nodes short of CPU. Works on numbers only: rooms in
-thousandths of a device, and free CPU; no nodes. Two answers; the first decides, the second orders its equals:
-- waste: how much value the leftovers lose (`prices`). It keeps shares in packings that fill devices.
+thousandths of a device, and free CPU; no nodes. Two measures; the cost is the first and a fifth of the second, which also orders equals:
+- waste: how much the leftovers (`prices`) and the CPU beside them (`worth`) lose of their worth. It keeps shares in packings that fill
+  devices, and devices from standing idle on nodes without CPU.
 - loss: how much less of each usual request the node could take. Of a request m, a device with room r takes m once and then
   whatever else fits, on average; no more of them than free CPU allows. Each request counts by its frequency over the root of
   its size, as a part of all that the empty cluster could take of it: what few nodes can serve weighs more.
@@ -14,9 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fairlead.engine.placement.prices import WHOLE, leftover_prices
+from fairlead.engine.placement.worth import NodeWorth
 
 MEMORY_MAX = 50_000  # answers remembered, and states of a node: some hundred bytes each
 SCALE = 1_000_000  # answers are whole numbers of this part of a device
+LOSS_PART = 0.2  # of the loss that counts beside waste
 NO_LIMIT = float("inf")
 Rooms = tuple[int, ...]  # thousandths left of each device, sorted
 
@@ -37,9 +40,9 @@ class UsualRequest:
     def copies(self, rooms: Sequence[int], cpu: int) -> int:
         """How many of it fit, when nothing else runs."""
         if self.count == 1:
-            fitting = sum(room // self.share for room in rooms)
+            fitting = sum([room // self.share for room in rooms])
         else:
-            fitting = sum(room >= self.share for room in rooms) // self.count
+            fitting = len([room for room in rooms if room >= self.share]) // self.count
         return min(fitting, cpu // self.cpu) if self.cpu else fitting
 
 
@@ -59,13 +62,17 @@ class LeftoverValue:
             amounts[request.share] = amounts.get(request.share, 0.0) + request.frequency
         demand = tuple(sorted((size, round(1e6 * amount / total)) for size, amount in amounts.items()))
         self._price_of_room = [round(SCALE * price) for price in leftover_prices(demand)]
+        prices = self._price_of_room
+        self._worth = NodeWorth(
+            (request.frequency, request.count * prices[request.share] / SCALE, request.cpu) for request in requests
+        )
         self._columns: dict[int, list[float]] = {}
         self._cpu_limits: dict[int, list[float]] = {}
         self._values: dict[tuple[Rooms, int], tuple[list[float], float]] = {}
         self._costs: dict[tuple[Rooms, int, int, int, int], tuple[int, int, int]] = {}
 
     def cost(self, rooms: Rooms, cpu: int, *, count: int, share: int, wanted_cpu: int) -> tuple[int, int, int]:
-        """(waste, loss, room of the device to take it from; 0: any device). The request fits."""
+        """(cost, loss, room of the device to take it from; 0: any device). The request fits."""
         key = (rooms, cpu, count, share, wanted_cpu)
         found = self._costs.get(key)
         if found is None:
@@ -76,28 +83,37 @@ class LeftoverValue:
 
     def _cost(self, rooms: Rooms, cpu: int, count: int, share: int, wanted_cpu: int) -> tuple[int, int, int]:
         sums, value = self._value(rooms, cpu)
-        limits = self._limits(cpu - wanted_cpu)
+        cpu_left = cpu - wanted_cpu
+        limits = self._limits(cpu_left)
+        prices = self._price_of_room
+        priced = sum([prices[room] for room in rooms])
+        worth = self._worth.of(priced / SCALE, cpu)
         if not count:
-            return 0, round(SCALE * (value - self._after(sums, limits, rooms, cpu - wanted_cpu))), 0
+            lost = round(SCALE * (value - self._after(sums, limits, rooms, cpu_left)))
+            waste = round(SCALE * (worth - self._worth.of(priced / SCALE, cpu_left)))
+            return waste + round(LOSS_PART * lost), lost, 0
         fitting = sorted({room for room in rooms if room >= share})
         if count > 1 or len(fitting) == 1:
             fitting = fitting[
                 -1:
             ]  # several devices: from those with the most room, the only way where whole ones are requested
-        wastes = [count * (self._price_of_room[room] - self._price_of_room[room - share]) for room in fitting]
-        waste = min(wastes)
-        best: tuple[int, int] | None = None
-        for room, wasted in zip(fitting, wastes, strict=True):
-            if wasted != waste:
-                continue
+        wastes = []
+        for room in fitting:
+            taken = count * (prices[room] - prices[room - share])
+            wastes.append((round(SCALE * (worth - self._worth.of((priced - taken) / SCALE, cpu_left))), room))
+        wastes.sort()
+        best = (0, 0, 0)
+        for waste, room in wastes:
+            if best[2] and waste >= best[0]:
+                break  # no loss is below 0
             before, after = self._column(room), self._column(room - share)
             left = [a - count * (b - c) for a, b, c in zip(sums, before, after, strict=True)]
             rest = self._without(rooms, room, share, count) if self._many else rooms
-            loss = round(SCALE * (value - self._after(left, limits, rest, cpu - wanted_cpu)))
-            if best is None or loss < best[0]:
-                best = (loss, room)
-        assert best is not None
-        return waste, best[0], best[1]
+            lost = round(SCALE * (value - self._after(left, limits, rest, cpu_left)))
+            cost = waste + round(LOSS_PART * lost)
+            if not best[2] or cost < best[0]:
+                best = (cost, lost, room)
+        return best
 
     def _value(self, rooms: Rooms, cpu: int) -> tuple[list[float], float]:
         key = (rooms, cpu)

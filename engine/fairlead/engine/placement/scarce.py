@@ -3,20 +3,21 @@
 Best fit keeps nodes whole by chance; the value of leftovers (`leftover`) sees what a placement spoils on average. Neither sees
 that a request for eight devices has nine places left and ten of its kind still to come. Here the places are counted: of each
 kind of request for several devices, how many fit on the nodes as they are. A kind is scarce when that is some, and no more
-than will likely be asked for until the cluster is full: the number expected from the mix and two standard deviations. What a
-placement takes of scarce kinds counts before all else of fragmentation.
+than will likely be asked for until the cluster is full: the number expected from the mix and half a standard deviation. Kinds for as many
+devices and more CPU take the same places, so they are expected with it. What a placement takes of scarce kinds counts before all else of
+fragmentation.
 
 Kinds are those that were seen, and all devices of a node at once, for each kind of node: requests that were not made before come, too, as
 often as new kinds came before (Good and Turing's estimate).
 A pure function of mix, nodes and ledger: `look` follows the nodes' log, and finds what a count of all nodes would find.
-Example: of 1,000 pods 10 requested eight devices, and 400 more pods will fill the cluster: 4 for eight devices are expected, 4 + 2 * 2.4
-are likely the most. On ten empty nodes they are not scarce. On nine they are: a pod with one device then takes it from a
+Example: of 1,000 pods 10 requested eight devices, and 400 more pods will fill the cluster: 4 for eight devices are expected, 4 + 0.5 * 2.4
+are likely the most. On seven empty nodes they are not scarce. On six they are: a pod with one device then takes it from a
 node that is no longer whole, even where that wastes more.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, log, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +25,7 @@ from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.placement.leftover import MEMORY_MAX, UsualRequest
 from fairlead.engine.placement.prices import WHOLE
 from fairlead.engine.placement.workload import cpu_of
+from fairlead.engine.types.pod_needs import Constraints
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,8 +40,8 @@ if TYPE_CHECKING:
 
 LARGE_MAX = 64  # kinds of request for several devices that are counted
 SHAPES_MAX = 32  # and kinds of node whose devices are requested all at once
-DEVIATIONS = 2.0  # how many standard deviations more than expected may come, before places are short
-STEP = 1.25  # what is expected is rounded up to powers of this: scarce kinds change seldom, and with them the scores of nodes
+DEVIATIONS = 0.5  # how many standard deviations more than expected may come, before places are short
+STEP = 2.0  # what is expected is rounded up to powers of this: scarce kinds change seldom, and with them the scores of nodes
 Scarce = frozenset[int]
 NOTHING: Scarce = frozenset()
 
@@ -53,6 +55,21 @@ class LargeRequest:
     count: int
     cpu: int  # thousandths of a core
     part: float  # of all pods that request devices
+
+    def takes_places_of(self, other: LargeRequest) -> bool:
+        """Whether each of this kind takes a place of the other: as many devices of the same, no less CPU, not on more nodes."""
+        if self.count != other.count or self.cpu < other.cpu:
+            return False
+        if other.request is None or other.needs is None:
+            return True
+        if self.request is None or self.needs is None:  # a new kind, taken to be one without conditions
+            return not other.request.filter.selectors and other.needs.constraints == Constraints()
+        mine, its = self.request.filter, other.request.filter
+        return (
+            set(its.selectors) <= set(mine.selectors)
+            and replace(mine, selectors=its.selectors) == its
+            and self.needs.constraints == other.needs.constraints
+        )
 
 
 class Pace(NamedTuple):
@@ -122,7 +139,7 @@ def single_request(spec: resource.ResourceClaimSpec, compiler: Compiler) -> Comp
 
 
 def likely_most(expected: float, ahead: float) -> float:
-    """How many requests of a kind may come: those expected, and DEVIATIONS standard deviations.
+    """How many requests for places of a kind may come: those expected, and DEVIATIONS standard deviations.
 
     Arrivals are Poisson, their rate known from a count only: for `ahead` times as many pods as were counted, the variance is
     `1 + ahead` times what is expected (negative binomial).
@@ -141,6 +158,7 @@ class ScarceRequests:
 
     def __init__(self, large: Sequence[LargeRequest], rooms: NodeRooms) -> None:
         self.large = tuple(large)
+        self._parts = [sum(each.part for each in large if each.takes_places_of(request)) for request in large]
         self._rooms = rooms
         self._kinds: dict[CandidateNode, tuple[object, object, _Kinds]] = {}
         self._known: dict[tuple[int, ...], _Kinds] = {}
@@ -158,8 +176,8 @@ class ScarceRequests:
         arrivals = self.expected(pace)
         return frozenset(
             index
-            for index, (request, copies) in enumerate(zip(self.large, self.copies, strict=True))
-            if 0 < copies < 1 + likely_most(request.part * arrivals, arrivals / pace.seen)
+            for index, (part, copies) in enumerate(zip(self._parts, self.copies, strict=True))
+            if 0 < copies < 1 + likely_most(part * arrivals, arrivals / pace.seen)
         )
 
     def expected(self, pace: Pace) -> float:
