@@ -117,13 +117,14 @@ def pod(version: int = 1, *, uses: str = "resourceClaimName", **status: object) 
 
 
 def test_a_field_that_is_not_read_is_no_news():
-    assert indexes.reads_the_same(pod(1), pod(2, nominatedNodeName="node-a"))
+    assert indexes.reads_the_same(pod(1), pod(2, qosClass="Guaranteed"))
 
 
 @pytest.mark.parametrize(
     "changed",
     [
         pod(2, phase="Running"),
+        pod(2, nominatedNodeName="node-a"),
         pod(2, conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]),
         msgspec.structs.replace(pod(2), spec=core.PodSpec(node_name="node-a")),
         msgspec.structs.replace(
