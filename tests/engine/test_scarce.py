@@ -125,6 +125,16 @@ def test_kinds_that_take_the_same_places_are_expected_together():
     assert found((6, "64"), (6, "96")) == {64_000}
 
 
+def test_known_kinds_are_not_expected_for_the_places_of_new_ones():
+    """Else a cluster's many kinds, whatever model they ask for, would keep any node whole. Ten nodes are few for a known kind."""
+    world = World()
+    for number in range(10):
+        add(world, f"n{number:02}", 8, cpu="128")
+    world.workload = seen((share(40), 1000, "1"), (whole(8), 100, "96"))
+    counted = scarce(world)
+    assert {counted.large[index].needs is None for index in counted.look(Pace(110.0, 0.0, 1100))} == {False}
+
+
 def test_what_is_expected_ends_with_whatever_ends_first():
     large = ScarceRequests((), NodeRooms(NodeSnapshot(Selectors()), Ledger()))
     large.free, large.cpu = 8000, 20_000

@@ -57,11 +57,15 @@ class LargeRequest:
     part: float  # of all pods that request devices
 
     def takes_places_of(self, other: LargeRequest) -> bool:
-        """Whether each of this kind takes a place of the other: as many devices of the same, no less CPU, not on more nodes."""
+        """Whether each of this kind takes a place of the other: as many devices of the same, no less CPU, not on more nodes.
+
+        Of a new kind's places only new kinds are counted: else all kinds of a cluster, whatever model they ask for, would keep any
+        node whole, and pods that could go there would take the devices of rare models.
+        """
         if self.count != other.count or self.cpu < other.cpu:
             return False
         if other.request is None or other.needs is None:
-            return True
+            return self.request is None
         if self.request is None or self.needs is None:  # a new kind, taken to be one without conditions
             return not other.request.filter.selectors and other.needs.constraints == Constraints()
         mine, its = self.request.filter, other.request.filter
