@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from fairlead.history.recording.names import Names, of_known_domain, public
 from fairlead.kube import core, resource
-from fairlead.kube.objects import LabelSelector
+from fairlead.kube.objects import LabelSelector, LabelSelectorRequirement
 
 V = TypeVar("V")
+E = TypeVar("E", core.NodeSelectorRequirement, LabelSelectorRequirement)
 T = TypeVar("T", core.Taint, core.Toleration, resource.DeviceTaint, resource.DeviceToleration)
 IDENTIFYING = re.compile(
     r"uuid|serial|clique", re.IGNORECASE
@@ -113,13 +114,14 @@ class RenamingObjects:
             return None
         return replace(value, node_selector_terms=tuple(map(self._term, value.node_selector_terms)))
 
+    def _expression(self, value: E) -> E:
+        """Of a selector of nodes or of labels."""
+        return replace(value, key=self._qualified(value.key), values=self._each(value.values))
+
     def _term(self, value: core.NodeSelectorTerm) -> core.NodeSelectorTerm:
         return replace(
             value,
-            match_expressions=tuple(
-                replace(each, key=self._qualified(each.key), values=self._each(each.values))
-                for each in value.match_expressions
-            ),
+            match_expressions=tuple(map(self._expression, value.match_expressions)),
             match_fields=tuple(replace(each, values=self._places(each.values)) for each in value.match_fields),
         )
 
@@ -127,10 +129,7 @@ class RenamingObjects:
         return replace(
             value,
             match_labels=self._labels(value.match_labels),
-            match_expressions=tuple(
-                replace(each, key=self._qualified(each.key), values=self._each(each.values))
-                for each in value.match_expressions
-            ),
+            match_expressions=tuple(map(self._expression, value.match_expressions)),
         )
 
     # -- claims ----------------------------------------------------------------------------------------------------
