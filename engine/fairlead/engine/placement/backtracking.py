@@ -81,7 +81,7 @@ class Backtracking:
             placement.picks = earlier
             for picks in earlier:
                 allocator.retake(picks, self._placer.ledger)
-            self._placer.node_snapshot.changed(placement.node)
+            self._placer.changed(placement.node)
 
 
 class _OutOfStepsError(Exception):

@@ -32,6 +32,12 @@ class NodePlacer:
         self.node_snapshot = node_snapshot
         self.ledger = ledger
         self.fragmentation: FragmentationScore | None = None
+        self.touched: dict[CandidateNode, None] = {}  # nodes that this decision changed in the ledger
+
+    def changed(self, node: CandidateNode) -> None:
+        """The ledger has other devices or another room of this node than before."""
+        self.touched[node] = None
+        self.node_snapshot.changed(node)
 
     def put(self, unit: PlacementUnit, node: CandidateNode, budget: StepBudget) -> UnitPlacement | SearchResult:
         """The unit on this node, or why not. Room for the pods is checked too."""
@@ -46,7 +52,7 @@ class NodePlacer:
         if result.status is not SearchStatus.FOUND:
             self._remove_pods(unit, node)
             return result
-        self.node_snapshot.changed(node)
+        self.changed(node)
         return UnitPlacement(unit, node, result.picks)
 
     def _without_search(self, unit: PlacementUnit, node: CandidateNode) -> SearchResult | None:
@@ -134,8 +140,8 @@ class NodePlacer:
             count = len(placement.unit.shape.claims)
             placement.picks = result.picks[start : start + count]
             start += count
-            self.node_snapshot.changed(placement.node)
-        self.node_snapshot.changed(node)
+            self.changed(placement.node)
+        self.changed(node)
         return UnitPlacement(unit, node, result.picks[start:])
 
     def undo(self, placed: Iterable[UnitPlacement]) -> None:
@@ -144,4 +150,4 @@ class NodePlacer:
             for picks in placement.picks:
                 allocator.release(picks, self.ledger)
             self._remove_pods(placement.unit, placement.node)
-            self.node_snapshot.changed(placement.node)
+            self.changed(placement.node)

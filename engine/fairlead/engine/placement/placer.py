@@ -47,7 +47,6 @@ class Placer(NodePlacer):
         self.shapes = shapes
         self._cache = ScoredNodesCache(node_snapshot, ledger)
         self._domains: dict[tuple[str, str], TopologyDomain] = {}
-        self.mark = node_snapshot.log.cursor  # later entries of the log are changes made by the current decision
 
     def place(
         self, units: Sequence[PlacementUnit], budget: StepBudget, scope: NodeScope = DEFAULT_SCOPE
@@ -128,11 +127,8 @@ class Placer(NodePlacer):
 
     def begin(self) -> None:
         """Start a new decision: the ledger is cleared, the scores of unchanged nodes are kept."""
-        touched = self.node_snapshot.log.since(self.mark)
         self.ledger.clear()
-        for node in dict.fromkeys(self.node_snapshot.all if touched is None else touched):
+        for node in self.touched:
             self.node_snapshot.changed(node)
-        if touched is None:
-            self._cache.clear()
+        self.touched.clear()
         self._cache.restore_dropped()
-        self.mark = self.node_snapshot.log.cursor

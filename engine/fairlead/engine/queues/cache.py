@@ -113,7 +113,6 @@ class SchedulerCache:
                 self.node_snapshot.put(node, self.inventory.on_node(name, node.labels))
         self._charge(flavors)
         self._look(workload)
-        self.placer.mark = self.node_snapshot.log.cursor
 
     def _charge(self, flavors: tuple[FlavorSpec, ...]) -> None:
         """What gangs cost at least depends on the devices that nodes reach: on nodes that come and go, too."""

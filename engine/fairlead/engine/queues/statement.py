@@ -110,7 +110,7 @@ class Statement:
                 self.ledger.add_pod(entry.node.info, needs)
             for facet in entry.unit.shape.facets:
                 self.ledger.add_facet(entry.node.info, facet, 1)
-            self.placer.node_snapshot.changed(entry.node)
+            self.placer.changed(entry.node)
 
     def hold(self, placed: Iterable[UnitPlacement]) -> list[UnitPlacement]:
         """Keep these devices and this room from others, even where they are in use; returns what was not held before."""
@@ -144,7 +144,7 @@ class Statement:
 
     def _changed(self, sites: Iterable[CandidateNode]) -> None:
         for site in sites:
-            self.placer.node_snapshot.changed(site)
+            self.placer.changed(site)
 
     def holding(self, held: Sequence[UnitPlacement], times: int, *, quiet: bool = False) -> None:
         """The change that `hold` is. `quiet`: it does not outlast a look at these nodes, whose change is not logged."""
@@ -158,7 +158,7 @@ class Statement:
                 for pick in picks:
                     (ledger.reserve if times > 0 else ledger.unreserve)(pick.device, pick.consumption)
             if not quiet:
-                self.placer.node_snapshot.changed(entry.node)
+                self.placer.changed(entry.node)
 
     def releasing(
         self, members: Iterable[RunningMember], claims: Iterable[AllocatedClaim], times: int, *, quiet: bool = False
@@ -186,7 +186,7 @@ class Statement:
             if name in sites:
                 touched[sites[name]] = None
         for site in () if quiet else touched:
-            self.placer.node_snapshot.changed(site)
+            self.placer.changed(site)
 
     def _first(self, uid: str, times: int) -> bool:
         """Whether this releases the first of the units that hold it, or restores the last that was released."""

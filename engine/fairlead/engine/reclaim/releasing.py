@@ -38,7 +38,6 @@ class PipelinedCluster:
         self.snapshot = snapshot
         placer, self.domains = cache.pipelined
         placer.begin()
-        placer.mark = cache.node_snapshot.log.cursor
         self.statement = Statement(placer, self.domains, snapshot.inventory, snapshot.nodes)
         self.version = 0  # grows when something comes free
         self._protection = protection
