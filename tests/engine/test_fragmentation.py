@@ -175,17 +175,17 @@ def test_there_is_no_mix_before_enough_pods_were_seen() -> None:
     assert counter.workload() is not None
 
 
-def test_a_new_mix_is_made_when_four_times_as_many_pods_were_seen() -> None:
+def test_a_new_mix_is_made_when_twice_as_many_pods_were_seen() -> None:
     counter = WorkloadCounter()
     counter.note(gang("first", FIRST, ONE))
     workload = counter.workload()
-    counter.note(gang("more", 3 * FIRST - 1, EIGHT))
+    counter.note(gang("more", FIRST - 1, EIGHT))
     assert counter.workload() is workload
     counter.note(gang("one-more", 1, EIGHT))
     again = counter.workload()
     assert again is not workload
     assert again is not None
-    assert [demand.count for demand in again.demands] == [3 * FIRST, FIRST]
+    assert [demand.count for demand in again.demands] == [FIRST, FIRST]
 
 
 def test_old_pods_count_less_and_less_and_new_ones_enter_the_mix() -> None:

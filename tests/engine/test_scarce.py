@@ -1,4 +1,4 @@
-"""Scarce requests: places left for large requests are counted, and what takes them is chosen last."""
+"""Scarce requests: places left for demand classes are counted, and what takes them is chosen last."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
+from fairlead.api import names
 from fairlead.engine.inventory.ledger import Ledger
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.placement.candidate_nodes import NodeSnapshot
-from fairlead.engine.placement.leftover import UsualRequest
+from fairlead.engine.placement.demand_classes import WEIGHT, DemandClasses, Pace, RequestKind
 from fairlead.engine.placement.node_rooms import NodeRooms
-from fairlead.engine.placement.scarce import STEP, Pace, ScarceRequests, _Kinds
+from fairlead.engine.placement.scarce import STEP, Scarce, ScarceRequests, _Sort
 from fairlead.engine.placement.workload import DEMANDS_MAX, FIRST, WorkloadCounter, mix
 from fairlead.engine.queues.cache import SchedulerCache
 from fairlead.engine.types.gangs import GangRequest
-from tests.support.engine.mixes import seen, share, shared_gpus
-from tests.support.engine.objects import claim_spec, device_request, gang
+from tests.support.engine.mixes import MEMORY, seen, share, shared_gpus
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World
 
 
@@ -40,7 +41,7 @@ def scarce(world: World) -> ScarceRequests:
     """As the last decision left it, brought up to date."""
     fragmentation = SchedulerCache.of(world.snapshot()).placer.fragmentation
     assert fragmentation is not None
-    return fragmentation.large
+    return fragmentation.ahead
 
 
 # ---------------------------------------------------------------------------------------------------- which node
@@ -92,15 +93,22 @@ def test_a_request_that_nobody_made_yet_is_kept_a_place_for():
 # ------------------------------------------------------------------------------------------------- what is counted
 
 
+def scarce_kinds(world: World, pace: Pace) -> list[RequestKind]:
+    """Kinds by which places of scarce classes are counted."""
+    ahead = scarce(world)
+    return [
+        ahead.kinds[each.kind] for index in sorted(ahead.look(pace).classes) for each in ahead.classes[index].counted
+    ]
+
+
 def test_a_kind_is_scarce_while_it_has_places_and_less_than_will_be_asked_for():
     def found(nodes: int) -> set[int]:
         world = World()
         for number in range(nodes):
             add(world, f"n{number:02}", 8)
         world.workload = seen((share(40), 100, "1"), (whole(8), 10, "1"))
-        large = scarce(world)
-        assert large.copies[0] == nodes
-        return {large.large[index].count for index in large.look(Pace(1000.0, 0.0))}
+        assert scarce(world).places[:1] == [WEIGHT * 8000 * nodes][:nodes]
+        return {kind.count for kind in scarce_kinds(world, Pace(1000.0, 0.0))}
 
     assert found(1) == {8}
     assert found(6) == {8}  # 48 GPUs: 50 or so pods are expected, 5 of them for eight
@@ -115,10 +123,7 @@ def test_kinds_that_take_the_same_places_are_expected_together():
         for number in range(8):
             add(world, f"n{number:02}", 8, cpu="128")
         world.workload = seen((share(40), 100, "1"), *((whole(8), count, cpu) for count, cpu in large))
-        counted = scarce(world)
-        return {
-            counted.large[index].cpu for index in counted.look(Pace(1400.0, 0.0, 1000)) if counted.large[index].needs
-        }
+        return {kind.cpu for kind in scarce_kinds(world, Pace(1400.0, 0.0, 1000)) if kind.needs}
 
     assert found((6, "64")) == set()
     assert found((6, "96")) == set()
@@ -131,36 +136,118 @@ def test_known_kinds_are_not_expected_for_the_places_of_new_ones():
     for number in range(10):
         add(world, f"n{number:02}", 8, cpu="128")
     world.workload = seen((share(40), 1000, "1"), (whole(8), 100, "96"))
-    counted = scarce(world)
-    assert {counted.large[index].needs is None for index in counted.look(Pace(110.0, 0.0, 1100))} == {False}
+    assert {kind.needs is None for kind in scarce_kinds(world, Pace(110.0, 0.0, 1100))} == {False}
 
 
 def test_what_is_expected_ends_with_whatever_ends_first():
-    large = ScarceRequests((), NodeRooms(NodeSnapshot(Selectors()), Ledger()))
-    large.free, large.cpu = 8000, 20_000
-    by_devices, by_cpu = large.expected(Pace(500.0, 0.0)), large.expected(Pace(500.0, 4000.0))
+    ahead = ScarceRequests((), NodeRooms(NodeSnapshot(Selectors()), Ledger()))
+    ahead.free, ahead.cpu = 8000, 20_000
+    by_devices, by_cpu = ahead.expected(Pace(500.0, 0.0)), ahead.expected(Pace(500.0, 4000.0))
     assert 16 <= by_devices <= 16 * STEP
     assert 5 <= by_cpu <= 5 * STEP
-    large.free = 0
-    assert large.expected(Pace(500.0, 0.0)) == 1
+    ahead.free = 0
+    assert ahead.expected(Pace(500.0, 0.0)) == 1
 
 
 def test_what_a_placement_takes_is_places_times_their_size():
     """Eight GPUs and 96 cores: one place for eight, four for two. A share takes one of each."""
-    kinds = _Kinds([(0, UsualRequest(8, 1000, 64_000, 0.1)), (1, UsualRequest(2, 1000, 6_000, 0.1))], 2)
+    kinds = [RequestKind(None, None, 8, 64_000, 0.1), RequestKind(None, None, 2, 6_000, 0.1)]
+    shares = (1000, 1000)
+    sort = _Sort(kinds, DemandClasses(kinds).on([shares]), shares)
     rooms = (1000,) * 8
-    assert kinds.copies(rooms, 96_000) == (1, 4)
-    assert kinds.lost(rooms, 96_000, 1, 250, 4_000, 1000) == ((0, 8000), (1, 2000))
-    assert kinds.lost((750, *rooms[1:]), 96_000, 1, 250, 4_000, 750) == ()
-    assert kinds.lost(rooms, 96_000, 0, 0, 40_000, 0) == ((0, 8000),)  # CPU only
-    assert kinds.lost(rooms, 96_000, 2, 1000, 4_000, 1000) == ((0, 8000), (1, 2000))
-    assert kinds.copies(rooms, -1) == (0, 0)
+
+    def taken(rooms: tuple[int, ...], *what: int, scarce: tuple[int, ...] = (0, 1)) -> float:
+        return sort.taken(rooms, 96_000, *what, Scarce(1, frozenset(scarce))) / WEIGHT
+
+    assert sort.places(rooms, 96_000) == (WEIGHT * 8000, WEIGHT * 4 * 2000)
+    assert taken(rooms, 1, 250, 4_000, 1000) == 8000 + 2000
+    assert taken(rooms, 1, 250, 4_000, 1000, scarce=(1,)) == 2000
+    assert taken(rooms, 1, 250, 4_000, 1000, scarce=()) == 0
+    assert taken((750, *rooms[1:]), 1, 250, 4_000, 750) == 0
+    assert taken(rooms, 0, 0, 40_000, 0) == 8000  # CPU only
+    assert taken(rooms, 2, 1000, 4_000, 1000) == 8000 + 2000
+    assert sort.places(rooms, -1) == (0, 0)
+
+
+# ------------------------------------------------------------------------------------------ devices of one model
+
+
+PRODUCT = f'device.attributes["{names.DRIVER}"].productName'
+
+
+def of_model(model: str, gib: int) -> dict[str, Any]:
+    memory = {"requests": {"memory": f"{gib}Gi"}}
+    return claim_spec(device_request(capacity=memory, cel=f'{PRODUCT} == "{model}"'))
+
+
+def add_model(world: World, name: str, model: str, gpus: int) -> None:
+    devices = [gpu(minor, product=model, memory=MEMORY, allowMultipleAllocations=True) for minor in range(gpus)]
+    world.add_node(name, devices, allocatable={"cpu": "64"})
+
+
+def where_a_share_goes(rare: int) -> str:
+    """Beside 20 GiB of one of two GPUs of a model that `rare` of 1,000 pods name, or onto one of four others, which nobody names.
+
+    By waste alone it goes beside the 20 GiB: 60 are the usual rest.
+    """
+    world = World()
+    add_model(world, "a", "rare", 2)
+    for number in range(4):
+        add_model(world, f"b{number}", "common", 1)
+    placed(world, gang("first", 1, of_model("rare", 20)))
+    world.workload = seen(
+        (share(60), 500, "1"), (share(20), 500 - rare, "1"), *([(of_model("rare", 60), rare, "1")] if rare else [])
+    )
+    return placed(world, gang("share", 1, share(60)))
+
+
+def test_devices_of_a_model_are_kept_for_pods_that_name_it():
+    assert where_a_share_goes(rare=0) == "a"
+    assert where_a_share_goes(rare=300).startswith("b")
+
+
+def test_what_can_go_nowhere_else_is_expected_together():
+    """Two kinds name one model, a third that model or another: the first two are a class, and all three are one."""
+    world = World()
+    add_model(world, "a", "first", 8)
+    add_model(world, "b", "second", 8)
+    add_model(world, "c", "third", 8)
+    either = claim_spec(device_request(cel=f'{PRODUCT} in ["first", "second"]'))
+    world.workload = seen(
+        (share(80), 60, "1"), (of_model("first", 80), 20, "1"), (of_model("first", 40), 10, "1"), (either, 10, "1")
+    )
+    ahead = scarce(world)
+    found = {frozenset(each.kind for each in one.counted): one for one in ahead.classes}
+    both, three = found[frozenset({1, 2})], found[frozenset({1, 2, 3})]
+    assert both.mean == pytest.approx(0.2 * 1000 + 0.1 * 500)
+    assert both.square == pytest.approx(0.2 * 1000**2 + 0.1 * 500**2)
+    assert three.mean == pytest.approx(both.mean + 0.1 * 1000)
+    assert [each.weight for each in both.counted] == [800, 200]
+    # Eight GPUs: eight of the first kind, or sixteen of the second.
+    assert ahead.places[ahead.classes.index(both)] == (800 * 8 * 1000) + (200 * 16 * 500)
+
+
+def test_nodes_that_others_may_not_use_are_no_reason_to_keep_any_free():
+    """A class is the nodes that a kind is bound to. Where all kinds can use all nodes there is none."""
+    world = World()
+    add_model(world, "a", "first", 2)
+    world.workload = seen((share(80), 60, "1"), (of_model("first", 80), 20, "1"))
+    assert [each for each in scarce(world).classes if len(each.counted) > 1] == []
 
 
 # ------------------------------------------------------------------------------------- the same from any history
 
 
-KINDS = [(share(8), "1"), (share(37), "6"), (share(64), "9"), (whole(2), "4"), (whole(4), "30"), (None, "5")]
+KINDS = [
+    (share(8), "1"),
+    (share(37), "6"),
+    (share(64), "9"),
+    (whole(2), "4"),
+    (whole(4), "30"),
+    (None, "5"),
+    (of_model("rare", 20), "2"),
+    (of_model("rare", 50), "2"),
+]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -183,7 +270,7 @@ def test_counts_are_those_of_a_count_of_all_nodes_and_plans_those_of_a_fresh_cac
         elif event < 0.2:
             world.cordon(dice.choice(sorted(world.node_json)), dice.random() < 0.5)
         elif event < 0.25:
-            add(world, f"n{6 + step}", dice.choice((2, 4, 8)), cpu="100")
+            add_model(world, f"n{6 + step}", dice.choice(("rare", "common")), dice.choice((2, 4, 8)))
         elif event < 0.28 and len(world.node_json) > 3:
             free = set(world.node_json) - {node for _, node in world.pods.values()}
             if free:
@@ -196,9 +283,9 @@ def test_counts_are_those_of_a_count_of_all_nodes_and_plans_those_of_a_fresh_cac
     assert world.faults() == []
 
 
-def counted(world: World) -> tuple[list[int], int, int]:
-    large = scarce(world)
-    return large.copies, large.free, large.cpu
+def counted(world: World) -> tuple[object, ...]:
+    ahead = scarce(world)
+    return ahead.classes, ahead.places, ahead.free, ahead.cpu
 
 
 # -------------------------------------------------------------------------------------------------------- the mix

@@ -9,13 +9,14 @@ Compare: fragmentation gradient descent (FGD, Weng et al. 2023).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.engine.placement.leftover import LeftoverValue, UsualRequest
+from fairlead.engine.placement.demand_classes import Pace, Seen, single_request
+from fairlead.engine.placement.leftover import MEMORY_MAX, LeftoverValue, UsualRequest
 from fairlead.engine.placement.node_rooms import NodeRooms
 from fairlead.engine.placement.partitions import PartitionScore
 from fairlead.engine.placement.prices import WHOLE
-from fairlead.engine.placement.scarce import NOTHING, Pace, ScarceRequests, Seen, single_request
+from fairlead.engine.placement.scarce import NOTHING, ScarceRequests
 from fairlead.engine.placement.workload import CPU, cpu_of
 
 if TYPE_CHECKING:
@@ -32,6 +33,15 @@ NO_COST = (0, 0, 0)
 Profile = tuple[int, ...]  # thousandths of a device that each usual request takes on a node; 0: it can't run there
 
 
+class _Wanted(NamedTuple):
+    """What a shape takes; `ranked` False: not what is measured here."""
+
+    request: CompiledRequest | None = None
+    count: int = 0
+    cpu: int = 0  # thousandths of a core
+    ranked: bool = True
+
+
 class FragmentationScore:
     """One mix on the cluster as it is, refreshed when nodes change; for one placer, whose ledger it reads."""
 
@@ -44,11 +54,13 @@ class FragmentationScore:
         self._node_snapshot = node_snapshot
         self.rooms = NodeRooms(node_snapshot, ledger)
         self._profiles: dict[CandidateNode, tuple[NodeDevices, Profile]] = {}
+        self._valued: dict[CandidateNode, tuple[NodeDevices, LeftoverValue | None]] = {}  # as `_values`, by node
+        self._wanted: dict[UnitShape, _Wanted] = {}
         self._parts: list[float] = []
         self._values: dict[Profile, LeftoverValue] = {}
         self.partitions = PartitionScore(usual, node_snapshot, ledger)
         self._judged: frozenset[Profile] = frozenset()
-        self.large = ScarceRequests((), self.rooms)
+        self.ahead = ScarceRequests((), self.rooms)
         self._pace = Pace(0.0, 0.0)
         self.scarce: Scarce = NOTHING  # as of `look`
         self.refresh()
@@ -79,7 +91,8 @@ class FragmentationScore:
         if found is None:
             of_partitions = self.partitions.cost(shape, node)
             return NO_COST if of_partitions is None else (0, *of_partitions)
-        return found[:3]
+        taken, waste, loss, _ = found
+        return taken, waste, loss
 
     def room(self, shape: UnitShape, node: CandidateNode) -> int:
         """How much room the unit's shared device should have, in thousandths; 0: any."""
@@ -89,26 +102,30 @@ class FragmentationScore:
     # ------------------------------------------------------------------------------------------------------ one node
 
     def _cost(self, shape: UnitShape, node: CandidateNode, scarce: Scarce) -> tuple[int, int, int, int] | None:
-        value = self._values.get(self._profile(node))
-        if len(shape.needs) != 1 or (value is None and not scarce):
+        known = self._valued.get(node)
+        if known is None or known[0] is not node.devices:
+            known = self._valued[node] = (node.devices, self._values.get(self._profile(node)))
+        value = known[1]
+        if value is None and not scarce.classes:
             return None
-        count = share = 0
-        if shape.claims:
-            if not shape.plain:
-                return None
-            request = shape.claims[0].alternatives[0][0]
-            count, share = request.count, self.rooms.share(node, request)
-            if not share:
-                return None
+        wanted = self._wanted.get(shape)
+        if wanted is None:
+            if len(self._wanted) >= MEMORY_MAX:
+                self._wanted.clear()
+            wanted = self._wanted[shape] = _wanted(shape)
+        if not wanted.ranked:
+            return None
+        count, share = wanted.count, 0
         rooms, cpu = self.rooms.state(node)
-        if count and sum([room >= share for room in rooms]) < count:
-            return None
-        wanted = cpu_of(shape.needs[0])
+        if wanted.request is not None:
+            share = self.rooms.share(node, wanted.request)
+            if not share or len(rooms) < count or (count and rooms[-count] < share):
+                return None
         waste = loss = room = taken = 0
         if value is not None:
-            waste, loss, room = value.cost(rooms, cpu, count=count, share=share, wanted_cpu=wanted)
-        if scarce:
-            taken = self.large.taken(node, count=count, share=share, wanted_cpu=wanted, room=room, scarce=scarce)
+            waste, loss, room = value.cost(rooms, cpu, count=count, share=share, wanted_cpu=wanted.cpu)
+        if scarce.classes:
+            taken = self.ahead.taken(node, rooms, cpu, count, share, wanted.cpu, room, scarce)
         return taken, waste, loss, room
 
     def _profile(self, node: CandidateNode) -> Profile:
@@ -130,10 +147,11 @@ class FragmentationScore:
         self.rooms.forget_gone()
         if len(self._profiles) > 2 * len(self._node_snapshot.all):
             self._profiles.clear()
+            self._valued.clear()
         for node in self._node_snapshot.all:
             key = (self._profile(node), len(self.rooms.devices(node)), node.info.allocatable.get(CPU, 0))
             kinds[key] = kinds.get(key, 0) + 1
-        renewed = self._refresh_large(kinds)
+        renewed = self._refresh_ahead(kinds)
         capacity = [0] * len(self._usual)
         devices = 0
         requests: dict[Profile, tuple[UsualRequest, ...]] = {}
@@ -154,6 +172,7 @@ class FragmentationScore:
         self._parts = parts
         self._judged = frozenset(requests)
         self._values = {}
+        self._valued.clear()
         for profile, of_profile in requests.items():
             able = [(usual, part) for usual, part in zip(of_profile, parts, strict=True) if usual.share]
             if able:
@@ -161,8 +180,8 @@ class FragmentationScore:
                 self._values[profile] = LeftoverValue(tuple(usual for usual, _ in able), weights)
         return True
 
-    def _refresh_large(self, kinds: dict[tuple[Profile, int, int], int]) -> bool:
-        """The large requests, and what a pod takes on average; True when the former are others now."""
+    def _refresh_ahead(self, kinds: dict[tuple[Profile, int, int], int]) -> bool:
+        """The requests ahead, and what a pod takes on average; True when the former are others now."""
         sizes, weights = [0.0] * len(self._usual), [0.0] * len(self._usual)
         for (profile, whole, _), number in kinds.items():
             for index, share in enumerate(profile):
@@ -175,15 +194,25 @@ class FragmentationScore:
             if weight
         )
         self._pace = Pace(mean, self._seen.cpu, self._seen.pods)
-        large = self._seen.large(sorted({(whole, _three_digits(cpu)) for _, whole, cpu in kinds if whole > 1}))
-        if large == self.large.large:
+        ahead = self._seen.with_new(sorted({(whole, _three_digits(cpu)) for _, whole, cpu in kinds if whole > 1}))
+        if ahead == self.ahead.kinds:
             return False
-        self.large = ScarceRequests(large, self.rooms)
+        self.ahead = ScarceRequests(ahead, self.rooms)
         return True
 
     def look(self) -> None:
-        """At the start of a decision: which large requests are scarce."""
-        self.scarce = self.large.look(self._pace)
+        """At the start of a decision: which demand classes are scarce."""
+        self.scarce = self.ahead.look(self._pace)
+
+
+def _wanted(shape: UnitShape) -> _Wanted:
+    if len(shape.needs) != 1 or (shape.claims and not shape.plain):
+        return _Wanted(ranked=False)
+    cpu = cpu_of(shape.needs[0])
+    if not shape.claims:
+        return _Wanted(cpu=cpu)
+    request = shape.claims[0].alternatives[0][0]
+    return _Wanted(request, request.count, cpu)
 
 
 def _three_digits(amount: int) -> int:

@@ -119,7 +119,7 @@ class Placer(NodePlacer):
     def set_fragmentation(self, fragmentation: FragmentationScore | None) -> None:
         """Score nodes by this from now on."""
         self.fragmentation = fragmentation
-        self._cache.clear()
+        self._cache.forget_scores()
 
     def forget_scored_nodes(self) -> None:
         """When nodes came or went: heaps of a domain lack its new nodes."""

@@ -59,7 +59,7 @@ class ScoredNodes:
         self.avoid = scope.avoid
         self.refused = scope.refused
         self.fragmentation = None if scope.spread else fragmentation
-        self.scarce = NOTHING if fragmentation is None else fragmentation.scarce
+        self.scarce = NOTHING if self.fragmentation is None else self.fragmentation.scarce
         self.domain = None if scope.among is None else frozenset(scope.among.nodes)
         self.preferring = [needs for needs in shape.needs if needs.preferred]
         self._stamp: dict[CandidateNode, int] = {}
@@ -209,6 +209,8 @@ class ScoredNodes:
         """Score again the nodes that changed since the last time; all of them where devices are network-attached."""
         log = self.node_snapshot.log
         neighbours = self.ledger.neighbours
+        if self.fragmentation is not None and self.fragmentation.scarce != self.scarce:
+            self._other_scarce(self.fragmentation)
         if self.shape.facets and neighbours is not None:
             epoch = neighbours.epoch(self.shape.facets)
             if epoch != self._epoch:  # a pod on one node changes what others take
@@ -232,6 +234,20 @@ class ScoredNodes:
         if len(self._heap) > 64 + 4 * len(self.node_snapshot.all):
             self._heap = [entry for entry in self._heap if entry[1] == self._stamp.get(entry[3], 0)]
             heapq.heapify(self._heap)
+
+    def _other_scarce(self, fragmentation: FragmentationScore) -> None:
+        """Other classes are scarce than when nodes were scored: score again those that have a place for one that changed.
+
+        They are few, for that is what makes a class scarce. Of nodes without a place nothing is taken.
+        """
+        before, self.scarce = self.scarce, fragmentation.scarce
+        if before.epoch != self.scarce.epoch:
+            self._cursor = -1
+            return
+        self.room.catch_up()
+        for node in fragmentation.ahead.with_places(before.classes ^ self.scarce.classes):
+            if self.eligible(node):
+                self._push(node)
 
     def _rebuild(self) -> None:
         self._stamp = {}

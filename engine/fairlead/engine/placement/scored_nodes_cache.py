@@ -1,4 +1,4 @@
-"""The ScoredNodes of every shape that was placed, kept from one decision to the next, for each set of scarce requests.
+"""The ScoredNodes of every shape that was placed, kept from one decision to the next.
 
 Memory only: a fresh cache gives the same placements. The oldest heap goes first when all of them together grow too long.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.placement.device_room import DeviceRoom
-from fairlead.engine.placement.scarce import NOTHING
 from fairlead.engine.placement.scored_nodes import ScoredNodes
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class ScoredNodesCache:
         self._dropped: list[tuple[ScoredNodes, CandidateNode]] = []
 
     def of(self, shape: UnitShape, scope: NodeScope, fragmentation: FragmentationScore | None) -> ScoredNodes:
-        key = (shape, scope, NOTHING if fragmentation is None or scope.spread else fragmentation.scarce)
+        key = (shape, scope)
         found = self._known.get(key)
         if found is None:
             while len(self._known) >= HEAPS_MIN and len(self._known) * len(self._node_snapshot.all) > HEAP_ENTRIES_MAX:
@@ -53,8 +52,13 @@ class ScoredNodesCache:
             found = self._rooms[shape.claims] = DeviceRoom(shape.claims, self._node_snapshot, self._ledger)
         return found
 
-    def clear(self) -> None:
+    def forget_scores(self) -> None:
+        """Which nodes have devices stays known."""
         self._known.clear()
+        self._dropped.clear()
+
+    def clear(self) -> None:
+        self.forget_scores()
         self._rooms.clear()
 
     def failed(self, scored_nodes: ScoredNodes, node: CandidateNode, found: SearchResult, *, undecided: bool) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fairlead.engine.types.pod_needs import Constraints
 from fairlead.engine.types.workload import Demand, Workload
 
 if TYPE_CHECKING:
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
 CPU = "cpu"
 FIRST = 32  # pods seen before there is a mix
-GROWTH = 4
+GROWTH = 2
 REMEMBERED = 65_536
 DEMANDS_MAX = 64  # most frequent kinds of pod in a mix
-RARE_MAX = 64  # kinds of pod beside these that request several devices
+RARE_MAX = 64  # kinds of pod beside these that request several devices, or name where they may run
 KINDS_MAX = 4_096  # kinds of pod remembered at all
 
 
@@ -84,7 +85,7 @@ def mix(counts: Iterable[tuple[resource.ResourceClaimSpec, PodNeeds, int]], cpu:
     `cpu`: what all pods requested, thousandths of a core.
     """
     ranked = sorted((Demand(*each) for each in counts), key=lambda demand: -demand.count)
-    rare = [demand for demand in ranked[DEMANDS_MAX:] if _several(demand.spec)]
+    rare = [demand for demand in ranked[DEMANDS_MAX:] if _particular(demand)]
     return Workload(
         tuple(ranked[:DEMANDS_MAX]),
         rare=tuple(rare[:RARE_MAX]),
@@ -94,9 +95,12 @@ def mix(counts: Iterable[tuple[resource.ResourceClaimSpec, PodNeeds, int]], cpu:
     )
 
 
-def _several(spec: resource.ResourceClaimSpec) -> bool:
-    """Whether it requests more than one device."""
-    return sum(request.exactly.count for request in spec.devices.requests if request.exactly is not None) > 1
+def _particular(demand: Demand) -> bool:
+    """Whether it may be scarce: it requests more than one device, or does not run everywhere."""
+    return demand.needs.constraints != Constraints() or any(
+        request.exactly is not None and (request.exactly.count > 1 or request.exactly.selectors)
+        for request in demand.spec.devices.requests
+    )
 
 
 def cpu_of(needs: PodNeeds) -> int:
