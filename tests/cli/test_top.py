@@ -196,12 +196,20 @@ async def test_the_terminal_is_as_it_was_however_it_ends(cluster: Cluster, tmp_p
     assert b"Traceback" not in output
 
 
+# A program that was started in the background ignores SIGINT, and so do those that it starts: the tests, where they run so.
+LIKE_A_SHELL = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("fairlead", run_name="__main__", alter_sys=True)
+"""
+
+
 def in_a_terminal(config: Path, expected: bytes, number: signal.Signals) -> tuple[bytes, int, list[Any]]:
     """Its output, exit status, and the terminal's modes before and after."""
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
     modes = [termios.tcgetattr(child)]
-    words = [sys.executable, "-m", "fairlead", "top", "--interval", "0.5", "--kubeconfig", str(config)]
+    words = [sys.executable, "-c", LIKE_A_SHELL, "top", "--interval", "0.5", "--kubeconfig", str(config)]
     environment = {**os.environ, "TERM": "xterm-256color"}
     with subprocess.Popen(words, stdin=child, stdout=child, stderr=child, env=environment) as process:
         output, asked, deadline_s = b"", False, time.monotonic() + 60
