@@ -45,7 +45,7 @@ demo: $(VENV)/.runtime  ## start a cluster in a process, run the main job, show 
 	@$(BIN)/fairlead demo $(if $(KEEP),--keep) $(DEMO_FLAGS)
 
 test: $(VENV)/.dev $(VENV)/.tools  ## run the tests (quiet when green; TESTS=tests/kube runs one part)
-	@$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header $(HUNG) -m "not slow and not scale and not install" $(TESTS)
+	@EXAMPLES=0.4 $(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header $(HUNG) -m "not slow and not scale and not install" $(TESTS)
 
 slow: $(VENV)/.dev $(VENV)/.tools  ## run the tests that take long (a quarter of an hour)
 	@$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header $(HUNG) -m slow $(TESTS)

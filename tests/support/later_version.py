@@ -35,9 +35,14 @@ _FIELD = schema.Field(
 _KEYS = ("uid", "type", "name", "flavor", "key", "request", "device")
 _UNIONS = frozenset({"V1Volume", "V1VolumeProjection", "V1EnvVarSource", "V1DeviceAttribute", "V1Probe"})
 """Exactly one of their fields is set: what validation counts can have no further one."""
-_AUTHORED = ("resourceslices: spec.devices", "resourceslices: spec.sharedCounters", "pods/eviction: status.conditions")
+_AUTHORED = (
+    "resourceslices: spec.devices",
+    "resourceslices: spec.sharedCounters",
+    "pods/eviction: status.conditions",
+    "gangs/status: status.placement",
+)
 """The driver is the only author of the first two, and writes them as the hardware is; the apiserver writes the condition of a pod
-that is evicted, over one that the controller set before.
+that is evicted, over one that the controller set before; the last is an atomic list, computed anew whenever members come to nodes.
 """
 _request: contextvars.ContextVar[tuple[str, str]] = contextvars.ContextVar("request", default=("", ""))
 
