@@ -156,8 +156,10 @@ def test_what_a_placement_takes_is_places_times_their_size():
     sort = _Sort(kinds, DemandClasses(kinds).on([shares]), shares)
     rooms = (1000,) * 8
 
-    def taken(rooms: tuple[int, ...], *what: int, scarce: tuple[int, ...] = (0, 1)) -> float:
-        return sort.taken(rooms, 96_000, *what, Scarce(1, frozenset(scarce))) / WEIGHT
+    def taken(
+        rooms: tuple[int, ...], count: int, share: int, cpu: int, room: int, scarce: tuple[int, ...] = (0, 1)
+    ) -> float:
+        return sort.taken(rooms, 96_000, count, share, cpu, room, Scarce(1, frozenset(scarce))) / WEIGHT
 
     assert sort.places(rooms, 96_000) == (WEIGHT * 8000, WEIGHT * 4 * 2000)
     assert taken(rooms, 1, 250, 4_000, 1000) == 8000 + 2000

@@ -37,7 +37,7 @@ class _Wanted(NamedTuple):
     """What a shape takes; `ranked` False: not what is measured here."""
 
     request: CompiledRequest | None = None
-    count: int = 0
+    devices: int = 0
     cpu: int = 0  # thousandths of a core
     ranked: bool = True
 
@@ -115,7 +115,7 @@ class FragmentationScore:
             wanted = self._wanted[shape] = _wanted(shape)
         if not wanted.ranked:
             return None
-        count, share = wanted.count, 0
+        count, share = wanted.devices, 0
         rooms, cpu = self.rooms.state(node)
         if wanted.request is not None:
             share = self.rooms.share(node, wanted.request)

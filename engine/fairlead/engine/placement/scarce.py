@@ -106,7 +106,7 @@ class ScarceRequests:
         if changed is None:
             self._forget()
             changed = snapshot.all
-        sorts = {node: self._shares_of(node) for node in dict.fromkeys(changed)}
+        sorts: dict[CandidateNode, Shares | None] = {node: self._shares_of(node) for node in dict.fromkeys(changed)}
         for node, shares in sorts.items():
             before = self._nodes.get(node)
             if before is not None:
@@ -115,7 +115,7 @@ class ScarceRequests:
                 self._numbers[shares] = self._numbers.get(shares, 0) + 1
         present = {shares: number for shares, number in self._numbers.items() if number}
         if present.keys() != self._sorts.keys():
-            sorts = {node: state.sort.shares for node, state in self._nodes.items()} | sorts
+            sorts = {**{node: state.sort.shares for node, state in self._nodes.items()}, **sorts}
             self._renew(present)
         for node, shares in sorts.items():
             self._count(node, shares)
