@@ -38,6 +38,8 @@ async def test_a_live_cluster_is_read_without_a_write_and_its_certificates_verif
         await bench.until(lambda: bench.running(running), "one gang runs")
         waiting = await bench.gang("waits", 2, template="eight")
         await bench.until(lambda: len(bench.pods) == 3, "all pods are there")
+        # Once it is there a certificate names the Gang by its UID, and what was proven before is of another.
+        await bench.until(lambda: bool(bench.status("waits")), "the gang that waits has its object")
         async with ReadingClient.connect(bench.options().kubeconfig) as client:
             snapshot, _ = await observe(client, (names.DRIVER,))
         assert [gang.name for gang in snapshot.gangs] == ["waits"]
