@@ -121,12 +121,10 @@ class ScarceRequests:
             self._count(node, shares)
 
     def _forget(self) -> None:
-        self._nodes.clear()
         self._shares.clear()
         self._same.clear()
         self._numbers.clear()
-        self.places = [0] * len(self.classes)
-        self.free = self.cpu = 0
+        self._count_none()
 
     def _renew(self, present: dict[Shares, int]) -> None:
         """The classes for these sorts of node; nothing is counted yet."""
@@ -134,6 +132,9 @@ class ScarceRequests:
         self._numbers = present
         self.classes = self._of_kinds.on(present)
         self._sorts = {shares: _Sort(self.kinds, self.classes, shares) for shares in present}
+        self._count_none()
+
+    def _count_none(self) -> None:
         self._nodes.clear()
         self.places = [0] * len(self.classes)
         self.free = self.cpu = 0
@@ -218,7 +219,6 @@ class _Sort:
         self._scarce = NOTHING
         self._watched: list[tuple[UsualRequest, int]] = []  # of the classes that are scarce
         self._places: dict[tuple[Rooms, int], tuple[int, ...]] = {}
-        self._before: dict[tuple[Rooms, int], int] = {}
         self._taken: dict[tuple[Rooms, int, int, int, int, int], int] = {}
 
     def places(self, rooms: Rooms, cpu: int) -> tuple[int, ...]:
@@ -238,7 +238,6 @@ class _Sort:
         if scarce is not self._scarce:
             self._scarce = scarce
             self._watched = [each for index, counted in self._classes if index in scarce.classes for each in counted]
-            self._before.clear()
             self._taken.clear()
         if not self._watched:
             return 0
@@ -247,10 +246,7 @@ class _Sort:
         if found is None:
             if len(self._taken) >= MEMORY_MAX:
                 self._taken.clear()
-                self._before.clear()
-            before = self._before.get((rooms, cpu))
-            if before is None:
-                before = self._before[rooms, cpu] = _room(self._watched, rooms, cpu)
+            before = sum(map(self.places(rooms, cpu).__getitem__, scarce.classes))
             after = _room(self._watched, _after(rooms, count, share, room), cpu - wanted_cpu) if before else 0
             found = self._taken[key] = before - after
         return found

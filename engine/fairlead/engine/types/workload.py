@@ -26,7 +26,8 @@ class Demand:
 class Workload:
     """Most frequent first. Compared by identity: to use a new one costs a look at every node.
 
-    `rare`: kinds that request several devices, or name where they may run, and are not among `demands`. `pods`: how many pods were counted, of all kinds.
+    `rare`: kinds that request several devices, or name where they may run, and are not among `demands`. `pods`: how many pods
+    were counted, of all kinds.
     `once`: how many kinds were seen exactly once; `once / pods` estimates how often a pod of a new kind comes (Good, Turing).
     `cpu`: thousandths of a core that these pods requested, and pods that came without a claim.
     """
