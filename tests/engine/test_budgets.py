@@ -233,7 +233,7 @@ def test_what_is_spent_is_in_no_object_so_a_certificate_proves_it_by_nothing_els
 
 def test_random_clusters_with_budgets_decide_as_afresh_and_keep_to_them_and_certificates_hold() -> None:
     """A decision on kept tables is that on new ones, at any time; nothing starts where a budget stops it."""
-    assert sum(live_with_budgets(seed) for seed in range(max(12, examples(12)))) > 20
+    assert sum(live_with_budgets(seed) for seed in range(examples(12, least=12))) > 20
 
 
 def test_of_a_gang_that_is_tried_twice_in_a_decision_the_same_claim_is_named() -> None:

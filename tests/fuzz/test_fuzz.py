@@ -39,7 +39,7 @@ def untraced():
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_target_takes_what_it_is_given(name, tmp_path):
     target = made(name, tmp_path)
-    outcome = Run(target, seed=20261122).run(Limits(inputs=SLOW.get(name, 200)))
+    outcome = Run(target, seed=20261122).run(Limits(inputs=SLOW.get(name, 700)))
     target.close()
     faults = [f"{each.text}\n{each.trace}\ninput: {each.input!r}" for each in outcome.findings if each.kind != "growth"]
     assert not faults, "\n".join(faults)

@@ -5,6 +5,6 @@ from __future__ import annotations
 import os
 
 
-def examples(usual: int) -> int:
-    """`usual`, or as many times that as the environment's EXAMPLES says; at least 5."""
-    return max(5, round(usual * float(os.environ.get("EXAMPLES", "1"))))
+def examples(usual: int, *, least: int = 5) -> int:
+    """`usual`, or as many times that as the environment's EXAMPLES says; `least` at least."""
+    return max(least, round(usual * float(os.environ.get("EXAMPLES", "1"))))
