@@ -63,7 +63,7 @@ def secured(**fields: Any) -> Json:
 
 HOST_PATHS = [
     "/", "//", "/.", "/etc", "/etc/kubernetes/manifests", "/etc/kubernetes/manifests/", "/opt/cni/bin", "/etc/cron.d", "/run/k3s",
-    "/run/k3s/containerd/containerd.sock", "/var/run/k3s", "/root/.ssh", "/home", "/var/lib/rancher", "/var/lib/docker", "/boot", "/usr/bin",
+    "/run/k3s/containerd/containerd.sock", "/var/run/k3s", "/root", "/home", "/var/lib/rancher", "/var/lib/docker", "/boot", "/usr/bin",
     "/dev/nvidia0", "/dev/../dev/nvidia0", "/proc", "/sys", "/run/containerd", "/var/run/docker.sock", "/var/lib/kubelet/pods", "",
 ]  # fmt: skip
 
