@@ -66,6 +66,25 @@ async def test_a_cluster_starts_in_seconds_and_leaves_nothing_behind(tmp_path: P
     gc.collect()  # unclosed sockets and coroutines never awaited would be warnings, and so errors
 
 
+async def test_a_loop_that_ends_under_a_cluster_ends_it() -> None:
+    """As after a test that timed out: asyncio cancels every task at once, those that stop the cluster in order among them."""
+
+    async def interrupted() -> None:
+        async with cluster(NodeSpec("a", "l40s"), run_programs=False):
+            asyncio.get_running_loop().stop()
+            await asyncio.Event().wait()
+
+    def run() -> None:
+        runner = asyncio.Runner()
+        with pytest.raises(RuntimeError, match="stopped before Future completed"):
+            runner.run(interrupted())
+        runner.close()
+
+    async with asyncio.timeout(60):
+        await asyncio.to_thread(run)
+    assert children() == []
+
+
 async def test_a_pod_with_a_claim_runs_with_its_devices_and_gives_them_back(stock: Stock) -> None:
     made, view = stock
     await made.apply([template("two", count=2, **ISLAND), pod("train", claim="two", command=("sleep", "0.5"))])

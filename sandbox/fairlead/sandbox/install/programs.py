@@ -156,7 +156,7 @@ class ProgramHost:
                 self._process.kill()
                 await self._process.wait()
         if self._reader is not None:
-            await self._reader
+            await asyncio.gather(self._reader, return_exceptions=True)
         self._sockets.close()
 
     def start(self, name: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> Process:
@@ -204,16 +204,21 @@ class ProgramHost:
     async def _read(self) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
-        async for line in self._process.stdout:
-            event = json.loads(line)
-            made = self._processes[event["id"]]
-            if "pid" in event:
-                made.pid = event["pid"]
-                continue
-            made.status = event["status"]
-            made.exited.set()
-        for each in self._processes.values():  # the host is gone, and everything with it
-            each.exited.set()
+        try:
+            async for line in self._process.stdout:
+                event = json.loads(line)
+                made = self._processes[event["id"]]
+                if "pid" in event:
+                    made.pid = event["pid"]
+                    continue
+                made.status = event["status"]
+                made.exited.set()
+        finally:
+            # The host is gone, and everything with it. Or this task was cancelled with all others, as asyncio does at the end
+            # of a loop: nothing would hear of an end any more, and a stop or a kill would wait for one for ever. The host
+            # ends its children when its standard input is closed.
+            for each in self._processes.values():
+                each.exited.set()
 
 
 def _tail(path: Path, lines: int = 15) -> str:
