@@ -1,8 +1,11 @@
 """What every suite shares: where the recorded answers lie, which cluster e2e runs on, how properties are tried, what a run that is cut off says."""
 
 import argparse
+import faulthandler
 import os
 import signal
+import sys
+from collections.abc import Generator
 from pathlib import Path
 from types import FrameType
 
@@ -55,6 +58,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="CPU and memory that each container of the examples requests in e2e: none, or as in cpu=10m,memory=16Mi; "
         "default: as the examples say (up to 16 CPUs and 64Gi)",
     )
+
+
+_STDERR = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_STDERR] = os.dup(sys.stderr.fileno())  # tests' own output is captured
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    """A teardown that hangs ends its process with a traceback, as a test does (`faulthandler_timeout`).
+
+    pytest stops its own clock when a test fails, so that what a failed test leaves running could hang the run for ever.
+    """
+    limit_s = float(item.config.getini("faulthandler_timeout") or 0)
+    if not (limit_s and item.config.getini("faulthandler_exit_on_timeout")):
+        return (yield)
+    faulthandler.dump_traceback_later(limit_s, exit=True, file=item.config.stash[_STDERR])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 class Told:
