@@ -17,7 +17,7 @@ from fairlead.cli.gpus.smoke import Options, Smoke
 from fairlead.cli.gpus.smoke_verdict import verdict
 from fairlead.cli.main import app
 from fairlead.cli.node.devices import fault
-from fairlead.kube.resources import PODS, RESOURCE_CLAIMS
+from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.objects import results_of
 from tests.support.sandbox import FOREVER, View, cluster, pod, template, until
@@ -112,11 +112,7 @@ async def test_each_free_device_of_a_node_is_tested_and_nothing_is_left() -> Non
         broken = "gpu-3" if held != "gpu-3" else "gpu-2"
         assert fault(broken, plugins_dir=made.nodes[node].plugins_dir, lost=True) == 0
 
-        async def tainted() -> bool:
-            rows = json.loads((await call(made, "smoke", node, "-o", "json")).stdout)
-            return any("gpu-lost" in row["detail"] for row in rows)
-
-        await until(tainted, what="the fault is published")
+        await until(lambda: _tainted(view, node), what="the fault is published")
         done = await call(made, "smoke", node, "-o", "json", "--timeout", "60")
         assert done.exit_code == 0, done.output
         rows = {row["devices"][0]: row for row in json.loads(done.stdout)}
@@ -131,6 +127,33 @@ async def test_each_free_device_of_a_node_is_tested_and_nothing_is_left() -> Non
         assert together.exit_code == 0, together.output
         assert f"{len(tested)} GPUs" in together.stdout
         await until(lambda: _none(view), what="pods and claims are removed")
+
+
+async def test_a_device_that_is_tainted_while_its_pod_waits_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.cli.gpus.smoke.RECHECK_S", 0.2)
+    async with cluster(NodeSpec("a", "l40s")) as made, made.client() as client:
+        view = View(client)
+        tested = Smoke(client, Options(node="a", namespace="default", timeout_s=60))
+        before = await tested._found()
+        assert fault("gpu-2", plugins_dir=made.nodes["a"].plugins_dir, lost=True) == 0
+        await until(lambda: _tainted(view, "a"), what="the fault is published")
+
+        async def found_before() -> Any:
+            return before
+
+        monkeypatch.setattr(tested, "_found", found_before)
+        async with asyncio.timeout(40):
+            rows = {row.devices[0]: row for row in await tested.run()}
+        assert rows["gpu-2"].result == "failed"
+        assert rows["gpu-2"].detail.startswith("tainted meanwhile: gpu-2: gpu.fairlead.dev/gpu-lost=")
+        assert {row.result for name, row in rows.items() if name != "gpu-2"} == {"ok"}
+        await until(lambda: _none(view), what="pods and claims are removed")
+
+
+async def _tainted(view: View, node: str) -> bool:
+    slices = [each for each in await view.all(RESOURCE_SLICES) if each["spec"].get("nodeName") == node]
+    devices = [device for each in slices for device in each["spec"].get("devices") or ()]
+    return any("gpu-lost" in taint["key"] for device in devices for taint in device.get("taints") or ())
 
 
 async def _none(view: View) -> bool:

@@ -31,6 +31,8 @@ from fairlead.ui.reading.cluster import Cluster
 from fairlead.ui.reading.errors import NotReadError
 
 POLL_S = 0.5
+RECHECK_S = 5.0
+"""How often a device whose pod has no node yet is looked up again."""
 ALL_WELL, FAILED, NOTHING_TESTED = 0, 1, 3
 _CLAIMS, _PODS = raw(RESOURCE_CLAIMS), raw(PODS)
 
@@ -130,15 +132,7 @@ class Smoke:
     async def _found(self) -> tuple[list[Device], list[Row]]:
         """The devices to test, and a row for each that is not. Raises NotReadError without any."""
         node = self._options.node
-        fields = f"spec.nodeName={node},spec.driver={names.DRIVER}"
-        slices = (await self._client.list(raw(RESOURCE_SLICES), fields=fields)).items
-        newest = max((each["spec"]["pool"].get("generation", 0) for each in slices), default=0)
-        published = [
-            device
-            for each in slices
-            if each["spec"]["pool"].get("generation", 0) == newest
-            for device in each["spec"].get("devices") or ()
-        ]
+        published = await self._published()
         if not published:
             raise NotReadError(
                 f"node {node} publishes no devices of {names.DRIVER}; is that its name, and does its driver run?"
@@ -160,13 +154,34 @@ class Smoke:
             if not uuid:
                 continue  # a MIG device that is only a possibility
             if each.get("taints"):
-                why = ", ".join(f"{taint['key']}={taint.get('value', '')}" for taint in each["taints"])
-                rows.append(Row(devices=(name,), result="skipped", detail=f"tainted: {why}"))
+                rows.append(Row(devices=(name,), result="skipped", detail=f"tainted: {_taints(each)}"))
             elif busy := next((device for device in held if device == name or belongs(device, {name})), None):
                 rows.append(Row(devices=(name,), result="skipped", detail=f"claim {held[busy]} has {busy}"))
             else:
                 found.append(Device(name, str(uuid), str((attributes.get("type") or {}).get("string") or "gpu")))
         return found, rows
+
+    async def _published(self) -> list[Raw]:
+        """The node's devices as its driver published them last."""
+        fields = f"spec.nodeName={self._options.node},spec.driver={names.DRIVER}"
+        slices = (await self._client.list(raw(RESOURCE_SLICES), fields=fields)).items
+        newest = max((each["spec"]["pool"].get("generation", 0) for each in slices), default=0)
+        return [
+            device
+            for each in slices
+            if each["spec"]["pool"].get("generation", 0) == newest
+            for device in each["spec"].get("devices") or ()
+        ]
+
+    async def _withdrawn(self, devices: Sequence[Device]) -> str | None:
+        """Why these devices will not be allocated any more: one has been tainted since, or is gone."""
+        published = {str(each["name"]): each for each in await self._published()}
+        if gone := [each.name for each in devices if each.name not in published]:
+            return f"not published any more: {', '.join(gone)}"
+        tainted = [
+            f"{each.name}: {_taints(published[each.name])}" for each in devices if published[each.name].get("taints")
+        ]
+        return f"tainted meanwhile: {'; '.join(tainted)}" if tainted else None
 
     # -- one test ------------------------------------------------------------------------------------------------------
 
@@ -187,6 +202,7 @@ class Smoke:
             deadline_s=int(self._options.timeout_s) + 60,
         )
         failed = Row(devices=shown, result="failed", detail="")
+        checked_s = begun_s
         try:
             await self._client.create(_CLAIMS, claim, namespace)
             await self._client.create(_PODS, pod, namespace)
@@ -209,6 +225,11 @@ class Smoke:
                     seconds=round(time.monotonic() - begun_s, 1),
                     bus_gb_s=found.bus_gb_s,
                 )
+            if not (seen.get("spec") or {}).get("nodeName") and time.monotonic() - checked_s > RECHECK_S:
+                # A device that was tainted after it was found free: its pod would wait until the time is up.
+                if why := await self._withdrawn(devices):
+                    return replace(failed, detail=why)
+                checked_s = time.monotonic()
             if time.monotonic() - begun_s > self._options.timeout_s:
                 return replace(failed, detail=f"not finished within {self._options.timeout_s:g} s: {_standing(seen)}")
             await asyncio.sleep(POLL_S)
@@ -231,6 +252,10 @@ class Smoke:
                 for each in (await self._client.list(resource, self._options.namespace, labels=label)).items:
                     with contextlib.suppress(errors.NotFound):
                         await self._client.delete(resource, each["metadata"]["name"], self._options.namespace)
+
+
+def _taints(device: Raw) -> str:
+    return ", ".join(f"{taint['key']}={taint.get('value', '')}" for taint in device.get("taints") or ())
 
 
 def _ended(pod: Raw) -> tuple[int, str] | None:
