@@ -53,7 +53,7 @@ def simulate(
     policy: Annotated[
         Literal["fairlead", "best-fit", "first-fit", "fgd", "random"] | None,
         typer.Option(
-            help="Who places: ours, or one to compare with; first-fit with --mig only, fgd and random without it. "
+            help="The rule of placement: ours, or one to compare with; first-fit with --mig only, fgd and random without it. "
             "Default: fairlead; with --mig all three beside one another."
         ),
     ] = None,

@@ -1,6 +1,6 @@
 """`traceparent` of W3C Trace Context, read from and written into annotations, and the identity of a gang's trace.
 
-Whoever sees a gang's pods computes the same trace: its id is a hash of the gang's namespace, name and owner, and the id of its first
+Every program that sees a gang's pods computes the same trace: its id is a hash of the gang's namespace, name and owner, and the id of its first
 span a hash of the trace's. So programs need not ask one another, and a trace that Fairlead began is told from one that a user named
 in an annotation by that second hash. A tenant may write anything there: what is no traceparent counts as absent. Pure.
 Source: https://www.w3.org/TR/trace-context/ (version 00; what it says of later versions in 2.2.2 and 4.3).

@@ -34,7 +34,7 @@ class CompileError(CelError):
         super().__init__(render(expression, issues))
 
     def again(self) -> CompileError:
-        """The same error, to be raised once more: a traceback would hold the frames of whoever raised it before."""
+        """The same error, to be raised once more: a traceback would hold the frames of the call that raised it before."""
         return CompileError(self.expression, self.issues)
 
 

@@ -1,6 +1,6 @@
 """Spans, and the thread that exports them: `add` never waits, and what cannot be exported is dropped and counted.
 
-A span is made when it is over, by whoever knows when it began and ended; there is no current span. Between `add` and the exporter is a
+A span is made when it is over, by the code that knows when it began and ended; there is no current span. Between `add` and the exporter is a
 bounded queue, so an endpoint that is slow or down costs memory for `QUEUE_MAX` spans and one line in the log for each time that it
 fails, nothing else. The thread is our own and not that of OpenTelemetry's SDK: that one starts again in every forked process, and the
 controller forks for its forecasts; nor does it count what it drops. `otlp` has the exporter; nothing here imports it.

@@ -1,6 +1,6 @@
 """Devices of our driver as another driver publishes them; pure, JSON in, JSON out.
 
-For clusters whose GPUs belong to `gpu.nvidia.com`: what Fairlead decides must not depend on who publishes. Names and capacities of GPUs
+For clusters whose GPUs belong to `gpu.nvidia.com`: what Fairlead decides must not depend on which driver publishes. Names and capacities of GPUs
 and MIG devices are the same in both drivers; what only ours has is left out, and NVLink shows as that driver shows it: with its gate
 FabricManagerPartitioning each GPU names the fabric partitions of 2, 4 and 8 GPUs that it belongs to, and nothing otherwise.
 Source: kubernetes-sigs/dra-driver-nvidia-gpu 0.5, cmd/gpu-kubelet-plugin/deviceinfo.go and mig.go; docs on Fabric Manager partitions.

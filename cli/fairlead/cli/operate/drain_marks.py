@@ -1,7 +1,7 @@
 """What keeps new claims off a GPU: DeviceTaintRules where the cluster serves them, else a taint that the node's driver publishes.
 
 Rules need no driver that answers, and are seen by Kubernetes itself: one for each device that the node publishes of the GPU, with a
-name made of its device, so that whoever drains it twice writes the same. Where no version of them is served, the request goes the way of
+name made of its device, so that two drains of it write the same. Where no version of them is served, the request goes the way of
 `fairlead repair` (fairlead.api.repair): an annotation on the node's slice, which the driver takes over.
 """
 

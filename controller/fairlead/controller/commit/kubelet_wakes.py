@@ -4,7 +4,7 @@ Kubelet tries to prepare the claim that a pod's status names. Where that fails i
 of the status alone does not make it look earlier, a change of an annotation does. Source: kubelet config/config.go
 checkAndUpdatePod, pod_workers.go completeWork.
 Example: the claim controller names its own claim of pod a-0 late, after a-0 was bound; kubelet cannot prepare that one. As soon
-as the status names the allocated claim again, whoever wrote that, an annotation of a-0 is changed.
+as the status names the allocated claim again, whichever program wrote that, an annotation of a-0 is changed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A gang that is rolled back since kube-scheduler refused its pods is evicted, too: then the nodes are told, for the next leader.
 
-How long it is remembered follows from who makes the pods again. The Job controller waits longest: its back-off is at most
+How long it is remembered follows from what makes the pods again. The Job controller waits longest: its back-off is at most
 600 s and begins when the last pod has ended, at most its grace period after the eviction. On top comes a margin for a
 controller-manager or an apiserver that is away meanwhile. Without pods, a gang is forgotten sooner where nothing makes them
 again: its Job is complete or was deleted. Text that cannot be read counts as absent. Pure.

@@ -78,7 +78,7 @@ def _other_gates(pod: core.Pod) -> list[GangProblem]:
     others = [gate.name for gate in pod.spec.scheduling_gates if gate.name != names.ADMISSION_GATE]
     if not others:
         return []
-    message = f"pod {pod.metadata.name} has other scheduling gates: {', '.join(others)}; whoever set them removes them"
+    message = f"pod {pod.metadata.name} has other scheduling gates: {', '.join(others)}; what set them must remove them"
     if names.KUEUE_GATE in others:
         message += (
             f" ({names.KUEUE_GATE}: Kueue admits the pod first, by its own quota; without Kueue's label it would not)"

@@ -1,4 +1,4 @@
-"""What metrics say of queues: use, quotas and demand of the last decision, who waits for what, and for how long.
+"""What metrics say of queues: use, quotas and demand of the last decision, which gangs wait for what, and for how long.
 
 Made at each scrape from what the leader knows then; a replica that does not lead has none of these series. Sums over the series of
 all queues count what is used twice, for a queue's figures contain those below it; demand and waiting gangs are each queue's own.

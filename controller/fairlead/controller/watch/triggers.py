@@ -16,7 +16,7 @@ from fairlead.controller.gangs.gangs import GangId
 class Triggers:
     """`wake` is set by every trigger, `soon` by some; the loop clears both when it starts to look.
 
-    `put_off` says of a gang that it will be triggered again when it is worth looking at: until then it is not noted. The one who set
+    `put_off` says of a gang that it will be triggered again when it is worth looking at: until then it is not noted. What set
     it may end before that: `resume` notes what was put off.
     """
 

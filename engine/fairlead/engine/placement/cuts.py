@@ -5,7 +5,7 @@ consumes of them. Where a partition goes decides what still fits: 1g.10gb at sli
 nothing but 7g.80gb. Each kind of usual request has a price, its dual in the cutting-stock programme (as few GPUs as possible for
 the whole mix, `prices`); a state is worth the most valuable set of usual partitions that fits into it, and
 - waste is what the state loses beyond the price of the request;
-- room that the GPU keeps costs too, so that GPUs which are cut already come first: each GPU that is cut is one less for those who
+- room that the GPU keeps costs too, so that GPUs which are cut already come first: each GPU that is cut is one less for gangs that
   request whole ones, and comes back late. It counts half, and in full where a part `FIRM` of the demand or more is for several GPUs
   at once. Chosen on mixes drawn for it: without it, some mixes lost up to 1.6 points against best fit at 100 % load.
 Source: Gilmore and Gomory 1961; NVIDIA MIG User Guide, placements.

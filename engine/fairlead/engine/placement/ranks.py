@@ -1,6 +1,6 @@
 """Ranks within a gang's places: members that ask for the same are exchanged, so that neighbouring ranks are close together.
 
-The places stay as they were chosen; only who gets which of them changes, among units of one shape. So nothing that the placement
+The places stay as they were chosen; only which unit gets which of them changes, among units of one shape. So nothing that the placement
 keeps to (rooms, topology, subgroups) can be lost. Places are ordered level by level, outermost first, the domain with most
 members first, and ranks are dealt out in that order: each domain gets ranks without a gap.
 Keeps: of the pairs of neighbouring ranks, no more are in different domains than before, the outermost level counted first; where

@@ -271,7 +271,7 @@ class MoveSearch:
                 self.pipelined.hold(place)
                 moved.append((unit, place))
             else:
-                self.now.unhold(kept)  # whoever nominates the gang holds it again
+                self.now.unhold(kept)  # the step that nominates the gang holds it again
                 return MovePlan(moved, placed, self._lost(units))
         self.now.rollback(now)
         self.pipelined.rollback(later)

@@ -86,7 +86,7 @@ class GangRequest(Named):
     placed_subgroups: tuple[tuple[str, str], ...] = ()  # subgroup and node of released members that are of one
     kept: tuple[DeviceRef, ...] = ()  # it takes these and no others, if they and their nodes still do
     avoid: tuple[str, ...] = ()
-    refused: tuple[RefusedNode, ...] = ()  # as of now: whoever makes the snapshot leaves out what is over
+    refused: tuple[RefusedNode, ...] = ()  # as of now: the snapshot has none that are over
     preempts: bool = True  # False: nothing is evicted for it (a pod's `preemptionPolicy: Never`)
     replaces: bool = False  # a member of a gang that runs short: decided before all others, on what is held for it
     preemptor: bool = False  # gangs were evicted for it: until it is admitted, their devices are held for it

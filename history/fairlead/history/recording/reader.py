@@ -2,7 +2,7 @@
 
 A segment that crashed in the middle of a record is read up to there if it is the last; that is told by `Reader.torn`. The last one of a
 directory may hold no whole record at all. A segment that is missing, cut, reordered or edited is an error, since what follows would be compared with the wrong state. Facts that are in parts are put
-together: who reads sees decisions with all of theirs.
+together: a reader sees decisions with all of theirs.
 """
 
 from __future__ import annotations

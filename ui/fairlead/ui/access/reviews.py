@@ -119,7 +119,7 @@ class _Answers(Generic[T]):
     def _asked(self, key: bytes, task: asyncio.Task[T]) -> None:
         self._asking.pop(key, None)
         if not task.cancelled():
-            task.exception()  # whoever waited has it; those who went away do not need it
+            task.exception()  # each request that waited has it; those that went away do not need it
 
     async def _ask(self, key: bytes, ask: Callable[[], Awaitable[T]], yes: Callable[[T], bool]) -> T:
         try:

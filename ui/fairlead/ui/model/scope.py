@@ -79,7 +79,7 @@ def restrict(facts: Facts, scope: Scope) -> Facts:
 class ScopedFacts:
     """Restricted facts are made once for each scope: viewers of equal scope have the same object while the facts are the same.
 
-    What did not change from one reading to the next is the same object as before, for those who compare objects.
+    What did not change from one reading to the next is the same object as before, for callers that compare objects.
     """
 
     def __init__(self, most: int = SCOPES_MAX) -> None:

@@ -1,7 +1,7 @@
 """What pages read of the ledger: the controller's own database, or a copy of it. One question at a time, in a thread; answers are kept.
 
 An answer about the last day changes little in a minute, so it is kept for a thousandth of its window and at least `FRESH_S`; what began or
-ended meanwhile is seen by claims. Those who ask the same together wait for one answer; where many questions wait, more are refused.
+ended meanwhile is seen by claims. Requests for the same at one time wait for one answer; where many questions wait, more are refused.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Ledger:
             )
         self._waiting += 1
         try:
-            async with self._turn:  # those who ask the same together read once
+            async with self._turn:  # requests for the same at one time are one read
                 found: T | None = self._known(key)
                 if found is None:
                     found = await asyncio.to_thread(read)

@@ -54,7 +54,7 @@ class LiveSource:
         self._discovered_at: float | None = None  # of the clock
 
     async def facts(self) -> Facts:
-        async with self._lock:  # those who come together read once
+        async with self._lock:  # requests at one time are one read
             if self._facts is None or self._clock() - self._read_at >= FRESH_S:
                 await self._read()
             assert self._facts is not None

@@ -1,6 +1,6 @@
 """A process that answers one question and ends: `python -m fairlead.ui.what_if.child`, the question on its standard input, both as JSON.
 
-It reads the cluster itself, so whoever started it may kill it at any time, and what it takes of memory is gone with it. It is nicer than
+It reads the cluster itself, so the program that started it may kill it at any time, and what it takes of memory is gone with it. It is nicer than
 the server, and the kernel ends it beyond `CPU_S`. The answer is `{"json": …, "shown": …}` or `{"error": …, "kind": "change" | "cluster"}`.
 """
 

@@ -52,7 +52,7 @@ class Figures:
 
 
 def fleet(cluster: Cluster, policy: str, mix: Mapping[str, float], *, static: bool) -> Fleet:
-    """The empty cluster, with whoever places."""
+    """The empty cluster, with the rule that places."""
     bodies: dict[Hardware, tuple[SliceBody, ...]] = {}
     per_node: list[tuple[Hardware, tuple[SliceBody, ...]]] = []
     if static:

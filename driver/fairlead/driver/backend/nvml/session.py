@@ -1,4 +1,4 @@
-"""Who may call NVML when: any number of calls at once, or a reset alone.
+"""When NVML may be called: any number of calls at once, or a reset alone.
 
 A GPU is not reset while any process has it open, and this process has with each handle. So a reset waits until no call
 is under way, ends the session, and opens another; handles of the session before are not used again.
