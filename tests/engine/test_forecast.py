@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from random import Random
@@ -212,10 +212,35 @@ def test_beyond_the_budget_gangs_of_a_queue_start_as_its_gangs_end():
     )]  # fmt: skip
     queues = {gang.id: gang.queue or "" for gang in line}
     starts = at_pace(
-        line, now=0.0, queue_of=queues.__getitem__, devices_of=lambda gang: 8 * gang.size,
+        line, now=0.0, until=1000.0, queue_of=lambda gang: queues[gang.id], devices_of=lambda gang: 8 * gang.size,
         run_s_of=lambda gang: 50.0, running={"q": [(200.0, 8), (100.0, 8)]},
     )  # fmt: skip
     assert starts == {"ml/a": 100.0, "ml/b": 150.0, "ml/c": 200.0, "ml/other": 200.0}
+
+
+def test_beyond_the_budget_what_is_submitted_meanwhile_joins_the_line_by_priority_and_age():
+    """The queue holds one node until 100. `high` comes before that and goes first, `late` is younger, `after` comes too late."""
+    line = [whole_nodes("a", created=1.0), whole_nodes("b", created=2.0)]
+    coming = [(at, whole_nodes(name, priority=priority)) for at, name, priority in (
+        (50.0, "high", 9), (60.0, "late", 0), (130.0, "after", 9), (900.0, "never", 9),
+    )]  # fmt: skip
+    seen: list[float] = []
+
+    def arrivals() -> Iterator[tuple[float, GangRequest]]:
+        for at, request in coming:
+            seen.append(at)
+            yield at, request
+
+    def starts(until: float) -> dict[str, float]:
+        return at_pace(
+            line, now=0.0, until=until, queue_of=lambda gang: "q", devices_of=lambda gang: 8,
+            run_s_of=lambda gang: 50.0, running={"q": [(100.0, 8)]}, coming=arrivals(),
+        )  # fmt: skip
+
+    assert starts(800.0) == {"ml/a": 200.0, "ml/b": 250.0}  # after high at 100 and after at 150
+    assert seen == [50.0, 60.0, 130.0, 900.0]
+    assert starts(220.0) == {"ml/a": 200.0}
+    assert starts(10.0) == {}
 
 
 def test_what_comes_later_and_goes_first_delays_a_forecast():

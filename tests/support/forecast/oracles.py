@@ -85,3 +85,6 @@ class FutureArrivals(Arrivals):
     def drawn(self, draws: Draws) -> Iterator[GangRequest]:
         """The same for every sample."""
         return iter(self._requests)
+
+    def times(self, draws: Draws) -> Iterator[tuple[float, GangRequest]]:
+        return ((each.created, each) for each in self._requests)

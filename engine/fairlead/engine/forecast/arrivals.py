@@ -36,6 +36,14 @@ class Arrivals:
 
     def drawn(self, draws: Draws) -> Iterator[GangRequest]:
         """In order of time, without end where there is a past; none where there is not an hour of it."""
+        for at, number, gang in self._drawn(draws):
+            yield _renamed(gang, number, at)
+
+    def times(self, draws: Draws) -> Iterator[tuple[float, GangRequest]]:
+        """When they come, and the gangs of the past that they are like: a tenth of the cost, for what needs no names."""
+        return ((at, gang) for at, _, gang in self._drawn(draws))
+
+    def _drawn(self, draws: Draws) -> Iterator[tuple[float, str, GangRequest]]:
         if not self or draws.middle:
             return
         hour = 0
@@ -45,7 +53,7 @@ class Arrivals:
             first, last = bisect_left(self._at, source), bisect_left(self._at, source + HOUR_S)
             for number in range(first, last):
                 gang = self._past[number]
-                yield _renamed(gang, f"{hour}-{number - first}", begin + gang.created - source)
+                yield begin + gang.created - source, f"{hour}-{number - first}", gang
             hour += 1
 
     def _source(self, begin: float, uniform: float) -> float:

@@ -100,7 +100,7 @@ def forecast(
         return Forecast(now, _without_samples(first.waiting), 0, horizon_s)
     simulation = Simulation(snapshot, now, run_times, horizon_s=horizon_s, requests=requests, arrivals=arrivals)
     simulation.queues = {each.id: each.queue or "" for each in first.waiting}
-    simulation.extrapolates = True
+    simulation.paced_until = now + horizon_s
     drawn, resolution = _samples(simulation, seed, samples, budget_s, spent_s)
     until = min(each.until for each in drawn)
     waiting = {each.id: each for each in first.waiting}

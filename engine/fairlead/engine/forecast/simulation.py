@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from fairlead.engine.plan.decide import decide_unexplained
 from fairlead.engine.queues.holds import gangs_on_hold
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from fairlead.engine.forecast.arrivals import Arrivals
     from fairlead.engine.forecast.draws import Draws
@@ -87,7 +88,7 @@ class Simulation:
         self.requests = requests or {}
         self.arrivals = arrivals
         self.queues: Mapping[str, str] = {}  # by gang id, where known; for `at_pace`
-        self.extrapolates = False  # starts after the horizon are those of `at_pace`
+        self.paced_until = 0.0  # unix seconds: starts between the horizon and this time are those of `at_pace`
         self.first_plans: dict[int, Plan] = {}  # the first decision, which no draw changes, by `Resolution.window`
         self.wanted = frozenset(gang.id for gang in snapshot.gangs if gang.whole)
         self._kinds = Kinds()
@@ -173,7 +174,7 @@ class _Run:
             now = max(before, (first + last) / 2)
             if self._window:
                 self._decide(now, tuple(ended))
-        if self._left and self._of.extrapolates and self._window:
+        if self._left and self._of.paced_until > now and self._window:
             self._extrapolate(min(now, self._sample.until))
         return self._sample
 
@@ -191,12 +192,28 @@ class _Run:
         starts = at_pace(
             self._window.all(),
             now=now,
-            queue_of=self._queue,
+            until=self._of.paced_until,
+            queue_of=self._queue_of,
             devices_of=requested_devices,
             run_s_of=run_s,
             running=running,
+            coming=self._coming(now),
         )
         self._sample.starts |= {gang: at for gang, at in starts.items() if gang in self._left}
+
+    def _coming(self, now: float) -> Iterator[tuple[float, GangRequest]]:
+        """What is submitted from now on in this sample."""
+        if self._of.arrivals is not None:
+            yield from ((at, gang) for at, gang in self._of.arrivals.times(self._draws) if at > now)
+
+    def _queue_of(self, gang: GangRequest) -> str:
+        return self._of.queues.get(gang.id) or gang.queue or self._default_queues.get(gang.namespace, "")
+
+    @cached_property
+    def _default_queues(self) -> dict[str, str]:
+        """By namespace, of the gangs that wait and name none."""
+        queues = self._of.queues
+        return {gang.namespace: queues.get(gang.id, "") for gang in self._of.snapshot.gangs if not gang.queue}
 
     def _queue(self, gang: str) -> str:
         request = self._requests.get(gang) or self._cluster.running.get(gang)

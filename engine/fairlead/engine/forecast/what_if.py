@@ -246,7 +246,7 @@ def _future(
         simulation.first_plans[resolution.window] = plan
     else:
         plan = decide_without_blockers(snapshot, now)
-    simulation.extrapolates = True  # what the budget leaves out
+    simulation.paced_until = now + horizon_s  # what the budget leaves out
     drawn = _samples(simulation, seed, samples, budget_s, spent_s)
     until_s = min(each.until for each in drawn) - now
     devices = _whole_devices(snapshot)
