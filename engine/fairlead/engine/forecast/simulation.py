@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 LEAVING_S = 30.0  # a deleted pod, until its devices are free
 TURNS_MAX = 12  # decisions at one instant
+COMING_MAX = 1_000  # submissions after the horizon
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +204,10 @@ class _Run:
         self._sample.starts |= {gang: at for gang, at in starts.items() if gang in self._left}
 
     def _coming(self, now: float) -> Iterator[tuple[float, GangRequest]]:
-        """What is submitted from now on in this sample."""
+        """What is submitted from now on in this sample: so much of it that the budget of CPU holds where very much is submitted."""
         if self._of.arrivals is not None:
-            yield from ((at, gang) for at, gang in self._of.arrivals.times(self._draws) if at > now)
+            later = ((at, gang) for at, gang in self._of.arrivals.times(self._draws) if at > now)
+            yield from islice(later, COMING_MAX)
 
     def _queue_of(self, gang: GangRequest) -> str:
         return self._of.queues.get(gang.id) or gang.queue or self._default_queues.get(gang.namespace, "")
