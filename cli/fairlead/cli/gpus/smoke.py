@@ -202,12 +202,12 @@ class Smoke:
             deadline_s=int(self._options.timeout_s) + 60,
         )
         failed = Row(devices=shown, result="failed", detail="")
-        checked_s = begun_s
         try:
             await self._client.create(_CLAIMS, claim, namespace)
             await self._client.create(_PODS, pod, namespace)
         except errors.ApiError as error:
             return replace(failed, detail=str(error))
+        checked_s = begun_s
         while True:
             try:
                 seen = await self._client.get(_PODS, name, namespace)

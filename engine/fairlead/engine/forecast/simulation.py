@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
+from itertools import dropwhile, islice
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fairlead.engine.forecast.draws import Draws
     from fairlead.engine.forecast.run_times import RunTimes
     from fairlead.engine.snapshot import Snapshot
-    from fairlead.engine.types.gangs import GangRequest
+    from fairlead.engine.types.gangs import GangRequest, RunningGang
     from fairlead.engine.types.plan import Admission, Eviction, Plan
 
 LEAVING_S = 30.0  # a deleted pod, until its devices are free
@@ -103,6 +103,11 @@ class Simulation:
             return _Run(self, self._cluster, draws, out_of_budget).run()
         finally:
             self._cluster.restore()
+
+    @cached_property
+    def default_queues(self) -> dict[str, str]:
+        """By namespace, of the gangs that wait and name none."""
+        return {gang.namespace: self.queues.get(gang.id, "") for gang in self.snapshot.gangs if not gang.queue}
 
     def window(self) -> PendingWindow:
         return PendingWindow(
@@ -184,7 +189,9 @@ class _Run:
         running: dict[str, list[tuple[float, int]]] = {}
         for gang in self._cluster.running.values():
             end = max(now, self._ends.get(gang.id, now))
-            running.setdefault(self._queue(gang.id), []).append((end, self._cluster.devices_of(gang)))
+            running.setdefault(self._queue_of(self._requests.get(gang.id) or gang), []).append(
+                (end, self._cluster.devices_of(gang))
+            )
         times = self._of.run_times
 
         def run_s(gang: GangRequest) -> float:
@@ -199,28 +206,20 @@ class _Run:
             devices_of=requested_devices,
             run_s_of=run_s,
             running=running,
-            coming=self._coming(now),
+            coming=self._coming(),
         )
         self._sample.starts |= {gang: at for gang, at in starts.items() if gang in self._left}
 
-    def _coming(self, now: float) -> Iterator[tuple[float, GangRequest]]:
-        """What is submitted from now on in this sample: so much of it that the budget of CPU holds where very much is submitted."""
-        if self._of.arrivals is not None:
-            later = ((at, gang) for at, gang in self._of.arrivals.times(self._draws) if at > now)
-            yield from islice(later, COMING_MAX)
+    def _coming(self) -> Iterator[tuple[float, GangRequest]]:
+        """What is submitted in this sample after what it has taken in: so much of it that the budget of CPU holds."""
+        arrivals, first = self._of.arrivals, self._next_arrival
+        if arrivals is None or first is None:
+            return iter(())
+        return islice(dropwhile(lambda each: each[0] < first.created, arrivals.times(self._draws)), COMING_MAX)
 
-    def _queue_of(self, gang: GangRequest) -> str:
-        return self._of.queues.get(gang.id) or gang.queue or self._default_queues.get(gang.namespace, "")
-
-    @cached_property
-    def _default_queues(self) -> dict[str, str]:
-        """By namespace, of the gangs that wait and name none."""
-        queues = self._of.queues
-        return {gang.namespace: queues.get(gang.id, "") for gang in self._of.snapshot.gangs if not gang.queue}
-
-    def _queue(self, gang: str) -> str:
-        request = self._requests.get(gang) or self._cluster.running.get(gang)
-        return self._of.queues.get(gang) or (request.queue if request is not None else None) or ""
+    def _queue_of(self, gang: GangRequest | RunningGang) -> str:
+        of = self._of
+        return of.queues.get(gang.id) or gang.queue or of.default_queues.get(gang.namespace, "")
 
     def _next(self) -> float:
         """When something happens next. An arrival counts, as it may fit, or evict others."""
