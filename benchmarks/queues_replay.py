@@ -158,7 +158,7 @@ class _Rim:
 
     def arrive(self, queue: str, each: Class, number: int, now: int) -> None:
         name = f"{queue}-{each.name}-{number}"
-        keys = [f"{name}-{member}" for member in range(each.request)]
+        pods = [f"{name}-{member}" for member in range(each.request)]
         gang = GangRequest(
             namespace="bench",
             name=name,
@@ -168,9 +168,11 @@ class _Rim:
             priority=each.priority,
             created=now / 1000,
             members=tuple(
-                PendingMember(pod=PodRef("bench", key, key), needs=self._needs, claims=(key,)) for key in keys
+                PendingMember(pod=PodRef("bench", pod, pod), needs=self._needs, claims=(f"{pod}-gpu",)) for pod in pods
             ),
-            claims=tuple(ClaimRequest(key=key, namespace="bench", name=key, spec=self._spec) for key in keys),
+            claims=tuple(
+                ClaimRequest(key=f"{pod}-gpu", namespace="bench", name=f"{pod}-gpu", spec=self._spec) for pod in pods
+            ),
         )
         self._runs_ms[gang.id] = each.runs_ms
         self.waiting[gang.id] = gang

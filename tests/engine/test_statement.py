@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from fairlead.engine.plan.session import Session
 from fairlead.engine.queues.statement import Statement
 from fairlead.engine.reclaim.eviction_policy import VictimPolicy
 from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.references import PodRef
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from tests.support.engine.examples import examples
 from tests.support.engine.objects import MIG, claim_spec, device_request, gang, gpu, mig_gpu
@@ -32,12 +34,20 @@ def full_world() -> tuple[World, list[GangRequest]]:
     world.queues = tuple(QueueSpec(name=name, quotas=(FlavorQuota(flavor="gpu", deserved=2),)) for name in "ab")
     running = [
         gang("elastic", 2, claim_spec(device_request()), queue="a"),
-        gang("pair", 1, claim_spec(device_request(2)), queue="a"),
+        with_uids_of_claims(gang("pair", 1, claim_spec(device_request(2)), queue="a")),
         gang("slices", 2, SLICE, queue="b"),
         gang("shared", 2, SLICE, shared=True, queue="b"),
     ]
     assert not world.carry_out(world.decide(*running), running)
     return world, [gang("one", 1, claim_spec(device_request()), queue="b"), gang("cut", 2, SLICE, queue="a")]
+
+
+def with_uids_of_claims(each: GangRequest) -> GangRequest:
+    """Its pods have the UIDs of their claims. A cluster's are unique; a snapshot that a program makes may name both alike."""
+    members = (
+        replace(member, pod=PodRef(member.pod.namespace, member.pod.name, member.claims[0])) for member in each.members
+    )
+    return replace(each, members=tuple(members))
 
 
 def state(session: Session, statement: Statement) -> dict[str, Any]:
@@ -63,11 +73,11 @@ def nonzero(value: Any) -> Any:
 
 
 class Trial:
-    """Draws changes and makes them; each method returns whether it changed anything."""
+    """A decision on `full_world`; `change` draws a change and makes it."""
 
-    def __init__(self, data: st.DataObject) -> None:
+    def __init__(self, data: st.DataObject | None = None) -> None:
         world, waiting = full_world()
-        self.data = data
+        self._data = data
         self.session = Session(world.snapshot(*waiting), 100.0)
         self.cluster = self.session.pipelined
         self.statement = self.cluster.statement
@@ -75,7 +85,8 @@ class Trial:
         self.evicted: list[Any] = []
 
     def change(self) -> None:
-        data, statement = self.data, self.statement
+        data, statement = self._data, self.statement
+        assert data is not None
         match data.draw(st.sampled_from(["evict", "spare", "place", "hold", "charge"])):
             case "evict" if left := [unit for unit in self.session.candidates.units if unit not in self.evicted]:
                 unit = data.draw(st.sampled_from(left))
@@ -112,6 +123,18 @@ def test_rolled_back_to_a_checkpoint_everything_is_as_it_was_there(data: st.Data
     for mark, before, _ in reversed(marks):
         trial.statement.rollback(mark)
         assert state(trial.session, trial.statement) == before
+
+
+def test_a_pod_with_the_uid_of_its_claim_is_counted_apart_from_it():
+    trial = Trial()
+    pair = next(unit for unit in trial.session.candidates.units if unit.gang.name == "pair")
+    before = state(trial.session, trial.statement)
+    trial.policy.evict(pair)
+    ledger = trial.statement.ledger
+    assert sum(ledger.releasing.values()) == 2
+    assert {pair.members[0].pod.uid} in ledger.releasing_pods.values()
+    trial.statement.rollback(0)
+    assert state(trial.session, trial.statement) == before
 
 
 @given(st.data())

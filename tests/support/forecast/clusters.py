@@ -40,7 +40,7 @@ def crowded(*, nodes: int, waiting: int, seed: int = 1, world: World | None = No
 
     def make(number: int, created: float) -> GangRequest:
         size = random.choices(*_SIZES)[0]
-        keys = [f"gang-{number}-{member}" for member in range(size)]
+        pods = [f"gang-{number}-{member}" for member in range(size)]
         return GangRequest(
             namespace="ml",
             name=f"gang-{number}",
@@ -48,8 +48,10 @@ def crowded(*, nodes: int, waiting: int, seed: int = 1, world: World | None = No
             size=size,
             queue=f"team-{random.randrange(QUEUES)}",
             created=created,
-            members=tuple(PendingMember(pod=PodRef("ml", key, key), needs=needs, claims=(key,)) for key in keys),
-            claims=tuple(ClaimRequest(key=key, namespace="ml", name=key, spec=spec) for key in keys),
+            members=tuple(
+                PendingMember(pod=PodRef("ml", pod, pod), needs=needs, claims=(f"{pod}-gpu",)) for pod in pods
+            ),
+            claims=tuple(ClaimRequest(key=f"{pod}-gpu", namespace="ml", name=f"{pod}-gpu", spec=spec) for pod in pods),
             run_s=random.choice([2.0, 4.0, 8.0, 12.0]) * 3600.0,
         )
 

@@ -279,7 +279,7 @@ class Reality:
 
     def _request(self, each: Submission) -> GangRequest:
         program = each.program
-        keys = [f"{each.name}-{number}" for number in range(program.size)]
+        pods = [f"{each.name}-{number}" for number in range(program.size)]
         spec = _spec(program.devices)
         return GangRequest(
             namespace=program.namespace,
@@ -290,9 +290,13 @@ class Reality:
             priority=program.priority,
             created=each.at,
             members=tuple(
-                PendingMember(pod=PodRef(program.namespace, key, key), needs=self._needs, claims=(key,)) for key in keys
+                PendingMember(pod=PodRef(program.namespace, pod, pod), needs=self._needs, claims=(f"{pod}-gpu",))
+                for pod in pods
             ),
-            claims=tuple(ClaimRequest(key=key, namespace=program.namespace, name=key, spec=spec) for key in keys),
+            claims=tuple(
+                ClaimRequest(key=f"{pod}-gpu", namespace=program.namespace, name=f"{pod}-gpu", spec=spec)
+                for pod in pods
+            ),
             run_s=each.limit_s,
         )
 

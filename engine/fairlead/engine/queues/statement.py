@@ -55,7 +55,8 @@ class Statement:
         self._inventory = inventory
         self._nodes = nodes
         self._log: list[tuple[Change, tuple[Any, ...], int]] = []
-        self._released: dict[str, int] = {}  # claim UID, pod UID: how many units that hold it are released
+        self._released_claims: dict[str, int] = {}  # by UID: how many units that hold it are released
+        self._released_pods: dict[str, int] = {}
 
     def checkpoint(self) -> int:
         return len(self._log)
@@ -167,7 +168,7 @@ class Statement:
         sites = self.placer.node_snapshot.by_name
         touched: dict[CandidateNode, None] = {}
         for claim in claims:
-            if not self._first(claim.uid, times):
+            if not _first(self._released_claims, claim.uid, times):
                 continue
             self.ledger.count_releasing(claim, self._inventory, times)
             for held in () if quiet else claim.devices:
@@ -177,7 +178,7 @@ class Statement:
         for member in members:
             uid = member.pod.uid
             at = self._nodes.pod(uid)
-            if at is None or not self._first(uid, times):
+            if at is None or not _first(self._released_pods, uid, times):
                 continue
             name, needs = at
             node = self._nodes.get(name)
@@ -188,8 +189,9 @@ class Statement:
         for site in () if quiet else touched:
             self.placer.changed(site)
 
-    def _first(self, uid: str, times: int) -> bool:
-        """Whether this releases the first of the units that hold it, or restores the last that was released."""
-        before = self._released.get(uid, 0)
-        self._released[uid] = before + times
-        return 0 in {before, before + times}
+
+def _first(released: dict[str, int], uid: str, times: int) -> bool:
+    """Whether this releases the first of the units that hold it, or restores the last that was released."""
+    before = released.get(uid, 0)
+    released[uid] = before + times
+    return 0 in {before, before + times}
