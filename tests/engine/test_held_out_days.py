@@ -10,13 +10,18 @@ import pytest
 
 from fairlead.engine.forecast.draws import Draws
 from fairlead.engine.forecast.forecast import GangForecast
+from fairlead.engine.plan.decide import decide
+from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.plan import Plan
+from fairlead.history.facts.snapshot_file import dump, load
 from tests.support.engine.objects import claim_spec, device_request, gang
 from tests.support.forecast import held_out
 from tests.support.forecast.days import FAILED_PART, Days, Program
 from tests.support.forecast.held_out import HeldOut, Knows, Reality, Spans, Start
 from tests.support.forecast.oracles import ExactRunTimes, ProgramRunTimes
 
+CONTENDED = Days(seed=301, nodes=8, teams=4, load=1.2, days=0.75)
 SMALL = Days(seed=7, nodes=4, teams=2, users=2, load=1.3, days=0.9)
 PROGRAM = Program("ml", "train", 1, 1, 1000.0, 0.3, None, 0)
 
@@ -36,6 +41,30 @@ def test_who_knows_every_run_and_all_that_comes_is_hardly_off_and_who_knows_less
     assert len(starts) == len(found[Knows.HISTORY].starts)
     assert found[Knows.ALL].median_error(first=True) < 0.1
     assert found[Knows.HISTORY].median_error(first=True) > 0.3
+
+
+def test_decisions_of_a_day_are_the_same_on_tables_that_are_kept_and_on_the_same_facts_anew(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """What is remembered between decisions changes none, nor do forecasts that were played on the same tables in between."""
+    monkeypatch.setattr(held_out, "REFRESH_S", 7200.0)
+    made: list[int] = []
+
+    def decided(snapshot: Snapshot, now: float) -> Plan:
+        plan = decide(snapshot, now)
+        anew = load(dump(snapshot, now))
+        assert essence(decide(anew.snapshot, anew.now)) == essence(plan), f"at {now}"
+        made.append(len(plan.evictions))
+        return plan
+
+    monkeypatch.setattr(held_out, "decide", decided)
+    Reality(CONTENDED).play(seed=1, spans=Spans(0.7, 0.7, 0.71), calibrated=False, samples=1)
+    assert len(made) > 100
+    assert sum(made) > 5
+
+
+def essence(plan: Plan) -> object:
+    return plan.admissions, plan.evictions, plan.due, [(each.id, each.reason) for each in plan.waiting]
 
 
 def test_first_forecasts_are_told_apart_by_what_the_wait_began_with():
