@@ -145,6 +145,7 @@ class Reservations:
         self._session = session
         self._held = held
         self.by_gang: dict[str, tuple[ReservedPlace, Reservation]] = {}
+        self._refused: dict[object, object] = {}  # kind of preemptor and signature: as things stood
 
     @cached_property
     def _reserver(self) -> Reserver:
@@ -167,12 +168,21 @@ class Reservations:
         places = self._places()
         if len(places) >= RESERVATIONS_MAX or any(place.preemptor.queue is pending.queue for place in places):
             return None
+        alike, stand = (preemptor.kind, preemptor.signature), self._stand()
+        if self._refused.get(alike) == stand:
+            return None
         place = self._reserver.reserve(preemptor, self._session.statement)
         if place is None:
+            self._refused[alike] = stand
             return None
         reservation = self._held.add(pending, place.placed, evicted=False, ready_by=place.ready_by)
         self.by_gang[pending.id] = (place, reservation)
         return reservation
+
+    def _stand(self) -> object:
+        """Equal while nothing changes that a place depends on: both ledgers, what queues use, and what runs."""
+        session = self._session
+        return session.statement.stamp, session.pipelined.statement.stamp, session.candidates.version
 
     def of(self, pending: PendingGang) -> Reservation | None:
         known = self.by_gang.get(pending.id)

@@ -55,6 +55,7 @@ class Statement:
         self._inventory = inventory
         self._nodes = nodes
         self._log: list[tuple[Change, tuple[Any, ...], int]] = []
+        self._commits = 0  # with changes
         self._released_claims: dict[str, int] = {}  # by UID: how many units that hold it are released
         self._released_pods: dict[str, int] = {}
 
@@ -68,7 +69,13 @@ class Statement:
             change(*args, -times)
 
     def commit(self) -> None:
+        self._commits += bool(self._log)
         self._log.clear()
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """Another one once anything is changed; where all of it is rolled back, the same."""
+        return self._commits, len(self._log)
 
     def do(self, change: Change, *args: Any) -> None:
         change(*args, 1)

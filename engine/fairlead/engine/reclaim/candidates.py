@@ -165,6 +165,7 @@ class VictimCandidates:
         self.unprotected: dict[Queue, list[EvictionUnit]] = defaultdict(list)  # the others
         self._by_node: dict[str, list[EvictionUnit]] | None = None
         self.protection = Protection()
+        self.version = 0  # grows when others are candidates, or one holds less
         self._whole: dict[str, EvictionUnit] = {}  # by gang id
         self.staying: dict[str, int] = {}  # gang id: members that are not leaving
 
@@ -280,6 +281,7 @@ class VictimCandidates:
         if unit.whole:
             return
         assert self.by_node  # by where all of them are still
+        self.version += 1
         whole = self._whole[unit.id]
         self.staying[unit.id] -= 1
         whole.members = [member for member in whole.members if member not in unit.members]
@@ -293,6 +295,7 @@ class VictimCandidates:
 
     def insert(self, units: Iterable[EvictionUnit]) -> None:
         """More units, which start now, into the sorted ones."""
+        self.version += 1
         for unit in units:
             insort(self.units, unit, key=_rank)
             insort(self.by_queue[unit.queue], unit, key=_rank)
@@ -307,6 +310,7 @@ class VictimCandidates:
 
     def remove(self, unit: EvictionUnit) -> None:
         """One that was inserted."""
+        self.version += 1
         self.units.remove(unit)
         self.by_queue[unit.queue].remove(unit)
         if self.protected.pop(unit, None) is None:

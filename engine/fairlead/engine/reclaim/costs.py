@@ -62,6 +62,11 @@ class EvictionCosts:
         self._stamp: dict[CandidateNode, int] = {}
         self._cursor = -1
 
+    @staticmethod
+    def alike(preemptor: Preemptor) -> object:
+        """Equal for preemptors whose units of one shape cost the same on each node, as long as no node changes."""
+        return preemptor.kind, len(preemptor.units) == 1
+
     def best(
         self, preemptor: Preemptor, unit: PlacementUnit, budget: StepBudget
     ) -> tuple[CandidateNode, list[EvictionUnit]] | None:
@@ -356,7 +361,7 @@ def _evict_and_place(
         if entry is not None:
             statement.allocated((entry,))
         else:
-            key = (preemptor.kind, unit.shape, scope, len(preemptor.units) == 1)
+            key = (costs.alike(preemptor), unit.shape, scope)
             if key not in known:
                 known[key] = costs(policy, statement.placer.scored_nodes(unit.shape, scope))
             cheapest = known[key].best(preemptor, unit, budget)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from heapq import nlargest
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -24,16 +25,18 @@ from fairlead.engine.reclaim.shares import over_share
 from fairlead.engine.types.reasons import PreemptionBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.statement import Statement
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
     from fairlead.engine.reclaim.costs import Cost, Queues
     from fairlead.engine.reclaim.eviction_policy import Preemptor
     from fairlead.engine.reclaim.releasing import PipelinedCluster
+    from fairlead.engine.types.amounts import Amount
 
 
 class Hold:
@@ -87,6 +90,20 @@ class WaitPolicy(EvictionPolicy):
 class WaitCosts(EvictionCosts):
     """What has to end on each node before the unit fits there."""
 
+    @staticmethod
+    def alike(preemptor: Preemptor) -> object:
+        """What their queue holds decides for gangs of one unit; it changes though no node does."""
+        return preemptor if len(preemptor.units) == 1 else preemptor.queue
+
+    def _cheapest_on(
+        self, preemptor: Preemptor, unit: PlacementUnit, node: CandidateNode, budget: StepBudget
+    ) -> tuple[Cost, list[EvictionUnit]] | None:
+        if len(preemptor.units) == 1:
+            on_node = self.policy.candidates.by_node.get(node.name, ())
+            if any(_given_back(on_node, step, flavor) < more for step, flavor, more in _beyond_share(preemptor)):
+                return None
+        return super()._cheapest_on(preemptor, unit, node, budget)
+
     def _cost(self, preemptor: Preemptor, node: CandidateNode, victims: Sequence[EvictionUnit]) -> Cost:
         ends = [inf if each.gang.ends_by is None else each.gang.ends_by for each in victims]
         known = [end for end in ends if end < inf]
@@ -111,9 +128,16 @@ class Reserver:
     def __init__(self, cluster: PipelinedCluster, candidates: VictimCandidates) -> None:
         self.cluster = cluster
         self.policy = WaitPolicy(cluster, candidates)
+        self._costs: dict[object, WaitCosts] = {}
+        self._costs_of = -1  # version of the candidates
 
     def reserve(self, preemptor: Preemptor, now: Statement) -> ReservedPlace | None:
         """A place for the gang, held in both ledgers; None when it gets none."""
+        if not self._may_be_allowed(preemptor):
+            return None
+        if self._costs_of != self.policy.candidates.version:
+            self._costs.clear()
+            self._costs_of = self.policy.candidates.version
         budget = StepBudget(self.cluster.snapshot.search_steps)
         allowed = allowed_domains(self.cluster.domains, preemptor.gang)
         domains: Sequence[TopologyDomain | None] = [None] if allowed is None else allowed
@@ -123,13 +147,24 @@ class Reserver:
         _, placed, ready_by = min(waits, key=lambda wait: wait[0])
         return ReservedPlace(preemptor, placed, ready_by, Hold(now, placed), Hold(self.cluster.statement, placed))
 
+    def _may_be_allowed(self, preemptor: Preemptor) -> bool:
+        """False where no place brings the gang within its share: one has as many nodes as the gang has units, at most."""
+        for step, flavor, more in _beyond_share(preemptor):
+            by_node: dict[str, Amount] = defaultdict(int)
+            for queue, units in self.policy.candidates.by_queue.items():
+                for each in units if step in queue.path() else ():
+                    for node in each.nodes:
+                        by_node[node] += each.charge.get(flavor, 0)
+            if sum(nlargest(len(preemptor.units), by_node.values())) < more:
+                return False
+        return True
+
     def _wait(
         self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget
     ) -> tuple[tuple[float, float, int], list[UnitPlacement], float | None] | None:
         """What the gang has to wait for, as a cost, where, and until when."""
-        costs: dict[object, WaitCosts] = {}
         mark = self.cluster.statement.checkpoint()
-        found = evict_and_place(self.policy, preemptor, among, budget, costs, WaitCosts, _cost)
+        found = evict_and_place(self.policy, preemptor, among, budget, self._costs, WaitCosts, _cost)
         allowed = found is not None and _allowed(preemptor)
         self.cluster.statement.rollback(mark)
         if found is None or not allowed:
@@ -143,6 +178,26 @@ def _cost(ending: Sequence[EvictionUnit]) -> tuple[float, float, int]:
     """Gangs without a known end, the last known end, devices."""
     known = [unit.gang.ends_by for unit in ending if unit.gang.ends_by is not None]
     return float(len(ending) - len(known)), max(known, default=0.0), sum(unit.devices for unit in ending)
+
+
+def _beyond_share(preemptor: Preemptor) -> list[tuple[Queue, str, Amount]]:
+    """Queue on the way up, flavor, and how much of it has to be given back there before the gang is within the share.
+
+    As `_allowed` asks it. A gang that ends gives back all that it holds, wherever that is.
+    """
+    if not preemptor.queue.name:
+        return []
+    return [
+        (step, flavor, more)
+        for step in preemptor.queue.path()
+        for flavor, value in preemptor.charge.items()
+        if (more := step.used.get(flavor, 0) + value - max(step.deserved(flavor), step.fair.get(flavor, 0))) > 0
+    ]
+
+
+def _given_back(units: Iterable[EvictionUnit], step: Queue, flavor: str) -> Amount:
+    """At most, of this queue and those below it, when all of these have ended."""
+    return sum(each.charge.get(flavor, 0) for each in units if step in each.queue.path())
 
 
 def _allowed(preemptor: Preemptor) -> bool:
