@@ -1,7 +1,7 @@
 """`python -m benchmarks [NAME…] [--json FILE] [-- OPTIONS]`: run benchmarks, show a table, write the figures.
 
-Exists so that CI, the README and a person read one list of `{"figure", "value", "unit", "bar"}`. A benchmark is a module of
-this package with `figures()`; each runs in a process of its own, for one's heap and caches are another's noise. OPTIONS go to
+Exists so that CI, the README and a person read one list of `{"figure", "value", "unit", "bar"}`. A benchmark is a module or
+package in this one with `figures()`; each runs in a process of its own, for one's heap and caches are another's noise. OPTIONS go to
 the one benchmark that is named, if it takes any (`figures(*words)`).
 Beside its figures each shows how long a fixed loop takes in the same run, and bars are judged at one speed (calibration.py).
 A missed bar is shown, not an error; a benchmark that fails is.
@@ -39,11 +39,11 @@ _RUN = (
 
 def names() -> list[str]:
     """The benchmarks there are."""
-    return sorted(
-        module.name
-        for module in pkgutil.iter_modules([str(PACKAGE)])
-        if "\ndef figures(" in (PACKAGE / f"{module.name}.py").read_text()
-    )
+    return sorted(each.name for each in pkgutil.iter_modules([str(PACKAGE)]) if "\ndef figures(" in _source(each))
+
+
+def _source(module: pkgutil.ModuleInfo) -> str:
+    return (PACKAGE / (f"{module.name}/__init__.py" if module.ispkg else f"{module.name}.py")).read_text()
 
 
 def measure(name: str, options: Sequence[str] = ()) -> list[dict[str, Any]]:

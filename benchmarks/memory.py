@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.allocator import _cluster
-from benchmarks.protocol_objects import claim_spec, pod_spec
+from benchmarks.protocol.objects import claim_spec, pod_spec
 from fairlead.api import names
 from fairlead.controller.forecasting import forked
 from fairlead.controller.forecasting.forecaster import compute

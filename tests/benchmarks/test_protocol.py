@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from benchmarks import protocol
-from benchmarks.protocol_fill import GANG, Fill, fill
-from benchmarks.protocol_traffic import Traffic, per_pod
+from benchmarks.protocol.fill import GANG, Fill, fill
+from benchmarks.protocol.traffic import Traffic, per_pod
 from fairlead.sandbox.apiserver.kinds.request import UserInfo
 from fairlead.sandbox.apiserver.records import Completed, WebhookCall
 from fairlead.sandbox.apiserver.state import State

@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks import queues_reclaim, queues_replay
+from benchmarks.queues import reclaim, replay
 from fairlead.engine.plan import decide as entrance
 from tests.support import decisions_claims as claims
 from tests.support import decisions_clusters as clusters
@@ -134,7 +134,7 @@ def _fairshare_cases(paths: Sequence[Path]) -> Iterator[Case]:
 
 
 def _benchmarks(_data: Data) -> Iterator[Case]:
-    yield Case("benchmarks/kueue-baseline", partial(queues_replay.replay, queues_replay.BASELINE))
+    yield Case("benchmarks/kueue-baseline", partial(replay.replay, replay.BASELINE))
     yield Case("benchmarks/reclaim", _reclaim)
 
 
@@ -142,7 +142,7 @@ def _reclaim() -> None:
     """The benchmark sets the garbage collector as a controller has it; afterwards it is as it was."""
     before = gc.get_threshold()
     try:
-        queues_reclaim.reclaim_figures()
+        reclaim.reclaim_figures()
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()

@@ -12,9 +12,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import protocol_objects as objects
-from benchmarks.protocol_cluster import OWNER, World, cpu_s, post, until, whole
-from benchmarks.protocol_fill import REPLICA_SETS
+from benchmarks.protocol import objects
+from benchmarks.protocol.cluster import OWNER, World, cpu_s, post, until, whole
+from benchmarks.protocol.fill import REPLICA_SETS
 from fairlead.kube import errors, timestamps
 from fairlead.kube.client import Patch
 from fairlead.kube.resources import JOBS, PODS, RESOURCE_CLAIM_TEMPLATES, Raw, raw

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.placement_lists import list_figures
-from benchmarks.placement_mig import mig_figures
-from benchmarks.placement_moves import moves_figures
+from benchmarks.placement.lists import list_figures
+from benchmarks.placement.mig import mig_figures
+from benchmarks.placement.moves import moves_figures
 
 
 def figures() -> list[dict[str, Any]]:

@@ -17,10 +17,10 @@ import gc
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from benchmarks.protocol_churn import Churn, churn_figures
-from benchmarks.protocol_failover import Failover, failover_figures
-from benchmarks.protocol_fill import Fill, Filled, Shape, count_figures, fill
-from benchmarks.protocol_unlike import Unlike, unlike_figures
+from benchmarks.protocol.churn import Churn, churn_figures
+from benchmarks.protocol.failover import Failover, failover_figures
+from benchmarks.protocol.fill import Fill, Filled, Shape, count_figures, fill
+from benchmarks.protocol.unlike import Unlike, unlike_figures
 
 Figures = list[dict[str, Any]]
 T = TypeVar("T")

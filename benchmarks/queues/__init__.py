@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.queues_reclaim import reclaim_figures
-from benchmarks.queues_replay import replay_figures
+from benchmarks.queues.reclaim import reclaim_figures
+from benchmarks.queues.replay import replay_figures
 
 
 def figures() -> list[dict[str, Any]]:

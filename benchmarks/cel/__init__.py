@@ -1,7 +1,7 @@
 """What selectors cost: to compile, on one device, on a table of 100,000 devices of 32 models, and after a change.
 
 Devices come out of JSON, as they do from the apiserver, so no two share a string. Times are of the process's CPU, the best of
-several runs. The other CEL libraries (cel_rivals.py) evaluate the same selectors on the same devices in the same run.
+several runs. The other CEL libraries (rivals.py) evaluate the same selectors on the same devices in the same run.
 Bars: the seed selector (`full`) in DESIGN 8.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.cel_rivals import rivals
+from benchmarks.cel.rivals import rivals
 from fairlead.cel import DeviceTable, DeviceView, compile_selector
 from fairlead.cel.selector import stored_selector
 from fairlead.kube.resource import Device

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.protocol_traffic import Traffic
+from benchmarks.protocol.traffic import Traffic
 from fairlead.api import names
 from fairlead.kube.client import Client
 from fairlead.kube.resources import PODS, Raw, raw

@@ -11,9 +11,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from benchmarks import protocol_objects as objects
-from benchmarks.protocol_cluster import OWNER, World, cpu_s, post, together, until, whole
-from benchmarks.protocol_traffic import per_pod
+from benchmarks.protocol import objects
+from benchmarks.protocol.cluster import OWNER, World, cpu_s, post, together, until, whole
+from benchmarks.protocol.traffic import per_pod
 from fairlead.kube.resources import JOBS, RESOURCE_CLAIM_TEMPLATES, Raw, Resource, raw
 
 GANG = 8

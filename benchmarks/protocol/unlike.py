@@ -11,8 +11,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import protocol_objects as objects
-from benchmarks.protocol_cluster import apiserver, idle, until
+from benchmarks.protocol import objects
+from benchmarks.protocol.cluster import apiserver, idle, until
 from fairlead.api import names
 from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, raw
 from fairlead.sandbox.apiserver.bootstrap import put

@@ -14,8 +14,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks import protocol_objects as objects
-from benchmarks.protocol_cluster import REPLICA, World, apiserver, idle, until
+from benchmarks.protocol import objects
+from benchmarks.protocol.cluster import REPLICA, World, apiserver, idle, until
 from fairlead.api import names
 from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, raw
 from fairlead.sandbox.apiserver.records import Completed
