@@ -187,7 +187,8 @@ class _Rim:
         running, request = self.running.pop(gang_id)
         for key in running.claims:
             self.world.inventory.drop_claim(key)
-            self.world.nodes.drop_pod(key)
+        for member in running.members:
+            self.world.nodes.drop_pod(member.pod.uid)
         return request
 
     def evict(self, gang_id: str) -> None:
@@ -217,8 +218,9 @@ class _Rim:
         for assigned in admission.assignments:
             pod = core.Pod(metadata=ObjectMeta(uid=assigned.pod.uid, namespace="bench", name=assigned.pod.name))
             self.world.nodes.set_pod(pod, assigned.node)
+        claims = {member.pod.uid: member.claims for member in request.members}
         members = tuple(
-            RunningMember(pod=assigned.pod, node=assigned.node, claims=(assigned.pod.uid,), started=now / 1000)
+            RunningMember(pod=assigned.pod, node=assigned.node, claims=claims[assigned.pod.uid], started=now / 1000)
             for assigned in admission.assignments
         )
         running = RunningGang(
