@@ -4,8 +4,9 @@ The days are held out: nothing was chosen by them, and `--seeds` draws others. T
 is what is known of run times and of what comes. Beside each figure of the forecaster are those of two that know more than any can, for the same
 starts: the true distribution of each program's run times (`if-programs-known`), and the true length of each run (`if-runs-known`).
 `--kinds`, of which docs/forecast.md says what they are like: `usual`, `wild`, `repeating`, `reporting`, `all-reporting`. Options:
-`--nodes=16 --load=0.75 --days=0.5 --learn=0.5 --seeds=301,302 --kinds=usual,wild --refresh=3600 --knows=history,programs,runs`.
-All of it takes an hour of CPU, and a third of that with `--knows=history`.
+`--nodes=16 --load=0.75 --before=3 --learn=0.5 --days=1 --seeds=301,303 --kinds=usual,wild --refresh=3600 --knows=history,programs,runs`:
+days of runs before the first forecast, days of forecasts from which the correction learns, days that count.
+All of it takes an hour and a half of CPU, and a third of that with `--knows=history`.
 The what-if is the command as a user calls it, timed to the last line of its first table, imports included.
 """
 
@@ -29,7 +30,7 @@ from tests.support.forecast.clusters import crowded
 from tests.support.forecast.days import Days
 
 DEFAULTS = {
-    "nodes": "16", "load": "0.75", "days": "0.5", "learn": "0.5", "seeds": "301", "refresh": "3600",
+    "nodes": "16", "load": "0.75", "before": "3", "learn": "0.5", "days": "1", "seeds": "301", "refresh": "3600",
     "kinds": "usual,wild,repeating,reporting,all-reporting", "knows": "history,programs,runs",
 }  # fmt: skip
 KINDS: dict[str, dict[str, Any]] = {
@@ -39,7 +40,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "reporting": {"reporting": 0.5},
     "all-reporting": {"reporting": 1.0},
 }
-RUNS_ONLY_DAYS = 0.5  # before the first forecast
 FIRST_TABLE_ENDS = "A forecast:"
 
 
@@ -50,7 +50,7 @@ def figures(*options: str) -> list[dict[str, Any]]:
 
 def _days(chosen: dict[str, str]) -> Iterator[dict[str, Any]]:
     held_out.REFRESH_S = float(chosen["refresh"])
-    learn = RUNS_ONLY_DAYS
+    learn = float(chosen["before"])
     count = learn + float(chosen["learn"])
     until = count + float(chosen["days"])
     knows = [held_out.Knows(each) for each in chosen["knows"].split(",")]

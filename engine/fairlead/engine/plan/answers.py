@@ -132,7 +132,8 @@ def queue_uses(tree: Tree, gpus: Mapping[Queue, Amount]) -> tuple[QueueUse, ...]
     uses = []
     for name in sorted(tree.queues):
         queue = tree.queues[name]
-        flavors = sorted(queue.quotas.keys() | queue.used.keys() | queue.demand.keys())
+        held = {flavor for amounts in (queue.used, queue.demand) for flavor, value in amounts.items() if value}
+        flavors = sorted(queue.quotas.keys() | held)  # a trial that was rolled back leaves zeros
         uses.append(
             QueueUse(
                 name=name,
