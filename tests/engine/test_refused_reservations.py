@@ -1,0 +1,62 @@
+"""What a decision spends on places that it may not reserve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlead.api import names
+from fairlead.engine.reclaim.costs import EvictionCosts
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu
+from tests.support.engine.world import World
+
+NODES = 20
+WHOLE = claim_spec(device_request(4))
+
+
+def looks(monkeypatch: pytest.MonkeyPatch, count: int, *, held: int) -> int:
+    """At nodes, for what has to end there, in a decision with so many unlike gangs of two nodes that are over their queue's share.
+
+    The queue deserves half of the nodes and holds all of `held`.
+    """
+    world = World()
+    world.now = 1000.0
+    for number in range(NODES):
+        world.add_node(f"n{number:02}", [gpu(minor) for minor in range(4)])
+    world.flavors = (FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVER}"'),)
+    quota = (FlavorQuota(flavor="gpu", deserved=2 * NODES),)
+    world.queues = tuple(QueueSpec(name=name, quotas=quota, min_runtime_s=1e9) for name in "ab")
+    running = [gang(f"r{number:02}", 1, WHOLE, queue="b" if number < NODES - held else "a") for number in range(NODES)]
+    assert world.carry_out(world.decide(*running), running) == []
+    world.reserve_after_s = 5.0
+    waiting = [gang("other", 1, WHOLE, queue="b")]
+    waiting += [gang(f"w{number}", 2, WHOLE, queue="a", priority=number) for number in range(count)]
+    made: list[object] = []
+    look = EvictionCosts._cheapest_on
+
+    def counted(*arguments: Any) -> Any:
+        made.append(arguments)
+        return look(*arguments)
+
+    world.now += 100.0
+    with monkeypatch.context() as patched:
+        patched.setattr(EvictionCosts, "_cheapest_on", counted)
+        plan = world.decide(*waiting)
+    assert [each.queue for each in plan.reservations] == ["b"]
+    assert len(plan.waiting) == len(waiting)
+    return len(made)
+
+
+def test_a_search_that_cannot_bring_a_gang_within_its_share_is_not_begun(monkeypatch: pytest.MonkeyPatch):
+    """15 of 20 nodes are held, 10 deserved, and a gang of two nodes waits for two at most."""
+    assert looks(monkeypatch, 10, held=15) == looks(monkeypatch, 1, held=15)
+
+
+def test_nodes_are_looked_at_for_the_first_gang_of_a_queue_and_then_where_something_changed(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    one, ten = looks(monkeypatch, 1, held=10), looks(monkeypatch, 10, held=10)
+    assert one >= NODES
+    assert ten < 4 * one
