@@ -1,8 +1,8 @@
 """How well placement does beside what is published or possible. Its parts are modules of their own; here they are joined.
 
-`placement_lists`: published pod lists, beside best fit and FGD on the same arrivals.
-`placement_mig`: MIG profiles and whole GPUs, beside best fit and first fit.
-`placement_moves`: gangs of eight GPUs on a fragmented cluster, with moves and without.
+`lists`: published pod lists, beside best fit and FGD on the same arrivals.
+`mig`: MIG profiles and whole GPUs, beside best fit and first fit.
+`moves`: gangs of eight GPUs on a fragmented cluster, with moves and without.
 """
 
 from __future__ import annotations

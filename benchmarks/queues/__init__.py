@@ -1,7 +1,6 @@
 """Queues: whole scenarios of others replayed in virtual time, and reclaim; decisions only, one core.
 
-`make bench BENCH=queues` shows one table. What is measured and how is said in `queues_replay` and
-`queues_reclaim`.
+`make bench BENCH=queues` shows one table. What is measured and how is said in `replay` and `reclaim`.
 """
 
 from __future__ import annotations

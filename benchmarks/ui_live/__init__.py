@@ -26,7 +26,7 @@ from typing import Any
 import aiohttp
 import yaml
 
-from benchmarks.ui.live_apiserver import Apiserver
+from benchmarks.ui_live.apiserver import Apiserver
 from fairlead.kube import timestamps
 from tests.support import ui
 
