@@ -21,7 +21,7 @@ from fairlead.engine.allocator.model import StepBudget
 from fairlead.engine.queues.limits import over_limit
 from fairlead.engine.reclaim.costs import EvictionCosts, allowed_domains, evict_and_place
 from fairlead.engine.reclaim.eviction_policy import EvictionPolicy
-from fairlead.engine.reclaim.shares import over_share
+from fairlead.engine.reclaim.shares import beyond_share
 from fairlead.engine.types.reasons import PreemptionBlock
 
 if TYPE_CHECKING:
@@ -181,18 +181,8 @@ def _cost(ending: Sequence[EvictionUnit]) -> tuple[float, float, int]:
 
 
 def _beyond_share(preemptor: Preemptor) -> list[tuple[Queue, str, Amount]]:
-    """Queue on the way up, flavor, and how much of it has to be given back there before the gang is within the share.
-
-    As `_allowed` asks it. A gang that ends gives back all that it holds, wherever that is.
-    """
-    if not preemptor.queue.name:
-        return []
-    return [
-        (step, flavor, more)
-        for step in preemptor.queue.path()
-        for flavor, value in preemptor.charge.items()
-        if (more := step.used.get(flavor, 0) + value - max(step.deserved(flavor), step.fair.get(flavor, 0))) > 0
-    ]
+    """How much of what has to be given back where before the gang is within its fair share; nothing where there are no queues."""
+    return beyond_share(preemptor.queue, preemptor.charge) if preemptor.queue.name else []
 
 
 def _given_back(units: Iterable[EvictionUnit], step: Queue, flavor: str) -> Amount:
@@ -202,6 +192,4 @@ def _given_back(units: Iterable[EvictionUnit], step: Queue, flavor: str) -> Amou
 
 def _allowed(preemptor: Preemptor) -> bool:
     """Within limits, and within the fair share of its queues, once those have ended that it waits for."""
-    if over_limit(preemptor.queue, preemptor.charge):
-        return False
-    return not preemptor.queue.name or over_share(preemptor.queue, preemptor.charge) is None
+    return not over_limit(preemptor.queue, preemptor.charge) and not _beyond_share(preemptor)

@@ -19,14 +19,19 @@ if TYPE_CHECKING:
     from fairlead.engine.types.amounts import Amount
 
 
-def over_share(queue: Queue, charge: Mapping[str, Amount]) -> Queue | None:
-    """The first queue on the way up that would hold more than its share with this charge."""
-    return next((step for step in queue.path() if _over(step, charge)), None)
-
-
 def over_contested_share(queue: Queue, charge: Mapping[str, Amount]) -> Queue | None:
-    """The same, of those whose share is contested."""
+    """The first queue on the way up that would hold more than its share with this charge, where that share is contested."""
     return next((step for step in queue.path() if _over(step, charge) and contested(step, charge)), None)
+
+
+def beyond_share(queue: Queue, charge: Mapping[str, Amount]) -> list[tuple[Queue, str, Amount]]:
+    """Queue on the way up, flavor, and by how much the queue would hold more than its share of that with this charge."""
+    return [
+        (step, flavor, more)
+        for step in queue.path()
+        for flavor, value in charge.items()
+        if (more := _excess(step, flavor, value)) > 0
+    ]
 
 
 def borrows(queue: Queue, charge: Mapping[str, Amount]) -> bool:
@@ -50,7 +55,9 @@ def contested(queue: Queue, charge: Mapping[str, Amount]) -> bool:
 
 
 def _over(step: Queue, charge: Mapping[str, Amount]) -> bool:
-    return any(
-        step.used.get(flavor, 0) + value > max(step.deserved(flavor), step.fair.get(flavor, 0))
-        for flavor, value in charge.items()
-    )
+    return any(_excess(step, flavor, value) > 0 for flavor, value in charge.items())
+
+
+def _excess(step: Queue, flavor: str, value: Amount) -> Amount:
+    """Beyond the share, with so much more; negative where some of it is left."""
+    return step.used.get(flavor, 0) + value - max(step.deserved(flavor), step.fair.get(flavor, 0))
