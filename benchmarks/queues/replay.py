@@ -19,14 +19,13 @@ from fairlead.api import names
 from fairlead.controller.gc_tuning import frozen_heap
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.snapshot import Snapshot
-from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember, RunningGang, RunningMember
+from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
 from fairlead.engine.types.plan import Admission
 from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.engine.types.references import PodRef
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube import core, resource
 from fairlead.kube.objects import ObjectMeta
-from tests.support.engine.objects import gpu
+from tests.support.engine.objects import gpu, one_claim_each
 from tests.support.engine.world import World
 
 NODE_GPUS = 8
@@ -159,6 +158,7 @@ class _Rim:
     def arrive(self, queue: str, each: Class, number: int, now: int) -> None:
         name = f"{queue}-{each.name}-{number}"
         pods = [f"{name}-{member}" for member in range(each.request)]
+        members, claims = one_claim_each("bench", pods, self._needs, self._spec)
         gang = GangRequest(
             namespace="bench",
             name=name,
@@ -167,12 +167,8 @@ class _Rim:
             queue=queue,
             priority=each.priority,
             created=now / 1000,
-            members=tuple(
-                PendingMember(pod=PodRef("bench", pod, pod), needs=self._needs, claims=(f"{pod}-gpu",)) for pod in pods
-            ),
-            claims=tuple(
-                ClaimRequest(key=f"{pod}-gpu", namespace="bench", name=f"{pod}-gpu", spec=self._spec) for pod in pods
-            ),
+            members=members,
+            claims=claims,
         )
         self._runs_ms[gang.id] = each.runs_ms
         self.waiting[gang.id] = gang

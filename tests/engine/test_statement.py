@@ -75,18 +75,16 @@ def nonzero(value: Any) -> Any:
 class Trial:
     """A decision on `full_world`; `change` draws a change and makes it."""
 
-    def __init__(self, data: st.DataObject | None = None) -> None:
+    def __init__(self) -> None:
         world, waiting = full_world()
-        self._data = data
         self.session = Session(world.snapshot(*waiting), 100.0)
         self.cluster = self.session.pipelined
         self.statement = self.cluster.statement
         self.policy = VictimPolicy(self.cluster, self.session.candidates, ())
         self.evicted: list[Any] = []
 
-    def change(self) -> None:
-        data, statement = self._data, self.statement
-        assert data is not None
+    def change(self, data: st.DataObject) -> None:
+        statement = self.statement
         match data.draw(st.sampled_from(["evict", "spare", "place", "hold", "charge"])):
             case "evict" if left := [unit for unit in self.session.candidates.units if unit not in self.evicted]:
                 unit = data.draw(st.sampled_from(left))
@@ -110,7 +108,7 @@ class Trial:
 @given(st.data())
 @PATIENT
 def test_rolled_back_to_a_checkpoint_everything_is_as_it_was_there(data: st.DataObject):
-    trial = Trial(data)
+    trial = Trial()
     marks: list[tuple[int, dict[str, Any], list[Any]]] = []
     for _ in range(data.draw(st.integers(1, 12))):
         if data.draw(st.booleans()):
@@ -119,7 +117,7 @@ def test_rolled_back_to_a_checkpoint_everything_is_as_it_was_there(data: st.Data
             mark, before, trial.evicted = marks.pop()
             trial.statement.rollback(mark)
             assert state(trial.session, trial.statement) == before
-        trial.change()
+        trial.change(data)
     for mark, before, _ in reversed(marks):
         trial.statement.rollback(mark)
         assert state(trial.session, trial.statement) == before
@@ -140,10 +138,10 @@ def test_a_pod_with_the_uid_of_its_claim_is_counted_apart_from_it():
 @given(st.data())
 @PATIENT
 def test_what_was_committed_is_not_rolled_back(data: st.DataObject):
-    trial = Trial(data)
-    trial.change()
+    trial = Trial()
+    trial.change(data)
     trial.statement.commit()
     committed = state(trial.session, trial.statement)
-    trial.change()
+    trial.change(data)
     trial.statement.rollback(0)
     assert state(trial.session, trial.statement) == committed

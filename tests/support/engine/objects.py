@@ -155,5 +155,17 @@ def gang(
     )
 
 
+def one_claim_each(
+    namespace: str, pods: Sequence[str], needs: PodNeeds, spec: resource.ResourceClaimSpec
+) -> tuple[tuple[PendingMember, ...], tuple[ClaimRequest, ...]]:
+    """Pods of these names with a claim each; the UID of a claim is not its pod's, as in a cluster."""
+    keys = [f"{pod}-gpu" for pod in pods]
+    members = (
+        PendingMember(pod=PodRef(namespace, pod, pod), needs=needs, claims=(key,))
+        for pod, key in zip(pods, keys, strict=True)
+    )
+    return tuple(members), tuple(ClaimRequest(key=key, namespace=namespace, name=key, spec=spec) for key in keys)
+
+
 def _metadata(name: str, namespace: str, labels: dict[str, str] | None) -> Json:
     return {"name": name, "namespace": namespace, "labels": labels or {}}

@@ -11,12 +11,11 @@ from fairlead.api import names
 from fairlead.engine.forecast.cluster import SimulatedCluster
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.snapshot import Snapshot
-from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
+from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.engine.types.references import PodRef
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube import core, resource
-from tests.support.engine.objects import claim_spec, device_request, gpu
+from tests.support.engine.objects import claim_spec, device_request, gpu, one_claim_each
 from tests.support.engine.world import World
 
 QUEUES = 4
@@ -41,6 +40,7 @@ def crowded(*, nodes: int, waiting: int, seed: int = 1, world: World | None = No
     def make(number: int, created: float) -> GangRequest:
         size = random.choices(*_SIZES)[0]
         pods = [f"gang-{number}-{member}" for member in range(size)]
+        members, claims = one_claim_each("ml", pods, needs, spec)
         return GangRequest(
             namespace="ml",
             name=f"gang-{number}",
@@ -48,10 +48,8 @@ def crowded(*, nodes: int, waiting: int, seed: int = 1, world: World | None = No
             size=size,
             queue=f"team-{random.randrange(QUEUES)}",
             created=created,
-            members=tuple(
-                PendingMember(pod=PodRef("ml", pod, pod), needs=needs, claims=(f"{pod}-gpu",)) for pod in pods
-            ),
-            claims=tuple(ClaimRequest(key=f"{pod}-gpu", namespace="ml", name=f"{pod}-gpu", spec=spec) for pod in pods),
+            members=members,
+            claims=claims,
             run_s=random.choice([2.0, 4.0, 8.0, 12.0]) * 3600.0,
         )
 

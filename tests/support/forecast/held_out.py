@@ -26,12 +26,11 @@ from fairlead.engine.forecast.forecast import SAMPLES, GangForecast, forecast
 from fairlead.engine.forecast.run_times import GangKey, Progress, RunRecord, RunTimes
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.snapshot import Snapshot
-from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
+from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.engine.types.references import PodRef
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube import core, resource
-from tests.support.engine.objects import gpu
+from tests.support.engine.objects import gpu, one_claim_each
 from tests.support.engine.world import World
 from tests.support.forecast.days import DAY_S, REPORTS_AFTER_S, Days, Submission
 from tests.support.forecast.oracles import ExactRunTimes, FutureArrivals, ProgramRunTimes
@@ -280,7 +279,7 @@ class Reality:
     def _request(self, each: Submission) -> GangRequest:
         program = each.program
         pods = [f"{each.name}-{number}" for number in range(program.size)]
-        spec = _spec(program.devices)
+        members, claims = one_claim_each(program.namespace, pods, self._needs, _spec(program.devices))
         return GangRequest(
             namespace=program.namespace,
             name=each.name,
@@ -289,14 +288,8 @@ class Reality:
             queue=program.namespace,
             priority=program.priority,
             created=each.at,
-            members=tuple(
-                PendingMember(pod=PodRef(program.namespace, pod, pod), needs=self._needs, claims=(f"{pod}-gpu",))
-                for pod in pods
-            ),
-            claims=tuple(
-                ClaimRequest(key=f"{pod}-gpu", namespace=program.namespace, name=f"{pod}-gpu", spec=spec)
-                for pod in pods
-            ),
+            members=members,
+            claims=claims,
             run_s=each.limit_s,
         )
 
