@@ -16,6 +16,8 @@ VERSION := $(shell sed -n 's/^VERSION: Final = "\(.*\)"$$/\1/p' lib/fairlead/api
 HUNG := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 export GPUS ?= 400
 export KILLS ?= 10
+# Where a shell or an image forbids bytecode, each of the hundreds of programs that tests start would compile all of its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo screenshots test slow install-test scale evictions kills hostile fuzz chaos proofs replays properties soak decisions lint format bench e2e e2e-kind image dist release-notes manifests lock clean
