@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.prepare import claims, sharing
 from fairlead.driver.prepare.claims import ClaimError
 from fairlead.driver.publish import faults
+from tests.support import cpu
 from tests.support.driver.claims import claim, mps
 
 BROKEN = (b"", b"[]", b'{"boot_id":"\xff"}', b'{"xids":"\xc4"}', b'{"a":' * 3000, b"\x00" * 100)
@@ -72,10 +72,8 @@ def test_a_profile_that_cannot_be_read_is_a_profile_error(text: str, tmp_path: P
 def test_brackets_within_brackets_cost_no_second(tmp_path: Path) -> None:
     path = tmp_path / "node.yaml"
     path.write_text("gpus: " + "[" * 20_000)
-    began = time.process_time()
-    with pytest.raises(loading.ProfileError, match="brackets"):
+    with cpu.at_most(0.5), pytest.raises(loading.ProfileError, match="brackets"):
         loading.load(str(path))
-    assert time.process_time() - began < 0.5
 
 
 @pytest.mark.parametrize(
@@ -98,6 +96,5 @@ def test_a_table_of_mig_sizes_is_read_once_for_all_gpus(tmp_path: Path) -> None:
     path = tmp_path / "node.yaml"
     path.write_text(json.dumps({"gpu": {"mig": "h100-80gb"}, "gpus": [{"minor": minor} for minor in range(200)]}))
     profile = loading.load(str(path))
-    began = time.process_time()
-    assert len(loading.gpus(profile, node="n1")) == 200
-    assert time.process_time() - began < 1.0
+    with cpu.at_most(1.0):
+        assert len(loading.gpus(profile, node="n1")) == 200

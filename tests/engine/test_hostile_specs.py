@@ -1,6 +1,5 @@
 """A claim's spec that costs much to compile or to count is refused with the reason, and leaves nothing behind."""
 
-import time
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ from fairlead.engine.types.pod_needs import milli
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec
 from fairlead.kube.semver import Version, VersionError
+from tests.support import cpu
 
 CLASS = "gpu.example.com"
 CLASSES = {CLASS: msgspec.convert({"metadata": {"name": CLASS}, "spec": {}}, DeviceClass)}
@@ -44,29 +44,27 @@ def test_a_claim_of_bombs_is_refused_before_anything_is_compiled() -> None:
     "value", ["1e999999999", "1e2147483647", "-1e99999", "9" * 5000, "0." + "1" * 9000, "9" * 100_000]
 )
 def test_a_quantity_of_endless_digits_is_an_error_at_once(value: str) -> None:
-    begin = time.process_time()
-    with pytest.raises(QuantityError):
-        amount(value)
-    assert milli(value) >= 0 or value.startswith("-")
-    assert time.process_time() - begin < 1
+    with cpu.at_most(1.0):
+        with pytest.raises(QuantityError):
+            amount(value)
+        assert milli(value) >= 0 or value.startswith("-")
 
 
 def test_a_claim_that_asks_for_endless_capacity_is_refused_with_the_field() -> None:
-    begin = time.process_time()
-    with pytest.raises(
-        InvalidClaimError,
-        match=r"spec\.devices\.requests\[0\]\.exactly\.capacity\.requests: quantity '1e999999999' is too",
+    with (
+        cpu.at_most(1.0),
+        pytest.raises(
+            InvalidClaimError,
+            match=r"spec\.devices\.requests\[0\]\.exactly\.capacity\.requests: quantity '1e999999999' is too",
+        ),
     ):
         Compiler(CLASSES).compile_spec(spec(capacity={"requests": {"memory": "1e999999999"}}))
-    assert time.process_time() - begin < 1
 
 
 @pytest.mark.parametrize("text", ["1.1.1-" + ".".join("1" * 50_000), "9" * 100_000 + ".1.1"])
 def test_an_endless_version_is_an_error_at_once(text: str) -> None:
-    begin = time.process_time()
-    with pytest.raises(VersionError) as raised:
+    with cpu.at_most(1.0), pytest.raises(VersionError) as raised:
         Version.parse(text)
-    assert time.process_time() - begin < 1
     assert len(str(raised.value)) < 300
 
 
