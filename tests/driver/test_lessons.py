@@ -94,7 +94,8 @@ LESSONS = {
 
 
 def names_in(module: str) -> set[str]:
-    tree = ast.parse((HERE / f"{module}.py").read_text(encoding="utf-8"))
+    (path,) = HERE.rglob(f"{module}.py")
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 

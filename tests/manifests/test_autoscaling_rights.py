@@ -8,8 +8,8 @@ import pytest
 from fairlead.api import names
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Patch
+from tests.controller.autoscaling.test_autoscaling_on_the_sandbox import flavor
 from tests.controller.conftest import benches
-from tests.controller.test_autoscaling_on_the_sandbox import flavor
 
 POLICIES = resources.Resource(
     group="admissionregistration.k8s.io", version="v1", plural="validatingadmissionpolicies",

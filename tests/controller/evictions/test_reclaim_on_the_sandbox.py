@@ -1,0 +1,247 @@
+"""Reclaim, preemption and replacement with the true core, on the sandbox: what users of two queues see.
+
+The maths is tested elsewhere; here it meets watches, writes, budgets and time.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fairlead.api import names
+from fairlead.controller import term
+from fairlead.driver.backend.simulated import fault_file
+from fairlead.kube import resources
+from fairlead.kube.resources import FLAVORS, NAMESPACES, PRIORITY_CLASSES, QUEUES
+from fairlead.sandbox.apiserver.faults import Fault
+from tests.controller.conftest import NAMESPACE, Bench, Lease, Life, MortalClient
+
+pytestmark = pytest.mark.slow
+
+OTHER = "vision"
+
+
+async def teams(bench: Bench, **lender: object) -> None:
+    """Queue `ml` for namespace ml, which borrows; queue `vision` for namespace vision, each owed half of the sixteen."""
+    spec = {"deviceSelector": "device.driver == 'gpu.fairlead.dev'", "measure": "Devices"}
+    await bench.client.create(FLAVORS, {"metadata": {"name": "gpu"}, "spec": spec})
+    await bench.client.create(NAMESPACES, {"metadata": {"name": OTHER}})
+    for team, more in ((NAMESPACE, lender), (OTHER, {})):
+        selector = {"matchLabels": {"kubernetes.io/metadata.name": team}}
+        body = {"flavors": [{"flavor": "gpu", "deserved": 8}], "namespaceSelector": selector} | more
+        await bench.client.create(QUEUES, {"metadata": {"name": team}, "spec": body})
+    await bench.template("eight", 8)
+    template = await bench.client.get(resources.raw(resources.RESOURCE_CLAIM_TEMPLATES), "eight", NAMESPACE)
+    copy = {"metadata": {"name": "eight", "namespace": OTHER}, "spec": template["spec"]}
+    await bench.client.create(resources.raw(resources.RESOURCE_CLAIM_TEMPLATES), copy)
+
+
+def standing(bench: Bench, namespace: str, name: str) -> str:
+    pod = bench.pods.get(f"{namespace}/{name}")
+    return "" if pod is None else pod.status.phase
+
+
+async def borrowers(bench: Bench, **more: object) -> None:
+    for name in ("one", "two"):
+        await bench.pod(name, template="eight", **more)  # type: ignore[arg-type]
+    await bench.until(lambda: bench.running(["one", "two"]), "both run")
+    await bench.until(lambda: bench.status("two").get("phase") == "Running", "and their status is Running")
+
+
+def evicted(bench: Bench) -> list[str]:
+    return [name for name in ("one", "two") if bench.get(name) is None]
+
+
+async def test_a_disruption_budget_is_counted_in_queue_status_and_holds_over_restarts(bench: Bench):
+    await teams(bench, disruptionBudget={"evictions": 1, "window": "1h"})
+    async with bench.controller():
+        await borrowers(bench)
+        await bench.pod("owner", template="eight", namespace=OTHER)
+        await bench.until(lambda: standing(bench, OTHER, "owner") == "Running", "the owner has its own back")
+        assert len(evicted(bench)) == 1
+        raw = await bench.client.get(QUEUES, NAMESPACE)
+        assert len(raw["status"]["evictions"]) == 1
+        (gone,) = evicted(bench)
+        await bench.pod(gone, template="eight")
+        await bench.client.delete(resources.PODS, "owner", OTHER, grace_period_s=0)
+        await bench.until(lambda: bench.running(["one", "two"]), "the evicted pod, recreated, runs again")
+    async with bench.controller():
+        await bench.pod("owner", template="eight", namespace=OTHER)
+        said = "disruption budget is used up"
+
+        def told() -> bool:
+            found = bench.gangs.get(f"{OTHER}/owner") or {}
+            return said in found.get("status", {}).get("message", "")
+
+        await bench.until(told, "the status names the blocker")
+        assert bench.running(["one", "two"])
+
+
+async def test_min_runtime_protects_and_its_end_leads_to_a_new_decision(bench: Bench):
+    await teams(bench, minRuntime="4s")
+    async with bench.controller():
+        await borrowers(bench)
+        await bench.pod("owner", template="eight", namespace=OTHER)
+        await bench.until(
+            lambda: (bench.gangs.get(f"{OTHER}/owner") or {}).get("status", {}).get("reason") == "VictimsProtected",
+            "the status names min-runtime",
+        )
+        assert bench.running(["one", "two"])
+        await bench.until(lambda: standing(bench, OTHER, "owner") == "Running", "then it has its own back")
+
+
+async def test_a_gang_of_higher_priority_takes_the_place_of_one_in_its_own_queue(bench: Bench):
+    await teams(bench)
+    for name, value in (("urgent", 1000), ("batch", 10)):
+        await bench.client.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
+    async with bench.controller():
+        await borrowers(bench, priorityClassName="batch")
+        await bench.pod("rush", template="eight", priorityClassName="urgent")
+        await bench.until(lambda: bench.running(["rush"]), "the urgent one runs")
+        assert len(evicted(bench)) == 1
+        (gone,) = evicted(bench)
+        await bench.event(gone, "Evicted: ")
+        raw = bench.gangs.get(f"{NAMESPACE}/{gone}") or {}
+        assert "preempted for gang ml/rush" in raw["metadata"]["annotations"][names.EVICTED]
+
+
+@contextlib.asynccontextmanager
+async def leader(bench: Bench) -> AsyncIterator[None]:
+    """A controller that believes to lead, whatever others believe."""
+    life = Life()
+    async with MortalClient.connect(bench.options().kubeconfig) as client:
+        assert isinstance(client, MortalClient)
+        client.life = life
+        task = asyncio.create_task(term.lead(bench.options(), client, Lease()))
+        yield
+        life.dead = True
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_two_replicas_that_both_lead_evict_one_gang_once(bench: Bench):
+    """A lease that was lost late: marks are made twice, evictions name the pod by UID, and nothing is given twice."""
+    await teams(bench)
+    async with leader(bench), leader(bench):
+        await borrowers(bench)
+        await bench.pod("owner", template="eight", namespace=OTHER)
+        await bench.until(lambda: standing(bench, OTHER, "owner") == "Running", "the owner has its own back")
+        (gone,) = evicted(bench)
+        await bench.pod(gone, template="eight")
+        await bench.until(
+            lambda: bench.status(gone).get("phase") == "Waiting", "the evicted pod, recreated, waits and is left alone"
+        )
+        assert bench.gated([gone])
+        bench.check()
+
+
+async def test_a_node_that_is_lost_while_its_gang_is_evicted_does_not_delay_the_beneficiary(bench: Bench):
+    await teams(bench)
+    async with bench.controller():
+        await borrowers(bench, annotations={names.CHECKPOINT_GRACE: "5s"})
+        await bench.pod("owner", template="eight", namespace=OTHER)
+
+        def marked() -> list[str]:
+            return [n for n in ("one", "two") if (pod := bench.get(n)) and names.EVICT_AT in pod.metadata.annotations]
+
+        await bench.until(lambda: len(marked()) == 1, "one is marked")
+        (victim,) = marked()
+        (other,) = {"one", "two"} - {victim}
+        pod = bench.get(victim)
+        assert pod is not None
+        await bench.cluster.nodes[pod.spec.node_name].stop_kubelet()
+        await bench.client.delete(resources.NODES, pod.spec.node_name)
+        await bench.until(lambda: bench.get(victim) is None, "the victim is gone with its node", 60)
+        assert bench.running([other])  # what is left of the cluster is no more than its team deserves
+        assert not marked()
+        await bench.delete([other])
+        await bench.until(lambda: standing(bench, OTHER, "owner") == "Running", "the owner runs on the other node", 60)
+        bench.check()
+
+
+async def break_a_gpu_of(bench: Bench, pod: str) -> tuple[str, str]:
+    """Pool and name of a device of the pod's, from now on broken."""
+    hurt = next(claim for claim in bench.allocated() if any(ref.name == pod for ref in claim.status.reserved_for))
+    assert hurt.status.allocation is not None
+    broken = hurt.status.allocation.devices.results[0]
+    node = bench.cluster.nodes[broken.pool]
+    fault_file.inject(
+        node.plugins_dir / names.DRIVER / fault_file.NAME, int(broken.device.removeprefix("gpu-")), xid=79
+    )
+    return broken.pool, broken.device
+
+
+def held(bench: Bench) -> set[tuple[str, str]]:
+    allocations = [claim.status.allocation for claim in bench.allocated()]
+    return {(r.pool, r.device) for found in allocations if found is not None for r in found.devices.results}
+
+
+@contextlib.asynccontextmanager
+async def made_anew(bench: Bench, pods: list[str], **gang: Any) -> AsyncIterator[None]:
+    """What a Job does: a pod that is gone is made again."""
+
+    async def remake() -> None:
+        while True:
+            for name in pods:
+                if bench.get(name) is None:
+                    await bench.pod(name, **gang)
+            await asyncio.sleep(0.05)
+
+    job = asyncio.create_task(remake())
+    yield
+    job.cancel()
+
+
+async def test_a_gang_on_a_broken_gpu_is_evicted_and_its_recreated_pods_avoid_it(bench: Bench):
+    """The cluster's own taint eviction takes the one pod; the controller the whole gang. Whoever is first, it comes back whole."""
+    await bench.template("four", 4)
+    async with bench.controller():
+        pods = await bench.gang("train", 2, template="four")
+        await bench.until(lambda: bench.running(pods), "the gang runs")
+        broken = await break_a_gpu_of(bench, "train-0")
+        await bench.until(lambda: bench.get("train-0") is None, "the pod on the broken GPU is gone", 60)
+        async with made_anew(bench, pods, template="four", gang="train", size=2):
+            await bench.until(lambda: bench.running(pods), "whole again", 60)
+        assert broken not in held(bench)
+
+
+async def test_an_elastic_gang_loses_the_member_on_a_broken_gpu_and_gets_it_back_elsewhere(bench: Bench):
+    await bench.template("four", 4)
+    async with bench.controller():
+        pods = await bench.gang("serve", 2, template="four", members=3)
+        await bench.until(lambda: bench.running(pods), "three run where two are enough")
+        uids = {name: pod.metadata.uid for name in pods if (pod := bench.get(name)) is not None}
+        broken = await break_a_gpu_of(bench, "serve-1")
+
+        def again() -> bool:
+            pod = bench.get("serve-1")
+            return pod is not None and pod.metadata.uid != uids["serve-1"] and bench.running(pods)
+
+        async with made_anew(bench, pods, template="four", gang="serve", size=2):
+            await bench.until(again, "the one member was recreated and runs", 60)
+        left = {name: pod.metadata.uid for name in ("serve-0", "serve-2") if (pod := bench.get(name)) is not None}
+        assert left == {name: uids[name] for name in ("serve-0", "serve-2")}, "no other member was evicted"
+        assert broken not in held(bench)
+
+
+async def test_nothing_more_is_evicted_while_the_claims_of_evicted_pods_are_still_allocated(bench: Bench):
+    """The claim controller is slow: the pod is gone, its devices are not free yet, and its gang is no longer seen."""
+    await teams(bench)
+    for name, value in (("urgent", 1000), ("batch", 10)):
+        await bench.client.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
+    slow = Fault(
+        resource="resourceclaims",
+        subresource="status",
+        user="system:serviceaccount:kube-system:resource-claim-controller",
+        count=None,
+        delay_s=3.0,
+    )
+    async with bench.controller():
+        await borrowers(bench, priorityClassName="batch")
+        bench.cluster.server.faults.add(slow)
+        await bench.pod("rush", template="eight", priorityClassName="urgent")
+        await bench.until(lambda: bench.running(["rush"]), "the urgent one runs")
+        assert slow.hits
+        assert len(evicted(bench)) == 1

@@ -1,0 +1,161 @@
+"""The recovery step of a gang whose admission was interrupted. Pure."""
+
+from msgspec.structs import replace
+
+from fairlead.api import names
+from fairlead.controller.gangs import recovery
+from fairlead.controller.gangs.bind_clock import BindClock
+from fairlead.controller.report.gang_phase import SchedulingState, summarize
+from fairlead.kube import core, timestamps
+from tests.controller.gang_views import NOW, Objects, claim, gated_with, pod, released_with, step, view
+
+
+def test_nothing_written_is_nothing_to_do():
+    assert step(gated_with()) is None
+
+
+def test_a_gang_written_in_part_is_undone():
+    found = step(gated_with(0, 2))
+    assert isinstance(found, recovery.Undo)
+    assert [member.pod.metadata.name for member in found.members] == ["p0", "p2"]
+
+
+def test_a_gang_written_whole_is_completed():
+    found = step(gated_with(0, 1, 2))
+    assert isinstance(found, recovery.Complete)
+    assert {node for _, node in found.members} == {"n1"}
+
+
+def test_a_gang_written_whole_on_a_node_that_is_gone_is_undone():
+    assert isinstance(step(gated_with(0, 1, 2, node="n9")), recovery.Undo)
+
+
+def test_a_gang_released_in_part_is_completed():
+    held = [claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"]) for n in range(3)]
+    pods = [pod(f"p{n}", gang="g", size=3, claim=f"c{n}", gated=n > 0) for n in range(3)]
+    found = step(view(*pods, objects=Objects(held)))
+    assert isinstance(found, recovery.Complete)
+    assert [member.pod.metadata.name for member, _ in found.members] == ["p1", "p2"]
+
+
+def test_a_gang_released_in_part_whose_rest_cannot_be_released_is_rolled_back_after_the_timeout():
+    held = [claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"], age_s=100) for n in range(3)]
+    pods = [pod(f"p{n}", gang="g", size=3, claim=f"c{n}", gated=n > 0, node="" if n else "n1") for n in range(3)]
+    found = step(view(*pods, objects=Objects(held)))
+    assert isinstance(found, recovery.RollBack)
+    assert [member.pod.metadata.name for member in found.members] == ["p0"]
+
+
+def test_a_gang_whose_members_do_not_bind_in_time_is_rolled_back_whole():
+    assert step(released_with(2, 1, size=3, age_s=59)) is None
+    found = step(released_with(2, 1, size=3, age_s=61))
+    assert isinstance(found, recovery.RollBack)
+    assert len(found.members) == 3
+    assert "1 of its pods (p2) did not bind" in found.why
+    assert recovery.next_deadline(released_with(2, 1, size=3, age_s=10), 60, {}) == NOW + 50
+
+
+def deleted(found):
+    """The same claim, which somebody deletes: its finalizer keeps it."""
+    return replace(found, metadata=replace(found.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
+
+
+def test_a_released_gang_with_a_claim_that_is_being_deleted_is_rolled_back_at_once():
+    """kube-scheduler never tries such a pod, so that no timeout would begin."""
+    held = [claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"]) for n in range(3)]
+    held[2] = deleted(held[2])
+    pods = [pod(f"p{n}", gang="g", size=3, claim=f"c{n}", gated=False) for n in range(3)]
+    found = step(view(*pods, objects=Objects(held)))
+    assert isinstance(found, recovery.RollBack)
+    assert len(found.members) == 3
+    assert "c2 of pod p2 is being deleted" in found.why
+    assert found.nodes == ()
+
+
+def test_a_bound_pod_keeps_a_claim_that_is_being_deleted():
+    held = [deleted(claim("c0", "p0", node="n1", reserved=["p0"]))]
+    assert step(view(pod("p0", gang="g", size=1, claim="c0", gated=False, node="n1"), objects=Objects(held))) is None
+
+
+def test_members_with_a_claim_that_is_being_deleted_are_not_released():
+    held = [claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"]) for n in range(3)]
+    held[1] = deleted(held[1])
+    pods = [pod(f"p{n}", gang="g", size=3, claim=f"c{n}", gated=True) for n in range(3)]
+    found = step(view(*pods, objects=Objects(held)))
+    assert isinstance(found, recovery.Undo)
+    assert [member.pod.metadata.name for member in found.members] == ["p1"]
+    assert [each.claim.metadata.name for each in found.members[0].claims if each.claim] == ["c1"]
+
+
+def untried(gang_of):
+    """The same gang, of which kube-scheduler has not tried the unbound pods since their release."""
+    gated = core.PodCondition(type="PodScheduled", status="False", reason="SchedulingGated")
+    pods = [
+        m.pod if m.bound else replace(m.pod, status=replace(m.pod.status, conditions=(gated,))) for m in gang_of.members
+    ]
+    held = [each.claim for member in gang_of.members for each in member.claims]
+    return view(*pods, objects=Objects(held))
+
+
+def test_time_in_which_the_scheduler_has_not_tried_a_pod_does_not_count():
+    tried = released_with(2, 1, size=3, age_s=601)
+    away, clock = untried(tried), BindClock()
+    since = clock.update(away, NOW)
+    assert step(away, tried=since) is None
+    assert recovery.next_deadline(away, 60, since) is None
+    since = clock.update(tried, NOW)  # the scheduler is back, and could not bind it
+    assert step(tried, tried=since) is None
+    assert recovery.next_deadline(tried, 60, since) == NOW + 60
+    since = clock.update(tried, NOW + 59)
+    assert recovery.next_deadline(tried, 60, since) == NOW + 60
+    assert isinstance(step(tried, tried=dict.fromkeys(since, NOW - 60)), recovery.RollBack)
+    assert not clock.update(released_with(3, 0, size=3, age_s=601), NOW)
+    assert isinstance(
+        step(tried, tried=clock.update(tried, NOW)), recovery.RollBack
+    )  # another leader: by the allocation
+
+
+def test_a_gang_says_that_the_scheduler_does_not_try_its_pods():
+    assert recovery.untried(untried(released_with(0, 3, size=3, age_s=10)), NOW) == (0, NOW + 5)
+    away = untried(released_with(0, 3, size=3, age_s=15))
+    assert recovery.untried(away, NOW) == (3, None)
+    said = summarize(away, SchedulingState(untried=3)).message
+    assert "devices are given; 0 of 3 members run; kube-scheduler has not tried 3 of its pods: see that it runs" in said
+    assert recovery.untried(released_with(0, 3, size=3, age_s=15), NOW) == (0, None)
+
+
+def test_a_surplus_member_that_does_not_bind_is_evicted_alone():
+    found = step(released_with(3, 1, size=3, age_s=61))
+    assert isinstance(found, recovery.RollBack)
+    assert [member.pod.metadata.name for member in found.members] == ["p3"]
+
+
+def test_a_member_that_replaces_another_and_does_not_bind_is_evicted_alone():
+    """Its claims were allocated after the others had started; those of members admitted together never are."""
+    for started_s, alone in ((600, True), (30, False)):
+        held = [claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"], age_s=61 if n == 2 else 700) for n in range(3)]
+        pods = [
+            pod(f"p{n}", gang="g", size=3, claim=f"c{n}", gated=False, node="n1" if n < 2 else "") for n in range(3)
+        ]
+        start = timestamps.seconds(NOW - started_s)
+        pods = [replace(each, status=replace(each.status, start_time=start)) for each in pods]
+        found = step(view(*pods, objects=Objects(held)))
+        assert isinstance(found, recovery.RollBack)
+        assert [member.pod.metadata.name for member in found.members] == (["p2"] if alone else ["p0", "p1", "p2"])
+
+
+def test_a_bound_gang_needs_nothing():
+    gang = released_with(3, 0, size=3, age_s=10_000)
+    assert step(gang) is None
+    assert recovery.next_deadline(gang, 60, {}) is None
+
+
+def test_only_allocations_without_reservation_and_user_are_orphaned():
+    free = claim("free", None, node="n1")
+    held = claim("held", None, node="n1", reserved=["x"])
+    used = claim("used", None, node="n1")
+    found = recovery.orphaned_allocations(
+        [free, held, used, claim("empty", None)], drivers=(names.DRIVER,), used=lambda c: c.metadata.name == "used"
+    )
+    assert found == [free]
+    assert recovery.orphaned_allocations([free], drivers=("other",), used=lambda _: False) == []

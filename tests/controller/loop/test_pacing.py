@@ -1,0 +1,68 @@
+"""When the next decision may start, and which gangs are being evicted for which. Pure."""
+
+from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.victims import Victims, may_evict
+from fairlead.controller.pacing import IDLE_MAX_S, PAUSE_MAX_S, Pacing
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.plan import Waiting
+from fairlead.engine.types.reasons import Code, Reason
+from tests.controller.evictions.test_eviction_steps import MARK, member
+
+
+class Time:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_decision_is_followed_by_a_pause_as_long_as_it_took():
+    clock = Time()
+    pacing = Pacing(clock)
+    assert pacing.wait_s(urgent=False) == 0.0
+    pacing.note(began=98.0, decide_began=98.5, ended=100.0, admitted=True)
+    assert pacing.wait_s(urgent=True) == pacing.wait_s(urgent=False) == 2.0
+    pacing.note(began=0.0, decide_began=0.0, ended=100.0, admitted=True)
+    assert pacing.wait_s(urgent=True) == PAUSE_MAX_S
+
+
+def test_after_a_decision_that_admitted_no_gang_only_an_urgent_one_comes_at_once():
+    clock = Time()
+    pacing = Pacing(clock)
+    pacing.note(began=99.99, decide_began=99.99, ended=100.0, admitted=False)
+    assert 0.0 < pacing.wait_s(urgent=True) < 0.1
+    assert 0.4 < pacing.wait_s(urgent=False) <= IDLE_MAX_S
+    clock.now += IDLE_MAX_S
+    assert pacing.wait_s(urgent=False) == 0.0
+
+
+def test_victims_follow_the_marks_on_their_pods():
+    victims = Victims()
+    marked = Gang(id=("ml", "old"), size=1, members=(member("a", MARK),))
+    victims.update(("ml", "old"), marked)
+    assert victims.of(("ml", "new")) == (("ml", "old"),)
+    assert victims.of_any([("ml", "new"), ("ml", "other")]) == {("ml", "old")}
+    victims.update(("ml", "old"), Gang(id=("ml", "old"), size=1, members=(member("a"),)))
+    assert victims.of(("ml", "new")) == ()
+    victims.update(("ml", "old"), marked)
+    victims.update(("ml", "old"), None)
+    assert victims.of_any([("ml", "new")]) == set()
+
+
+def waits(queue: str | None, priority: int, *, fits: bool | None = True, preempts: bool = True) -> bool:
+    """Whether its answer depends on an admission in queue a with priority 1."""
+    reason = Reason(code=Code.NO_DEVICES, message="", advice="", could_ever_fit=fits)
+    waiting = Waiting(namespace="ml", name="w", uid="w", queue=queue, position=1, reason=reason)
+    request = GangRequest(
+        namespace="ml", name="w", uid="w", size=1, members=(), priority=priority, preempts=preempts, queue=queue
+    )
+    return may_evict(waiting, request, {"a": 1})
+
+
+def test_only_a_gang_that_could_evict_what_is_being_admitted_awaits_its_end():
+    assert waits("a", 2)
+    assert not waits("a", 1)
+    assert waits("b", 0), "its queue may reclaim"
+    assert not waits("b", 0, fits=False)
+    assert not waits("b", 2, preempts=False)
+    assert not waits(None, 2)

@@ -1,0 +1,344 @@
+"""Budgets of queues in the controller: what is counted as spent, when that is decided on, and what status and events say of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.api.budget import Budget
+from fairlead.api.queue import QueueStatus
+from fairlead.controller import term
+from fairlead.controller.report import queue_budget
+from fairlead.controller.report.queue_status import queue_status
+from fairlead.controller.report.unknown_fields import known_fields, merge_patch
+from fairlead.controller.spending import held as held_module
+from fairlead.controller.spending.budgets import ASK_S, BudgetNow, Said, SpendingBudgets
+from fairlead.controller.spending.held import HeldGpus
+from fairlead.controller.spending.source import Spending, Spent
+from fairlead.controller.watch import settings
+from fairlead.engine.types.plan import QueueUse
+from fairlead.engine.types.settings import BudgetState, QueueSpec
+from fairlead.kube.resources import EVENTS, QUEUES
+from fairlead.kube.timestamps import HOUR_US
+from fairlead.ui.model.explanations import queue_explanation
+from fairlead.ui.model.queues import line
+from tests.controller.conftest import NAMESPACE, Bench
+from tests.controller.queues.test_queues_and_probes import flavor, seen
+from tests.controller.queues.test_queues_and_probes import status as status_of
+
+NOON = datetime.fromisoformat("2026-11-23T12:00:00+00:00").timestamp()
+MIDNIGHT = NOON + 12 * 3600
+
+
+class Ledger:
+    """What each queue itself has spent, counted until `until`."""
+
+    def __init__(self, **spent: Fraction | int | None) -> None:
+        self.of: dict[str, Fraction | int | None] = dict(spent)
+        self.until = NOON
+        self.asked: list[tuple[str, int]] = []
+
+    def spent(self, queue: str, since_us: int) -> Spent | None:
+        self.asked.append((queue, since_us))
+        found = self.of.get(queue, 0)
+        return None if found is None else Spent(Fraction(found), round(self.until * 1e6))
+
+
+class Kept:
+    """A queue `red` with a budget, and what it is said to hold."""
+
+    def __init__(self, source: Spending, **budget: Any) -> None:
+        fields = {"gpuHours": "10", "per": "day", "onExhausted": "stop"} | budget
+        self.budgets: Mapping[str, Budget] = {"red": Budget.model_validate(fields)}
+        self.queues = (QueueSpec(name="red"), QueueSpec(name="team", parent="red"), QueueSpec(name="blue"))
+        self.said: dict[str, Said] = {}
+        self.of = SpendingBudgets(source)
+
+    def at(self, now: float, *, gpus: Fraction | int | None = None) -> BudgetState:
+        """What the engine gets; then the queue holds this."""
+        self.of.update(self.queues, self.budgets, self.said, now)
+        state = self.of.with_budgets(self.queues)[0].budget
+        if gpus is not None:
+            self.of.note([QueueUse(name="red", flavors=(), waiting=0, admitted=1, gpus=gpus)], now)
+        assert state is not None
+        return state
+
+    @property
+    def shown(self) -> BudgetNow:
+        return self.of.by_queue["red"]
+
+
+def test_what_is_spent_is_the_ledgers_sum_of_the_queue_and_those_below_and_what_is_held_since() -> None:
+    ledger = Ledger(red=1, team=2, blue=100)
+    kept = Kept(ledger)
+    assert kept.at(NOON, gpus=2).spent == 3
+    assert ledger.asked == [("red", round((MIDNIGHT - 86400) * 1e6)), ("team", round((MIDNIGHT - 86400) * 1e6))]
+    kept.at(NOON + 1800, gpus=0)  # an hour of one GPU; the ledger has not counted it
+    ledger.until = NOON + 900
+    ledger.of["team"] = Fraction(5, 2)
+    assert kept.at(NOON + 3600).spent == Fraction(7, 2) + Fraction(1, 2), "what it counted does not count twice"
+
+
+def test_the_moment_of_exhaustion_is_predicted_from_what_is_held() -> None:
+    kept = Kept(Ledger(red=9))
+    assert kept.at(NOON, gpus=4).exhausts_at is None, "it held nothing"
+    state = kept.at(NOON + 1.0)
+    assert state.exhausts_at is not None
+    assert state.exhausts_at == pytest.approx(NOON + 900, abs=0.002)
+    assert state.exhausts_at >= NOON + 900, "not before"
+    assert not state.exhausted(NOON + 899)
+    then = kept.at(state.exhausts_at)
+    assert then.spent is not None
+    assert then.spent >= 10
+    assert then.exhausted(state.exhausts_at)
+    assert kept.shown.percent == 100
+
+
+def test_the_facts_stay_the_same_objects_while_nothing_changes() -> None:
+    kept = Kept(Ledger(red=9))
+    first = kept.at(NOON, gpus=1)
+    second = kept.at(NOON + 1, gpus=1)
+    assert second is not first, "it holds something since"
+    assert kept.at(NOON + ASK_S - 1) is second
+    before = kept.of.with_budgets(kept.queues)
+    assert all(one is other for one, other in zip(before, kept.of.with_budgets(kept.queues), strict=True))
+    assert before[2] is kept.queues[2]
+    assert kept.of.due == NOON + ASK_S
+    assert kept.at(NOON + ASK_S) is not second
+
+
+def test_the_next_period_begins_with_nothing_spent() -> None:
+    ledger = Ledger(red=10)
+    kept = Kept(ledger)
+    assert kept.at(NOON).exhausted(NOON)
+    assert (kept.at(NOON).renews_at, kept.of.due) == (MIDNIGHT, MIDNIGHT)
+    ledger.of["red"], ledger.until = 0, MIDNIGHT
+    state = kept.at(MIDNIGHT)
+    assert (state.spent, state.renews_at) == (0, MIDNIGHT + 86400)
+    assert ledger.asked[-2] == ("red", round(MIDNIGHT * 1e6))
+
+
+def test_what_is_held_across_the_end_of_a_period_counts_in_each_for_its_part() -> None:
+    ledger = Ledger()
+    kept = Kept(ledger)
+    kept.at(NOON, gpus=2)
+    ledger.until = MIDNIGHT - 3600
+    assert kept.at(MIDNIGHT + 1800).spent == 1
+
+
+def test_without_a_ledger_nothing_is_known_and_nothing_stops() -> None:
+    kept = Kept(Ledger(team=None))
+    state = kept.at(NOON, gpus=100)
+    later = kept.at(NOON + 3600)
+    assert (state.spent, later.spent, later.exhausts_at) == (None, None, None)
+    assert kept.shown.percent is None
+    assert "not known" in queue_budget.said(kept.shown)
+
+
+def test_what_the_status_says_of_the_period_counts_where_the_ledger_does_not_know() -> None:
+    kept = Kept(Ledger(red=None))
+    kept.said["red"] = Said(Fraction(4), MIDNIGHT - 86400)
+    assert kept.at(NOON).spent is None, "that was the last period"
+    kept.said["red"] = Said(Fraction(4), MIDNIGHT)
+    assert kept.at(NOON + ASK_S, gpus=1).spent == 4
+    assert kept.at(NOON + ASK_S + 1800).spent == Fraction(9, 2)
+
+
+def test_a_budget_that_is_changed_or_removed_is_read_anew() -> None:
+    kept = Kept(Ledger(red=9))
+    assert kept.at(NOON).limit == 10
+    kept.budgets = {"red": replace_budget(kept.budgets["red"], gpuHours="9")}
+    assert kept.at(NOON + 1).exhausted(NOON + 1)
+    kept.budgets = {}
+    kept.of.update(kept.queues, {}, {}, NOON + 2)
+    assert kept.of.with_budgets(kept.queues) is kept.queues
+    assert (kept.of.due, kept.of.by_queue) == (None, {})
+
+
+def replace_budget(budget: Budget, **fields: Any) -> Budget:
+    return Budget.model_validate(budget.model_dump(by_alias=True) | fields)
+
+
+def test_a_loop_of_parents_ends() -> None:
+    kept = Kept(Ledger(red=1, team=1))
+    kept.queues = (QueueSpec(name="red", parent="team"), QueueSpec(name="team", parent="red"), kept.queues[2])
+    assert kept.at(NOON).spent == 2
+
+
+def test_a_status_is_not_made_anew_for_each_second() -> None:
+    kept = Kept(Ledger(red=1))
+    kept.at(NOON, gpus=1)
+    first = kept.shown
+    kept.at(NOON + 30, gpus=2)
+    kept.at(NOON + 31)
+    assert kept.shown is first, "less than a thousandth"
+    kept.at(NOON + 59.0)
+    kept.at(NOON + 120.0)
+    assert kept.shown is not first
+
+
+@given(
+    st.lists(st.tuples(st.integers(-5, 3600), st.fractions(0, 8)), min_size=1, max_size=40),
+    st.integers(0, 40_000),
+    st.integers(0, 40_000),
+)
+def test_what_is_held_is_the_sum_of_shares_and_times(
+    notes: list[tuple[int, Fraction]], start_s: int, length_s: int
+) -> None:
+    """Against a slow sum, second by second; a clock that goes back adds nothing."""
+    held, at_s, rates = HeldGpus(), 0, list[tuple[int, Fraction]]()
+    for step, gpus in notes:
+        held.note(gpus, (at_s + step) * 1_000_000)
+        at_s = max(at_s, at_s + step)
+        rates.append((at_s, gpus))
+    slow = Fraction(0)
+    for (begin, gpus), end in zip(rates, [*(each for each, _ in rates[1:]), 10**9], strict=True):
+        slow += gpus * max(0, min(end, start_s + length_s) - max(begin, start_s))
+    if notes[0][0] >= 0:
+        assert held.between(start_s * 1_000_000, (start_s + length_s) * 1_000_000) == slow / 3600
+
+
+def test_what_is_held_stays_exact_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_module, "POINTS_MAX", 16)
+    held = HeldGpus()
+    for number in range(100):
+        held.note(number % 7, number * HOUR_US)
+    whole = sum(number % 7 for number in range(99))
+    assert held.between(0, 99 * HOUR_US) == whole
+    assert held.between(99 * HOUR_US, 100 * HOUR_US) == 99 % 7
+    assert len(vars(held)["_times"]) <= 17
+
+
+# -- status, conditions, events and views -----------------------------------------------------------------------------
+
+
+def now_with(spent: int | None, **budget: Any) -> BudgetNow:
+    kept = Kept(Ledger(red=spent), warnAt=[50, 80], **budget)
+    kept.at(NOON)
+    return kept.shown
+
+
+def written(now: BudgetNow | None, before: dict[str, Any] | None = None) -> dict[str, Any]:
+    use = QueueUse(name="red", flavors=(), waiting=0, admitted=0)
+    return queue_status(use, None, (), budget=now, before=before or {}, generation=3, now=NOON)
+
+
+def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
+
+
+@pytest.mark.parametrize(
+    ("spent", "exhausted", "low"),
+    [
+        (None, ("False", "SpentNotKnown"), ("False", "SpentNotKnown")),
+        (4, ("False", "WithinBudget"), ("False", "WithinBudget")),
+        (5, ("False", "WithinBudget"), ("True", "Low")),
+        (10, ("True", "Exhausted"), ("False", "Exhausted")),
+    ],
+)
+def test_conditions_say_where_a_budget_stands(spent: int | None, exhausted: Any, low: Any) -> None:
+    status = written(now_with(spent))
+    assert QueueStatus.model_validate(status).budget is not None
+    found = conditions(status)
+    assert (found["BudgetExhausted"], found["BudgetLow"], found["Ready"]) == (exhausted, low, ("True", "Ready"))
+    assert conditions(written(now_with(4), status))["BudgetLow"] == ("False", "WithinBudget")
+    removed = written(None, known_fields(status, QueueStatus))
+    assert set(conditions(removed)) == {"Ready"}
+    assert merge_patch(status, removed, QueueStatus, whole=False)["budget"] is None
+
+
+def test_status_and_views_say_what_is_spent_and_when_it_renews() -> None:
+    status = written(now_with(8))
+    assert status["budget"] == {
+        "gpuHours": "10", "spent": "8", "percent": 80, "renewsAt": "2026-11-24T00:00:00Z",
+    }  # fmt: skip
+    spec = {"budget": {"gpuHours": 10, "per": "day", "onExhausted": "stop"}, "waitTarget": "10m"}
+    raw = {"metadata": {"name": "red"}, "spec": spec, "status": status}
+    said = "8 of 10 GPU-hours a day spent (80 %); renews at 2026-11-24T00:00:00Z"
+    assert line(raw).budget == said
+    parts = {part.title: part.lines for part in queue_explanation(raw, [], now=NOON).parts}
+    assert parts["Budget"] == (f"{said} (12h left)",)
+    assert parts["Wait target"] == ("95 of 100 gangs within 10m",)
+    exhausted = line({**raw, "status": written(now_with(11))}).budget
+    assert exhausted.endswith("2026-11-24T00:00:00Z; until then none of its gangs starts")
+    assert "is not known, so nothing is stopped" in line({**raw, "status": written(now_with(None))}).budget
+    assert "is not known" in line({**raw, "status": {}}).budget
+    assert line({**raw, "spec": {}}).budget == "", "removed, and the controller has not written that yet"
+
+
+def reasons(now: BudgetNow, before: dict[str, Any] | None) -> list[tuple[str, str]]:
+    return [(reason, message[:32]) for reason, message in queue_budget.crossed("red", now, before)]
+
+
+def test_each_percentage_is_told_once_in_a_period() -> None:
+    first = written(now_with(6))["budget"]
+    assert reasons(now_with(4), None) == []
+    assert reasons(now_with(6), None) == [("BudgetLow", "queue red has spent 50 % of its ")]
+    assert reasons(now_with(7), first) == []
+    assert reasons(now_with(10), first) == [
+        ("BudgetLow", "queue red has spent 80 % of its "), ("BudgetExhausted", "queue red: the 10 GPU-hours of t"),
+    ]  # fmt: skip
+    assert reasons(now_with(11), written(now_with(10))["budget"]) == []
+    last = {**first, "renewsAt": "2026-11-23T00:00:00Z"}
+    assert len(reasons(now_with(6), last)) == 1, "another period"
+    assert reasons(now_with(None), first) == []
+
+
+def test_what_a_status_says_is_read_back_and_nonsense_is_not() -> None:
+    raw = {"kind": "Queue", "metadata": {"name": "red"}, "spec": {"budget": {"gpuHours": 10, "per": "day"}}}
+    read = settings.read([{**raw, "status": {"budget": written(now_with(8))["budget"]}}], [])
+    assert read.said == {"red": Said(Fraction(8), MIDNIGHT)}
+    assert set(read.budgets) == {"red"}
+    for spent, renews in (("x", "2026-11-24T00:00:00Z"), ("1/0", "2026-11-24T00:00:00Z"), ("8", "soon")):
+        status = {"budget": {"gpuHours": "10", "spent": spent, "renewsAt": renews}}
+        assert settings.read([{**raw, "status": status}], []).said == {}
+
+
+async def test_a_queue_is_stopped_when_its_budget_is_exhausted_and_goes_on_when_that_is_raised(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is spent comes from a ledger that counted once: the rest, and the moment, are from what the queue holds."""
+    began = time.time()
+    hours = Fraction(2 * 8, 3600)  # two GPUs, eight seconds
+
+    class Ledger:
+        def spent(self, queue: str, since_us: int) -> Spent:
+            return Spent(10 - hours if queue == "red" else Fraction(0), round(began * 1e6))
+
+    monkeypatch.setattr(term, "NotKnown", Ledger)
+    await flavor(bench)
+    spec = {
+        "flavors": [{"flavor": "gpu", "deserved": 4}],
+        "budget": {"gpuHours": "10", "per": "month", "onExhausted": "stop"},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+    }
+    await bench.client.create(QUEUES, {"metadata": {"name": "red"}, "spec": spec})
+    await bench.template("two", 2)
+    await bench.template("one", 1)
+    async with seen(bench, QUEUES) as queues, bench.controller():
+        first = await bench.gang("first", 1, template="two")
+        await bench.until(lambda: bench.running(first), "the first gang")
+
+        def condition() -> str:
+            found = {each["type"]: each["status"] for each in status_of(queues, "red").get("conditions", ())}
+            return str(found.get("BudgetExhausted"))
+
+        await bench.until(lambda: condition() == "False", "the condition")
+        await bench.until(lambda: condition() == "True", "the exhausted budget", timeout_s=40)
+        assert time.time() - began < 30, "not when the ledger is asked again"
+        assert status_of(queues, "red")["budget"]["percent"] == 100
+        second = await bench.gang("second", 1, template="one")
+        await bench.until(lambda: bench.status("second").get("reason") == "BudgetExhausted", "the reason")
+        assert bench.running(first), "what runs goes on"
+        found = {each["reason"] for each in (await bench.client.list(EVENTS, "default")).items}
+        assert found == {"BudgetLow", "BudgetExhausted"}
+        raised = {"spec": {"budget": {"gpuHours": "20"}}}
+        await bench.client.patch(QUEUES, "red", raised)
+        await bench.until(lambda: bench.running(second), "the raised budget")

@@ -1,0 +1,181 @@
+"""Quotas by the time of day: what the engine gets, when the controller decides again, and what the Queue's status says."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from fairlead.api import schedules
+from fairlead.api.queue import QueueStatus, ScheduleEntry
+from fairlead.controller.report.queue_status import queue_status
+from fairlead.controller.report.unknown_fields import known_fields, merge_patch
+from fairlead.controller.watch import scheduled, settings
+from fairlead.engine.types.plan import QueueUse
+from fairlead.history.recording.reader import Reader
+from fairlead.history.recording.records import Decision
+from fairlead.history.replay.verify import Counts, differences
+from fairlead.kube import timestamps
+from fairlead.kube.resources import QUEUES
+from fairlead.ui.model.explanations import queue_explanation
+from fairlead.ui.model.queues import tree
+from tests.controller.conftest import NAMESPACE, Bench
+from tests.controller.queues.test_queues_and_probes import flavor, seen
+from tests.controller.queues.test_queues_and_probes import status as queue_status_of
+
+NIGHTS = {
+    "name": "nights",
+    "start": "0 20 * * 1-5",
+    "for": "11h",
+    "timeZone": "Europe/Berlin",
+    "flavors": [{"flavor": "h100", "deserved": 16, "limit": 32}],
+}
+MONDAY = {
+    "name": "monday",
+    "start": "0 22 * * 1",
+    "for": "1h",
+    "timeZone": "Europe/Berlin",
+    "flavors": [{"flavor": "h100", "limit": 8}],
+}
+
+
+def at(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def queue(*schedule: dict[str, Any], name: str = "red") -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "flavors": [{"flavor": "h100", "deserved": 4, "borrowingLimit": 2}],
+        "schedule": [*schedule],
+    }
+    return {"metadata": {"name": name, "uid": f"uid-{name}", "generation": 1}, "spec": spec}
+
+
+def quota(found: scheduled.Scheduled, name: str = "red") -> tuple[object, ...]:
+    (of,) = (each for each in found.queues if each.name == name)
+    (h100,) = of.quotas
+    return h100.deserved, h100.limit, h100.borrowing_limit
+
+
+def test_the_engine_gets_the_quotas_that_are_in_force() -> None:
+    known = settings.read([queue(NIGHTS), queue(name="blue")], [])
+    day, night = scheduled.at(known, at("2026-11-23T12:00+01:00")), scheduled.at(known, at("2026-11-23T20:00+01:00"))
+    assert (quota(day), quota(night)) == ((4, None, 2), (16, 32, 2))
+    assert quota(day, "blue") == quota(night, "blue") == (4, None, 2)
+    assert {queue.name: queue.quotas_change_at for queue in day.queues} == {"blue": None, "red": day.due}
+    assert (day.due, night.due) == (at("2026-11-23T20:00+01:00"), at("2026-11-24T07:00+01:00"))
+    assert scheduled.at(settings.read([queue()], []), 0.0).due is None
+
+
+def test_where_two_entries_meet_a_limit_below_what_is_deserved_counts() -> None:
+    known = settings.read([queue(NIGHTS, MONDAY)], [])
+    found = scheduled.at(known, at("2026-11-23T22:30+01:00"))
+    assert quota(found) == (8, 8, 2)
+    assert found.due == at("2026-11-23T23:00+01:00")
+    assert quota(scheduled.at(settings.read([queue(MONDAY, NIGHTS)], []), at("2026-11-23T22:30+01:00"))) == (16, 32, 2)
+
+
+def test_an_amount_that_cannot_be_read_is_a_problem_when_it_is_written_not_when_it_comes_into_force() -> None:
+    huge = {**NIGHTS, "flavors": [{"flavor": "h100", "limit": "1e999"}]}
+    known = settings.read([queue(huge)], [])
+    assert [(each.reason, each.name) for each in known.problems] == [("Unreadable", "red")]
+    assert known.queues == ()
+
+
+def test_the_same_objects_are_given_until_the_next_change() -> None:
+    known = settings.read([queue(NIGHTS)], [])
+    quotas = scheduled.ScheduledQuotas()
+    evening = at("2026-11-23T19:00+01:00")
+    first = quotas.at(known, evening)
+    assert quotas.at(known, evening + 3599.9) is first
+    second = quotas.at(known, evening + 3600)
+    assert quota(second) == (16, 32, 2)
+    assert quota(quotas.at(known, evening)) == (4, None, 2), "a clock that goes back"
+    assert quota(quotas.at(settings.read([queue()], []), evening)) == (4, None, 2), "a schedule that is removed"
+
+
+def status(raw: dict[str, Any], now: str, before: dict[str, Any] | None = None) -> dict[str, Any]:
+    found = scheduled.at(settings.read([raw], []), at(now))
+    use = QueueUse(name="red", flavors=(), waiting=0, admitted=0)
+    return queue_status(
+        use, None, (), scheduled=found.by_queue.get("red"), before=before or {}, generation=1, now=at(now)
+    )
+
+
+def test_status_and_views_say_what_is_in_force_and_until_when() -> None:
+    raw = queue(NIGHTS, MONDAY)
+    night = status(raw, "2026-11-23T20:30+01:00")
+    assert night["schedule"] == {
+        "inForce": [{"name": "nights", "until": "2026-11-24T06:00:00Z"}],
+        "nextChange": "2026-11-23T21:00:00Z",
+        "quotas": [{"flavor": "h100", "deserved": 16, "limit": 32}],
+    }
+    assert QueueStatus.model_validate(night).schedule is not None
+    (line,) = tree([{**raw, "status": night}])
+    assert [(share.deserved, share.limit) for share in line.shares] == [("16", "32")]
+    said = ("nights is in force until 2026-11-24T06:00:00Z", "another comes into force at 2026-11-23T21:00:00Z")
+    assert line.schedule == said
+    explained = queue_explanation({**raw, "status": night}, [], now=at("2026-11-23T20:30+01:00"))
+    assert [part.lines for part in explained.parts if part.title == "Schedule"] == [said]
+    day = status(raw, "2026-11-24T12:00+01:00")
+    (line,) = tree([{**raw, "status": day}])
+    assert [(share.deserved, share.limit) for share in line.shares] == [("4", None)]
+    assert line.schedule == ("no entry is in force; an entry comes into force at 2026-11-24T19:00:00Z",)
+
+
+def test_a_schedule_that_is_removed_goes_from_the_status_too() -> None:
+    stored = status(queue(NIGHTS), "2026-11-23T20:30+01:00")
+    after = status(queue(), "2026-11-23T20:30+01:00", before=known_fields(stored, QueueStatus))
+    assert merge_patch(stored, after, QueueStatus, whole=False)["schedule"] is None
+    assert "schedule" not in status(queue(), "2026-11-23T20:30+01:00")
+    (line,) = tree([{**queue(), "status": stored}])
+    assert (line.schedule, [share.deserved for share in line.shares]) == ((), ["4"]), "not yet written"
+
+
+async def test_a_gang_starts_when_an_entry_comes_into_force_and_the_recording_replays(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entry comes into force seconds after the gang: nothing but the time wakes the controller."""
+    begins = [float("inf")]
+
+    def at_a_second(schedule: list[ScheduleEntry], now: float) -> schedules.Now:
+        if now < begins[0]:
+            return schedules.Now((), begins[0])
+        return schedules.Now((schedules.Current(schedule[0], begins[0] + 3600),), begins[0] + 3600)
+
+    monkeypatch.setattr(schedules, "at", at_a_second)
+    await flavor(bench)
+    entry = {**NIGHTS, "flavors": [{"flavor": "gpu", "limit": 4}]}
+    spec = {
+        "flavors": [{"flavor": "gpu", "limit": 2}],
+        "schedule": [entry],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+    }
+    await bench.client.create(QUEUES, {"metadata": {"name": "red"}, "spec": spec})
+    await bench.template("two", 2)
+    begins[0] = time.time() + 6
+    async with seen(bench, QUEUES) as queues, bench.controller():
+        pods = await bench.gang("night", 2, template="two")
+        await bench.until(lambda: bench.status("night").get("reason") == "OverQueueLimit", "the limit of the day")
+        why = bench.status("night")["why"]
+        assert why["advice"].endswith(
+            f"the schedule of queue red changes its quotas at {timestamps.seconds(begins[0])}"
+        )
+        assert "couldEverFit" not in why, "it asks for more than the whole limit of the day"
+        await bench.until(lambda: bench.running(pods), "the limit of the night")
+        assert time.time() >= begins[0]
+
+        def in_force() -> list[str]:
+            return [each["name"] for each in queue_status_of(queues, "red").get("schedule", {}).get("inForce", ())]
+
+        await bench.until(lambda: in_force() == ["nights"], "the status names the entry")
+    recorded = [read.record for read in Reader([bench.recording]) if isinstance(read.record, Decision)]
+    limits = {
+        quota.limit for record in recorded for found in record.facts.queues.values() if found for quota in found.quotas
+    }
+    assert len(limits) == 2, "the quotas in force are what is recorded"
+    counts = Counts()
+    assert list(differences(Reader([bench.recording]), counts)) == []
+    assert counts.decisions == len(recorded)

@@ -1,0 +1,84 @@
+"""What is not written: short waits of gangs of one, and admissions that end within seconds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+
+import msgspec
+import pytest
+
+from fairlead.api import claim_sources, names
+from fairlead.api.claim_sources import ClaimSource
+from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.members import Member, Stage
+from fairlead.controller.report.gang_phase import SchedulingState
+from fairlead.controller.report.reporter import ADMITTING_S, FIRST_DELAY_S, WAITED_S
+from fairlead.engine.types.reasons import Code
+from fairlead.kube import core
+from tests.controller.report.report_bench import Setup, running, waits
+
+SOURCE = ClaimSource(claim="g-gpu-x", template="one", uid="u")
+ADMITTING = SchedulingState(admitting=True)
+
+
+@pytest.fixture
+async def setup() -> AsyncIterator[Setup]:
+    async with running() as made:
+        yield made
+
+
+def gang(*, stage: Stage = Stage.GATED, phase: str = "Pending", solo: bool = True) -> Gang:
+    """One pod whose claim the webhook named; not `solo`: it names its gang."""
+    recorded = claim_sources.annotation({"gpu": SOURCE}, namespace="ml", owner_uid="", key=b"")
+    annotations: Mapping[str, str] = {names.CLAIM_SOURCES: recorded}
+    body = {
+        "metadata": {"name": "g", "namespace": "ml", "uid": "u", "annotations": annotations},
+        "status": {"phase": phase},
+    }
+    member = Member(pod=msgspec.convert(body, core.Pod), stage=stage)
+    return Gang(id=("ml", "g"), size=1, members=(member,), solo=solo)
+
+
+async def test_a_gang_of_one_that_does_not_wait_is_not_written(setup: Setup):
+    setup.reporter.gang(gang(), SchedulingState())
+    setup.reporter.gang(gang(), ADMITTING)
+    await setup.time.advance(WAITED_S)
+    setup.reporter.gang(gang(stage=Stage.RELEASED), SchedulingState())
+    await setup.time.advance(60.0)
+    setup.reporter.gang(gang(stage=Stage.RELEASED, phase="Running"), SchedulingState())
+    await setup.time.advance(60.0)
+    assert setup.objects.written == {}
+    assert +setup.reporter.phases == {"Running": 1}
+
+
+async def test_a_gang_of_one_that_waits_for_devices_is_written_after_a_moment(setup: Setup):
+    setup.reporter.gang(gang(), waits(gang(), Code.NO_DEVICES, "none is free"))
+    await setup.time.advance(WAITED_S - 0.1)
+    assert setup.objects.written == {}
+    await setup.time.advance(0.2)
+    assert setup.objects.gangs["ml/g"]["status"]["reason"] == "DevicesInUse"
+    setup.reporter.gang(gang(stage=Stage.RELEASED, phase="Running"), SchedulingState())
+    await setup.time.advance(1.0)
+    assert setup.objects.gangs["ml/g"]["status"]["phase"] == "Running"
+
+
+async def test_a_gang_of_one_that_is_in_trouble_is_written_soon(setup: Setup):
+    setup.reporter.gang(gang(), waits(gang(), Code.NEVER_FITS, "no node is large enough"))
+    await setup.time.advance(FIRST_DELAY_S)
+    assert setup.objects.gangs["ml/g"]["status"]["reason"] == "NeverFits"
+
+
+async def test_an_admission_is_reported_by_its_end_alone(setup: Setup):
+    setup.reporter.gang(gang(solo=False), ADMITTING)
+    await setup.time.advance(ADMITTING_S - 0.5)
+    assert setup.objects.written == {}
+    setup.reporter.gang(gang(solo=False, stage=Stage.RELEASED), SchedulingState())
+    await setup.time.advance(FIRST_DELAY_S)
+    assert setup.objects.written == {"gangs": 1, "gangs/status": 1, "events": 1}
+    assert setup.objects.gangs["ml/g"]["status"]["reason"] == "Starting"
+
+
+async def test_an_admission_that_takes_long_is_reported(setup: Setup):
+    setup.reporter.gang(gang(solo=False), ADMITTING)
+    await setup.time.advance(ADMITTING_S + 0.1)
+    assert setup.objects.gangs["ml/g"]["status"]["reason"] == "Admitting"

@@ -1,0 +1,95 @@
+"""Which of what a cluster serves the programs read, by the discovery documents of each Kubernetes release."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from fairlead.controller.watch.optional import version_of
+from fairlead.controller.watch.podgroups import VERSIONS
+from fairlead.driver.publish.layout import layout_for
+from fairlead.kube import errors, resources
+from fairlead.kube.client import Client
+from tests.support.discovery import DOCUMENTS, Discovery
+
+INSTALL = Path(__file__).parents[3] / "docs" / "install.md"
+TAINT_RULES = resources.DEVICE_TAINT_RULE_VERSIONS
+REQUIRED = (
+    resources.RESOURCE_SLICES,
+    resources.RESOURCE_CLAIMS,
+    resources.RESOURCE_CLAIM_TEMPLATES,
+    resources.DEVICE_CLASSES,
+)
+CASES = [(release, flags) for release, variants in DOCUMENTS.items() for flags in variants]
+# Release, whether flags are set: version of DeviceTaintRule and of PodGroup, layout of slices.
+READ: dict[tuple[str, bool], tuple[str | None, str | None, str]] = {
+    ("1.34", False): (None, None, "combined"),
+    ("1.34", True): ("v1alpha3", None, "combined"),
+    ("1.35", False): (None, None, "split"),
+    ("1.35", True): ("v1alpha3", None, "split"),
+    ("1.36", False): (None, None, "split"),
+    ("1.36", True): ("v1beta2", "v1alpha2", "split"),
+    ("1.37", False): ("v1", None, "split"),
+    ("1.37", True): ("v1", "v1beta1", "split"),
+}
+
+
+def client_of(release: str, groups: Any) -> Client:
+    return cast("Client", Discovery(release, groups))
+
+
+@pytest.mark.parametrize(("release", "flags"), CASES)
+async def test_each_release_is_read_in_the_best_version_that_it_serves(release: str, flags: str):
+    client = client_of(release, DOCUMENTS[release][flags])
+    rules = await version_of(client, "resource.k8s.io", TAINT_RULES, "devicetaintrules")
+    groups = await version_of(client, "scheduling.k8s.io", VERSIONS["scheduling.k8s.io"], "podgroups")
+    assert (rules, groups, await layout_for(client)) == READ[release, flags != "default"]
+
+
+@pytest.mark.parametrize(("release", "flags"), CASES)
+async def test_what_the_programs_cannot_do_without_is_served_by_default(release: str, flags: str):
+    client = client_of(release, DOCUMENTS[release][flags])
+    for each in REQUIRED:
+        assert await version_of(client, each.group, (each.version,), each.plural) == each.version, each.plural
+
+
+async def test_an_operator_may_serve_only_the_oldest_version_of_rules():
+    client = client_of("1.36", {"resource.k8s.io": {"v1": ["resourceclaims"], "v1alpha3": ["devicetaintrules"]}})
+    assert await version_of(client, "resource.k8s.io", TAINT_RULES, "devicetaintrules") == "v1alpha3"
+
+
+def test_the_table_of_versions_has_each_release_and_the_versions_that_are_read():
+    rows = [row.strip("|").split("|") for row in INSTALL.read_text().splitlines() if row.startswith("| ")]
+    (releases,) = ([cell.strip() for cell in row[1:]] for row in rows if row[1:] and row[1].strip() == "1.34")
+    assert releases == list(DOCUMENTS)
+    for position, start in enumerate(("DeviceTaintRule", "native PodGroup")):
+        (cells,) = (row[1:] for row in rows if row[0].strip().startswith(start))
+        for release, cell in zip(releases, cells, strict=True):
+            version = READ[release, True][position]
+            assert cell.strip().startswith(f"`{version}`" if version else "none"), (start, release, cell)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"versions":1}',
+        b'{"versions":["v1"]}',
+        b'{"versions":[{"version":{}}]}',
+        b'"\xff"',
+        b'{"versions":1,"major":1e999,"minor":[]}',
+        b'{"a":' * 3000,
+    ],
+)
+async def test_a_document_that_cannot_be_read_is_a_failed_discovery(body: bytes):
+    """As fuzzing found it: it ended the informer's task, and the controller with it."""
+
+    class Apiserver:
+        async def request(self, *_: Any, **__: Any) -> bytes:
+            return body
+
+    client = cast("Client", Apiserver())
+    with pytest.raises(errors.ServerError):
+        await version_of(client, "resource.k8s.io", TAINT_RULES, "devicetaintrules")
+    assert await layout_for(client) == "split"
