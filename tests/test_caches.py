@@ -54,7 +54,7 @@ OTHERS = {
     "fairlead.engine.inventory.mig_share._share": "profiles and products of devices",
     "fairlead.engine.inventory.device.typed": "attributes of devices",
     "fairlead.controller.report.unknown_fields._fields": "types of this program",
-    "fairlead.controller.gangs.named_claims.legacy_template": "1,024 templates whose names have a given form",
+    "fairlead.controller.gangs.claims.named_claims.legacy_template": "1,024 templates whose names have a given form",
     "fairlead.webhook.objects.claim_specs.legacy_claim_spec": "1,024 specs whose names have a given form",
     "fairlead.webhook.serve.request_head.parse_head": "64 heads of at most 16 KiB",
     "fairlead.webhook.policy.cel_rules.compiled": "rules of TenancyPolicies, which administrators write",

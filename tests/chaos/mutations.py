@@ -15,7 +15,7 @@ from fairlead.controller.commit.claim_writes import ClaimWrites
 from fairlead.controller.commit.committer import Committer, Outcome
 from fairlead.controller.commit.takeover import Takeover
 from fairlead.controller.commit.writes import GivenUpError, all_done
-from fairlead.controller.gangs import recovery
+from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.tables import Tables
 from fairlead.driver.prepare.cdi_files import CdiFiles

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.controller.gangs import gangs, recovery
+from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.gangs.build import build_gang
-from fairlead.controller.gangs.members import ANYWHERE, GroupTerms, VolumeNeeds
+from fairlead.controller.gangs.membership import gangs
+from fairlead.controller.gangs.membership.members import ANYWHERE, GroupTerms, VolumeNeeds
 from fairlead.kube import batch, core, resource, timestamps
 
 NOW = 1_800_000_000.0

@@ -22,8 +22,8 @@ from fairlead.api.gang import Gang, GangStatus
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue, QueueStatus
 from fairlead.cli.views import proving
-from fairlead.controller.gangs.eviction_marks import EvictionMark, mark_of
-from fairlead.controller.gangs.past_evictions import past_eviction
+from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark, mark_of
+from fairlead.controller.gangs.evictions.past_evictions import past_eviction
 from fairlead.controller.report.unknown_fields import known_fields
 from fairlead.controller.watch import settings
 from fairlead.driver.prepare.checkpoint import Checkpoint

@@ -15,7 +15,7 @@ from fairlead.controller.autoscaling.awaited import AwaitedNodes
 from fairlead.controller.commit.executor import Executor
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.deciding import Decide, decide_beside
-from fairlead.controller.gangs.gangs import GangId
+from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.pacing import Pacing
 from fairlead.controller.report.flight import Flight, Unrecorded
 from fairlead.controller.report.metrics import Metrics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 
-from fairlead.controller.gangs.gangs import GangId
+from fairlead.controller.gangs.membership.gangs import GangId
 
 OUTDATED_MAX = 1000  # entries beyond those that count, until they are dropped
 

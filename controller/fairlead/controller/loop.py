@@ -12,7 +12,7 @@ import logging
 from fairlead.controller.commit.node_requests import NodeRequests
 from fairlead.controller.commit.nominated_nodes import NominatedNodes
 from fairlead.controller.cycle import Cycle
-from fairlead.controller.gangs.gangs import GangId
+from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.reconcile import GangReconciler
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.reporting import Reporting

@@ -20,20 +20,14 @@ from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.recoverer import Recoverer
 from fairlead.controller.deadlines import Deadlines
-from fairlead.controller.gangs import (
-    eviction_marks,
-    eviction_steps,
-    idleness,
-    leaving,
-    members,
-    node_notices,
-    past_evictions,
-    recovery,
-)
-from fairlead.controller.gangs.allocations import pod_ref
-from fairlead.controller.gangs.bind_clock import BindClock
-from fairlead.controller.gangs.gangs import Gang, GangId
-from fairlead.controller.gangs.requests import GangRecord, blocking_problem, claims_awaited_until
+from fairlead.controller.gangs.admission import recovery
+from fairlead.controller.gangs.admission.bind_clock import BindClock
+from fairlead.controller.gangs.admission.requests import GangRecord, blocking_problem, claims_awaited_until
+from fairlead.controller.gangs.claims.allocations import pod_ref
+from fairlead.controller.gangs.evictions import eviction_marks, eviction_steps, past_evictions
+from fairlead.controller.gangs.held import idleness, leaving, node_notices
+from fairlead.controller.gangs.membership import members
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.replacements import Replacements
 from fairlead.controller.snapshot import SnapshotBuilder
 from fairlead.controller.watch.caches import Caches

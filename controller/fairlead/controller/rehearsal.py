@@ -11,8 +11,8 @@ import asyncio
 import time
 
 from fairlead.controller.deciding import Decide, decide_beside
-from fairlead.controller.gangs.gangs import GangId
-from fairlead.controller.gangs.requests import blocking_problem
+from fairlead.controller.gangs.admission.requests import blocking_problem
+from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.options import ControllerOptions
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.term import Term

@@ -11,9 +11,9 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from fairlead.controller.gangs import vacancies
-from fairlead.controller.gangs.gangs import Gang, GangId
-from fairlead.controller.gangs.vacancies import Vacancy
+from fairlead.controller.gangs.held import vacancies
+from fairlead.controller.gangs.held.vacancies import Vacancy
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.watch.tables import Tables
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Admission

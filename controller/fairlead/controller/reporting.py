@@ -11,10 +11,11 @@ from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.executor import Executor
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.cycle import Cycle
-from fairlead.controller.gangs import leaving, recovery
-from fairlead.controller.gangs.allocations import held_claims
-from fairlead.controller.gangs.gangs import Gang, GangId
-from fairlead.controller.gangs.idleness import IdleNotice, notice
+from fairlead.controller.gangs.admission import recovery
+from fairlead.controller.gangs.claims.allocations import held_claims
+from fairlead.controller.gangs.held import leaving
+from fairlead.controller.gangs.held.idleness import IdleNotice, notice
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.report.forecasts import ShownForecasts
 from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.report.held_flavors import HeldFlavors

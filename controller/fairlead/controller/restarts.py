@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from fairlead.controller.gangs.allocations import allocated_at, held_claims
-from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.claims.allocations import allocated_at, held_claims
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.engine.forecast.run_times import GangKey, name_stem
 from fairlead.kube import timestamps
 

@@ -15,13 +15,13 @@ from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.queue_budgets import QueueBudgets
-from fairlead.controller.gangs.gangs import Gang, GangId
-from fairlead.controller.gangs.holding import Holding
-from fairlead.controller.gangs.leftovers import with_leftover
-from fairlead.controller.gangs.quotas import add, admission_charge
-from fairlead.controller.gangs.requests import GangRecord, gang_request, same_request
-from fairlead.controller.gangs.running import admitted_gang, running_gang
-from fairlead.controller.gangs.victims import may_evict
+from fairlead.controller.gangs.admission.requests import GangRecord, gang_request, same_request
+from fairlead.controller.gangs.claims.quotas import add, admission_charge
+from fairlead.controller.gangs.evictions.victims import may_evict
+from fairlead.controller.gangs.held.holding import Holding
+from fairlead.controller.gangs.held.leftovers import with_leftover
+from fairlead.controller.gangs.held.running import admitted_gang, running_gang
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.replacements import Replacements
 from fairlead.controller.restarts import RestartTimes
 from fairlead.controller.spending.budgets import SpendingBudgets

@@ -39,7 +39,7 @@ from fairlead.controller.commit.writes import LeaseLostError
 from fairlead.controller.cycle import Cycle
 from fairlead.controller.forecasting.checkpoint import Checkpoint
 from fairlead.controller.forecasting.forecaster import Forecaster
-from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.health import Health
 from fairlead.controller.loop import Controller
 from fairlead.controller.options import ControllerOptions

@@ -11,7 +11,7 @@ import pytest
 from fairlead.api import names
 from fairlead.controller import app, term
 from fairlead.controller.commit import writes
-from fairlead.controller.gangs import recovery
+from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.pacing import IDLE_MAX_S
 from fairlead.controller.report.metrics import Metrics
 from fairlead.kube import resources

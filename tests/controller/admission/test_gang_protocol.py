@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.api import legacy, names
 from fairlead.controller.commit import claim_reconciler
-from fairlead.controller.gangs.claims import names_used
+from fairlead.controller.gangs.claims.claims import names_used
 from fairlead.kube import core, resources
 from fairlead.kube.client import Patch
 from fairlead.kube.informer import Change

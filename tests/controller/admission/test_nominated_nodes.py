@@ -11,8 +11,8 @@ import pytest
 from fairlead.api import names
 from fairlead.controller.commit.nominated_nodes import REFUSED_S, NominatedNodes
 from fairlead.controller.commit.tasks import Tasks
-from fairlead.controller.gangs.gangs import Gang, GangId
-from fairlead.controller.gangs.members import Member, Stage
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
+from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.controller.report.metrics import Metrics
 from fairlead.engine.types.plan import Assignment, NodeDemand, Reservation
 from fairlead.engine.types.references import PodRef

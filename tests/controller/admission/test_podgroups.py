@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.gangs.members import GroupClaim, GroupTerms
+from fairlead.controller.gangs.membership.members import GroupClaim, GroupTerms
 from fairlead.controller.watch import optional, workload_priorities
 from fairlead.controller.watch.podgroups import terms
 from fairlead.kube import resources

@@ -10,8 +10,8 @@ from msgspec import structs
 from fairlead.api import names
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.refusals import FIRST_S, FORGET_S, MAX_S, Refusals
-from fairlead.controller.gangs.past_evictions import past_eviction, roll_back_of
-from fairlead.controller.gangs.recovery import RollBack
+from fairlead.controller.gangs.admission.recovery import RollBack
+from fairlead.controller.gangs.evictions.past_evictions import past_eviction, roll_back_of
 from fairlead.engine.types.gangs import RefusedNode
 from fairlead.kube import core
 from tests.controller.gang_views import NOW, Objects, claim, pod, step, view

@@ -12,8 +12,8 @@ from fairlead.api import names
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.tasks import Tasks
-from fairlead.controller.gangs.gangs import GangId
-from fairlead.controller.gangs.members import Member, Stage
+from fairlead.controller.gangs.membership.gangs import GangId
+from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.watch import indexes
 from fairlead.controller.watch.caches import Caches

@@ -17,8 +17,8 @@ import pytest
 from fairlead.api import names
 from fairlead.api.autoscaling import FlavorAutoscaling
 from fairlead.controller.autoscaling import placeholders, visible
-from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.members import Member, PodClaim, Stage, tried
+from fairlead.controller.gangs.membership.gangs import Gang
+from fairlead.controller.gangs.membership.members import Member, PodClaim, Stage, tried
 from fairlead.engine.types.plan import NodeDemand
 from fairlead.kube import core, resource
 

@@ -12,7 +12,7 @@ from fairlead.controller.autoscaling import provisioning
 from fairlead.controller.autoscaling.awaited import SAMPLES_MAX, AwaitedNodes, recorded_since
 from fairlead.controller.autoscaling.provisioning import ATTEMPTS_MAX, Seen, next_step, seen, wanted
 from fairlead.controller.autoscaling.shapes import NoShapeError
-from fairlead.controller.gangs.gangs import GangId
+from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.engine.types.plan import Admission, FlavorTotal, NodeDemand, Plan, Waiting
 from fairlead.engine.types.reasons import Code, Reason
 from tests.controller.autoscaling.test_autoscaler_contracts import DEMAND, gang, gated_pod

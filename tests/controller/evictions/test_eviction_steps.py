@@ -4,12 +4,12 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.gangs import disruption, eviction_marks, eviction_steps, past_evictions
-from fairlead.controller.gangs.eviction_marks import EvictionMark
-from fairlead.controller.gangs.eviction_steps import Cancel, Evict, Spread, Wait
-from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.members import Member, Stage
-from fairlead.controller.gangs.moved import Spot
+from fairlead.controller.gangs.evictions import disruption, eviction_marks, eviction_steps, past_evictions
+from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
+from fairlead.controller.gangs.evictions.eviction_steps import Cancel, Evict, Spread, Wait
+from fairlead.controller.gangs.evictions.moved import Spot
+from fairlead.controller.gangs.membership.gangs import Gang
+from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.kube import core, timestamps
 
 NOW = 1_800_000_000.0

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.gangs import eviction_marks, past_evictions
-from fairlead.controller.gangs.eviction_marks import EvictionMark, EvictionProgress
-from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.members import Member, Stage
+from fairlead.controller.gangs.evictions import eviction_marks, past_evictions
+from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark, EvictionProgress
+from fairlead.controller.gangs.membership.gangs import Gang
+from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.controller.report import gang_status as status
 from fairlead.controller.report.gang_phase import SchedulingState, summarize
 from fairlead.engine.types.plan import Eviction

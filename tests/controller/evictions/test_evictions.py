@@ -14,7 +14,7 @@ import pytest
 from fairlead.api import names
 from fairlead.controller import term
 from fairlead.controller.cycle import Cycle
-from fairlead.controller.gangs import eviction_marks, eviction_steps
+from fairlead.controller.gangs.evictions import eviction_marks, eviction_steps
 from fairlead.engine.plan import decide as plan
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.plan import Eviction, Plan

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from fairlead.controller.gangs import eviction_steps, holds
-from fairlead.controller.gangs.eviction_marks import EvictionMark
-from fairlead.controller.gangs.eviction_steps import Cancel, Wait
+from fairlead.controller.gangs.admission import holds
+from fairlead.controller.gangs.evictions import eviction_steps
+from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
+from fairlead.controller.gangs.evictions.eviction_steps import Cancel, Wait
 from fairlead.engine.types.hold import Hold
 from fairlead.kube.resources import GANGS, QUEUES
 from tests.controller.conftest import NAMESPACE, Bench, Life

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.gangs import eviction_steps, idleness
-from fairlead.controller.gangs.allocations import results
-from fairlead.controller.gangs.eviction_marks import EvictionMark
-from fairlead.controller.gangs.eviction_steps import Cancel, Wait
+from fairlead.controller.gangs.claims.allocations import results
+from fairlead.controller.gangs.evictions import eviction_steps
+from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
+from fairlead.controller.gangs.evictions.eviction_steps import Cancel, Wait
+from fairlead.controller.gangs.held import idleness
 from fairlead.controller.watch import settings
 from fairlead.engine.types.gangs import IdleSpan
 from fairlead.engine.types.settings import IdlePolicy

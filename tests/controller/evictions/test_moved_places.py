@@ -7,9 +7,9 @@ import json
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.gangs.eviction_marks import EvictionMark, mark_of
-from fairlead.controller.gangs.moved import Held, Spot, read_spot, to_its_place, unpinned
-from fairlead.controller.gangs.past_evictions import PastEviction, past_eviction
+from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark, mark_of
+from fairlead.controller.gangs.evictions.moved import Held, Spot, read_spot, to_its_place, unpinned
+from fairlead.controller.gangs.evictions.past_evictions import PastEviction, past_eviction
 from fairlead.controller.gangs.release import release_patch
 from fairlead.engine.types.references import DeviceRef
 from fairlead.kube import core, nulls

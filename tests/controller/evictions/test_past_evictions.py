@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.gangs import past_evictions
-from fairlead.controller.gangs.eviction_marks import EvictionMark
-from fairlead.controller.gangs.jobs import job_pods
+from fairlead.controller.gangs.evictions import past_evictions
+from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
+from fairlead.controller.gangs.membership.jobs import job_pods
 from fairlead.controller.report import gang_status
 from fairlead.controller.report.gang_phase import SchedulingState, summarize
 from tests.controller.gang_views import NOW, Objects, pod, view

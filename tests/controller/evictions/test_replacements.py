@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fairlead.controller.gangs.allocations import held_claims
-from fairlead.controller.gangs.requests import GangRecord, gang_request
-from fairlead.controller.gangs.running import RunningContext, running_gang
+from fairlead.controller.gangs.admission.requests import GangRecord, gang_request
+from fairlead.controller.gangs.claims.allocations import held_claims
+from fairlead.controller.gangs.held.running import RunningContext, running_gang
 from fairlead.controller.replacements import Replacements
 from fairlead.controller.watch.tables import Tables
 from fairlead.engine.plan.decide import decide

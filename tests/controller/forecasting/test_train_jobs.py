@@ -12,7 +12,7 @@ from hypothesis import given, strategies
 from fairlead.api import names
 from fairlead.controller.forecasting import forecaster
 from fairlead.controller.forecasting.progress import OVERDUE_S, progress
-from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.observation import observe
 from fairlead.controller.watch.train_jobs import JOBSET_NAME, LEFT_MAX_S, RESOURCE, kept, report
 from fairlead.engine.forecast.run_times import Progress

@@ -3,8 +3,8 @@
 import msgspec
 
 from fairlead.api import names
-from fairlead.controller.gangs import requests
-from fairlead.controller.gangs.members import GroupTerms
+from fairlead.controller.gangs.admission import requests
+from fairlead.controller.gangs.membership.members import GroupTerms
 from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.report.gang_status import gang_status
 from fairlead.kube import core

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from fairlead.controller.gangs.holding import Holding
+from fairlead.controller.gangs.held.holding import Holding
 from fairlead.engine.types.gangs import RunningGang
 
 

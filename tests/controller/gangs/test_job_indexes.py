@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from fairlead.controller.gangs.jobs import job_pods
+from fairlead.controller.gangs.membership.jobs import job_pods
 from fairlead.kube import batch
 from tests.support import cpu
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.gangs import requests
+from fairlead.controller.gangs.admission import requests
 from fairlead.controller.report.gang_phase import SchedulingState, summarize
 from fairlead.kube import batch, timestamps
 from tests.controller.gang_views import NOW, Objects, claim, pod, template, view

@@ -11,9 +11,9 @@ import pytest
 
 from fairlead.api import claim_sources, legacy, names
 from fairlead.api.claim_sources import ClaimSource
-from fairlead.controller.gangs import recovery
-from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.requests import blocking_problem
+from fairlead.controller.gangs.admission import recovery
+from fairlead.controller.gangs.admission.requests import blocking_problem
+from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.kube import core, resource, resources
 from tests.controller.conftest import Bench
 from tests.controller.gang_views import Objects, claim, pod, step, template, view

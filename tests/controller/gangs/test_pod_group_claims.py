@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.controller.gangs import recovery, requests
-from fairlead.controller.gangs.allocations import held_claims
-from fairlead.controller.gangs.members import GroupClaim, GroupTerms
+from fairlead.controller.gangs.admission import recovery, requests
+from fairlead.controller.gangs.claims.allocations import held_claims
+from fairlead.controller.gangs.membership.members import GroupClaim, GroupTerms
 from fairlead.controller.gangs.pods import is_member
 from fairlead.kube import core, resource
 from tests.controller.gang_views import Objects, claim, pod, view

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from fairlead.api import legacy, names
-from fairlead.controller.gangs import quotas
-from fairlead.controller.gangs.members import Member, PodClaim, Stage
+from fairlead.controller.gangs.claims import quotas
+from fairlead.controller.gangs.membership.members import Member, PodClaim, Stage
 from fairlead.controller.watch.namespace_quotas import NamespaceQuotaTable
 from fairlead.kube import resource
 from tests.controller.gang_views import claim, pod

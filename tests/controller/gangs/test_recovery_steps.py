@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from fairlead.api import names
-from fairlead.controller.gangs import recovery
-from fairlead.controller.gangs.bind_clock import BindClock
+from fairlead.controller.gangs.admission import recovery
+from fairlead.controller.gangs.admission.bind_clock import BindClock
 from fairlead.controller.report.gang_phase import SchedulingState, summarize
 from fairlead.kube import core, timestamps
 from tests.controller.gang_views import NOW, Objects, claim, gated_with, pod, released_with, step, view

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.gangs.requests import GangRecord, blocking_problem, gang_request, members_to_place
-from fairlead.controller.gangs.running import RunningContext, running_gang
+from fairlead.controller.gangs.admission.requests import GangRecord, blocking_problem, gang_request, members_to_place
+from fairlead.controller.gangs.held.running import RunningContext, running_gang
 from fairlead.controller.report.placement import placement
 from fairlead.kube import core, resources
 from fairlead.ui.model.explanations import gang_explanation

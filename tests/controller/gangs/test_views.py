@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.gangs import claims, requests
+from fairlead.controller.gangs.admission import requests
 from fairlead.controller.gangs.build import build_gang
+from fairlead.controller.gangs.claims import claims
 from fairlead.kube import core
 from tests.controller.gang_views import (
     Objects,

@@ -1,7 +1,7 @@
 """When the next decision may start, and which gangs are being evicted for which. Pure."""
 
-from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.victims import Victims, may_evict
+from fairlead.controller.gangs.evictions.victims import Victims, may_evict
+from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.pacing import IDLE_MAX_S, PAUSE_MAX_S, Pacing
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Waiting

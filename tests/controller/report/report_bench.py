@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from fairlead.controller.gangs.gangs import Gang, GangId
-from fairlead.controller.gangs.members import Member, Stage
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
+from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.report.reporter import Key, Reporter

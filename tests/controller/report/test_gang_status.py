@@ -1,7 +1,7 @@
 """Phase and status of a gang. Pure."""
 
 from fairlead.api.gang import GangStatus
-from fairlead.controller.gangs.members import Stage
+from fairlead.controller.gangs.membership.members import Stage
 from fairlead.controller.report import gang_phase
 from fairlead.controller.report import gang_status as status
 from fairlead.controller.report.gang_phase import SchedulingState

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.report import gang_status
 from fairlead.controller.report.reporter import MESSAGES_PER_S, QUIET_S
 from fairlead.engine.types.reasons import Code

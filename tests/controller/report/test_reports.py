@@ -9,8 +9,8 @@ import pytest
 
 from fairlead.api import claim_sources, names
 from fairlead.api.claim_sources import ClaimSource
-from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.members import Member, Stage
+from fairlead.controller.gangs.membership.gangs import Gang
+from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.report.reporter import ADMITTING_S, FIRST_DELAY_S, WAITED_S
 from fairlead.engine.types.reasons import Code

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import get_args
 
-from fairlead.controller.gangs import recovery
+from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.queue_series import QueueFacts
 from fairlead.controller.report.waits import Waits

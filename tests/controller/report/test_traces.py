@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fairlead.api import names, trace_context
-from fairlead.controller.gangs.eviction_marks import EvictionMark
+from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
 from fairlead.controller.report.traces import LINKS_MAX, GangTraces
 from fairlead.engine.types.plan import Admission, Assignment, Waiting
 from fairlead.engine.types.reasons import Code, Reason

@@ -14,10 +14,17 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.controller.gangs import eviction_marks, leaving, recovery, vacancies
-from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.requests import GangRecord, blocking_problem, claims_awaited_until, gang_request
-from fairlead.controller.gangs.running import RunningContext, running_gang
+from fairlead.controller.gangs.admission import recovery
+from fairlead.controller.gangs.admission.requests import (
+    GangRecord,
+    blocking_problem,
+    claims_awaited_until,
+    gang_request,
+)
+from fairlead.controller.gangs.evictions import eviction_marks
+from fairlead.controller.gangs.held import leaving, vacancies
+from fairlead.controller.gangs.held.running import RunningContext, running_gang
+from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.report.gang_phase import SchedulingState, summarize
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.podgroups import terms

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from fairlead.api import names
 from fairlead.controller.accounting.units import Measures, Units, unpublished
-from fairlead.controller.gangs import eviction_marks
-from fairlead.controller.gangs.allocations import allocated_at
-from fairlead.controller.gangs.gangs import ended_s, gang_id
+from fairlead.controller.gangs.claims.allocations import allocated_at
+from fairlead.controller.gangs.evictions import eviction_marks
+from fairlead.controller.gangs.membership.gangs import ended_s, gang_id
 from fairlead.controller.watch.allocated_claims import Held
 from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
 from fairlead.engine.inventory.inventory import Inventory

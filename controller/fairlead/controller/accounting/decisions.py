@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 
-from fairlead.controller.gangs.gangs import GangId
+from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.history.ledger.entries import Decision
 from fairlead.kube.limits import Clock
 from fairlead.kube.timestamps import microseconds

@@ -16,7 +16,7 @@ from fairlead.controller.accounting.decisions import GangDecisions
 from fairlead.controller.accounting.nodes import ANYWHERE, NodeUnits
 from fairlead.controller.accounting.units import Measures
 from fairlead.controller.accounting.vacancies import UsualRequests
-from fairlead.controller.gangs.gangs import GangId, gang_id
+from fairlead.controller.gangs.membership.gangs import GangId, gang_id
 from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.settings import Settings

@@ -17,8 +17,8 @@ from prometheus_client.registry import Collector
 
 from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
-from fairlead.controller.gangs import claims
-from fairlead.controller.gangs.allocations import allocated_node
+from fairlead.controller.gangs.claims import claims
+from fairlead.controller.gangs.claims.allocations import allocated_node
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.inventory.allocated import AllocatedClaim
 from fairlead.engine.inventory.selectors import Selectors

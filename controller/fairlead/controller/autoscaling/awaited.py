@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from fairlead.controller.gangs.gangs import GangId
+from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import NodeDemand, Plan
 from fairlead.kube import timestamps

@@ -15,7 +15,7 @@ from typing import Any
 from fairlead.api import names
 from fairlead.api.autoscaling import FlavorAutoscaling
 from fairlead.controller.autoscaling.shapes import NoShapeError, pod_spec, shapes
-from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.kube import core
 
 IMAGE = "registry.k8s.io/pause:3.10"

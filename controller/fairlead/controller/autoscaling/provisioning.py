@@ -19,7 +19,7 @@ from fairlead.api import names
 from fairlead.api.autoscaling import PROVISIONING_CLASS, FlavorAutoscaling
 from fairlead.api.durations import duration_s
 from fairlead.controller.autoscaling.shapes import NoShapeError, pod_spec, shapes
-from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.kube import timestamps
 
 POD_SETS_MAX = 32

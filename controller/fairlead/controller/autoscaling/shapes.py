@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from fairlead.api.autoscaling import FlavorAutoscaling
-from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.members import PodClaim
+from fairlead.controller.gangs.membership.gangs import Gang
+from fairlead.controller.gangs.membership.members import PodClaim
 from fairlead.engine.types.pod_needs import PODS, PodNeeds
 
 

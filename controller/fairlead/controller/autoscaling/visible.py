@@ -15,8 +15,8 @@ from typing import Any
 
 from fairlead.api import names
 from fairlead.controller.gangs.conditions import condition
-from fairlead.controller.gangs.gangs import Gang, GangId
-from fairlead.controller.gangs.members import Member, PodClaim
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
+from fairlead.controller.gangs.membership.members import Member, PodClaim
 from fairlead.engine.types.plan import NodeDemand
 from fairlead.kube import core
 

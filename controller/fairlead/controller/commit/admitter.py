@@ -11,7 +11,7 @@ import msgspec
 
 from fairlead.controller.commit.committer import Committer
 from fairlead.controller.commit.nominated_nodes import NominatedNodes
-from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.traces import GangTraces

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from fairlead.controller.commit.refusals import Refusals
-from fairlead.controller.gangs.gangs import GangId
+from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.kube.limits import Backoff
 
 AVOID_S = 600.0

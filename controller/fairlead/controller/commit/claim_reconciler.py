@@ -19,9 +19,10 @@ from fairlead.api.drivers import legacy_driver
 from fairlead.controller.commit.kubelet_wakes import KubeletWakes
 from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.commit.writer import Writer
-from fairlead.controller.gangs import claims, recovery
-from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.members import Member, PodClaim
+from fairlead.controller.gangs.admission import recovery
+from fairlead.controller.gangs.claims import claims
+from fairlead.controller.gangs.membership.gangs import Gang
+from fairlead.controller.gangs.membership.members import Member, PodClaim
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.watch.caches import Caches
 from fairlead.kube import errors, resources

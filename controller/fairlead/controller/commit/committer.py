@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from fairlead.api import names
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, all_done, outcomes
-from fairlead.controller.gangs import claims
-from fairlead.controller.gangs.gangs import Gang, gang_spec
-from fairlead.controller.gangs.members import Member, PodClaim
-from fairlead.controller.gangs.past_evictions import PastEviction
+from fairlead.controller.gangs.claims import claims
+from fairlead.controller.gangs.evictions.past_evictions import PastEviction
+from fairlead.controller.gangs.membership.gangs import Gang, gang_spec
+from fairlead.controller.gangs.membership.members import Member, PodClaim
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Admission, ClaimAllocation
 from fairlead.kube import core, errors, resource, timestamps

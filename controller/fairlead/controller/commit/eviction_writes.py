@@ -12,11 +12,11 @@ from typing import Any
 
 from fairlead.api import names
 from fairlead.controller.commit.pod_writes import PodWrites
-from fairlead.controller.gangs import leaving
 from fairlead.controller.gangs.conditions import condition
-from fairlead.controller.gangs.eviction_marks import EvictionMark
-from fairlead.controller.gangs.gangs import GangId
-from fairlead.controller.gangs.past_evictions import PastEviction
+from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
+from fairlead.controller.gangs.evictions.past_evictions import PastEviction
+from fairlead.controller.gangs.held import leaving
+from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.kube import core, errors, resources, timestamps
 from fairlead.kube.resources import Raw
 

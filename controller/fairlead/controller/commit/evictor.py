@@ -18,16 +18,16 @@ from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import all_done
-from fairlead.controller.gangs import disruption, eviction_marks, eviction_steps, past_evictions
-from fairlead.controller.gangs.allocations import held_claims, results
-from fairlead.controller.gangs.eviction_marks import EvictionMark, EvictionProgress
-from fairlead.controller.gangs.eviction_steps import Cancel, Evict, Spread, Step, Wait
-from fairlead.controller.gangs.gangs import Gang, GangId, gang_spec
-from fairlead.controller.gangs.members import Member
-from fairlead.controller.gangs.moved import spots_of
-from fairlead.controller.gangs.node_notices import Ask
-from fairlead.controller.gangs.running import RunningContext
-from fairlead.controller.gangs.victims import Victims
+from fairlead.controller.gangs.claims.allocations import held_claims, results
+from fairlead.controller.gangs.evictions import disruption, eviction_marks, eviction_steps, past_evictions
+from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark, EvictionProgress
+from fairlead.controller.gangs.evictions.eviction_steps import Cancel, Evict, Spread, Step, Wait
+from fairlead.controller.gangs.evictions.moved import spots_of
+from fairlead.controller.gangs.evictions.victims import Victims
+from fairlead.controller.gangs.held.node_notices import Ask
+from fairlead.controller.gangs.held.running import RunningContext
+from fairlead.controller.gangs.membership.gangs import Gang, GangId, gang_spec
+from fairlead.controller.gangs.membership.members import Member
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.traces import GangTraces

@@ -10,8 +10,8 @@ from fairlead.controller.commit.admitter import Admitter
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.gang_tasks import GangTasks
-from fairlead.controller.gangs import eviction_marks
-from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.evictions import eviction_marks
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Admission, Eviction, Plan
 from fairlead.kube.limits import Clock

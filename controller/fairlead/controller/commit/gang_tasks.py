@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.tasks import Job, Tasks
-from fairlead.controller.gangs.gangs import GangId
+from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.watch.triggers import Triggers
 from fairlead.engine.types.plan import Admission
 from fairlead.kube.limits import Clock

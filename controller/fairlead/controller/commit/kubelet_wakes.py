@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.commit.writer import Writer
-from fairlead.controller.gangs import claims
+from fairlead.controller.gangs.claims import claims
 from fairlead.kube import core
 from fairlead.kube.informer import Change, Informer
 

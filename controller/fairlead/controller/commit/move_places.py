@@ -11,10 +11,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 
-from fairlead.controller.gangs import eviction_marks
-from fairlead.controller.gangs.gangs import Gang, GangId
-from fairlead.controller.gangs.moved import Held, Spot, spots_of, to_its_place, with_place
-from fairlead.controller.gangs.past_evictions import PastEviction, place_of
+from fairlead.controller.gangs.evictions import eviction_marks
+from fairlead.controller.gangs.evictions.moved import Held, Spot, spots_of, to_its_place, with_place
+from fairlead.controller.gangs.evictions.past_evictions import PastEviction, place_of
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.watch.tables import Tables
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Admission, Eviction, Waiting

@@ -22,7 +22,7 @@ from fairlead.controller.autoscaling.shapes import NoShapeError
 from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import GivenUpError, LeaseLostError
-from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import NodeDemand

@@ -21,8 +21,8 @@ from fairlead.controller.autoscaling.visible import may_be_shown
 from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import GivenUpError
-from fairlead.controller.gangs.gangs import Gang, GangId
-from fairlead.controller.gangs.members import Stage
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
+from fairlead.controller.gangs.membership.members import Stage
 from fairlead.controller.gangs.release import pinned_node
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import NodeDemand, Reservation

@@ -13,7 +13,8 @@ from typing import Any
 
 from fairlead.api import names
 from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, Writes
-from fairlead.controller.gangs import claims, release
+from fairlead.controller.gangs import release
+from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.conditions import condition
 from fairlead.kube import core, errors, resources, timestamps
 from fairlead.kube.client import Patch

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fairlead.controller.commit.writer import Writer
-from fairlead.controller.gangs import disruption
+from fairlead.controller.gangs.evictions import disruption
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.settings import QueueSpec
 from fairlead.kube import timestamps

@@ -10,9 +10,9 @@ import logging
 from fairlead.controller.commit.admitter import Admitter
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.committer import Committer
-from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.past_evictions import PastEviction, roll_back_of
-from fairlead.controller.gangs.recovery import Complete, RollBack, Step, Undo
+from fairlead.controller.gangs.admission.recovery import Complete, RollBack, Step, Undo
+from fairlead.controller.gangs.evictions.past_evictions import PastEviction, roll_back_of
+from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.metrics import Metrics
 from fairlead.kube.limits import Clock

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from fairlead.controller.gangs.gangs import Gang, GangId
-from fairlead.controller.gangs.past_evictions import PastEviction, Refusal
+from fairlead.controller.gangs.evictions.past_evictions import PastEviction, Refusal
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.engine.types.gangs import RefusedNode
 
 FIRST_S = 120.0

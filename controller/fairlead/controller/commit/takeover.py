@@ -22,7 +22,7 @@ from typing import Any
 
 from fairlead.api import names
 from fairlead.controller.commit.writes import Writes, all_done
-from fairlead.controller.gangs import claims
+from fairlead.controller.gangs.claims import claims
 from fairlead.controller.watch.optional import OptionalInformer
 from fairlead.kube import core, errors, resource, resources, timestamps
 from fairlead.kube.client import Patch

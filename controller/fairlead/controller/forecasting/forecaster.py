@@ -21,7 +21,7 @@ from fairlead.controller.forecasting.forked import Failure, Forked
 from fairlead.controller.forecasting.history import RunHistory
 from fairlead.controller.forecasting.memory import HEADROOM_MIN_BYTES, Memory, bound_bytes
 from fairlead.controller.forecasting.progress import progress
-from fairlead.controller.gangs.gangs import GangId
+from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.report.forecasts import ShownForecasts
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.snapshot import SnapshotBuilder

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from fairlead.api import names
-from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.engine.forecast.run_times import Progress
 from fairlead.engine.types.gangs import RunningGang
 from fairlead.kube import timestamps

@@ -12,11 +12,11 @@ from typing import TypeVar
 
 from fairlead.api import foreign, names, owners
 from fairlead.api.intent import Intent, IntentError
-from fairlead.controller.gangs.gangs import Gang, GangId, SharedDecision, intent, named_gang
-from fairlead.controller.gangs.jobs import JobPods, job_pods
-from fairlead.controller.gangs.members import GangProblem, GroupTerms, Lookup, Member, Stage
+from fairlead.controller.gangs.membership.gangs import Gang, GangId, SharedDecision, intent, named_gang
+from fairlead.controller.gangs.membership.jobs import JobPods, job_pods
+from fairlead.controller.gangs.membership.members import GangProblem, GroupTerms, Lookup, Member, Stage
+from fairlead.controller.gangs.membership.ranks import ranks, subgroup
 from fairlead.controller.gangs.pods import is_member, member_of
-from fairlead.controller.gangs.ranks import ranks, subgroup
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import core
 

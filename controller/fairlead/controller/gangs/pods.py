@@ -7,8 +7,16 @@ from dataclasses import replace
 
 from fairlead.api import names
 from fairlead.api.claim_sources import ClaimSource, ClaimSourcesError
-from fairlead.controller.gangs import claims, named_claims
-from fairlead.controller.gangs.members import ANYWHERE, GangProblem, Lookup, Member, PodClaim, Stage, reserved_for_pod
+from fairlead.controller.gangs.claims import claims, named_claims
+from fairlead.controller.gangs.membership.members import (
+    ANYWHERE,
+    GangProblem,
+    Lookup,
+    Member,
+    PodClaim,
+    Stage,
+    reserved_for_pod,
+)
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import core, resource
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fairlead.controller.gangs.gangs import gang_id
+from fairlead.controller.gangs.membership.gangs import gang_id
 from fairlead.controller.report.held_flavors import HeldFlavors
 from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
 from fairlead.controller.watch.caches import Caches

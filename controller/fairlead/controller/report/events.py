@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from fairlead.api import names
-from fairlead.controller.gangs.gangs import GangId
+from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.watch.caches import Caches
 from fairlead.kube import core, resources
 from fairlead.kube.events import EventRecorder, Regarding

@@ -12,12 +12,12 @@ from enum import StrEnum
 from functools import partial
 
 from fairlead.controller.autoscaling.awaited import NodesAwaited
-from fairlead.controller.gangs import vacancies
-from fairlead.controller.gangs.eviction_marks import EvictionProgress, mark_of
-from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.idleness import IdleNotice
-from fairlead.controller.gangs.members import Member, Stage
-from fairlead.controller.gangs.requests import blocking_problem
+from fairlead.controller.gangs.admission.requests import blocking_problem
+from fairlead.controller.gangs.evictions.eviction_marks import EvictionProgress, mark_of
+from fairlead.controller.gangs.held import vacancies
+from fairlead.controller.gangs.held.idleness import IdleNotice
+from fairlead.controller.gangs.membership.gangs import Gang
+from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.controller.report.forecasts import ShownForecast
 from fairlead.controller.report.placement import LevelPlacement
 from fairlead.engine.types.plan import Reservation, Waiting

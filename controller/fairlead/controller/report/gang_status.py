@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from fairlead.controller.autoscaling import awaited
-from fairlead.controller.gangs import idleness
-from fairlead.controller.gangs.allocations import allocated_at, node_of
+from fairlead.controller.gangs.claims.allocations import allocated_at, node_of
 from fairlead.controller.gangs.conditions import MESSAGE_MAX, condition, with_transition_time
-from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.members import Stage
-from fairlead.controller.gangs.past_evictions import Outlook, PastEviction
+from fairlead.controller.gangs.evictions.past_evictions import Outlook, PastEviction
+from fairlead.controller.gangs.held import idleness
+from fairlead.controller.gangs.membership.gangs import Gang
+from fairlead.controller.gangs.membership.members import Stage
 from fairlead.controller.report.gang_phase import (
     PhaseSummary,
     Progress,

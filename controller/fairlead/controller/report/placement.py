@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from fairlead.api import topology
-from fairlead.controller.gangs.allocations import node_of
-from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.members import Member
+from fairlead.controller.gangs.claims.allocations import node_of
+from fairlead.controller.gangs.membership.gangs import Gang
+from fairlead.controller.gangs.membership.members import Member
 
 NODE = "kubernetes.io/hostname"
 WHERE_MAX = 16  # domains that are listed for a level

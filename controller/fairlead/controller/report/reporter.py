@@ -13,7 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.report.gang_phase import PhaseSummary, Progress, SchedulingState, summarize
 from fairlead.controller.report.status_writer import PROBLEM_REASONS, StatusWriter
 from fairlead.controller.spending.budgets import BudgetNow

@@ -13,9 +13,10 @@ from fairlead.api import names
 from fairlead.api.flavor import FlavorStatus
 from fairlead.api.gang import GangStatus
 from fairlead.api.queue import QueueStatus
-from fairlead.controller.gangs import idleness, past_evictions
 from fairlead.controller.gangs.conditions import MESSAGE_MAX
-from fairlead.controller.gangs.gangs import Gang, GangId, gang_spec
+from fairlead.controller.gangs.evictions import past_evictions
+from fairlead.controller.gangs.held import idleness
+from fairlead.controller.gangs.membership.gangs import Gang, GangId, gang_spec
 from fairlead.controller.report import gang_status, queue_budget, queue_status
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.forecasts import forecast_text

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from fairlead.api import names, trace_context
 from fairlead.api.trace_context import TraceContext
-from fairlead.controller.gangs.eviction_marks import EvictionMark
-from fairlead.controller.gangs.gangs import Gang, GangId, created_s
-from fairlead.controller.gangs.members import Member
+from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
+from fairlead.controller.gangs.membership.gangs import Gang, GangId, created_s
+from fairlead.controller.gangs.membership.members import Member
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Admission, Waiting
 from fairlead.kube import timestamps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from fairlead.controller.gangs import claims
+from fairlead.controller.gangs.claims import claims
 from fairlead.controller.watch.informers import Informers
 from fairlead.kube import core, resource
 from fairlead.kube.informer import Change

@@ -13,14 +13,16 @@ from typing import Any
 
 from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.namespaces import is_exempt
-from fairlead.controller.gangs import disruption, holds, idleness, past_evictions
-from fairlead.controller.gangs.allocations import node_of
+from fairlead.controller.gangs.admission import holds
 from fairlead.controller.gangs.build import build_gang
-from fairlead.controller.gangs.gangs import Gang, GangId
-from fairlead.controller.gangs.jobs import JobPods, job_pods
-from fairlead.controller.gangs.members import GroupTerms, VolumeNeeds
-from fairlead.controller.gangs.past_evictions import PastEviction
-from fairlead.controller.gangs.volumes import volume_needs
+from fairlead.controller.gangs.claims.allocations import node_of
+from fairlead.controller.gangs.claims.volumes import volume_needs
+from fairlead.controller.gangs.evictions import disruption, past_evictions
+from fairlead.controller.gangs.evictions.past_evictions import PastEviction
+from fairlead.controller.gangs.held import idleness
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
+from fairlead.controller.gangs.membership.jobs import JobPods, job_pods
+from fairlead.controller.gangs.membership.members import GroupTerms, VolumeNeeds
 from fairlead.controller.watch import settings
 from fairlead.controller.watch.handlers import Handlers
 from fairlead.controller.watch.informers import Informers

@@ -9,8 +9,10 @@ import logging
 from collections.abc import Callable, Mapping
 
 from fairlead.api import names
-from fairlead.controller.gangs import claims, disruption, leftovers
-from fairlead.controller.gangs.gangs import Gang, GangId, gang_id
+from fairlead.controller.gangs.claims import claims
+from fairlead.controller.gangs.evictions import disruption
+from fairlead.controller.gangs.held import leftovers
+from fairlead.controller.gangs.membership.gangs import Gang, GangId, gang_id
 from fairlead.controller.watch import indexes
 from fairlead.controller.watch.informers import Informers
 from fairlead.controller.watch.tables import Tables

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from msgspec import structs
 
 from fairlead.api import foreign, names
-from fairlead.controller.gangs import claims, gangs, past_evictions
+from fairlead.controller.gangs.claims import claims
+from fairlead.controller.gangs.evictions import past_evictions
+from fairlead.controller.gangs.membership import gangs
 from fairlead.engine.inventory.notices import notice_of
 from fairlead.kube import batch, core, resource
 from fairlead.kube.objects import Object

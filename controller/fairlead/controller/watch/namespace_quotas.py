@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
-from fairlead.controller.gangs import quotas
-from fairlead.controller.gangs.quotas import Charge, ClaimCharge, Classes
+from fairlead.controller.gangs.claims import quotas
+from fairlead.controller.gangs.claims.quotas import Charge, ClaimCharge, Classes
 from fairlead.engine.types.settings import NamespaceQuota
 from fairlead.kube import resource
 from fairlead.kube.resources import Raw

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fairlead.api.base import is_label_key
-from fairlead.controller.gangs.members import GroupClaim, GroupTerms
+from fairlead.controller.gangs.membership.members import GroupClaim, GroupTerms
 from fairlead.controller.watch.optional import OptionalInformer
 from fairlead.kube.informer import Change
 from fairlead.kube.resources import Raw, Resource

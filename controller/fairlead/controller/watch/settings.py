@@ -23,7 +23,7 @@ from fairlead.api.queue import Queue, QueueFlavor
 from fairlead.api.queue import QueueSpec as ApiQueueSpec
 from fairlead.api.queues import unknown_flavors
 from fairlead.api.schedules import quotas as scheduled_quotas
-from fairlead.controller.gangs import holds
+from fairlead.controller.gangs.admission import holds
 from fairlead.controller.spending.budgets import Said
 from fairlead.controller.watch.conflicts import selected_twice
 from fairlead.engine.queues.usage_history import RememberedUsage

@@ -16,9 +16,9 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 
 from fairlead.controller.autoscaling.placeholders import is_placeholder
-from fairlead.controller.gangs.disruption import PodBudget
-from fairlead.controller.gangs.leftovers import Leftover
-from fairlead.controller.gangs.moved import Held
+from fairlead.controller.gangs.evictions.disruption import PodBudget
+from fairlead.controller.gangs.evictions.moved import Held
+from fairlead.controller.gangs.held.leftovers import Leftover
 from fairlead.controller.watch.namespace_quotas import NamespaceQuotaTable
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable

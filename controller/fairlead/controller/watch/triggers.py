@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from fairlead.controller.gangs.gangs import GangId
+from fairlead.controller.gangs.membership.gangs import GangId
 
 
 class Triggers:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from msgspec import structs
 
-from fairlead.controller.gangs import volumes
+from fairlead.controller.gangs.claims import volumes
 from fairlead.controller.watch.optional import OptionalInformer
 from fairlead.kube import core, resources, storage
 from fairlead.kube.informer import Change

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from fairlead.controller.gangs.allocations import allocated_at, allocated_node, results
+from fairlead.controller.gangs.claims.allocations import allocated_at, allocated_node, results
 from fairlead.history.ledger.entries import Span
 from fairlead.kube import timestamps
 from fairlead.kube.resource import ResourceClaim

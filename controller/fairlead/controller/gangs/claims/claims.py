@@ -15,7 +15,7 @@ from typing import Any
 
 from fairlead.api import legacy, names
 from fairlead.cel.requests import device_requests, may_serve, selectors_fault
-from fairlead.controller.gangs.members import GroupClaim, Lookup
+from fairlead.controller.gangs.membership.members import GroupClaim, Lookup
 from fairlead.kube import core, resource
 
 SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"

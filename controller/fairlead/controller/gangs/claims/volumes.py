@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from fairlead.controller.gangs.members import ANYWHERE, GangProblem, VolumeNeeds
+from fairlead.controller.gangs.membership.members import ANYWHERE, GangProblem, VolumeNeeds
 from fairlead.engine.types.pod_needs import milli
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import core, labels, storage

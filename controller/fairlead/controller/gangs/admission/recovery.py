@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fairlead.api import names
-from fairlead.controller.gangs.allocations import allocated_at, allocated_node, node_of, results
-from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.members import Member
+from fairlead.controller.gangs.claims.allocations import allocated_at, allocated_node, node_of, results
+from fairlead.controller.gangs.membership.gangs import Gang
+from fairlead.controller.gangs.membership.members import Member
 from fairlead.kube import core, resource, timestamps
 
 UNTRIED_S = 15.0  # from the allocation: much longer than kube-scheduler takes to try a pod, where it runs

@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from fairlead.api.bounds import NO_BOUNDS, Bounds
-from fairlead.controller.gangs import eviction_marks
-from fairlead.controller.gangs.allocations import allocated_at, held_claims, node_of, pod_ref
-from fairlead.controller.gangs.gangs import Gang, created_s
-from fairlead.controller.gangs.leaving import leaving_since
-from fairlead.controller.gangs.members import Member
-from fairlead.controller.gangs.moved import unpinned
-from fairlead.controller.gangs.requests import GangRecord
+from fairlead.controller.gangs.admission.requests import GangRecord
+from fairlead.controller.gangs.claims.allocations import allocated_at, held_claims, node_of, pod_ref
+from fairlead.controller.gangs.evictions import eviction_marks
+from fairlead.controller.gangs.evictions.moved import unpinned
+from fairlead.controller.gangs.held.leaving import leaving_since
+from fairlead.controller.gangs.membership.gangs import Gang, created_s
+from fairlead.controller.gangs.membership.members import Member
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, IdleSpan, PendingMember, RunningGang, RunningMember
 from fairlead.engine.types.plan import Admission
 from fairlead.engine.types.pod_needs import PodNeeds

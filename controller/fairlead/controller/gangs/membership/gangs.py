@@ -12,9 +12,9 @@ from typing import Any
 
 from fairlead.api import foreign, names
 from fairlead.api.intent import Intent, read_intent
-from fairlead.controller.gangs.jobs import JobPods, members_done
-from fairlead.controller.gangs.members import GangProblem, Member, Stage
-from fairlead.controller.gangs.ranks import ranks
+from fairlead.controller.gangs.membership.jobs import JobPods, members_done
+from fairlead.controller.gangs.membership.members import GangProblem, Member, Stage
+from fairlead.controller.gangs.membership.ranks import ranks
 from fairlead.kube import core, timestamps
 
 GangId = tuple[str, str]  # namespace, name

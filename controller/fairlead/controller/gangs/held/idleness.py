@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from fairlead.api import names
 from fairlead.api.drivers import DRIVERS
-from fairlead.controller.gangs.allocations import held_claims, results
-from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.claims.allocations import held_claims, results
+from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.engine.types.gangs import IdleSpan
 from fairlead.engine.types.settings import IdlePolicy
 from fairlead.evidence.device_usage import FRESH_S, DeviceUsage, usage_of

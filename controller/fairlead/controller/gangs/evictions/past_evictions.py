@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller.gangs.eviction_marks import EvictionMark, mark_of
-from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.jobs import JobPods
-from fairlead.controller.gangs.members import Member
-from fairlead.controller.gangs.moved import HELD_S, Spot, read_spot
+from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark, mark_of
+from fairlead.controller.gangs.evictions.moved import HELD_S, Spot, read_spot
+from fairlead.controller.gangs.membership.gangs import Gang
+from fairlead.controller.gangs.membership.jobs import JobPods
+from fairlead.controller.gangs.membership.members import Member
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.kube import timestamps
 

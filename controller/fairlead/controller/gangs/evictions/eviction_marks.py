@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from fairlead.api import names
-from fairlead.controller.gangs.gangs import Gang, GangId
-from fairlead.controller.gangs.members import Member
-from fairlead.controller.gangs.moved import Spot, read_spot
+from fairlead.controller.gangs.evictions.moved import Spot, read_spot
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
+from fairlead.controller.gangs.membership.members import Member
 from fairlead.engine.types.plan import Eviction
 from fairlead.kube import core, timestamps
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fairlead.api import names
-from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.members import Member
+from fairlead.controller.gangs.membership.gangs import Gang
+from fairlead.controller.gangs.membership.members import Member
 from fairlead.engine.inventory.notices import NodeNotice
 from fairlead.kube import timestamps
 

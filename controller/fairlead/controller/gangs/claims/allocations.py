@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fairlead.controller.gangs import release
-from fairlead.controller.gangs.members import Member
+from fairlead.controller.gangs.membership.members import Member
 from fairlead.engine.types.references import PodRef
 from fairlead.kube import resource, timestamps
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fairlead.controller.gangs import eviction_marks
-from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.evictions import eviction_marks
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Waiting
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fairlead.controller.gangs.gangs import Gang, created_s
-from fairlead.controller.gangs.members import Member, Stage
+from fairlead.controller.gangs.membership.gangs import Gang, created_s
+from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.kube import core, timestamps
 
 GRACE_S = 1  # of the second deletion

@@ -11,10 +11,10 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fairlead.controller.gangs import eviction_marks
-from fairlead.controller.gangs.allocations import allocated_at, node_of, pod_ref
-from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.members import Member
+from fairlead.controller.gangs.claims.allocations import allocated_at, node_of, pod_ref
+from fairlead.controller.gangs.evictions import eviction_marks
+from fairlead.controller.gangs.membership.gangs import Gang
+from fairlead.controller.gangs.membership.members import Member
 from fairlead.engine.types.gangs import RunningGang, RunningMember
 from fairlead.kube import resource
 

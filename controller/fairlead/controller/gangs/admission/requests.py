@@ -12,10 +12,10 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fairlead.controller.gangs.allocations import node_of, pod_ref
-from fairlead.controller.gangs.gangs import Gang, created_s
-from fairlead.controller.gangs.members import GangProblem, Member, PodClaim
-from fairlead.controller.gangs.quotas import Classes, admission_charge
+from fairlead.controller.gangs.claims.allocations import node_of, pod_ref
+from fairlead.controller.gangs.claims.quotas import Classes, admission_charge
+from fairlead.controller.gangs.membership.gangs import Gang, created_s
+from fairlead.controller.gangs.membership.members import GangProblem, Member, PodClaim
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember, RefusedNode
 from fairlead.engine.types.hold import Hold
 from fairlead.engine.types.neighbours import Namespaces

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fairlead.api import names
-from fairlead.controller.gangs.jobs import JobPods
-from fairlead.controller.gangs.members import Member, index_of
+from fairlead.controller.gangs.membership.jobs import JobPods
+from fairlead.controller.gangs.membership.members import Member, index_of
 from fairlead.kube import core
 
 Block = tuple[int, str]

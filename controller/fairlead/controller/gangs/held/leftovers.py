@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fairlead.controller.gangs.gangs import GangId
+from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.engine.types.gangs import RunningGang, RunningMember
 from fairlead.engine.types.references import PodRef
 from fairlead.kube import core, resource

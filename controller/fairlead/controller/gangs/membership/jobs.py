@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.controller.gangs.members import Member, Stage
+from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.kube import batch
 
 INDEXES_MAX: Final = 1_000_000

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fairlead.api.intent import IntentError, read_intent
-from fairlead.controller.gangs import eviction_marks
-from fairlead.controller.gangs.eviction_marks import EvictionMark
-from fairlead.controller.gangs.gangs import Gang, GangId
-from fairlead.controller.gangs.members import Member
+from fairlead.controller.gangs.evictions import eviction_marks
+from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
+from fairlead.controller.gangs.membership.members import Member
 
 RETRY_S = 5.0
 

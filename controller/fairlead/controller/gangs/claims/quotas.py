@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fairlead.api import legacy, names
-from fairlead.controller.gangs.members import Member, PodClaim
+from fairlead.controller.gangs.membership.members import Member, PodClaim
 from fairlead.engine.types.settings import NamespaceQuota
 from fairlead.kube import resource
 from fairlead.kube.quantity import Quantity, QuantityError

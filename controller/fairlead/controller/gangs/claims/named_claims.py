@@ -15,8 +15,8 @@ import msgspec
 from fairlead.api import legacy, names
 from fairlead.api.claim_sources import ClaimSource, ClaimSourcesError, read
 from fairlead.api.drivers import legacy_driver
-from fairlead.controller.gangs import claims
-from fairlead.controller.gangs.members import GangProblem, Lookup, PodClaim
+from fairlead.controller.gangs.claims import claims
+from fairlead.controller.gangs.membership.members import GangProblem, Lookup, PodClaim
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import core, resource
 

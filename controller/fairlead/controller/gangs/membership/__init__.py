@@ -1,0 +1,1 @@
+"""Which pods make which gang, and what a gang consists of."""
