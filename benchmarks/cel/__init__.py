@@ -18,7 +18,7 @@ import msgspec
 
 from benchmarks.cel.rivals import rivals
 from fairlead.cel import DeviceTable, DeviceView, compile_selector
-from fairlead.cel.selector import stored_selector
+from fairlead.cel.devices.selector import stored_selector
 from fairlead.kube.resource import Device
 
 DRIVER = "gpu.example.com"

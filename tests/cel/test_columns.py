@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.cel import DeviceTable, DeviceView, Outcome, compile_selector
-from fairlead.cel.columns import FAILED, GROUPINGS_MAX, MASKS_MAX, YES
 from fairlead.cel.device import FREE
+from fairlead.cel.devices.columns import FAILED, GROUPINGS_MAX, MASKS_MAX, YES
 from tests.support.cel import make_device
 
 MakeDevice = Callable[..., DeviceView]
@@ -116,7 +116,7 @@ def test_caches_are_bounded(device: MakeDevice) -> None:
 
 
 def test_changes_beyond_the_journal_are_not_lost(device: MakeDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.cel.columns.JOURNAL_MAX", 5)
+    monkeypatch.setattr("fairlead.cel.devices.columns.JOURNAL_MAX", 5)
     table, choose = DeviceTable(), random.Random(1)
     for _ in range(40):
         table.add(device({"a": choose.randrange(2)}))

@@ -19,7 +19,7 @@ from fairlead.cel import compile as compile_cel
 from fairlead.cel.declare import Overload
 from fairlead.cel.kubernetes import CEL
 from fairlead.cel.library.strings import STRINGS
-from fairlead.cel.macros import BINDINGS
+from fairlead.cel.syntax.macros import BINDINGS
 from fairlead.cel.types import BOOL, DYN, INT
 from fairlead.cel.values import Duration, Optional, Timestamp, TypeValue, items_of, type_name
 

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.cel import CompileError, EvaluationError, compile  # noqa: A004
 from fairlead.cel.kubernetes import BASE
-from fairlead.cel.macros import BINDINGS
+from fairlead.cel.syntax.macros import BINDINGS
 from fairlead.cel.types import DYN
 
 ENVIRONMENT = BASE.extend(macros=(BINDINGS,), variables={"x": DYN, "m": DYN, "bad": DYN})

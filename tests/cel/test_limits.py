@@ -3,9 +3,9 @@
 import pytest
 
 from fairlead.cel import BudgetError, CompileError, DeviceView, EvaluationError, compile, compile_selector, may_select  # noqa: A004
+from fairlead.cel.devices.selector import LENGTH_MAX
 from fairlead.cel.kubernetes import BASE
-from fairlead.cel.macros import BINDINGS
-from fairlead.cel.selector import LENGTH_MAX
+from fairlead.cel.syntax.macros import BINDINGS
 from fairlead.cel.types import DYN
 from tests.support import cpu
 

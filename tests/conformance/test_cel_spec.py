@@ -32,7 +32,7 @@ from fairlead.cel.declare import Library, Overload
 from fairlead.cel.equality import equal
 from fairlead.cel.kubernetes import COMMON
 from fairlead.cel.library.clock import parse_duration, parse_timestamp
-from fairlead.cel.macros import BINDINGS
+from fairlead.cel.syntax.macros import BINDINGS
 from fairlead.cel.values import TypeValue, UInt, items_of, map_key, no_overload, type_name
 from tests.support.cel_spec import BLOCK_MACROS, ENCODERS, FORMAT_V4, MATH, MATH_MACROS, STRINGS_REVERSE
 

@@ -13,16 +13,16 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
-from fairlead.cel import ast
 from fairlead.cel.declare import Library
 from fairlead.cel.equality import compare_numbers
 from fairlead.cel.errors import EvaluationError, Issue
-from fairlead.cel.lexer import SyntaxIssue
 from fairlead.cel.library.conversions import string_of_float
 from fairlead.cel.library.formatting import PRECISION_DEFAULT, STRING_COMPLAINT, VERBS, fill, plain_text
 from fairlead.cel.library.standard import check_int, check_uint
 from fairlead.cel.library.strings import formatted_size
-from fairlead.cel.macros import Macro, Macros, Maker, binding
+from fairlead.cel.syntax import ast
+from fairlead.cel.syntax.lexer import SyntaxIssue
+from fairlead.cel.syntax.macros import Macro, Macros, Maker, binding
 from fairlead.cel.values import INT64_MIN, UINT64_MAX, UInt, items_of, no_overload, type_name
 
 MATH: Final = Library("math")

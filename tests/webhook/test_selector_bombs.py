@@ -8,7 +8,7 @@ import pytest
 
 from fairlead import cel
 from fairlead.api import names
-from fairlead.cel.selector import (
+from fairlead.cel.devices.selector import (
     OBJECT_BYTES_MAX,
     PROGRAMS_BYTES_MAX,
     TOKENS_MAX,

@@ -7,15 +7,23 @@ a driver's devices can match. Pure: no clock, no I/O. See README.md beside this 
 """
 
 from fairlead.cel.allowance import allowance
-from fairlead.cel.columns import DeviceTable, Mask
 from fairlead.cel.device import DeviceView
+from fairlead.cel.devices.columns import DeviceTable, Mask
+from fairlead.cel.devices.managed import may_select
+from fairlead.cel.devices.reads import Read
+from fairlead.cel.devices.selector import (
+    COST_MAX,
+    Outcome,
+    Selector,
+    Verdict,
+    admit_selector,
+    compile_selector,
+    load_fault,
+)
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import AllowanceError, BudgetError, CelError, CompileError, EvaluationError
 from fairlead.cel.kubernetes import ADMISSION, DEVICE, RULE
-from fairlead.cel.managed import may_select
 from fairlead.cel.program import Program, compile  # noqa: A004 - the word of the trade
-from fairlead.cel.reads import Read
-from fairlead.cel.selector import COST_MAX, Outcome, Selector, Verdict, admit_selector, compile_selector, load_fault
 
 __all__ = [
     "ADMISSION",

@@ -12,7 +12,7 @@ from typing import Final
 
 from fairlead.cel import types as t
 from fairlead.cel.declare import Library, Overload
-from fairlead.cel.macros import Macro
+from fairlead.cel.syntax.macros import Macro
 from fairlead.cel.types import Type
 
 # Names of types that an expression may mention: `type(x) == int`.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairlead.cel import macros
 from fairlead.cel import types as t
 from fairlead.cel.device import DEVICE_FIELDS, DEVICE_TYPE, DeviceView
 from fairlead.cel.environment import Environment
@@ -26,6 +25,7 @@ from fairlead.cel.library.regex import REGEX
 from fairlead.cel.library.standard import STANDARD
 from fairlead.cel.library.strings import FORMAT, STRINGS
 from fairlead.cel.library.urls import URLS
+from fairlead.cel.syntax import macros
 
 CEL: Final = Environment.of(
     (STANDARD, CONVERSIONS, CLOCK, OPTIONALS),

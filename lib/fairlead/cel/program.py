@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fairlead.cel import ast
-from fairlead.cel.checked import Checked
-from fairlead.cel.checker import check
-from fairlead.cel.compile import Compiled, compile_tree
+from fairlead.cel.check.checked import Checked
+from fairlead.cel.check.checker import check
+from fairlead.cel.check.validators import validate
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import CompileError, EvaluationError, Issue
-from fairlead.cel.parser import parse
+from fairlead.cel.run.compile import Compiled, compile_tree
+from fairlead.cel.syntax import ast
+from fairlead.cel.syntax.parser import parse
 from fairlead.cel.types import BOOL, Type
-from fairlead.cel.validators import validate
 from fairlead.cel.values import to_python
 
 _TOO_DEEP: Final = "expression recursion limit exceeded"

@@ -8,7 +8,7 @@ from itertools import product
 from fairlead.api import certificate as form
 from fairlead.api import topology
 from fairlead.cel import CompileError, compile_selector, load_fault
-from fairlead.cel.requests import expressions
+from fairlead.cel.devices.requests import expressions
 from fairlead.evidence.document import Facts, Gang
 from fairlead.evidence.node_fit import clash, needs, ports, refusals, selects
 from fairlead.evidence.published import Device, asks, is_admin, wants_all

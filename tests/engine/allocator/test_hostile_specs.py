@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.cel.selector import programs
+from fairlead.cel.devices.selector import programs
 from fairlead.engine.allocator.requests import Compiler, InvalidClaimError
 from fairlead.engine.inventory.selectors import UNUSED_MAX, Selectors
 from fairlead.engine.types.amounts import amount

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fairlead.cel import CompileError, compile_selector, load_fault
-from fairlead.cel.requests import device_requests, expressions
+from fairlead.cel.devices.requests import device_requests, expressions
 from fairlead.engine.types.amounts import amount
 from fairlead.kube.quantity import QuantityError
 

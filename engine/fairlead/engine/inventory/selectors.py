@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fairlead.cel import CompileError, DeviceView, EvaluationError, compile_selector
-from fairlead.cel.selector import BYTES_PER_TOKEN
+from fairlead.cel.devices.selector import BYTES_PER_TOKEN
 
 if TYPE_CHECKING:
     from fairlead.cel import Selector

@@ -14,7 +14,7 @@ from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
-from fairlead.cel.requests import device_requests
+from fairlead.cel.devices.requests import device_requests
 from fairlead.kube import labels, resources
 from fairlead.kube.client import Client
 from fairlead.kube.core import Namespace

@@ -14,7 +14,7 @@ from fairlead import cel
 from fairlead.api import legacy, names
 from fairlead.api.base import ManifestError
 from fairlead.api.config import MPS_ON_ONE_MIG_DEVICE, GpuConfig, MigDeviceConfig, decode
-from fairlead.cel.requests import Request, expressions, selectors_fault
+from fairlead.cel.devices.requests import Request, expressions, selectors_fault
 from fairlead.kube import nulls
 from fairlead.kube.resource import (
     DeviceClassSpec,

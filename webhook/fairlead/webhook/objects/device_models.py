@@ -18,8 +18,8 @@ import msgspec
 
 from fairlead.api.drivers import attributes_of, first_of
 from fairlead.cel import CompileError, DeviceView, Outcome, Selector, compile_selector
-from fairlead.cel.requests import Request, expressions
-from fairlead.cel.selector import tokens_of
+from fairlead.cel.devices.requests import Request, expressions
+from fairlead.cel.devices.selector import tokens_of
 from fairlead.kube.resource import Device, DeviceClass
 
 IDENTITY = frozenset(

@@ -15,7 +15,7 @@ from fairlead.api.config import decode
 from fairlead.api.drivers import classes_of, legacy_driver, part_class
 from fairlead.api.policy import TenancyPolicy, TenancyPolicySpec
 from fairlead.cel import CompileError, compile_selector
-from fairlead.cel.requests import Request, device_requests
+from fairlead.cel.devices.requests import Request, device_requests
 from fairlead.kube.resource import ExactDeviceRequest, OpaqueDeviceConfiguration, ResourceClaimSpec
 from fairlead.webhook.legacy.requests import LegacyLimit
 from fairlead.webhook.objects.claim_specs import legacy_claim_spec

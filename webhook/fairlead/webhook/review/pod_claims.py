@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from fairlead.api import legacy
 from fairlead.api.claim_sources import ClaimSource, Sources
 from fairlead.api.drivers import legacy_driver
-from fairlead.cel.requests import Request, device_requests, may_serve, selectors_fault
+from fairlead.cel.devices.requests import Request, device_requests, may_serve, selectors_fault
 from fairlead.kube.resource import ResourceClaimSpec
 from fairlead.webhook.objects.claim_specs import legacy_claim_spec
 from fairlead.webhook.objects.fields import Json, MalformedError, list_at, text_at

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.api import legacy, names
-from fairlead.cel.requests import device_requests, may_serve, selectors_fault
+from fairlead.cel.devices.requests import device_requests, may_serve, selectors_fault
 from fairlead.controller.gangs.membership.members import GroupClaim, Lookup
 from fairlead.kube import core, resource
 

@@ -14,7 +14,7 @@ from typing import Any
 from fairlead.cel import RULE, Environment
 from fairlead.cel import types as t
 from fairlead.cel.library.clock import parse_duration, parse_timestamp
-from fairlead.cel.parser import KEYWORDS
+from fairlead.cel.syntax.parser import KEYWORDS
 from fairlead.sandbox.apiserver.kinds.request import Json
 
 _META: Json = {"type": "object", "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}}}

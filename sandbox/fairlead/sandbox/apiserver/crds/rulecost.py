@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from fairlead.cel import Program
-from fairlead.cel.cost import estimate
-from fairlead.cel.ranges import Path, Range
+from fairlead.cel.cost.cost import estimate
+from fairlead.cel.cost.ranges import Path, Range
 from fairlead.sandbox.apiserver.crds.celtypes import escape
 from fairlead.sandbox.apiserver.kinds.request import Json
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from fairlead.cel import CompileError
-from fairlead.cel.selector import stored_selector
+from fairlead.cel.devices.selector import stored_selector
 from fairlead.sandbox.apiserver.kinds import checks
 from fairlead.sandbox.apiserver.kinds.errors import (
     FieldError,

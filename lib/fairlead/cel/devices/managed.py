@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from fairlead.cel import ast
+from fairlead.cel.devices.selector import compile_selector
 from fairlead.cel.errors import CompileError, EvaluationError
-from fairlead.cel.selector import compile_selector
+from fairlead.cel.syntax import ast
 
 
 def may_select(expressions: Iterable[str], driver: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from fairlead.cel.device import DeviceView, Layout
-from fairlead.cel.reads import Read
+from fairlead.cel.devices.reads import Read
 
 Pick = Callable[[tuple[Any, ...]], Any]
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from fairlead.cel import ast
 from fairlead.cel.errors import BudgetError, EvaluationError
-from fairlead.cel.frame import Compilation, Frame, Step, spend
+from fairlead.cel.run.frame import Compilation, Frame, Step, spend
+from fairlead.cel.syntax import ast
 from fairlead.cel.values import items_of, keys_of, map_key, no_overload, type_name
 
 _UNREAD: Final = object()

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fairlead.cel import ast
-from fairlead.cel.checked import Checked
+from fairlead.cel.check.checked import Checked
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import BudgetError, EvaluationError
+from fairlead.cel.syntax import ast
 
 Frame = list[Any]
 Step = Callable[[Frame], Any]

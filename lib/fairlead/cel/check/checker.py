@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairlead.cel import ast, hints
 from fairlead.cel import types as t
-from fairlead.cel.checked import Checked
+from fairlead.cel.check import hints
+from fairlead.cel.check.checked import Checked
+from fairlead.cel.check.inference import Inference
+from fairlead.cel.check.unify import TooComplexError, substitute
 from fairlead.cel.declare import Overload
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import Issue
-from fairlead.cel.inference import Inference
+from fairlead.cel.syntax import ast
 from fairlead.cel.types import Type
-from fairlead.cel.unify import TooComplexError, substitute
 from fairlead.cel.values import UInt
 
 _LITERALS: dict[type, Type] = {

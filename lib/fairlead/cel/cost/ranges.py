@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from fairlead.cel import ast
+from fairlead.cel.syntax import ast
 from fairlead.cel.types import Type
 
 UINT64_MAX: Final = 2**64 - 1

@@ -19,13 +19,13 @@ from typing import Any, Final
 from fairlead.cel import types as t
 from fairlead.cel.allowance import current
 from fairlead.cel.device import DeviceView
-from fairlead.cel.device_cost import estimate_selector
+from fairlead.cel.devices.device_cost import estimate_selector
+from fairlead.cel.devices.reads import Read, device_reads
 from fairlead.cel.errors import CompileError, EvaluationError, Issue
 from fairlead.cel.kubernetes import DEVICE, NEW_DEVICE
-from fairlead.cel.lexer import SyntaxIssue, tokenize
 from fairlead.cel.program import Program, compile  # noqa: A004
 from fairlead.cel.program_cache import ProgramCache
-from fairlead.cel.reads import Read, device_reads
+from fairlead.cel.syntax.lexer import SyntaxIssue, tokenize
 from fairlead.cel.values import type_name
 
 LENGTH_MAX: Final = 10 * 1024

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fairlead.cel import ast
 from fairlead.cel.declare import Overload
+from fairlead.cel.syntax import ast
 from fairlead.cel.types import Type
 
 

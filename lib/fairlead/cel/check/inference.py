@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from fairlead.cel import ast
 from fairlead.cel import types as t
+from fairlead.cel.check.unify import Bindings, assignable, most_general, substitute
 from fairlead.cel.declare import Overload
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import Issue
+from fairlead.cel.syntax import ast
 from fairlead.cel.types import Type
-from fairlead.cel.unify import Bindings, assignable, most_general, substitute
 
 TYPE_WEIGHT_MAX: Final = 256
 ISSUES_MAX: Final = 25

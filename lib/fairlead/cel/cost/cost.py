@@ -15,11 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.cel import ast
-from fairlead.cel.checked import Checked
-from fairlead.cel.cost_functions import charge
-from fairlead.cel.declare import Overload
-from fairlead.cel.ranges import (
+from fairlead.cel.check.checked import Checked
+from fairlead.cel.cost.cost_functions import charge
+from fairlead.cel.cost.ranges import (
     LIST_COST,
     MAP_COST,
     ONE,
@@ -34,6 +32,8 @@ from fairlead.cel.ranges import (
     Sizes,
     fixed,
 )
+from fairlead.cel.declare import Overload
+from fairlead.cel.syntax import ast
 from fairlead.cel.types import Type
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fairlead.cel.declare import Overload, accepts_class
-from fairlead.cel.frame import Frame, Step, spend
+from fairlead.cel.run.frame import Frame, Step, spend
 from fairlead.cel.types import Type
 from fairlead.cel.values import no_overload
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from fairlead.cel.devices.managed import may_select
+from fairlead.cel.devices.selector import compile_selector, load_fault
 from fairlead.cel.errors import CompileError
-from fairlead.cel.managed import may_select
-from fairlead.cel.selector import compile_selector, load_fault
 from fairlead.kube.resource import DeviceClass, DeviceSelector, DeviceSubRequest, ExactDeviceRequest, ResourceClaimSpec
 
 Request = ExactDeviceRequest | DeviceSubRequest

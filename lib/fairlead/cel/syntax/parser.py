@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from fairlead.cel import ast
 from fairlead.cel.errors import CompileError, Issue
-from fairlead.cel.lexer import INT64_MAX, SyntaxIssue, Token, tokenize
-from fairlead.cel.macros import Macro, Maker
+from fairlead.cel.syntax import ast
+from fairlead.cel.syntax.lexer import INT64_MAX, SyntaxIssue, Token, tokenize
+from fairlead.cel.syntax.macros import Macro, Maker
 
 NESTING_MAX: Final = 250
 EXPRESSION_MAX: Final = 100_000

@@ -17,16 +17,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fairlead.cel import access, ast
-from fairlead.cel.calls import direct, dispatched, guarded
-from fairlead.cel.checked import Checked
+from fairlead.cel.check.checked import Checked
 from fairlead.cel.declare import Overload
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import CompileError, EvaluationError, Issue
-from fairlead.cel.forms import SPECIAL
-from fairlead.cel.frame import Compilation, Frame, Step, failing
 from fairlead.cel.library.regex import compiled
-from fairlead.cel.loops import make_loop
+from fairlead.cel.run import access
+from fairlead.cel.run.calls import direct, dispatched, guarded
+from fairlead.cel.run.forms import SPECIAL
+from fairlead.cel.run.frame import Compilation, Frame, Step, failing
+from fairlead.cel.run.loops import make_loop
+from fairlead.cel.syntax import ast
 from fairlead.cel.types import Type
 from fairlead.cel.values import Optional, TypeValue, map_key, no_overload
 

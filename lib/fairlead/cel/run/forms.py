@@ -11,10 +11,11 @@ import operator
 from collections.abc import Callable
 from typing import Any, Final
 
-from fairlead.cel import access, ast
 from fairlead.cel.equality import equal
 from fairlead.cel.errors import BudgetError, EvaluationError
-from fairlead.cel.frame import Compilation, Frame, Step, spend
+from fairlead.cel.run import access
+from fairlead.cel.run.frame import Compilation, Frame, Step, spend
+from fairlead.cel.syntax import ast
 from fairlead.cel.values import NONE, Optional, no_overload, weight
 
 

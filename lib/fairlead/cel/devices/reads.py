@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fairlead.cel import ast
-from fairlead.cel.checked import Checked
+from fairlead.cel.check.checked import Checked
+from fairlead.cel.syntax import ast
 
 
 @dataclass(frozen=True, slots=True, order=True)

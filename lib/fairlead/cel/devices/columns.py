@@ -16,10 +16,10 @@ from heapq import heappop, heappush
 from typing import Final
 
 from fairlead.cel.device import FREE, DeviceView, Layout
+from fairlead.cel.devices.grouping import Grouping
+from fairlead.cel.devices.reads import Read
+from fairlead.cel.devices.selector import Outcome, Selector, Verdict
 from fairlead.cel.errors import EvaluationError
-from fairlead.cel.grouping import Grouping
-from fairlead.cel.reads import Read
-from fairlead.cel.selector import Outcome, Selector, Verdict
 
 NO: Final = 0
 YES: Final = 1

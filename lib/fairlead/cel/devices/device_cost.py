@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairlead.cel.checked import Checked
-from fairlead.cel.cost import estimate
+from fairlead.cel.check.checked import Checked
+from fairlead.cel.cost.cost import estimate
+from fairlead.cel.cost.ranges import ZERO, Path, Range
 from fairlead.cel.device import DEVICE_FIELDS
-from fairlead.cel.ranges import ZERO, Path, Range
 
 _ATTRIBUTES_MAX: Final = Range(0, 32)
 _DOMAIN_MAX: Final = Range(0, 63)

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from fairlead.cel import ast
 from fairlead.cel.errors import Issue
-from fairlead.cel.lexer import SyntaxIssue
+from fairlead.cel.syntax import ast
+from fairlead.cel.syntax.lexer import SyntaxIssue
 
 ACCUMULATOR: Final = "@result"
 NodeTuple = tuple[ast.Node, ...]

@@ -13,10 +13,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from fairlead.cel import ast
 from fairlead.cel import types as t
-from fairlead.cel.declare import Overload
-from fairlead.cel.ranges import (
+from fairlead.cel.cost.ranges import (
     LIST_COST,
     ONE,
     UINT64_MAX,
@@ -29,6 +27,8 @@ from fairlead.cel.ranges import (
     Sizes,
     fixed,
 )
+from fairlead.cel.declare import Overload
+from fairlead.cel.syntax import ast
 
 _PER_CHARACTER: Final = 0.1
 _PER_PATTERN_CHARACTER: Final = 0.25

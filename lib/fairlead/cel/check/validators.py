@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from fairlead.cel import ast
-from fairlead.cel.checked import Checked
+from fairlead.cel.check.checked import Checked
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import EvaluationError, Issue
 from fairlead.cel.library.clock import parse_duration, parse_timestamp
 from fairlead.cel.library.formatting import VERBS, clauses
 from fairlead.cel.library.regex import compiled
+from fairlead.cel.syntax import ast
 from fairlead.cel.types import Type
 
 _LITERAL_CHECKS: Final[dict[str, Callable[[str], object]]] = {
