@@ -12,8 +12,8 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
-from fairlead.sandbox.apiserver.records import Completed, WebhookCall
 from fairlead.sandbox.apiserver.state import State
+from fairlead.sandbox.apiserver.storage.records import Completed, WebhookCall
 
 VERBS = {
     "create": "POST",

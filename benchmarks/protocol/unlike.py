@@ -16,7 +16,7 @@ from benchmarks.protocol.cluster import apiserver, idle, until
 from fairlead.api import names
 from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, raw
 from fairlead.sandbox.apiserver.bootstrap import put
-from fairlead.sandbox.apiserver.records import Completed
+from fairlead.sandbox.apiserver.storage.records import Completed
 
 RENEWALS = 8  # in the duration of a lease
 FILL_S = 300.0

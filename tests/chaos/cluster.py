@@ -26,9 +26,9 @@ from fairlead.sandbox import files
 from fairlead.sandbox.apiserver import assembly
 from fairlead.sandbox.apiserver.auth.rbac import Rbac
 from fairlead.sandbox.apiserver.dispatch import Dispatcher
-from fairlead.sandbox.apiserver.exchange import Request, Response, Stream
 from fairlead.sandbox.apiserver.faults import Faults
 from fairlead.sandbox.apiserver.state import State
+from fairlead.sandbox.apiserver.wire.exchange import Request, Response, Stream
 from fairlead.sandbox.controllers import manager
 from fairlead.sandbox.controllers.manager import ManagerOptions
 from fairlead.sandbox.install import manifests

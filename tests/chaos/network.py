@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 import aiohttp
 
 from fairlead.kube.exchange import Answer
-from fairlead.sandbox.apiserver.exchange import Request, Response, Stream
+from fairlead.sandbox.apiserver.wire.exchange import Request, Response, Stream
 from tests.chaos.loop import Process, VirtualLoop
 from tests.chaos.virtual import CLOCK, PROCESS
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.sandbox.apiserver.exchange import Request, Response, Stream
+from fairlead.sandbox.apiserver.wire.exchange import Request, Response, Stream
 from tests.chaos.loop import Process, VirtualLoop
 from tests.chaos.network import MemoryWire, Network, Reset
 from tests.chaos.virtual import CLOCK

@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 
 from fairlead.kube import credentials, errors
 from fairlead.kube.client import Client
-from fairlead.sandbox.apiserver.tls import make_authority, server_context
+from fairlead.sandbox.apiserver.wire.tls import make_authority, server_context
 from tests.support.kube import VirtualTime
 
 

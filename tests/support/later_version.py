@@ -17,13 +17,13 @@ import pytest
 from fairlead.sandbox.apiserver.crds import structural
 from fairlead.sandbox.apiserver.crds.custom import CustomStrategy
 from fairlead.sandbox.apiserver.dispatch import Dispatcher
-from fairlead.sandbox.apiserver.exchange import Request, Response, Stream
 from fairlead.sandbox.apiserver.kinds import decode, openschema, schema
 from fairlead.sandbox.apiserver.kinds.base import Strategy
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
 from fairlead.sandbox.apiserver.routing import target_of
 from fairlead.sandbox.apiserver.state import State
-from fairlead.sandbox.apiserver.store import Key, Store, Stored
+from fairlead.sandbox.apiserver.storage.store import Key, Store, Stored
+from fairlead.sandbox.apiserver.wire.exchange import Request, Response, Stream
 
 Json = dict[str, Any]
 LATER = "later"

@@ -13,12 +13,12 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any
 
-from fairlead.sandbox.apiserver.exchange import Request, Response, Stream, warning_header
 from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.base import Kind
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.routing import Target, target_of
 from fairlead.sandbox.apiserver.server import ApiServer
+from fairlead.sandbox.apiserver.wire.exchange import Request, Response, Stream, warning_header
 from tests.support.apiserver.implied import implied_by, namespaces_made_by
 from tests.support.apiserver.recording import Exchange, Outcome, made_by_loops, node_of
 

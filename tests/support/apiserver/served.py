@@ -8,9 +8,9 @@ from pathlib import Path
 from random import Random
 
 from fairlead.sandbox.apiserver.admission.calling import Resolver
-from fairlead.sandbox.apiserver.exchange import Response
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.server import ApiServer
+from fairlead.sandbox.apiserver.wire.exchange import Response
 from tests.support.apiserver.inside import Inside
 
 

@@ -16,9 +16,9 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from fairlead.sandbox.apiserver import tls
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.server import utc_now
+from fairlead.sandbox.apiserver.wire import tls
 
 Answer = Callable[[str, Json], Any]
 """(path, request) → the response's fields beyond uid, or a whole body (str), or an int status."""

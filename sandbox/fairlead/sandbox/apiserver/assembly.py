@@ -13,7 +13,7 @@ from fairlead.sandbox.apiserver.authn import Tokens
 from fairlead.sandbox.apiserver.kinds import catalogue
 from fairlead.sandbox.apiserver.kinds.base import Registry
 from fairlead.sandbox.apiserver.state import State
-from fairlead.sandbox.apiserver.store import Store
+from fairlead.sandbox.apiserver.storage.store import Store
 
 
 def assemble(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairlead.sandbox.apiserver import statuses
-from fairlead.sandbox.apiserver.exchange import Request
 from fairlead.sandbox.apiserver.kinds.base import Context, Kind
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, not_supported, too_long
 from fairlead.sandbox.apiserver.kinds.request import Json, UserInfo
 from fairlead.sandbox.apiserver.routing import Target
 from fairlead.sandbox.apiserver.state import State
-from fairlead.sandbox.apiserver.store import Key
+from fairlead.sandbox.apiserver.storage.store import Key
+from fairlead.sandbox.apiserver.wire.exchange import Request
 
 STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
 

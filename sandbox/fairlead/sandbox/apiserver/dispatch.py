@@ -8,27 +8,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
-from fairlead.sandbox.apiserver import (
-    deletion,
-    faults,
-    negotiation,
-    paths,
-    reading,
-    rendering,
-    statuses,
-    watching,
-    writing,
-)
+from fairlead.sandbox.apiserver import faults, paths, rendering, statuses
 from fairlead.sandbox.apiserver.auth import impersonation
 from fairlead.sandbox.apiserver.call import Call
-from fairlead.sandbox.apiserver.exchange import Request, Response, Stream, encode
 from fairlead.sandbox.apiserver.kinds.base import Context, Kind
 from fairlead.sandbox.apiserver.kinds.request import Access, Rejected, UserInfo
 from fairlead.sandbox.apiserver.patches import patching
-from fairlead.sandbox.apiserver.records import Completed
 from fairlead.sandbox.apiserver.routing import Target, target_of
 from fairlead.sandbox.apiserver.state import State
+from fairlead.sandbox.apiserver.storage.records import Completed
 from fairlead.sandbox.apiserver.subresources.handlers import SUBRESOURCES
+from fairlead.sandbox.apiserver.verbs import deletion, reading, watching, writing
+from fairlead.sandbox.apiserver.wire import negotiation
+from fairlead.sandbox.apiserver.wire.exchange import Request, Response, Stream, encode
 
 log = logging.getLogger(__name__)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fairlead.sandbox.apiserver import discovery, openapi, rendering, statuses
-from fairlead.sandbox.apiserver.exchange import JSON, Request, Response, json_response, text_response
-from fairlead.sandbox.apiserver.negotiation import aggregated_discovery, negotiate
 from fairlead.sandbox.apiserver.routing import Target
 from fairlead.sandbox.apiserver.state import State
+from fairlead.sandbox.apiserver.wire.exchange import JSON, Request, Response, json_response, text_response
+from fairlead.sandbox.apiserver.wire.negotiation import aggregated_discovery, negotiate
 
 PUBLIC = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 _HEALTH = ("/healthz", "/livez", "/readyz")

@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 import yaml
 
-from fairlead.sandbox.apiserver.exchange import Response, encode
 from fairlead.sandbox.apiserver.kinds.base import Kind, Strategy
 from fairlead.sandbox.apiserver.kinds.request import Json
-from fairlead.sandbox.apiserver.negotiation import METADATA, OBJECT, TABLE, Wanted
-from fairlead.sandbox.apiserver.store import Stored
+from fairlead.sandbox.apiserver.storage.store import Stored
+from fairlead.sandbox.apiserver.wire.exchange import Response, encode
+from fairlead.sandbox.apiserver.wire.negotiation import METADATA, OBJECT, TABLE, Wanted
 
 _META = "meta.k8s.io"
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fairlead.sandbox.apiserver.exchange import Request
 from fairlead.sandbox.apiserver.selectors import SelectorError, parse_fields
+from fairlead.sandbox.apiserver.wire.exchange import Request
 
 _VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _NAMESPACE_SUBRESOURCES = {"status", "finalize"}

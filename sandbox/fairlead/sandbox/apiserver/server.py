@@ -18,14 +18,15 @@ from typing import Self
 import yaml
 from aiohttp import web
 
-from fairlead.sandbox.apiserver import assembly, statuses, tls
-from fairlead.sandbox.apiserver.bodies import BODY_LIMIT_BYTES
-from fairlead.sandbox.apiserver.connections import ConnectionServer
+from fairlead.sandbox.apiserver import assembly, statuses
 from fairlead.sandbox.apiserver.dispatch import Dispatcher
-from fairlead.sandbox.apiserver.exchange import Request, Response, Stream, encode, warning_header
 from fairlead.sandbox.apiserver.faults import Faults
-from fairlead.sandbox.apiserver.lag import WatchLag
 from fairlead.sandbox.apiserver.state import State
+from fairlead.sandbox.apiserver.storage.lag import WatchLag
+from fairlead.sandbox.apiserver.wire import tls
+from fairlead.sandbox.apiserver.wire.bodies import BODY_LIMIT_BYTES
+from fairlead.sandbox.apiserver.wire.connections import ConnectionServer
+from fairlead.sandbox.apiserver.wire.exchange import Request, Response, Stream, encode, warning_header
 
 ADMIN, ADMIN_GROUP = "admin", "system:masters"
 _STOP_GRACE_S = 2.0

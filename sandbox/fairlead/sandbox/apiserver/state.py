@@ -17,9 +17,9 @@ from fairlead.sandbox.apiserver.authn import ANONYMOUS, Tokens
 from fairlead.sandbox.apiserver.kinds.attributes import Admission, NoAdmission
 from fairlead.sandbox.apiserver.kinds.base import Kind, Registry
 from fairlead.sandbox.apiserver.kinds.request import Access, Json, UserInfo
-from fairlead.sandbox.apiserver.lag import WatchLag
-from fairlead.sandbox.apiserver.records import Completed, WebhookCall
-from fairlead.sandbox.apiserver.store import Store
+from fairlead.sandbox.apiserver.storage.lag import WatchLag
+from fairlead.sandbox.apiserver.storage.records import Completed, WebhookCall
+from fairlead.sandbox.apiserver.storage.store import Store
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
 

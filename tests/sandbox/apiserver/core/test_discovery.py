@@ -2,9 +2,9 @@
 
 import pytest
 
-from fairlead.sandbox.apiserver.exchange import Request
 from fairlead.sandbox.apiserver.kinds.base import Kind
 from fairlead.sandbox.apiserver.routing import target_of
+from fairlead.sandbox.apiserver.wire.exchange import Request
 from tests.support.apiserver.inside import Custom
 
 AGGREGATED = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"}

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.sandbox.apiserver.kinds.base import Kind
-from fairlead.sandbox.apiserver.lag import WatchLag
 from fairlead.sandbox.apiserver.ownership import typed
 from fairlead.sandbox.apiserver.ownership.fieldsets import FieldSet
+from fairlead.sandbox.apiserver.storage.lag import WatchLag
 from tests.support.apiserver.inside import Inside, WithGeneration, open_kinds
 
 CM = "/api/v1/namespaces/ml/configmaps"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.sandbox.apiserver import protobuf
+from fairlead.sandbox.apiserver.wire import protobuf
 
 MAGIC = b"k8s\x00"
 

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from fairlead.sandbox.apiserver.exchange import Stream
-from fairlead.sandbox.apiserver.lag import WatchLag
+from fairlead.sandbox.apiserver.storage.lag import WatchLag
+from fairlead.sandbox.apiserver.wire.exchange import Stream
 from tests.support.apiserver.inside import Inside
 
 CM = "/api/v1/namespaces/ml/configmaps"

@@ -2,8 +2,7 @@
 
 import pytest
 
-from fairlead.sandbox.apiserver import bodies, names
-from fairlead.sandbox.apiserver.bodies import ParseError
+from fairlead.sandbox.apiserver import names
 from fairlead.sandbox.apiserver.kinds.errors import (
     OMIT,
     ErrorType,
@@ -18,6 +17,8 @@ from fairlead.sandbox.apiserver.kinds.errors import (
     too_long,
     too_many,
 )
+from fairlead.sandbox.apiserver.wire import bodies
+from fairlead.sandbox.apiserver.wire.bodies import ParseError
 
 CM = "/api/v1/namespaces/ml/configmaps"
 

@@ -19,10 +19,10 @@ from uuid import UUID
 
 import aiohttp
 
-from fairlead.sandbox.apiserver.bodies import go_json_error
 from fairlead.sandbox.apiserver.kinds.base import Services
 from fairlead.sandbox.apiserver.kinds.errors import quote
 from fairlead.sandbox.apiserver.kinds.request import Json
+from fairlead.sandbox.apiserver.wire.bodies import go_json_error
 
 T = TypeVar("T")
 Resolver = Callable[[str, str, int], tuple[str, int]]

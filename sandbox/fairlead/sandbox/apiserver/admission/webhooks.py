@@ -24,7 +24,7 @@ from fairlead.sandbox.apiserver.kinds.attributes import Attributes
 from fairlead.sandbox.apiserver.kinds.base import Services
 from fairlead.sandbox.apiserver.kinds.errors import quote
 from fairlead.sandbox.apiserver.kinds.request import DecodeError, Json, Rejected
-from fairlead.sandbox.apiserver.records import WebhookCall
+from fairlead.sandbox.apiserver.storage.records import WebhookCall
 from fairlead.sandbox.apiserver.subresources.scale import scale_of, scaled
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 from fairlead.sandbox.apiserver.kinds.base import Context, Registry
 from fairlead.sandbox.apiserver.kinds.request import Json
-from fairlead.sandbox.apiserver.store import Store
+from fairlead.sandbox.apiserver.storage.store import Store
 
 STORAGE = "apiextensions.k8s.io/customresourcedefinitions"
 FINALIZER = "customresourcecleanup.apiextensions.k8s.io"

@@ -9,10 +9,10 @@ import json
 from collections.abc import Callable
 
 from fairlead.sandbox.apiserver import meta, statuses
-from fairlead.sandbox.apiserver.bodies import Body
 from fairlead.sandbox.apiserver.call import Call
 from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.request import DecodeError, Json
+from fairlead.sandbox.apiserver.wire.bodies import Body
 
 
 def config_of(call: Call, body: Body) -> Callable[[], Json]:

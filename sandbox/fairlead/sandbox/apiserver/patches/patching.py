@@ -8,17 +8,17 @@ from __future__ import annotations
 import json
 
 from fairlead.sandbox.apiserver import meta, rendering, statuses
-from fairlead.sandbox.apiserver.bodies import ParseError, parse_json, parse_yaml
 from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
-from fairlead.sandbox.apiserver.exchange import Response
 from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.errors import forbidden, required
 from fairlead.sandbox.apiserver.kinds.request import Json
-from fairlead.sandbox.apiserver.negotiation import negotiate
 from fairlead.sandbox.apiserver.ownership import managed
 from fairlead.sandbox.apiserver.patches import applying, jsonpatch, mergepatch, strategic
-from fairlead.sandbox.apiserver.store import Stored
-from fairlead.sandbox.apiserver.writing import Transform, decode, modify
+from fairlead.sandbox.apiserver.storage.store import Stored
+from fairlead.sandbox.apiserver.verbs.writing import Transform, decode, modify
+from fairlead.sandbox.apiserver.wire.bodies import ParseError, parse_json, parse_yaml
+from fairlead.sandbox.apiserver.wire.exchange import Response
+from fairlead.sandbox.apiserver.wire.negotiation import negotiate
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"

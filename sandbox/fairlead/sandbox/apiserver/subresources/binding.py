@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fairlead.sandbox.apiserver import rendering, statuses
-from fairlead.sandbox.apiserver.bodies import read_object
 from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
-from fairlead.sandbox.apiserver.exchange import Response, json_response
 from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, not_supported, quote, required
 from fairlead.sandbox.apiserver.kinds.request import Json
-from fairlead.sandbox.apiserver.store import Moved, Stored
-from fairlead.sandbox.apiserver.writing import ATTEMPTS, attributes_of, commit
+from fairlead.sandbox.apiserver.storage.store import Moved, Stored
+from fairlead.sandbox.apiserver.verbs.writing import ATTEMPTS, attributes_of, commit
+from fairlead.sandbox.apiserver.wire.bodies import read_object
+from fairlead.sandbox.apiserver.wire.exchange import Response, json_response
 
 _BODY = ("", "v1", "Binding")
 CREATED: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}

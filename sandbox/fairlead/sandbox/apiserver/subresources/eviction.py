@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fairlead.sandbox.apiserver import rendering, statuses
-from fairlead.sandbox.apiserver.bodies import read_object
 from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
-from fairlead.sandbox.apiserver.deletion import delete_object, parse_options
-from fairlead.sandbox.apiserver.exchange import Response, json_response
 from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.selectors import matches_labels
 from fairlead.sandbox.apiserver.subresources.binding import CREATED
-from fairlead.sandbox.apiserver.writing import attributes_of, commit
+from fairlead.sandbox.apiserver.verbs.deletion import delete_object, parse_options
+from fairlead.sandbox.apiserver.verbs.writing import attributes_of, commit
+from fairlead.sandbox.apiserver.wire.bodies import read_object
+from fairlead.sandbox.apiserver.wire.exchange import Response, json_response
 
 _BODY = ("policy", "v1", "Eviction")
 _RETRY_S = 10

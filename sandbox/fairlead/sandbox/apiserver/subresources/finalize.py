@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.sandbox.apiserver import meta, rendering, statuses
-from fairlead.sandbox.apiserver.bodies import read_object
 from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
-from fairlead.sandbox.apiserver.exchange import Response
 from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.request import Json
-from fairlead.sandbox.apiserver.negotiation import negotiate
-from fairlead.sandbox.apiserver.store import Stored
-from fairlead.sandbox.apiserver.writing import decode, modify
+from fairlead.sandbox.apiserver.storage.store import Stored
+from fairlead.sandbox.apiserver.verbs.writing import decode, modify
+from fairlead.sandbox.apiserver.wire.bodies import read_object
+from fairlead.sandbox.apiserver.wire.exchange import Response
+from fairlead.sandbox.apiserver.wire.negotiation import negotiate
 
 
 async def finalize(call: Call) -> Response:

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 
 from fairlead.sandbox.apiserver import statuses
 from fairlead.sandbox.apiserver.call import Call
-from fairlead.sandbox.apiserver.exchange import Response, Stream
 from fairlead.sandbox.apiserver.subresources import binding, eviction, finalize, reviews, scale, tokenrequest
+from fairlead.sandbox.apiserver.wire.exchange import Response, Stream
 
 Handler = Callable[[Call], Awaitable[Response | Stream]]
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from fairlead.sandbox.apiserver import statuses
 from fairlead.sandbox.apiserver.authn import SERVICE_ACCOUNT
-from fairlead.sandbox.apiserver.bodies import read_object
 from fairlead.sandbox.apiserver.call import Call
-from fairlead.sandbox.apiserver.exchange import Response, json_response
 from fairlead.sandbox.apiserver.kinds.errors import invalid
 from fairlead.sandbox.apiserver.kinds.request import Access, Json, UserInfo
+from fairlead.sandbox.apiserver.wire.bodies import read_object
+from fairlead.sandbox.apiserver.wire.exchange import Response, json_response
 
 
 async def self_access(call: Call) -> Response:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from fairlead.sandbox.apiserver import rendering, statuses
-from fairlead.sandbox.apiserver.bodies import ParseError, parse_json, read_object
 from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
-from fairlead.sandbox.apiserver.exchange import Response, json_response
 from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.base import Subresource
 from fairlead.sandbox.apiserver.kinds.errors import invalid
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.patches import jsonpatch, mergepatch
-from fairlead.sandbox.apiserver.store import Stored
-from fairlead.sandbox.apiserver.writing import modify
+from fairlead.sandbox.apiserver.storage.store import Stored
+from fairlead.sandbox.apiserver.verbs.writing import modify
+from fairlead.sandbox.apiserver.wire.bodies import ParseError, parse_json, read_object
+from fairlead.sandbox.apiserver.wire.exchange import Response, json_response
 
 _BODY = ("autoscaling", "v1", "Scale")
 _KEPT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")

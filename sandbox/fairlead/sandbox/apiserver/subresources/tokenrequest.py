@@ -6,10 +6,10 @@ from datetime import timedelta
 
 from fairlead.sandbox.apiserver import statuses
 from fairlead.sandbox.apiserver.authn import API_AUDIENCE, identity
-from fairlead.sandbox.apiserver.bodies import read_object
 from fairlead.sandbox.apiserver.call import Call
-from fairlead.sandbox.apiserver.exchange import Response, json_response
 from fairlead.sandbox.apiserver.kinds.request import Json, timestamp
+from fairlead.sandbox.apiserver.wire.bodies import read_object
+from fairlead.sandbox.apiserver.wire.exchange import Response, json_response
 
 _BODY = ("authentication.k8s.io", "v1", "TokenRequest")
 _DEFAULT_S = 3600

@@ -11,8 +11,8 @@ import binascii
 import json
 
 from fairlead.sandbox.apiserver import statuses
-from fairlead.sandbox.apiserver.bodies import go_json_error
-from fairlead.sandbox.apiserver.store import Key
+from fairlead.sandbox.apiserver.storage.store import Key
+from fairlead.sandbox.apiserver.wire.bodies import go_json_error
 
 _VERSION = "meta.k8s.io/v1"
 LATEST = -1  # the revision of a token that continues inconsistently, after 410

@@ -12,12 +12,13 @@ from typing import Any
 
 import yaml
 
-from fairlead.sandbox.apiserver import protobuf, statuses
-from fairlead.sandbox.apiserver.exchange import JSON, Request
+from fairlead.sandbox.apiserver import statuses
 from fairlead.sandbox.apiserver.kinds import bodies
 from fairlead.sandbox.apiserver.kinds.base import Kind, Registry
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, invalid
 from fairlead.sandbox.apiserver.kinds.request import DecodeError, Json
+from fairlead.sandbox.apiserver.wire import protobuf
+from fairlead.sandbox.apiserver.wire.exchange import JSON, Request
 
 YAML = "application/yaml"
 BODY_TYPES = (JSON, YAML, protobuf.MEDIA_TYPE)  # as listed in 415

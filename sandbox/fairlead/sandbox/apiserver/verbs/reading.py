@@ -9,15 +9,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 
-from fairlead.sandbox.apiserver import paging, rendering, statuses
+from fairlead.sandbox.apiserver import rendering, statuses
 from fairlead.sandbox.apiserver.call import Call
-from fairlead.sandbox.apiserver.exchange import Request, Response
 from fairlead.sandbox.apiserver.kinds.base import Kind
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, forbidden, not_supported
 from fairlead.sandbox.apiserver.kinds.request import Json
-from fairlead.sandbox.apiserver.negotiation import negotiate
 from fairlead.sandbox.apiserver.selectors import FieldSelector, LabelSelector, SelectorError, parse_fields, parse_labels
-from fairlead.sandbox.apiserver.store import Compacted, Stored
+from fairlead.sandbox.apiserver.storage.store import Compacted, Stored
+from fairlead.sandbox.apiserver.verbs import paging
+from fairlead.sandbox.apiserver.wire.exchange import Request, Response
+from fairlead.sandbox.apiserver.wire.negotiation import negotiate
 
 Predicate = Callable[[Stored], bool]
 

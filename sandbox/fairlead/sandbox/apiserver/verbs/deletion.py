@@ -12,17 +12,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fairlead.sandbox.apiserver import namespaces, rendering, statuses
-from fairlead.sandbox.apiserver.bodies import ParseError, parse
 from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
-from fairlead.sandbox.apiserver.exchange import Response
 from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.bodies import fit
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, invalid, not_supported
 from fairlead.sandbox.apiserver.kinds.request import DecodeError, Json, timestamp
-from fairlead.sandbox.apiserver.negotiation import negotiate
-from fairlead.sandbox.apiserver.reading import selection
-from fairlead.sandbox.apiserver.store import Moved, Stored
-from fairlead.sandbox.apiserver.writing import ATTEMPTS, attributes_of, releasable
+from fairlead.sandbox.apiserver.storage.store import Moved, Stored
+from fairlead.sandbox.apiserver.verbs.reading import selection
+from fairlead.sandbox.apiserver.verbs.writing import ATTEMPTS, attributes_of, releasable
+from fairlead.sandbox.apiserver.wire.bodies import ParseError, parse
+from fairlead.sandbox.apiserver.wire.exchange import Response
+from fairlead.sandbox.apiserver.wire.negotiation import negotiate
 
 _POLICIES = ("Foreground", "Background", "Orphan")
 _GC_FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}

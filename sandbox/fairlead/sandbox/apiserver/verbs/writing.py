@@ -15,16 +15,16 @@ import msgspec
 
 from fairlead.sandbox.apiserver import meta, namespaces, rendering, statuses
 from fairlead.sandbox.apiserver.auth import escalation
-from fairlead.sandbox.apiserver.bodies import read_object
 from fairlead.sandbox.apiserver.call import IGNORE, STRICT, Call, check_write_options, options_of
-from fairlead.sandbox.apiserver.exchange import Response
 from fairlead.sandbox.apiserver.kinds.attributes import Attributes
 from fairlead.sandbox.apiserver.kinds.base import Context, Kind
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, invalid
 from fairlead.sandbox.apiserver.kinds.request import Access, DecodeError, Json
-from fairlead.sandbox.apiserver.negotiation import negotiate
 from fairlead.sandbox.apiserver.ownership import managed
-from fairlead.sandbox.apiserver.store import Moved, Stored
+from fairlead.sandbox.apiserver.storage.store import Moved, Stored
+from fairlead.sandbox.apiserver.wire.bodies import read_object
+from fairlead.sandbox.apiserver.wire.exchange import Response
+from fairlead.sandbox.apiserver.wire.negotiation import negotiate
 
 ATTEMPTS = 5  # of an update whose object changes meanwhile
 _NAME_ATTEMPTS = 8  # of generateName

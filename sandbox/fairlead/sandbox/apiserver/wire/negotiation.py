@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairlead.sandbox.apiserver import statuses
-from fairlead.sandbox.apiserver.bodies import YAML
-from fairlead.sandbox.apiserver.exchange import JSON
+from fairlead.sandbox.apiserver.wire.bodies import YAML
+from fairlead.sandbox.apiserver.wire.exchange import JSON
 
 OBJECT, TABLE, METADATA = "object", "table", "metadata"
 _ACCEPTED = (JSON, YAML, "application/vnd.kubernetes.protobuf")

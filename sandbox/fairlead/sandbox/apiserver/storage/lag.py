@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from random import Random
 
-from fairlead.sandbox.apiserver.store import Change
+from fairlead.sandbox.apiserver.storage.store import Change
 
 
 class WatchLag:

@@ -1,0 +1,1 @@
+"""GET and LIST, WATCH, POST, PUT and PATCH, DELETE: one module each."""
