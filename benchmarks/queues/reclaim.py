@@ -33,7 +33,7 @@ def reclaim_figures() -> list[dict[str, Any]]:
 
 
 def _rebalancing() -> list[dict[str, Any]]:
-    """KAI's ReclaimManySingleGPUJobs: one decision evicts all that must go, the next admits who takes its place."""
+    """KAI's ReclaimManySingleGPUJobs: one decision evicts all that must go, the next admits the gang that takes its place."""
     world = _full(500)
     waiting = _jobs("poor", 4_000, created=10_000.0)
     _settle()

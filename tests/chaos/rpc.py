@@ -1,6 +1,6 @@
 """gRPC over unix sockets, in memory: what kubelet and driver use of grpc.aio, and nothing else.
 
-The files of the sockets are real, since both sides look for them; who serves one is kept here. A message takes its bytes' way, so
+The files of the sockets are real, since both sides look for them; which program serves one is kept here. A message takes its bytes' way, so
 that nothing is shared between the two processes. A process that dies leaves its files, as a real one does.
 """
 

@@ -71,7 +71,7 @@ def test_an_exchange_is_answered_as_by_a_real_apiserver(path: Path, index: int) 
     outcome = outcomes_of(path)[index]
     wanted = outcome.exchange.response
     if not outcome.served and wanted["status"] < 300:
-        pytest.skip("about an API group that this project does not serve")
+        pytest.skip("the sandbox does not serve this API group")
     problems = []
     if outcome.status != wanted["status"]:
         problems.append(f"status: {outcome.status}, real: {wanted['status']}")

@@ -1,7 +1,7 @@
 """Fair share agrees with the numbers of public schedulers' own tests: one test per recorded case.
 
 What is compared: water-filling division (`kai_division`), the same with past use (`derived_time_based`), half-life decay
-(`kueue_afs_decay`) and what it is weighed to (`kueue_afs_usage`), dominant shares with borrowing (`kueue_drs`), who may
+(`kueue_afs_decay`) and what it is weighed to (`kueue_afs_usage`), dominant shares with borrowing (`kueue_drs`), which queue may
 reclaim from whom (`kai_reclaim`), who is evicted for a newcomer (`kueue_fair_preemption`, by whole decisions on a cluster with
 as many devices as there is quota, two for a CPU). Where our maths differs on purpose, `_differs` says why; the cases it names are not run.
 """

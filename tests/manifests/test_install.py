@@ -176,7 +176,7 @@ async def test_the_simulated_overlay_runs_a_gang(image: Image, short_path: Path)
 async def test_other_overlays_run(image: Image, nvidia_root: Path, short_path: Path, overlay: str) -> None:
     objects = manifests.load(files.find(f"manifests/overlays/{overlay}"))
     if templates(objects) == templates(BASE):
-        pytest.skip("its programs are those of manifests/base, word for word")
+        pytest.skip("its programs are those of manifests/base, which another test runs")
     async with real(image, [*objects, issued()], short_path, nvidia_root) as site:
         await checked(site)
 

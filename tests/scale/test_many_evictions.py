@@ -54,7 +54,7 @@ async def test_half_of_a_cluster_is_given_back_at_once(tmp_path: Path, capsys: p
         with capsys.disabled():
             print(f"\n{half} evictions on {made.nodes} nodes: posted in {posted_s:.0f} s, landed in {done_s:.0f} s")
             print(f"controller: {cpu_s:.1f} CPU-s ({cpu_s / half * 1000:.1f} ms an eviction), peak {peak_mib:.0f} MiB")
-            print(f"writes per eviction (with who lands): {writes.total() / half:.1f}")
+            print(f"writes per eviction (with the gangs that take their places): {writes.total() / half:.1f}")
             for what, number in sorted(writes.items(), key=lambda item: -item[1]):
                 print(f"  {number / half:6.2f}  {what}")
             print(

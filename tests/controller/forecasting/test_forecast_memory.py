@@ -110,7 +110,7 @@ def test_this_machine_says_what_is_left_and_what_a_process_has():
     memory = Memory()
     headroom, own = memory.headroom(), memory.private(os.getpid())
     if headroom is None or own is None:
-        pytest.skip("no /proc")
+        pytest.skip("there is no /proc here")
     ballast = bytearray(os.urandom(1 * MIB) * 64)
     after = memory.private(os.getpid())
     assert after is not None
@@ -129,7 +129,7 @@ def grows() -> int:
 
 async def test_a_process_that_takes_more_than_its_bound_is_ended():
     if Memory().private(os.getpid()) is None:
-        pytest.skip("what a process has of its own cannot be read here")
+        pytest.skip("there is no /proc/PID/smaps_rollup here")
     forked = Forked(grows, bound_bytes=96 * MIB)
     began = time.monotonic()
     assert await forked.answer(60.0) is None
@@ -144,7 +144,7 @@ async def test_a_process_that_takes_more_than_its_bound_is_ended():
 
 async def test_what_a_process_writes_of_the_copy_counts():
     if Memory().private(os.getpid()) is None:
-        pytest.skip("what a process has of its own cannot be read here")
+        pytest.skip("there is no /proc/PID/smaps_rollup here")
     shared = bytearray(b"x" * (128 * MIB))
 
     def writes() -> int:

@@ -40,7 +40,7 @@ def allowed() -> bool:
     return subprocess.run((*python, *there), check=False, capture_output=True).returncode == 0
 
 
-needs_root = pytest.mark.skipif(not allowed(), reason="mounts of one's own are not allowed here")
+needs_root = pytest.mark.skipif(not allowed(), reason="a mount namespace cannot be made here: that takes CAP_SYS_ADMIN")
 
 
 def put(root: Path, program: str) -> None:

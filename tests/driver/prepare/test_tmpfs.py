@@ -34,7 +34,7 @@ class TestTmpfs:
     @pytest.fixture
     def limited(self, node: Node, tmp_path: Path, hgx: SimulatedBackend) -> Iterator[Callable[[], Daemons]]:
         if not can_mount(tmp_path):
-            pytest.skip("mounting needs privileges")
+            pytest.skip("a tmpfs cannot be mounted here: that takes CAP_SYS_ADMIN")
         limits = SizeLimits(shm_bytes=1024 * 1024)
         node.own_daemons = Daemons(tmp_path / "mps", hgx.mps_program, size_limits=limits)
         yield lambda: Daemons(tmp_path / "mps", hgx.mps_program, size_limits=limits)

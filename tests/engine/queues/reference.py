@@ -68,7 +68,7 @@ def reference(total: Fraction, queues: Sequence[Claimant], k: Fraction) -> dict[
 
 
 def level(total: Fraction, queues: Sequence[Claimant]) -> dict[str, Fraction]:
-    """Without memory of use and without whole units: in each band all who are not full stand equally high."""
+    """Without memory of use and without whole units: in each band all that are not full stand equally high."""
     fair = {q.name: min(exact(q.deserved), q.ask) for q in queues}  # nobody here has a deserved without bound
     pool = total - sum((max(fair[q.name], exact(q.kept)) for q in queues), Fraction(0))
     for priority in sorted({queue.priority for queue in queues}, reverse=True):

@@ -195,7 +195,7 @@ def joined(first: GangRequest, plan: Plan, name: str, queue: str) -> GangRequest
 
 
 def test_a_claim_that_two_queues_use_is_charged_to_one_of_them_at_a_time():
-    """To whoever had it first, and then to who is left: a GPU is never paid twice, and never held for nothing."""
+    """To the gang that had it first, and then to the one that is left: a GPU is never paid twice, and never held for nothing."""
     world = World()
     world.add_node("n0", [gpu(minor) for minor in range(2)])
     world.flavors = (flavor(),)

@@ -1,4 +1,4 @@
-"""Queues: who goes first, whose limit holds, and what a Queue object that is wrong says."""
+"""Queues: which goes first, which limit holds, and what a Queue object that is wrong says."""
 
 from __future__ import annotations
 

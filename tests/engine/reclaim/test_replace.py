@@ -1,4 +1,4 @@
-"""Gangs on broken devices: who goes, who may stay a while, and that neither shares nor min-runtime hold a broken one."""
+"""Gangs on broken devices: which go, which may stay a while, and that neither shares nor min-runtime hold a broken one."""
 
 from __future__ import annotations
 

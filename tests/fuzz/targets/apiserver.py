@@ -216,7 +216,7 @@ def watches(scratch: Path) -> Target:
 
 
 def lease(scratch: Path) -> Target:
-    """The Lease of an election: who holds it, for how long, and whether it is taken."""
+    """The Lease of an election: which process holds it, for how long, and whether it is taken."""
     wire = FakeWire("")
     client = client_of(wire)
     documents = [

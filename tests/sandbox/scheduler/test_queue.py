@@ -1,4 +1,4 @@
-"""Whose turn it is, and who rests until something changed; and what the scheduler's cache counts."""
+"""Which pod is tried next, and which waits until something changed; and what the scheduler's cache counts."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Scenarios of queues as data: queues, nodes, gangs and time in; who is admitted, evicted and waiting, with reasons, out.
+"""Scenarios of queues as data: queues, nodes, gangs and time in; which gangs are admitted, evicted and waiting, with reasons, out.
 
 Exists so that tests, docs and people who wonder "what happens when …" read the same tables. It plays the rim on a `World`.
 A scenario is a mapping:

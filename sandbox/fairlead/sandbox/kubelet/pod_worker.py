@@ -292,7 +292,7 @@ class PodWorker:
 
 
 def _differs(before: Obj, after: Obj) -> bool:
-    """Whether a change of a pod starts a sync: any but one of its status, or of who wrote what."""
+    """Whether a change of a pod starts a sync: any but one of its status, or of managedFields."""
     fields = ("labels", "annotations", "deletionTimestamp", "deletionGracePeriodSeconds")
     return before.get("spec") != after.get("spec") or any(
         meta(before).get(each) != meta(after).get(each) for each in fields

@@ -1,4 +1,4 @@
-"""Webhooks beyond the recorded scenarios: who is asked, in which order, over which TLS, and what a failure does."""
+"""Webhooks beyond the recorded scenarios: which is called, in which order, over which TLS, and what a failure does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Server-side apply: who owns what, what goes, what conflicts."""
+"""Server-side apply: which manager owns which field, what goes, what conflicts."""
 
 import json
 
