@@ -51,9 +51,12 @@ def test_what_failed_once_is_mended(seed: int):
     assert seed in digests(f"--seed={seed}", "--steps=300")
 
 
-@pytest.mark.parametrize("mutation", ["release-before-all-is-written", "devices-under-way-are-free"])
-def test_a_defect_is_found(mutation: str):
-    status, shown = chaos(f"--mutation={mutation}", "--until-failed", "--seed=1", "--runs=60", "--steps=300")
+@pytest.mark.parametrize(
+    ("mutation", "first"), [("release-before-all-is-written", 1), ("devices-under-way-are-free", 32)]
+)
+def test_a_defect_is_found(mutation: str, first: int):
+    """Seed 32 is the first that finds the second one, after 31 that do not; where it no longer does, those after it are tried."""
+    status, shown = chaos(f"--mutation={mutation}", "--until-failed", f"--seed={first}", "--runs=60", "--steps=300")
     assert status == 1, shown
     assert "FAILED" in shown
 
