@@ -126,14 +126,7 @@ def gang_request(
         # The engine counts living pods only, and a gang that runs may be short while members are replaced.
         size=max(1, min(gang.together, len(members) + len(placed))),
         members=tuple(
-            PendingMember(
-                pod=pod_ref(member),
-                needs=_needs(member, namespaces),
-                claims=tuple(pod_claim.key for pod_claim in member.claims),
-                labels=member.pod.metadata.labels,
-                rank=gang.ranks.get(member.uid),
-                subgroup=gang.subgroups.get(member.uid, ""),
-            )
+            pending_member(gang, member, _needs(member, namespaces), (each.key for each in member.claims))
             for member in members
         ),
         claims=_claim_requests(gang, members),
@@ -152,6 +145,18 @@ def gang_request(
         hold=record.hold,
         run_s=_run_s(members),
         quota_charge=admission_charge(members, limited, classes or {}),
+    )
+
+
+def pending_member(gang: Gang, member: Member, needs: PodNeeds, claims: Iterable[str]) -> PendingMember:
+    """`claims`: keys of the request's claims that are the member's."""
+    return PendingMember(
+        pod=pod_ref(member),
+        needs=needs,
+        claims=tuple(claims),
+        labels=member.pod.metadata.labels,
+        rank=gang.ranks.get(member.uid),
+        subgroup=gang.subgroups.get(member.uid, ""),
     )
 
 

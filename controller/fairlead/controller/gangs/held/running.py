@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from fairlead.api.bounds import NO_BOUNDS, Bounds
-from fairlead.controller.gangs.admission.requests import GangRecord
+from fairlead.controller.gangs.admission.requests import GangRecord, pending_member
 from fairlead.controller.gangs.claims.allocations import allocated_at, held_claims, node_of, pod_ref
 from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.evictions.moved import unpinned
@@ -98,16 +98,7 @@ def _relocation(
             wanted[key] = ClaimRequest(key=key, namespace=gang.namespace, name=each.claim.metadata.name, spec=each.spec)
         needs = PodNeeds.of(member.pod)
         needs = dataclasses.replace(needs, affinity=unpinned(needs.affinity, node), volumes=volumes)
-        found.append(
-            PendingMember(
-                pod=pod_ref(member),
-                needs=needs,
-                claims=tuple(f"move/{each.key}" for each in member.claims),
-                labels=member.pod.metadata.labels,
-                rank=gang.ranks.get(member.uid),
-                subgroup=gang.subgroups.get(member.uid, ""),
-            )
-        )
+        found.append(pending_member(gang, member, needs, (f"move/{each.key}" for each in member.claims)))
     return GangRequest(
         namespace=gang.namespace,
         name=gang.name,
