@@ -15,14 +15,13 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from typer.testing import CliRunner
 
 from fairlead.api import names
-from fairlead.cli.main import app
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from fairlead.sandbox.installation import example, installed_for, labelled
+from tests.support.commands import invoke
 from tests.support.sandbox import View, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -71,7 +70,7 @@ async def _tenant(cluster: Cluster, name: str, driver: str) -> None:
         "--kubeconfig",
         str(cluster.kubeconfig()),
     ]
-    done = await asyncio.to_thread(lambda: CliRunner().invoke(app, ["tenant", "create", *words]))
+    done = await asyncio.to_thread(lambda: invoke(["tenant", "create", *words]))
     assert done.exit_code == 0, done.output
 
 

@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from fairlead.cli.main import app
+from tests.support.commands import invoke
 
 ROOT = Path(__file__).resolve().parents[2]
 POD = """
@@ -30,7 +29,7 @@ def pod(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["check", *map(str, arguments)])
+    result = invoke(["check", *map(str, arguments)])
     return result.exit_code, result.stdout, result.stderr
 
 

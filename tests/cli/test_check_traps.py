@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from fairlead.cli.checks.traps import mlflow, notebooks, pipelines, ray, table
-from fairlead.cli.main import app
+from tests.support.commands import invoke
 
 from .trap_case import POD, Case
 from .trap_cases import CASES, EXCLUSIVE
@@ -19,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(*arguments: object) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["check", *map(str, arguments)])
+    result = invoke(["check", *map(str, arguments)])
     return result.exit_code, result.stdout
 
 

@@ -9,13 +9,12 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from fairlead.cli.cost import reading
-from fairlead.cli.main import app
 from fairlead.history.ledger.entries import Wait
 from fairlead.history.ledger.store.errors import LedgerError
 from fairlead.kube.timestamps import DAY_US
+from tests.support.commands import invoke
 from tests.support.costs import D1, DAY, at
 from tests.support.ledger_in_memory import Ledger, allocation, interval
 
@@ -57,7 +56,7 @@ def cost(tmp_path: Path):
 
     def run(*arguments: str, window: str = "2026-11-01..2026-11-02", ledger: str = "day"):
         own = ["--window", window, "--flavors", str(flavors), "--ledger", ledger]
-        found = CliRunner().invoke(app, ["cost", *own, *arguments])
+        found = invoke(["cost", *own, *arguments])
         assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
         return found
 
@@ -195,9 +194,7 @@ def report(tmp_path: Path):
     flavors.write_text(FLAVORS + "- kind: Queue\n  metadata: {name: ml}\n  spec: {waitTarget: 10m}\n")
 
     def run(*arguments: str, window: str = "2026-11-01..2026-11-02"):
-        found = CliRunner().invoke(
-            app, ["report", "--window", window, "--flavors", str(flavors), "--ledger", "day", *arguments]
-        )
+        found = invoke(["report", "--window", window, "--flavors", str(flavors), "--ledger", "day", *arguments])
         assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
         return found
 

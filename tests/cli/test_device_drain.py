@@ -7,26 +7,25 @@ import json
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from fairlead.api import names
 from fairlead.api import repair as api
-from fairlead.cli.main import app
 from fairlead.cli.operate.drain_marks import TAINT, DriverMarks, RuleMarks, served_rules
 from fairlead.kube.client import Client
 from fairlead.kube.resources import CRDS, RESOURCE_SLICES, raw
 from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.objects import results_of
+from tests.support.commands import invoke
 from tests.support.sandbox import FOREVER, View, cluster, gang_of, pod, template, until
 
 
-def invoke(made: Cluster, *words: str, user: str = "admin") -> Any:
+def invoked(made: Cluster, *words: str, user: str = "admin") -> Any:
     config = ("--kubeconfig", str(made.kubeconfig(user)))
-    return CliRunner().invoke(app, ["device", *words, *config], env={"COLUMNS": "200"})
+    return invoke(["device", *words, *config], env={"COLUMNS": "200"})
 
 
 async def call(made: Cluster, *words: str, user: str = "admin") -> Any:
-    return await asyncio.to_thread(invoke, made, *words, user=user)
+    return await asyncio.to_thread(invoked, made, *words, user=user)
 
 
 def said(done: Any) -> list[dict[str, Any]]:
@@ -68,7 +67,7 @@ async def tainted(client: Client) -> dict[str, str]:
 )
 def test_what_is_no_gpu_is_said_with_an_example(words: tuple[str, ...]) -> None:
     for command in ("drain", "undrain"):
-        done = CliRunner().invoke(app, ["device", command, *words])
+        done = invoke(["device", command, *words])
         assert done.exit_code == 2
         assert "write hgx-h100-a/gpu-3" in " ".join(done.output.replace("│", " ").split())
 

@@ -2,12 +2,10 @@
 
 from typing import Any
 
-from typer.testing import CliRunner
-
 from fairlead.api import names
-from fairlead.cli.main import app
 from fairlead.cli.programs.drain import Drain, Held, said
 from fairlead.kube import errors
+from tests.support.commands import invoke
 
 
 def claim(name, pod=None, driver=names.DRIVER):
@@ -90,6 +88,6 @@ def test_people_are_told_who_holds_what_and_what_to_do():
 
 
 def test_a_node_is_no_argument_and_the_error_says_what_empties_one():
-    done = CliRunner().invoke(app, ["drain", "node-1"], env={"COLUMNS": "200"})
+    done = invoke(["drain", "node-1"], env={"COLUMNS": "200"})
     assert done.exit_code == 2
     assert "kubectl drain node-1" in done.output

@@ -6,15 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from fairlead.api import names
-from fairlead.cli.main import app
 from fairlead.engine.explain.explanation import PARTS_MAX, explanation
 from fairlead.engine.types.reasons import Code, Holder, NearMiss, NodeShortage, Reason
 from fairlead.kube import resources, timestamps
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
 from fairlead.ui.model import explanations, gangs, queues
+from tests.support.commands import invoke
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "01-one-gpu"
 
@@ -205,7 +204,7 @@ def test_a_pod_without_a_gang_is_told_whose_it_is():
 
 
 def ask(*words):
-    done = CliRunner().invoke(app, list(words))
+    done = invoke(list(words))
     return done.exit_code, done.output
 
 

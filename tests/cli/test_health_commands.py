@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from fairlead.cli.health.doctor import report as doctor_report
 from fairlead.cli.health.readiness import report
-from fairlead.cli.main import app
 from fairlead.kube.resources import PODS
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
+from tests.support.commands import invoke
 from tests.support.sandbox import cluster as whole_cluster
 from tests.support.sandbox import until
 
@@ -29,7 +29,7 @@ async def bare(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 async def call(made: Cluster, words: tuple[str, ...], user: str) -> Result:
     given = [*words, "--kubeconfig", str(made.kubeconfig(user))]
-    return await asyncio.to_thread(CliRunner().invoke, app, given, env={"COLUMNS": "200"})
+    return await asyncio.to_thread(invoke, given, env={"COLUMNS": "200"})
 
 
 async def doctor(made: Cluster, *words: str, user: str = "admin") -> Result:

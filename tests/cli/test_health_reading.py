@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from fairlead.api import names
 from fairlead.cli.health import reading
 from fairlead.cli.health.doctor import report
 from fairlead.cli.health.doctor.diagnose import diagnose, gaps
 from fairlead.cli.health.readiness.kinds import LOOK_INTO, NODE_POOLS, OPTIONAL, SCALED_OBJECTS
-from fairlead.cli.main import app
 from fairlead.kube import errors
 from fairlead.kube.resources import DEPLOYMENTS, NODES, Raw
 from fairlead.ui.reading.cluster import Cluster as Reader
 from fairlead.ui.reading.errors import NotReadError
 from tests.support import health
+from tests.support.commands import invoke
 from tests.support.discovery import Discovery
 
 
@@ -30,7 +29,7 @@ def test_a_cluster_that_does_not_answer_has_a_status_of_its_own(tmp_path: Path) 
         "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], "
         "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}], users: [{name: u, user: {token: t}}]}"
     )
-    done = CliRunner().invoke(app, ["doctor", "--kubeconfig", str(config)])
+    done = invoke(["doctor", "--kubeconfig", str(config)])
     assert done.exit_code == report.NOT_REACHED
     assert "does not answer" in done.output
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from fairlead.cli.main import app
 from fairlead.cli.operate.hold import Operation
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import CLUSTER_ROLES, GANGS, NAMESPACES, QUEUES, ROLE_BINDINGS, Raw, raw
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
 from fairlead.ui.reading.cluster import Cluster as Connection
+from tests.support.commands import invoke
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 TENANT, MATE, OPERATOR, READER = "dora", "tom", "olga", "rita"
@@ -48,7 +48,7 @@ async def bind(client: Client, user: str, role: str) -> None:
 
 async def call(cluster: Cluster, *words: str, user: str = "admin") -> Result:
     config = ["--kubeconfig", str(cluster.kubeconfig(user))]
-    return await asyncio.to_thread(lambda: CliRunner().invoke(app, [*words, *config], env={"COLUMNS": "200"}))
+    return await asyncio.to_thread(lambda: invoke([*words, *config], env={"COLUMNS": "200"}))
 
 
 async def made_gang(cluster: Cluster, name: str) -> None:

@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from fairlead.api import crds, names
-from fairlead.cli.main import app
 from fairlead.evidence.device_usage import DeviceUsage, State
 from fairlead.kube import resources
 from fairlead.kube.client import Client
 from fairlead.sandbox.apiserver.server import ApiServer
 from fairlead.ui.model import explanations, idle_devices
+from tests.support.commands import invoke
 
 NOW = 1_800_000_000.0
 TEN_IDLE: tuple[State, ...] = ("Idle",) * 10
@@ -91,5 +90,5 @@ async def test_explain_reads_the_claims_of_a_running_pod(tmp_path: Path) -> None
             running = {"status": {"phase": "Running"}}
             await client.patch(resources.raw(resources.PODS), "p", running, namespace="ml", subresource="status")
         arguments = ["explain", "pod/p", "-n", "ml", "--kubeconfig", str(kubeconfig)]
-        found = await asyncio.to_thread(CliRunner().invoke, app, arguments)
+        found = await asyncio.to_thread(invoke, arguments)
     assert "1 of 2 idle, 1 busy; idle: a/gpu-1 for 0s" in found.output

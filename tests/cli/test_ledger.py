@@ -8,13 +8,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from fairlead.cli.main import app
 from fairlead.history.ledger.entries import Batch
 from fairlead.history.ledger.store.schema import VERSION
 from fairlead.history.ledger.store.writer import open_writer
 from fairlead.kube.timestamps import DAY_US, HOUR_US
+from tests.support.commands import invoke
 from tests.support.ledger import MONDAY_US, a_day, allocation, interval
 
 
@@ -27,7 +26,7 @@ def ledger(tmp_path: Path) -> str:
 
 
 def fairlead(*words: str, code: int = 0) -> str:
-    done = CliRunner().invoke(app, ["ledger", *words])
+    done = invoke(["ledger", *words])
     assert done.exit_code == code, done.output
     return done.output
 

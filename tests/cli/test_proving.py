@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from fairlead.cli.main import app
 from fairlead.history.facts.snapshot_file import dump
+from tests.support.commands import invoke
 from tests.support.engine.objects import claim_spec, device_request, gang
 from tests.support.engine.world import World, h100_world
 
@@ -37,7 +36,7 @@ def snapshot(world: World, tmp_path: Path) -> Path:
 
 
 def call(*arguments: Any, stdin: bytes | None = None) -> tuple[int, str, str]:
-    found = CliRunner().invoke(app, [str(each) for each in arguments], input=stdin)
+    found = invoke([str(each) for each in arguments], input=stdin)
     assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
     return found.exit_code, found.stdout, found.stderr
 

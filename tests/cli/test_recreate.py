@@ -5,13 +5,11 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from typer.testing import CliRunner
-
 from fairlead.api import names
-from fairlead.cli.main import app
 from fairlead.cli.programs.recreate import waiting
 from fairlead.kube import errors, resources
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
+from tests.support.commands import invoke
 
 CONFIG_MAPS = dataclasses.replace(resources.raw(resources.PODS), plural="configmaps", kind="ConfigMap")
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "web", "uid": "u", "controller": True}
@@ -54,7 +52,7 @@ async def test_the_command_deletes_them_on_a_cluster(tmp_path: Path) -> None:
         kubeconfig = ["--kubeconfig", str(cluster.kubeconfig())]
 
         async def run(*words: str) -> str:
-            done = await asyncio.to_thread(CliRunner().invoke, app, ["recreate", *kubeconfig, *words])
+            done = await asyncio.to_thread(invoke, ["recreate", *kubeconfig, *words])
             assert done.exit_code == 0, done.output
             return done.output
 

@@ -7,23 +7,22 @@ import json
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from fairlead.cli.gpus.holders import Holder, holders
-from fairlead.cli.main import app
 from fairlead.cli.node.devices import fault
 from fairlead.kube.resources import RESOURCE_SLICES
 from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.objects import results_of
+from tests.support.commands import invoke
 from tests.support.sandbox import FOREVER, View, cluster, pod, template, until
 
 
-def invoke(made: Cluster, *words: str) -> Any:
-    return CliRunner().invoke(app, [*words, "--kubeconfig", str(made.kubeconfig())], env={"COLUMNS": "200"})
+def invoked(made: Cluster, *words: str) -> Any:
+    return invoke([*words, "--kubeconfig", str(made.kubeconfig())], env={"COLUMNS": "200"})
 
 
 async def call(made: Cluster, *words: str) -> Any:
-    return await asyncio.to_thread(invoke, made, *words)
+    return await asyncio.to_thread(invoked, made, *words)
 
 
 def said(done: Any) -> list[dict[str, Any]]:
@@ -114,7 +113,7 @@ def test_wrong_words_are_refused_before_a_cluster_is_asked() -> None:
         (["repair", "a", "gpu-3", "--list"], "leave NODE and GPU out"),
         (["repair", "a", "gpu-3", "--dry-run", "--cancel"], "goes without --dry-run"),
     ):
-        done = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+        done = invoke(words, env={"COLUMNS": "200"})
         assert (done.exit_code, message in done.output) == (2, True), done.output
 
 

@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from fairlead.cli.gpus import smoke_objects
 from fairlead.cli.gpus.smoke import Options, Smoke
 from fairlead.cli.gpus.smoke_verdict import verdict
-from fairlead.cli.main import app
 from fairlead.cli.node.devices import fault
 from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.objects import results_of
+from tests.support.commands import invoke
 from tests.support.sandbox import FOREVER, View, cluster, pod, template, until
 
 ONE = {"gpu-0": "GPU-aaaa"}
@@ -93,7 +92,7 @@ def test_the_script_tells_what_failed(tmp_path: Path) -> None:
 
 async def call(made: Cluster, *words: str) -> Any:
     given = [*words, "--kubeconfig", str(made.kubeconfig())]
-    return await asyncio.to_thread(CliRunner().invoke, app, given, env={"COLUMNS": "200"})
+    return await asyncio.to_thread(invoke, given, env={"COLUMNS": "200"})
 
 
 async def left_over(view: View) -> list[str]:

@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from fairlead.api import names
-from fairlead.cli.main import app
 from fairlead.kube import resources
 from fairlead.kube.client import Client
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
 from fairlead.sandbox.install.apply import Applier
+from tests.support.commands import invoke
 
 Run = Callable[..., Awaitable[Result]]
 
 
 def dry(*words: str) -> dict[tuple[str, str], dict[str, Any]]:
     """What it prints, by kind and name."""
-    done = CliRunner().invoke(app, ["tenant", "create", "--dry-run", *words])
+    done = invoke(["tenant", "create", "--dry-run", *words])
     assert done.exit_code == 0, done.output
     return {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(done.stdout)}
 
@@ -58,7 +58,7 @@ def test_the_flags_describe_a_tenant():
 
 def test_a_name_is_enough_and_json_is_one_list():
     assert {"Namespace", "Queue", "NetworkPolicy"} < {kind for kind, _ in dry("ml")}
-    done = CliRunner().invoke(app, ["tenant", "create", "ml", "--dry-run", "-o", "json"])
+    done = invoke(["tenant", "create", "ml", "--dry-run", "-o", "json"])
     listed = json.loads(done.stdout)
     assert (listed["kind"], len(listed["items"])) == ("List", len(dry("ml")))
 
@@ -85,9 +85,7 @@ def test_a_name_is_enough_and_json_is_one_list():
 def test_a_wrong_flag_is_named_with_its_value_and_the_next_step(words, said, tmp_path):
     file = tmp_path / "ml.yaml"
     file.write_text("name: ml\n")
-    done = CliRunner().invoke(
-        app, ["tenant", "create", "--dry-run", *(str(file) if word == "FILE" else word for word in words)]
-    )
+    done = invoke(["tenant", "create", "--dry-run", *(str(file) if word == "FILE" else word for word in words)])
     assert done.exit_code == 2
     text = " ".join(done.output.replace("│", " ").split())
     assert said in text
@@ -101,7 +99,7 @@ def test_a_wrong_file_is_named(tmp_path):
         ("name: ml\nquta: {}", "quta: unknown field; did you mean quota?"),
     ):
         file.write_text(text)
-        done = CliRunner().invoke(app, ["tenant", "create", "-f", str(file), "--dry-run"])
+        done = invoke(["tenant", "create", "-f", str(file), "--dry-run"])
         assert done.exit_code == 2
         assert said in " ".join(done.output.replace("│", " ").split())
 
@@ -117,7 +115,7 @@ def runner(cluster: Cluster, kubeconfig: Path | None = None) -> Run:
     config = ["--kubeconfig", str(kubeconfig or cluster.kubeconfig())]
 
     async def run(command: str, *words: str) -> Result:
-        return await asyncio.to_thread(lambda: CliRunner().invoke(app, ["tenant", command, *words, *config]))
+        return await asyncio.to_thread(lambda: invoke(["tenant", command, *words, *config]))
 
     return run
 

@@ -19,9 +19,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from typer.testing import CliRunner
 
-from fairlead.cli.main import app
 from fairlead.cli.operate.frame import Drawing, Row, Wish
 from fairlead.cli.operate.top import readings
 from fairlead.kube.client import Client
@@ -29,6 +27,7 @@ from fairlead.kube.resources import GANGS, NAMESPACES, QUEUES, raw
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
 from fairlead.ui.model.facts import Facts
 from tests.support import cpu
+from tests.support.commands import invoke
 
 CREATED = "2026-11-24T00:00:00Z"
 NOW = 1_795_482_000.0
@@ -140,7 +139,7 @@ on_a_cluster = pytest.mark.asyncio(loop_scope="module")
 async def test_once_prints_one_picture_without_control_characters(cluster: Cluster) -> None:
     for given in (("--once",), ()):  # a pipe is no terminal
         words = ("top", *given, "--kubeconfig", str(cluster.kubeconfig()))
-        done = await asyncio.to_thread(CliRunner().invoke, app, words)
+        done = await asyncio.to_thread(invoke, words)
         assert done.exit_code == 0, done.output
         assert "train" in done.stdout
         assert "\x1b" not in done.stdout

@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from fairlead.cli.main import app
 from fairlead.engine.forecast.what_if import ChangeError
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.history.facts.snapshot_file import dump
 from fairlead.ui.what_if.priorities import read
+from tests.support.commands import invoke
 from tests.support.engine.objects import claim_spec, device_request, gang
 from tests.support.engine.world import h100_world
 
@@ -52,7 +51,7 @@ def snapshot(tmp_path: Path) -> Path:
 
 
 def call(*words: object) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, ["what-if", *map(str, words)])
+    done = invoke(["what-if", *map(str, words)])
     assert done.exception is None or isinstance(done.exception, SystemExit)
     return done.exit_code, done.stdout, done.stderr
 

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from fairlead.api.tenant import Tenant
 from fairlead.api.tenant_objects import objects, shared_objects
-from fairlead.cli.main import app
+from tests.support.commands import invoke
 
 ROOT = Path(__file__).parents[2]
 COMPONENTS = ROOT / "manifests" / "components"
@@ -83,7 +82,7 @@ def test_the_chart_makes_the_objects_of_the_command(template, name, tmp_path):
     raw = DESCRIPTIONS[name]
     file = tmp_path / "tenant.yaml"
     file.write_text(yaml.safe_dump(raw))
-    printed = CliRunner().invoke(app, ["tenant", "create", "-f", str(file), "--dry-run"])
+    printed = invoke(["tenant", "create", "-f", str(file), "--dry-run"])
     assert printed.exit_code == 0, printed.output
     said = keyed(list(yaml.safe_load_all(printed.stdout)))
     rendered = keyed(of_tenants(template, raw))

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from fairlead.api import names
-from fairlead.cli.main import app
 from fairlead.kube import errors, resources
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
+from tests.support.commands import invoke
 
 CHART = Path(__file__).parents[2] / "manifests" / "chart"
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.NAMESPACE}}
@@ -65,7 +64,7 @@ async def test_tenants_come_with_an_upgrade_and_keep_their_namespaces(helm, tmp_
         assert queue["spec"]["flavors"] == [{"flavor": "h100", "deserved": 8, "weight": 1}]
 
         words = ["tenant", "create", "-f", str(file), "-o", "json", "--kubeconfig", str(cluster.kubeconfig())]
-        done = await asyncio.to_thread(lambda: CliRunner().invoke(app, words))
+        done = await asyncio.to_thread(lambda: invoke(words))
         assert done.exit_code == 0, done.output
         assert {each["outcome"] for each in json.loads(done.stdout)} == {"unchanged"}
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.cli import serve
-from fairlead.cli.main import app
 from fairlead.sandbox.install.programs import Program, ProgramError, Programs
+from tests.support import commands
 
 SWITCH_S = 0.0005
 
@@ -46,7 +46,7 @@ def parsed(arguments: Sequence[str]) -> tuple[Any, Any]:
 
     before, serve.serve = serve.serve, note
     try:
-        app(list(arguments), standalone_mode=False)
+        commands.call(arguments)
     finally:
         serve.serve = before
     return found[0]

@@ -6,10 +6,8 @@ import json
 from fractions import Fraction
 
 import pytest
-from typer.testing import CliRunner
 
 from fairlead.cli.cost import reading
-from fairlead.cli.main import app
 from fairlead.history.cost import bill as bills
 from fairlead.history.cost.bill import Asked
 from fairlead.history.cost.errors import CostError
@@ -21,6 +19,7 @@ from fairlead.ui.reading.errors import NotReadError
 from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.serve import pages
 from tests.support import ui
+from tests.support.commands import invoke
 from tests.support.costs import BOOK, D1, DAY, at
 from tests.support.ledger_in_memory import Ledger as InMemory
 from tests.support.ledger_in_memory import allocation, interval
@@ -76,11 +75,11 @@ async def test_the_json_and_the_csv_are_those_of_the_command(asked, monkeypatch,
     common = ["cost", "--window", DAY_1, "--flavors", str(file), "--ledger", "day", *words]
     query = "&".join(f"{name}={value}" for name, value in {"window": DAY_1, **asked}.items())
     async with served() as reader:
-        printed = CliRunner().invoke(app, [*common, "-o", "json"]).stdout
+        printed = invoke([*common, "-o", "json"]).stdout
         assert (await reader.get(f"/cost?{query}", Accept="application/json"))[2] == printed
         status, headers, text = await reader.get(f"/cost?{query}&format=csv")
         assert (status, headers["Content-Type"]) == (200, "text/csv; charset=utf-8")
-        assert text == CliRunner().invoke(app, [*common, "-o", "csv"]).stdout
+        assert text == invoke([*common, "-o", "csv"]).stdout
 
 
 async def test_the_page_has_the_lines_of_the_bill_and_their_total():

@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from fairlead.cli.main import app
 from fairlead.ui.access.proxy import SECRET, ProxySecretError, Trust, names_of
 from fairlead.ui.app import UiOptions, _trust, allowed_hosts
+from tests.support.commands import invoke
 from tests.support.ui_login import by_proxy
 
 from .markup import check
@@ -146,6 +145,6 @@ def test_the_names_of_the_server_are_those_of_its_addresses():
     ids=range(4),
 )
 def test_flags_that_do_not_go_together_are_refused_with_the_way_out(words, said):
-    done = CliRunner().invoke(app, ["ui", *words])
+    done = invoke(["ui", *words])
     assert done.exit_code == 2
     assert said in done.output

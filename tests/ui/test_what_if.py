@@ -7,9 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from fairlead.cli.main import app
 from fairlead.engine.forecast.what_if import ChangeError
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.history.facts.snapshot_file import dump
@@ -19,6 +17,7 @@ from fairlead.ui.reading.computing import Computing, NoAnswerError, ReaderGoneEr
 from fairlead.ui.reading.file import FileSource
 from fairlead.ui.what_if.question import Question
 from tests.support import ui
+from tests.support.commands import invoke
 from tests.support.engine.objects import claim_spec, device_request, gang
 from tests.support.engine.world import h100_world
 
@@ -79,7 +78,7 @@ async def test_the_json_is_the_commands_and_the_page_shows_it(snapshot, tmp_path
     file = tmp_path / "job.yaml"
     file.write_text(JOB)
     given = [str(file) if word == "JOB" else word for word in words]
-    printed = CliRunner().invoke(app, ["what-if", "--snapshot", str(snapshot), *given, "-o", "json"]).stdout
+    printed = invoke(["what-if", "--snapshot", str(snapshot), *given, "-o", "json"]).stdout
     async with served(snapshot) as reader:
         status, _, text = await reader.post("/what-if", fields, Accept="application/json")
         assert status == 200
@@ -88,7 +87,7 @@ async def test_the_json_is_the_commands_and_the_page_shows_it(snapshot, tmp_path
         page = check(text)
         assert status == 200
         assert "Forecast of starts:" in page.text
-        table = CliRunner().invoke(app, ["what-if", "--snapshot", str(snapshot), *given]).stdout
+        table = invoke(["what-if", "--snapshot", str(snapshot), *given]).stdout
         assert table.splitlines()[0] in page.text
         for name, value in fields.items():
             kept = [each for each in page.every("input", "textarea") if each.attributes.get("name") == name]

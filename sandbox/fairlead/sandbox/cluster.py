@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import hashlib
 import logging
+import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -22,7 +24,9 @@ from random import Random
 from typing import Any, Final, Self
 
 from fairlead.api import names
+from fairlead.kube import credentials
 from fairlead.kube.client import Client
+from fairlead.kube.credentials import Credentials
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.resources import Raw
 from fairlead.sandbox import files
@@ -88,6 +92,7 @@ class Cluster:
         self._loops: _Background
         self._scheduler: asyncio.Task[None]
         self._configs: dict[str, Path] = {}
+        self._access: dict[str, Credentials] = {}
         self._workloads: Workloads | None = None
 
     # -- what users of the cluster need ----------------------------------------------------------------------------
@@ -121,16 +126,25 @@ class Cluster:
                 name += "-" + hashlib.sha256(identity.encode()).hexdigest()[:8]
             path = self.options.workdir / "kubeconfigs" / f"{name}.yaml"
             path.parent.mkdir(parents=True, exist_ok=True)
-            # The loops that populate and empty namespaces are several accounts in Kubernetes, one here.
-            groups = ("system:masters",) if user == controller_manager.account("namespace-controller") else ()
             path.touch(mode=0o600)
-            path.write_text(self.server.kubeconfig(user, groups=groups, extra=dict(extra or {})))
+            path.write_text(self.server.kubeconfig(user, groups=_groups(user), extra=dict(extra or {})))
             self._configs[identity] = path
         return self._configs[identity]
 
+    def access(self, user: str = "admin") -> Credentials:
+        """As the kubeconfig file of `user`, for clients in this process: a file is for programs."""
+        if user not in self._access:
+            token = self.server.token(user, groups=_groups(user))
+            self._access[user] = credentials.fixed(self.url, token=token, tls=self._tls)
+        return self._access[user]
+
+    @functools.cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cadata=self.server.ca_pem.decode())
+
     @contextlib.asynccontextmanager
     async def client(self, user: str = "admin") -> AsyncIterator[Client]:
-        async with Client.connect(self.kubeconfig(user), user_agent=f"sandbox-{user}") as client:
+        async with Client.connect(self.access(user), user_agent=f"sandbox-{user}") as client:
             yield client
 
     async def apply(self, what: Path | str | Iterable[Mapping[str, Any]]) -> list[Raw]:
@@ -185,7 +199,7 @@ class Cluster:
         ready = asyncio.Event()
         group.start(
             controller_manager.run(
-                self.kubeconfig,
+                self.access,
                 ca_pem=self.server.ca_pem.decode(),
                 options=options.manager,
                 ready=ready,
@@ -226,6 +240,7 @@ class Cluster:
                 spec,
                 root=root / spec.name,
                 number=number,
+                access=self.access,
                 kubeconfig=lambda user, extra: self.kubeconfig(user, extra=extra),
                 programs=drivers,
                 log_arguments=(*self._log_arguments, *self.options.flags.get("driver", ())),
@@ -292,6 +307,11 @@ def _long_lived() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+def _groups(user: str) -> tuple[str, ...]:
+    """The loops that populate and empty namespaces are several accounts in Kubernetes, one here."""
+    return ("system:masters",) if user == controller_manager.account("namespace-controller") else ()
 
 
 class _Background:

@@ -20,6 +20,7 @@ from fairlead.api import names
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import NODES
+from fairlead.sandbox.controllers.manager import Access
 from fairlead.sandbox.install.programs import Program, Programs
 from fairlead.sandbox.kubelet.kubelet import Kubelet, KubeletOptions
 from fairlead.sandbox.kubelet.node_object import Machine
@@ -71,7 +72,8 @@ class Node:
         *,
         root: Path,
         number: int,
-        kubeconfig: Callable[[str, Mapping[str, tuple[str, ...]] | None], Path],
+        access: Access,
+        kubeconfig: Callable[[str, Mapping[str, tuple[str, ...]]], Path],
         programs: Programs,
         log_arguments: Sequence[str],
         times: NodeTimes,
@@ -81,6 +83,7 @@ class Node:
         self.name = spec.name
         self.root = root
         self.runtime = Runtime()
+        self._access = access
         self._kubeconfig = kubeconfig
         self._programs = programs
         self._log_arguments = log_arguments
@@ -156,7 +159,7 @@ class Node:
 
     async def _run_kubelet(self, started: asyncio.Event) -> None:
         user = f"system:node:{self.name}"
-        async with Client.connect(self._kubeconfig(user, None), user_agent="kubelet") as client:
+        async with Client.connect(self._access(user), user_agent="kubelet") as client:
             machine = Machine(
                 cpu=self.spec.cpu,
                 memory=self.spec.memory,

@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from fairlead.cli.imports import live
 from fairlead.cli.imports.systems import System
-from fairlead.cli.main import app
 from fairlead.kube import resources
 from fairlead.kube.client import Client
 from fairlead.kube.resources import Resource
 from fairlead.sandbox.apiserver.server import ApiServer
 from tests.cli.imports.support import SAMPLES, sample
+from tests.support.commands import invoke
 
 PLURALS = {kind: plural for groups in live.GROUPS.values() for _, kinds in groups for kind, plural in kinds}
 
@@ -86,8 +85,8 @@ async def test_a_cluster_is_imported_as_its_files_are(system: System, tmp_path: 
         async with Client.connect(kubeconfig) as client:
             await write(client, system)
         arguments = ["import", "--from", system, "--kubeconfig", str(kubeconfig)]
-        found = await asyncio.to_thread(CliRunner().invoke, app, arguments)
-    from_files = CliRunner().invoke(app, ["import", "--from", system, str(SAMPLES / f"{system}.yaml")])
+        found = await asyncio.to_thread(invoke, arguments)
+    from_files = invoke(["import", "--from", system, str(SAMPLES / f"{system}.yaml")])
     assert found.exit_code == 0, found.output
     assert [each for each in yaml.safe_load_all(found.stdout) if each] == [
         each for each in yaml.safe_load_all(from_files.stdout) if each
@@ -103,9 +102,7 @@ async def test_a_cluster_without_the_system_says_so(system: System, said: str, t
     async with ApiServer(workdir=tmp_path) as server:
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text(server.kubeconfig())
-        found = await asyncio.to_thread(
-            CliRunner().invoke, app, ["import", "--from", system, "--kubeconfig", str(kubeconfig)]
-        )
+        found = await asyncio.to_thread(invoke, ["import", "--from", system, "--kubeconfig", str(kubeconfig)])
     assert (found.exit_code, found.stdout) == (2, "")
     assert said in found.stderr
 
@@ -113,6 +110,6 @@ async def test_a_cluster_without_the_system_says_so(system: System, said: str, t
 def test_no_cluster_at_all(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text("apiVersion: v1\nkind: Config\n")
-    found = CliRunner().invoke(app, ["import", "--from", "yunikorn", "--kubeconfig", str(path)])
+    found = invoke(["import", "--from", "yunikorn", "--kubeconfig", str(path)])
     assert (found.exit_code, found.stdout) == (2, "")
     assert "no cluster to ask" in found.stderr

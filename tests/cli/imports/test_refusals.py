@@ -1,12 +1,11 @@
 """What cannot be imported: every fault names file, document, object, field, value and the next step, and nothing is printed."""
 
 import pytest
-from typer.testing import CliRunner
 
 from fairlead.cli.imports.model import RefusedError
 from fairlead.cli.imports.systems import System
-from fairlead.cli.main import app
 from tests.cli.imports.support import read
+from tests.support.commands import invoke
 
 KUEUE = "apiVersion: kueue.x-k8s.io/v1beta2\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n"
 FLAVOR = KUEUE.format(kind="ResourceFlavor", name="h100", spec="{}")
@@ -186,7 +185,7 @@ def test_a_fault_says_where_what_and_what_to_do(system: System, texts: tuple[str
 def test_every_fault_is_told_at_once_and_nothing_is_printed(tmp_path) -> None:
     path = tmp_path / "queues.yaml"
     path.write_text("---\n".join([volcano("a", "{parent: x}"), volcano("b", "{weight: heavy}"), volcano("c", "[]")]))
-    done = CliRunner().invoke(app, ["import", "--from", "volcano", str(path)])
+    done = invoke(["import", "--from", "volcano", str(path)])
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
         f"{path}, document 1: Queue a: spec.parent: there is no Queue 'x': add it to the files, or remove the field",
@@ -208,13 +207,13 @@ def test_files_that_cannot_be_read(arguments: list[str], said: str, tmp_path) ->
     (tmp_path / "empty").mkdir()
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00a")
     places = {"EMPTY": str(tmp_path / "empty"), "BINARY": str(tmp_path / "binary.yaml")}
-    done = CliRunner().invoke(app, ["import", "--from", "kueue", *(places.get(each, each) for each in arguments)])
+    done = invoke(["import", "--from", "kueue", *(places.get(each, each) for each in arguments)])
     assert (done.exit_code, done.stdout) == (2, "")
     assert said in done.stderr
 
 
 def test_files_and_a_cluster_are_not_read_together(tmp_path) -> None:
     (tmp_path / "k").write_text("")
-    done = CliRunner().invoke(app, ["import", "--from", "kueue", "a.yaml", "--kubeconfig", str(tmp_path / "k")])
+    done = invoke(["import", "--from", "kueue", "a.yaml", "--kubeconfig", str(tmp_path / "k")])
     assert done.exit_code == 2
     assert "cannot be read together" in done.stderr

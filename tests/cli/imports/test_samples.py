@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from fairlead.cli.imports.systems import System
-from fairlead.cli.main import app
 from tests.cli.imports.support import GOLDEN, SAMPLES, SYSTEMS, check, lost, objects, quota, read, sample, spec, tree
+from tests.support.commands import invoke
 
 
 def run(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, ["import", *arguments], input=stdin)
+    done = invoke(["import", *arguments], input=stdin)
     assert done.exception is None or isinstance(done.exception, SystemExit)
     return done.exit_code, done.stdout, done.stderr
 

@@ -6,9 +6,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from typer.testing import CliRunner
 
-from fairlead.cli.main import app
 from fairlead.cli.simulate.mig.baselines import ListedFleet
 from fairlead.cli.simulate.mig.command import measure
 from fairlead.cli.simulate.mig.engine_fleet import EngineFleet
@@ -19,6 +17,7 @@ from fairlead.cli.simulate.mig.requests import DRAWN, MIXES, Arrival, MigRequest
 from fairlead.cli.simulate.mig.run import LOADS, POLICIES, Figures, churn, fill, fleet
 from fairlead.driver.backend import geometry
 from fairlead.driver.backend.types import MigProfile
+from tests.support.commands import invoke
 
 H100 = "NVIDIA H100 80GB HBM3"
 ONE, DOUBLE, TWO = MigRequest("1g.10gb", "", 1, 1), MigRequest("1g.20gb", "", 1, 1), MigRequest("2g.20gb", "", 1, 2)
@@ -26,7 +25,7 @@ THREE, FOUR, GPU = MigRequest("3g.40gb", "", 1, 3), MigRequest("4g.40gb", "", 1,
 
 
 def run(*arguments: str):
-    return CliRunner().invoke(app, ["simulate", *arguments], env={"COLUMNS": "160"})
+    return invoke(["simulate", *arguments], env={"COLUMNS": "160"})
 
 
 def fleets(cluster, *, static=False, mix="even"):

@@ -7,21 +7,20 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from typer.testing import CliRunner
 
-from fairlead.cli.main import app
 from fairlead.cli.simulate import command, report
 from fairlead.cli.simulate.cluster import Cluster
 from fairlead.cli.simulate.policies import BestFit, Fgd, Machine, RandomPolicy, ScoringPolicy, target_workload
 from fairlead.cli.simulate.replay import POLICIES, replay
 from fairlead.cli.simulate.trace import Node, PodRequest, read_arrivals, read_trace
+from tests.support.commands import invoke
 
 TRACES = Path(__file__).resolve().parents[4] / "shared" / "data" / "traces"
 NODE_LIST, POD_LIST, ARRIVALS = "openb_node_list_gpu_node.csv", "openb_pod_list_default.csv", "arrivals_default.csv"
 
 
 def run(*arguments: object):
-    return CliRunner().invoke(app, ["simulate", *map(str, arguments)], env={"COLUMNS": "120"})
+    return invoke(["simulate", *map(str, arguments)], env={"COLUMNS": "120"})
 
 
 def options(paths) -> list[object]:

@@ -6,13 +6,11 @@ import asyncio
 import json
 from typing import Any
 
-from typer.testing import CliRunner
-
 from fairlead.api import names
-from fairlead.cli.main import app
 from fairlead.controller.observation import observe
 from fairlead.kube.client import Client
 from tests.controller.conftest import NAMESPACE, Bench
+from tests.support.commands import invoke
 
 
 class ReadingClient(Client):
@@ -25,7 +23,7 @@ class ReadingClient(Client):
 
 async def call(*arguments: Any, stdin: str | None = None) -> tuple[int, str, str]:
     """The command line in a thread: it has an event loop of its own."""
-    found = await asyncio.to_thread(CliRunner().invoke, app, [str(each) for each in arguments], input=stdin)
+    found = await asyncio.to_thread(invoke, [str(each) for each in arguments], input=stdin)
     assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
     return found.exit_code, found.stdout, found.stderr
 

@@ -31,6 +31,7 @@ from fairlead.sandbox.apiserver.wire.exchange import Request, Response, Stream, 
 ADMIN, ADMIN_GROUP = "admin", "system:masters"
 _STOP_GRACE_S = 2.0
 _BACKLOG = 128
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # a tenth of the time, where PyYAML was built with libyaml
 _TOO_LARGE = Response(
     413,
     encode(
@@ -167,7 +168,7 @@ class ApiServer:
             "contexts": [{"name": name, "context": {"cluster": name, "user": user}}],
             "current-context": name,
         }
-        return yaml.safe_dump(config, sort_keys=False)
+        return str(yaml.dump(config, Dumper=_DUMPER, sort_keys=False))
 
     # -- the rim
     async def _serve(self, raw: web.BaseRequest) -> web.StreamResponse:

@@ -9,9 +9,9 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from fairlead.kube.client import Client
+from fairlead.kube.credentials import Kubeconfig
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.resources import JOBS, NODES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from fairlead.sandbox.controllers.claim_controller import ClaimController
@@ -25,7 +25,8 @@ from fairlead.sandbox.controllers.taint_eviction import TaintEviction
 from fairlead.sandbox.informers import Informers, by_claim, by_owner
 from fairlead.sandbox.objects import node_name_of
 
-Kubeconfig = Callable[[str], Path]
+Access = Callable[[str], Kubeconfig]
+"""How a user reaches the apiserver."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,15 +48,14 @@ def account(name: str) -> str:
     return f"system:serviceaccount:kube-system:{name}"
 
 
-async def run(kubeconfig: Kubeconfig, *, ca_pem: str, options: ManagerOptions, ready: asyncio.Event) -> None:
+async def run(access: Access, *, ca_pem: str, options: ManagerOptions, ready: asyncio.Event) -> None:
     """All loops, until cancelled."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def client(user: str, *, limited: bool = True) -> Client:
             qps = options.qps if limited else None
-            config = kubeconfig(user)
             return await stack.enter_async_context(
-                Client.connect(config, user_agent=user, qps=qps, burst=options.burst)
+                Client.connect(access(user), user_agent=user, qps=qps, burst=options.burst)
             )
 
         shared = Informers(await client("system:kube-controller-manager", limited=False))
