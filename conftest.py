@@ -1,7 +1,9 @@
 """What every suite shares: where the recorded answers lie, which cluster e2e runs on, how properties are tried, what a run that is cut off says."""
 
 import argparse
+import contextlib
 import faulthandler
+import gc
 import os
 import signal
 import sys
@@ -14,6 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from fairlead.api import names
 from fairlead.api.drivers import NVIDIA
+from fairlead.kube.garbage import frozen_heap
 from fairlead.sandbox.install import pod_requests
 
 ROOT = Path(__file__).resolve().parent
@@ -61,10 +64,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 _STDERR = pytest.StashKey[int]()
+_HEAP = pytest.StashKey[contextlib.ExitStack]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_STDERR] = os.dup(sys.stderr.fileno())  # tests' own output is captured
+    config.stash[_HEAP] = contextlib.ExitStack()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fifteen thousand tests are a million objects, and each collection of garbage would traverse them: a fifth of the time."""
+    if len(session.items) > 1000:  # a test of a large cluster, alone, leaves it to the cluster what is frozen, and when
+        session.config.stash[_HEAP].enter_context(frozen_heap(gc.get_threshold()))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[_HEAP].close()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -19,7 +19,6 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.controller.gc_tuning import THRESHOLDS
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.publish import slices
@@ -27,6 +26,7 @@ from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.kube import core, resource
+from fairlead.kube.garbage import THRESHOLDS
 from tests.support.engine.objects import GPU, MIG, claim_spec, device_request, gang
 from tests.support.engine.world import World
 

@@ -28,7 +28,6 @@ from typing import Any
 
 from benchmarks import ledger
 from fairlead.api import names
-from fairlead.controller.gc_tuning import frozen_heap
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.history.facts.changes import Watcher
@@ -36,6 +35,7 @@ from fairlead.history.recording.reader import Reader
 from fairlead.history.recording.writer import Bounds, segments
 from fairlead.history.recording.writing import Job, Shared, Writing
 from fairlead.history.replay.verify import Counts, differences
+from fairlead.kube.garbage import frozen_heap
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World
 

@@ -35,13 +35,13 @@ from fairlead.controller.forecasting.forecaster import compute
 from fairlead.controller.forecasting.forked import Forked
 from fairlead.controller.forecasting.history import RunHistory
 from fairlead.controller.forecasting.memory import bound_bytes
-from fairlead.controller.gc_tuning import frozen_heap
 from fairlead.engine.forecast.run_times import RunTimes
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.snapshot import Snapshot
 from fairlead.history.recording.recorder import QUEUE_MAX, FlightRecorder
 from fairlead.history.recording.writer import Bounds, RecordingWriter
 from fairlead.kube import core, resource
+from fairlead.kube.garbage import frozen_heap
 from tests.support.forecast.clusters import crowded
 
 MIB = 1 << 20

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from fairlead.controller.gc_tuning import frozen_heap
+from fairlead.kube.garbage import frozen_heap
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.time_chart import Choice
 from fairlead.ui.serve import pages

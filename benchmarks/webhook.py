@@ -29,8 +29,9 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from fairlead.api import names
+from fairlead.kube.garbage import frozen_heap
 from fairlead.kube.listing import Listing
-from fairlead.webhook.app import tune_garbage_collection
+from fairlead.webhook.app import COLLECTED
 from fairlead.webhook.cache.informer_cache import InformerCache
 from fairlead.webhook.certificates import authority
 from fairlead.webhook.certificates.tls import tls_context
@@ -114,19 +115,19 @@ async def _server(pipe: Connection) -> None:
     watching = asyncio.create_task(cache.run())
     async with asyncio.timeout(30):
         await cache.synced()
-    tune_garbage_collection()
-    async with server.serve("127.0.0.1", 0, tls_context(material)) as port:
-        pipe.send((port, material.bundle))
-        loop, done = asyncio.get_running_loop(), asyncio.Event()
+    with frozen_heap(COLLECTED):
+        async with server.serve("127.0.0.1", 0, tls_context(material)) as port:
+            pipe.send((port, material.bundle))
+            loop, done = asyncio.get_running_loop(), asyncio.Event()
 
-        def on_command() -> None:
-            if pipe.recv() == "stop":
-                done.set()
-            else:
-                pipe.send(time.process_time())
+            def on_command() -> None:
+                if pipe.recv() == "stop":
+                    done.set()
+                else:
+                    pipe.send(time.process_time())
 
-        loop.add_reader(pipe.fileno(), on_command)
-        await done.wait()
+            loop.add_reader(pipe.fileno(), on_command)
+            await done.wait()
     watching.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await watching

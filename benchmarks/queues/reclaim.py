@@ -15,11 +15,11 @@ from dataclasses import replace
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller.gc_tuning import THRESHOLDS
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
+from fairlead.kube.garbage import THRESHOLDS
 from tests.support.engine.objects import claim_spec, device_request, gang
 from tests.support.engine.world import World, h100_world
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller.gc_tuning import frozen_heap
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
@@ -24,6 +23,7 @@ from fairlead.engine.types.plan import Admission
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube import core, resource
+from fairlead.kube.garbage import frozen_heap
 from fairlead.kube.objects import ObjectMeta
 from tests.support.engine.objects import gpu, one_claim_each
 from tests.support.engine.world import World

@@ -164,7 +164,6 @@ def test_every_parameter_of_a_program_is_a_field_of_its_options(program):
         (["driver", "--node-name=n", "--idle-levels=2.5,50"], "idle_levels", (2.5, 50.0)),
         (["driver", "--node-name=n", "--idle-levels="], "idle_levels", ()),
         (["webhook"], "managed_drivers", ("gpu.fairlead.dev",)),
-        (["webhook"], "own_process", True),
         (["controller", "--managed-driver=a", "--managed-driver=b"], "managed_drivers", ("a", "b")),
         (["controller", "--usage-half-life=12h"], "usage_half_life_s", 43200.0),
         (["controller", "--gang-timeout=5"], "gang_timeout_s", 5.0),
@@ -197,9 +196,7 @@ def test_a_flag_sets_the_option_of_its_name(arguments, field, value):
 @pytest.mark.parametrize("program", ["webhook", "controller"])
 def test_without_flags_a_program_has_the_defaults_of_its_options(program):
     _, options = parsed([program])
-    assert (
-        dataclasses.replace(options, **({"own_process": False} if program == "webhook" else {})) == PROGRAMS[program]()
-    )
+    assert options == PROGRAMS[program]()
 
 
 async def test_a_program_announces_that_it_is_ready_to_the_supervisor_that_asks_for_it(tmp_path, monkeypatch):

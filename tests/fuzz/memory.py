@@ -12,21 +12,31 @@ import os
 import resource
 import sys
 from pathlib import Path
+from typing import Any
 
 _STATM = Path("/proc/self/statm")
 _LRU = type(functools.lru_cache(maxsize=1)(len))
 
 
 def collect() -> None:
-    for cache in [each for each in gc.get_objects() if type(each) is _LRU]:
+    for cache in instances(_LRU):
         if cache.cache_parameters()["maxsize"] is not None:
             cache.cache_clear()
-    cel = sys.modules.get(
-        "fairlead.cel.program_cache"
-    )  # not imported here: atheris has to see the product's modules first
-    for programs in [each for each in gc.get_objects() if cel is not None and type(each) is cel.ProgramCache]:
+    # Not imported here: atheris has to see the product's modules first.
+    cel = sys.modules.get("fairlead.cel.program_cache")
+    for programs in () if cel is None else instances(cel.ProgramCache):
         programs.clear()  # bounded in bytes
     gc.collect()
+
+
+def instances(kind: type) -> list[Any]:
+    """Those that a module or a class has by name, and all others but frozen ones, which the garbage collector does not list."""
+    named = [each for module in list(sys.modules.values()) for each in list(vars(module).values())]
+    members = [each for of in named if isinstance(of, type) for each in list(vars(of).values())]
+    named += members
+    named += [each.fget for each in members if isinstance(each, property)]
+    named += [each.__func__ for each in members if isinstance(each, staticmethod | classmethod)]
+    return list({id(each): each for each in (*named, *gc.get_objects()) if type(each) is kind}.values())
 
 
 def blocks() -> int:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from fairlead.controller.background import background, first
 from fairlead.controller.commit.writes import LeaseLostError
 from fairlead.controller.gangs.membership.gangs import GangId
-from fairlead.controller.gc_tuning import frozen_heap
 from fairlead.controller.watch.caches import Caches
 from fairlead.kube.client import Client
+from fairlead.kube.garbage import frozen_heap
 from fairlead.kube.lease import LeaderLease
 
 log = logging.getLogger(__name__)

@@ -28,6 +28,7 @@ from fairlead.kube import credentials
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import Credentials
 from fairlead.kube.events import EventRecorder
+from fairlead.kube.garbage import frozen_heap
 from fairlead.kube.resources import Raw
 from fairlead.sandbox import files
 from fairlead.sandbox.apiserver.server import ApiServer
@@ -49,6 +50,7 @@ NODES_AT_ONCE: Final = 16
 # A unix socket's path has at most 107 bytes; this is what a node adds to its directory.
 _SOCKET: Final = f"plugins/{names.DRIVER}/dra.sock"
 _SOCKET_MAX: Final = 100
+_SELDOM: Final = (50_000, 50, 100)
 
 Nodes = dict[str, Node]
 
@@ -190,8 +192,7 @@ class Cluster:
         for program in (self.webhook, self.controller):
             if program is not None:
                 await program.ready(READY_TIMEOUT_S)
-        gc.freeze()
-        stack.callback(gc.unfreeze)
+        stack.enter_context(frozen_heap(_SELDOM, collect=False))
 
     async def _start_loops(self) -> None:
         options, stack = self.options, self._stack
@@ -302,7 +303,7 @@ def _long_lived() -> Iterator[None]:
     finds nothing.
     """
     before = gc.get_threshold()
-    gc.set_threshold(50_000, 50, 100)
+    gc.set_threshold(*_SELDOM)
     try:
         yield
     finally:

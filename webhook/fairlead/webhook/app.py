@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import gc
 import ipaddress
 import logging
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from fairlead.api import names
 from fairlead.kube import errors, otlp, probes, tracing
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import Kubeconfig
+from fairlead.kube.garbage import frozen_heap
 from fairlead.kube.tracing import Tracer
 from fairlead.webhook.cache.informer_cache import InformerCache
 from fairlead.webhook.certificates import authority
@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 
 RECONCILE_S = 30.0
 """How often certificate and registration are reconciled; `authority.PROPAGATION` is far longer."""
+COLLECTED = (50_000, 20, 50)
+"""Thresholds of garbage collection: a review creates thousands of small objects and no cycles."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +63,6 @@ class WebhookOptions:
     """Where spans of the review of each gated pod are exported to. None: no traces."""
     trace_ratio: float = 1.0
     """Which part of gangs is traced where users do not say, from 0 to 1."""
-    own_process: bool = False
-    """Nothing else runs in this process, so garbage collection may be tuned for the webhook."""
 
 
 def covered_hosts(options: WebhookOptions) -> tuple[str, ...]:
@@ -136,14 +136,13 @@ class _Program:
         ):
             tasks.create_task(self._cache.run())
             await self._cache.synced()
-            if self._options.own_process:
-                tune_garbage_collection()
-            target = self._target(bound_port)
-            await registrar.ensure(self._client, target)
-            self._tell_sharing(target)
-            log.info("serving on port %d, registered as %s", bound_port, target.url or target.service)
-            self._ready.set()
-            await self._reconcile(target)
+            with frozen_heap(COLLECTED):  # to traverse all of them takes longer than an answer may
+                target = self._target(bound_port)
+                await registrar.ensure(self._client, target)
+                self._tell_sharing(target)
+                log.info("serving on port %d, registered as %s", bound_port, target.url or target.service)
+                self._ready.set()
+                await self._reconcile(target)
 
     async def _facts(self, review: Review) -> Facts:
         await self._cache.synced()
@@ -207,16 +206,6 @@ class _Program:
                 load(self._context, material)
                 log.info("serving a new certificate, valid until %s", material.server.ends.isoformat())
             self._serving(material)
-
-
-def tune_garbage_collection() -> None:
-    """Leave the objects that exist by now out of garbage collection: scanning all of them takes longer than an answer may.
-
-    Reviews create thousands of small objects and no cycles, so a collection after every 700 of them only costs time.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 def _first_error(group: BaseExceptionGroup[errors.ApiError]) -> errors.ApiError:

@@ -201,7 +201,7 @@ def webhook(
     from fairlead.cli.serve import options_of, serve
     from fairlead.webhook.app import WebhookOptions, run
 
-    managed_drivers, own_process = drivers(managed_driver), True
+    managed_drivers = drivers(managed_driver)
     options = options_of(WebhookOptions, locals())
     serve(run, options, log_format=log_format, log_level=log_level, loop=uvloop.new_event_loop)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from fairlead.api import names
 from fairlead.cli.views import reading
-from fairlead.controller.gc_tuning import frozen_heap
 from fairlead.kube import resources
+from fairlead.kube.garbage import frozen_heap
 from fairlead.ui.reading.cluster import Cluster
 from fairlead.ui.reading.computing import Computing, Where
 from fairlead.ui.reading.errors import NotReadError
