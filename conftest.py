@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import faulthandler
-import gc
 import os
 import signal
 import sys
@@ -74,8 +73,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Fifteen thousand tests are a million objects, and each collection of garbage would traverse them: a fifth of the time."""
-    if len(session.items) > 1000:  # a test of a large cluster, alone, leaves it to the cluster what is frozen, and when
-        session.config.stash[_HEAP].enter_context(frozen_heap(gc.get_threshold()))
+    if len(session.items) > 100:  # a test of a large cluster, alone, leaves it to the cluster what is frozen, and when
+        session.config.stash[_HEAP].enter_context(frozen_heap((10_000, 20, 20)))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
