@@ -88,10 +88,15 @@ async def warm(bench: Bench) -> AsyncIterator[tuple[Client, Watched]]:
 
 
 @contextlib.asynccontextmanager
-async def leading(bench: Bench, client: Client, **more: Any) -> AsyncIterator[tuple[Lease, asyncio.Task[None]]]:
-    """A term; at the end it loses its lease, and ends."""
+async def leading(
+    bench: Bench, client: Client, *, lease_s: float = 6.0, **more: Any
+) -> AsyncIterator[tuple[Lease, asyncio.Task[None]]]:
+    """A term; at the end it loses its lease, and ends.
+
+    `lease_s`: for as long it waits for writes whose answers are held, and a third of it each write may take.
+    """
     lease = Lease()
-    task = asyncio.create_task(term.lead(bench.options(lease_s=0.5), client, lease, **more))
+    task = asyncio.create_task(term.lead(bench.options(lease_s=lease_s), client, lease, **more))
     try:
         yield lease, task
     finally:
@@ -190,7 +195,7 @@ async def test_an_allocation_of_the_last_leader_that_arrives_late_is_refused(ben
     await bench.gang("old", 2, template="eight")
     async with warm(bench) as (client, watched):
         async with holding(bench, allocates) as last:
-            async with leading(bench, last):
+            async with leading(bench, last, lease_s=0.5):
                 await bench.until(lambda: len(last.held) == 2, "two allocations are under way")
             urgent = await bench.gang("urgent", 2, template="eight", priorityClassName="urgent")
         async with leading(bench, client, watched=watched):
@@ -209,7 +214,7 @@ async def test_a_deallocation_of_the_last_leader_that_arrives_late_is_refused(be
         return deallocates(method, path, body)
 
     async with warm(bench) as (client, watched):
-        async with holding(bench, holds) as last, leading(bench, last):
+        async with holding(bench, holds) as last, leading(bench, last, lease_s=0.5):
             pods = await bench.gang("whole", 2, template="eight")
             await bench.until(lambda: len(last.held) == 2, "both are being taken back")
         async with leading(bench, client, watched=watched):
@@ -222,7 +227,7 @@ async def test_a_second_term_of_a_replica_knows_nothing_of_what_the_first_assume
     await bench.template("eight", 8)
     metrics = Metrics()
     async with warm(bench) as (_, watched), holding(bench, allocates) as client:
-        async with leading(bench, client, watched=watched, metrics=metrics):
+        async with leading(bench, client, lease_s=0.5, watched=watched, metrics=metrics):
             pods = await bench.gang("lost", 2, template="eight")
             await bench.until(lambda: len(client.held) == 2, "all devices are assumed to be taken")
         assert metrics.registry.get_sample_value("fairlead_controller_leader") == 0
@@ -329,7 +334,7 @@ async def test_whatever_write_the_network_holds_and_whenever_it_arrives_no_devic
 
         async with warm(bench) as (client, watched):
             async with holding(bench, holds) as last:
-                async with leading(bench, last):
+                async with leading(bench, last, lease_s=0.5):
                     old = await bench.gang(f"old-{cut}", 2, template="eight")
                     await bench.until(lambda: bool(last.held) or bench.running(old), "it is cut off")  # noqa: B023
                 urgent = await bench.gang(f"urgent-{cut}", 2, template="eight", priorityClassName="urgent")
