@@ -227,7 +227,8 @@ class LeaderLease:
 
     def _expired(self, lease: Lease) -> bool:
         assert self._seen is not None
-        duration_s = max(float(lease.spec.lease_duration_seconds or 0), self._duration_s)
+        # No float is made of it: an integer may be too large for one.
+        duration_s = max(lease.spec.lease_duration_seconds or 0, self._duration_s)
         return self._clock() - self._seen[1] >= duration_s
 
     async def _write(self, spec: dict[str, Any]) -> None:
