@@ -8,7 +8,6 @@ KAI measured 165.6 s for its case in process, with its full chain of plugins (PR
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +18,7 @@ from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
-from fairlead.kube.garbage import THRESHOLDS
+from fairlead.kube.garbage import frozen_heap
 from tests.support.engine.objects import claim_spec, device_request, gang
 from tests.support.engine.world import World, h100_world
 
@@ -36,16 +35,13 @@ def _rebalancing() -> list[dict[str, Any]]:
     """KAI's ReclaimManySingleGPUJobs: one decision evicts all that must go, the next admits the gang that takes its place."""
     world = _full(500)
     waiting = _jobs("poor", 4_000, created=10_000.0)
-    _settle()
     evicting, plan = _timed(lambda: world.decide(*waiting))
     assert len(plan.evictions) == 2_000
     left = world.carry_out(plan, waiting)
-    _settle()
     leaving, plan = _timed(lambda: world.decide(*left))
     assert not plan.evictions
     assert not plan.admissions
     left += world.gone()
-    _settle()
     admitting, plan = _timed(lambda: world.decide(*left))
     assert len(plan.admissions) == 2_000
     assert not plan.evictions
@@ -62,7 +58,6 @@ def _whole_nodes() -> list[dict[str, Any]]:
     """A gang of 32 x 8 GPUs over one-GPU jobs; and the same where min-runtime protects every job."""
     world = _full(500)
     large = gang("large", 32, EIGHT, queue="poor", created=10_000.0)
-    _settle()
     seconds, plan = _timed(lambda: world.decide(large))
     assert len(plan.evictions) == 256
     found = [_figure("queues/reclaim/500x8/gang-32x8", seconds, "s", None)]
@@ -86,7 +81,6 @@ def _nothing_new() -> list[dict[str, Any]]:
     waiting = tuple(
         gang(f"job-{number}", 1, ONE, queue=f"q{number % 1_000:03}", created=float(number)) for number in range(10_000)
     )
-    _settle()
     first, _ = _timed(lambda: world.decide(*waiting))
     again, _ = _timed(lambda: world.decide(*waiting))
     return [
@@ -113,17 +107,11 @@ def _jobs(queue: str, count: int, *, created: float) -> list[GangRequest]:
     return [gang(f"{queue}-{number:05}", 1, ONE, queue=queue, created=created + number) for number in range(count)]
 
 
-def _settle() -> None:
-    """The garbage collector is as a long-running controller has it."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*THRESHOLDS)
-
-
 def _timed(run: Callable[[], Plan]) -> tuple[float, Plan]:
-    began = time.process_time()
-    plan = run()
-    return time.process_time() - began, plan
+    with frozen_heap():  # as a long-running controller has it
+        began = time.process_time()
+        plan = run()
+        return time.process_time() - began, plan
 
 
 def _figure(figure: str, value: float, unit: str, bar: float | None) -> dict[str, Any]:

@@ -7,7 +7,6 @@ order. Those marked quick need nothing outside the repository and take seconds t
 
 from __future__ import annotations
 
-import gc
 import gzip
 import json
 import re
@@ -135,17 +134,7 @@ def _fairshare_cases(paths: Sequence[Path]) -> Iterator[Case]:
 
 def _benchmarks(_data: Data) -> Iterator[Case]:
     yield Case("benchmarks/kueue-baseline", partial(replay.replay, replay.BASELINE))
-    yield Case("benchmarks/reclaim", _reclaim)
-
-
-def _reclaim() -> None:
-    """The benchmark sets the garbage collector as a controller has it; afterwards it is as it was."""
-    before = gc.get_threshold()
-    try:
-        reclaim.reclaim_figures()
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
+    yield Case("benchmarks/reclaim", reclaim.reclaim_figures)
 
 
 SOURCES: dict[str, Callable[[Data], Iterator[Case] | None]] = {
