@@ -1,7 +1,8 @@
 """A driver's pool: its slices of all generations, and the devices of the generation that counts.
 
 Decides whether the pool's devices can be used, over all of its slices, also those of other nodes: the highest generation
-counts; all of its slices must be there; no device name twice; every counter that a device consumes must be published.
+counts; all of its slices must be there; no device name twice; every counter that a device consumes must be published; devices
+that overlap without counters get one between them (`overlaps`).
 Of claims it has only the uses that are passed to it.
 Source: structured allocator GatherPools, ValidateSlices.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairlead.engine.inventory import overlaps
 from fairlead.engine.inventory.counters import PoolCounters, published_counters
 from fairlead.kube.quantity import QuantityError
 
@@ -48,9 +50,9 @@ class SliceEntry:
 
 
 class Pool(PoolCounters):
-    """`problem` says why its devices can't be used; None when they can."""
+    """`problem` says why its devices can't be used; None when they can. `added`: the counters of `overlaps`, by device."""
 
-    __slots__ = ("binding", "built", "devices", "local", "network_attached", "problem", "slices", "tainted")
+    __slots__ = ("added", "binding", "built", "devices", "local", "network_attached", "problem", "slices", "tainted")
 
     def __init__(self, driver: str, name: str) -> None:
         super().__init__(driver, name)
@@ -59,6 +61,7 @@ class Pool(PoolCounters):
         self.local: dict[str, list[Device]] = {}  # by node name
         self.network_attached: list[Device] = []  # reachable by node selector or from all nodes
         self.tainted: list[Device] = []
+        self.added: Mapping[str, NamedConsumption] = {}
         self.binding = False  # some device has binding conditions: such pools come last
         self.built = 0  # how often
         self.problem: str | None = None
@@ -77,9 +80,11 @@ class Pool(PoolCounters):
         self.devices = {device.name: device for device in built}
         self.problem = self._validate(current, built)
         self.layout = layout(())
-        if any(entry.counters for entry in current):
+        self.added = overlaps.added_counters(built)
+        if self.added or any(entry.counters for entry in current):
             try:
-                self.layout = layout(published_counters([found for entry in current for found in entry.counters]))
+                published = published_counters([found for entry in current for found in entry.counters])
+                self.layout = layout(tuple(sorted((*published, *overlaps.totals(self.added)))))
             except ValueError as error:
                 self.problem = self.problem or f"pool {self.id} is invalid: {error}"
         self.used = [0] * len(self.layout.keys)
@@ -108,10 +113,13 @@ class Pool(PoolCounters):
         """Set the device's use and, by index in the pool's layout, the counters that it consumes."""
         device.counter_consumption = ()
         device.use = use
-        if not device.kind.counter_consumption:
+        drawn = device.kind.counter_consumption
+        if self.added:
+            drawn = (*self.added.get(device.name, ()), *drawn)
+        if not drawn:
             return
         try:
-            device.counter_consumption = self.layout.by_index(device.kind.counter_consumption)
+            device.counter_consumption = self.layout.by_index(drawn)
         except KeyError as error:
             counter_set, name = error.args[0]
             self.problem = self.problem or (
