@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from fairlead.controller.gangs.claims.allocations import allocated_at, held_claims
+from fairlead.controller.gangs.claims.allocation_times import allocation_times
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.engine.forecast.run_times import GangKey, name_stem
 from fairlead.kube import timestamps
@@ -31,7 +31,7 @@ class RestartTimes:
         if self.history is None:
             return None
         key = GangKey(gang.namespace, name_stem(gang.name), gang.size)
-        began = min(map(allocated_at, held_claims(gang.released).values()), default=0.0)
+        began = min(allocation_times(gang.released).values(), default=0.0)
         if began and self._noted.get(gang.id) != began:
             seconds = start_time_s(gang, began)
             if seconds is not None:

@@ -50,6 +50,10 @@ ADMITTED_CONDITION: Final = "fairlead.dev/Admitted"  # a pod's condition: False 
 # RFC 3339. Makes kubelet sync the pod; read by no program.
 CLAIMS_CORRECTED: Final = "fairlead.dev/claims-corrected"
 
+# On a released pod: when it was released, RFC 3339. Written where the apiserver does not keep the time of an allocation (1.34), with the
+# patch that releases it, and by the controller only.
+RELEASED_AT: Final = "fairlead.dev/released-at"
+
 # On claims, and on one gated pod: when a new leader wrote to them (RFC 3339), so that what the leader before it may still have
 # under way for them fails. Read by no program.
 TAKEN_OVER: Final = "fairlead.dev/taken-over"

@@ -250,6 +250,9 @@ async def test_a_gang_whose_member_does_not_bind_is_rolled_back_whole(bench: Ben
         await bench.until(lambda: all(bench.get(name) is None for name in pods), "the gang is rolled back")
         await bench.until(lambda: bench.watchdog.held == 0, "its devices are given back")
         await bench.event("torn", "RolledBack: 1 of its pods (torn-3) did not bind")
+        await bench.event("torn-3", "RolledBack: 1 of its pods (torn-3) did not bind")
+        said = [each for each in (await bench.client.list(resources.EVENTS, NAMESPACE)).items if "torn-3" in str(each)]
+        assert any("has no controller that makes another: apply it again" in each["message"] for each in said)
         assert "torn-3" in excused  # a Job may tell it from a failure
         bench.cluster.server.faults.remove(stuck)
         again = await bench.gang("torn", 4, template="two")

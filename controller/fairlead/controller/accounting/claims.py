@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from fairlead.api import names
 from fairlead.controller.accounting.units import Measures, Units, unpublished
-from fairlead.controller.gangs.claims.allocations import allocated_at
 from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.membership.gangs import ended_s, gang_id
 from fairlead.controller.watch.allocated_claims import Held
@@ -38,7 +37,7 @@ class Attribution:
             claim_uid=meta.uid,
             namespace=meta.namespace,
             claim=meta.name,
-            allocated_us=timestamps.microseconds(allocated_at(held.claim)),
+            allocated_us=timestamps.microseconds(held.allocated_at),
             gang="" if pod is None else gang_id(pod)[1],
             queue="" if pod is None else self.queue_of(pod),
             user="" if pod is None else pod.metadata.annotations.get(names.USER, "")[:USER_MAX],

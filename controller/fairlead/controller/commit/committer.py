@@ -15,6 +15,7 @@ from fairlead.api import names
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, all_done, outcomes
 from fairlead.controller.gangs.claims import claims
+from fairlead.controller.gangs.claims.allocation_times import known_allocation_time
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction
 from fairlead.controller.gangs.membership.gangs import Gang, gang_spec
 from fairlead.controller.gangs.membership.members import Member, PodClaim
@@ -86,7 +87,10 @@ class Committer:
 
         def release(index: int) -> Awaitable[bool]:
             member, node = placed[index]
-            return self._writer.release_pod(pods[index], node, _claim_names(member, written))
+            found = _claims_of(member, written)
+            named = {entry: claim.metadata.name for entry, claim in found.items()}
+            untimed = any(known_allocation_time(claim, ()) is None for claim in found.values())
+            return self._writer.release_pod(pods[index], node, named, note_time=untimed)
 
         results = await outcomes([release(0)])
         if results[0] is True and len(placed) > 1:
@@ -213,10 +217,10 @@ class Committer:
         )
 
 
-def _claim_names(member: Member, written: Mapping[str, resource.ResourceClaim]) -> dict[str, str]:
-    """By entry the names of the member's claims."""
+def _claims_of(member: Member, written: Mapping[str, resource.ResourceClaim]) -> dict[str, resource.ResourceClaim]:
+    """By entry the member's claims as they were written last."""
     return {
-        pod_claim.name: claim.metadata.name
+        pod_claim.name: claim
         for pod_claim in member.claims
         if (claim := written.get(pod_claim.key) or pod_claim.claim) is not None
     }

@@ -77,11 +77,13 @@ class PodWrites(Writes):
         self._caches.pods.note(now)
         return now if now.metadata.uid == pod.metadata.uid else None
 
-    async def release_pod(self, pod: core.Pod, node: str | None, expect: Mapping[str, str]) -> bool:
+    async def release_pod(
+        self, pod: core.Pod, node: str | None, expect: Mapping[str, str], *, note_time: bool = False
+    ) -> bool:
         """Pins the pod to `node` and removes its gate; None: only the gate. False when the pod is gone or terminating.
 
-        `expect` are claim names by entry; where the pod's status names others, it is corrected first. Raises GivenUpError
-        when the apiserver refuses the patch for good.
+        `expect` are claim names by entry; where the pod's status names others, it is corrected first. `note_time`: on the
+        pod, as no claim of it says when it was allocated. Raises GivenUpError when the apiserver refuses the patch for good.
         """
         current = pod
         for _ in range(CONFLICTS_MAX):
@@ -91,7 +93,7 @@ class PodWrites(Writes):
             try:
                 if wrong:
                     current = await self.name_claims(current, {entry: expect[entry] for entry in wrong})
-                await self._release_once(current, node)
+                await self._release_once(current, node, note_time=note_time)
             except release.NotGatedError:
                 return True
             except errors.NotFound:
@@ -115,8 +117,9 @@ class PodWrites(Writes):
             return True
         raise GivenUpError(f"pod {pod.metadata.key} changed {CONFLICTS_MAX} times while it was released")
 
-    async def _release_once(self, pod: core.Pod, node: str | None) -> None:
-        patch = release.release_patch(pod, node) if node else release.ungate_patch(pod)
+    async def _release_once(self, pod: core.Pod, node: str | None, *, note_time: bool) -> None:
+        now = timestamps.seconds(self._wall()) if note_time else ""
+        patch = release.release_patch(pod, node, now) if node else release.ungate_patch(pod)
         released = await self._retry(
             lambda: self._client.patch(
                 resources.PODS, pod.metadata.name, patch, namespace=pod.metadata.namespace, kind=Patch.JSON

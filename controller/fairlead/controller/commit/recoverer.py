@@ -20,6 +20,8 @@ from fairlead.kube.limits import Clock
 log = logging.getLogger(__name__)
 
 EVENTS_MAX = 16  # pods of a gang that get an event each
+BARE = "the pod is deleted, and has no controller that makes another: apply it again"
+"""What the event says of a pod that its end takes out of the cluster: events stay when their pod is gone."""
 
 
 class Recoverer:
@@ -72,7 +74,7 @@ class Recoverer:
         log.warning("gang %s/%s: rolled back: %s", *gang.id, step.why)
         self._events.gang(gang.id, "RolledBack", step.why, warning=True)
         for member in step.members[:EVENTS_MAX]:
-            self._events.pod(member.pod, "RolledBack", step.why, warning=True)
+            self._events.pod(member.pod, "RolledBack", step.why if member.owner else f"{step.why}; {BARE}", warning=True)
         why = f"rolled back: {step.why}"
         self._backoffs.note_failure(gang.id, why, now=self._wall(), nodes=step.nodes, created=gang.created)
         self._backoffs.refusals.note(gang, step.refused, self._wall())

@@ -22,9 +22,12 @@ class NotGatedError(ValueError):
     """The pod does not have the admission gate: it was released before."""
 
 
-def release_patch(pod: core.Pod, node: str) -> Operations:
-    """Pin to `node` and remove the gate, if the pod is unchanged since it was read. Raises NotGatedError."""
-    return [*_tests(pod), *_pin(pod, node), _ungate(pod)]
+def release_patch(pod: core.Pod, node: str, released_at: str = "") -> Operations:
+    """Pin to `node` and remove the gate, if the pod is unchanged since it was read. Raises NotGatedError.
+
+    `released_at`, RFC 3339, is noted on the pod where it is given (`allocation_times`).
+    """
+    return [*_tests(pod), *_pin(pod, node), *_stamp(pod, released_at), _ungate(pod)]
 
 
 def ungate_patch(pod: core.Pod) -> Operations:
@@ -37,6 +40,15 @@ def _tests(pod: core.Pod) -> Operations:
         {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
         {"op": "test", "path": "/metadata/resourceVersion", "value": pod.metadata.resource_version},
     ]
+
+
+def _stamp(pod: core.Pod, released_at: str) -> Operations:
+    if not released_at:
+        return []
+    if not pod.metadata.annotations:
+        return [{"op": "add", "path": "/metadata/annotations", "value": {names.RELEASED_AT: released_at}}]
+    key = names.RELEASED_AT.replace("/", "~1")
+    return [{"op": "add", "path": f"/metadata/annotations/{key}", "value": released_at}]
 
 
 def _ungate(pod: core.Pod) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from fairlead.controller.autoscaling import awaited
-from fairlead.controller.gangs.claims.allocations import allocated_at, node_of
+from fairlead.controller.gangs.claims.allocation_times import allocated_at
+from fairlead.controller.gangs.claims.allocations import node_of
 from fairlead.controller.gangs.conditions import MESSAGE_MAX, condition, with_transition_time
 from fairlead.controller.gangs.evictions.past_evictions import Outlook, PastEviction
 from fairlead.controller.gangs.held import idleness
@@ -99,8 +100,13 @@ def gang_status(
 
 def _first_allocation(gang: Gang) -> float | None:
     """Unix seconds of the oldest allocation of a released member."""
-    claims = [each.claim for member in gang.released for each in member.claims if each.claim is not None]
-    return min((at for claim in claims if (at := allocated_at(claim))), default=None)
+    times = (
+        allocated_at(each.claim, (member.pod,))
+        for member in gang.released
+        for each in member.claims
+        if each.claim is not None
+    )
+    return min((at for at in times if at), default=None)
 
 
 def evicted_status(past: PastEviction, outlook: Outlook, before: Mapping[str, Any], now: float) -> dict[str, Any]:

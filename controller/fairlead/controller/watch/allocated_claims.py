@@ -1,11 +1,17 @@
-"""Which allocated claims there are with the pods that use them, and which came, went or changed since that was last asked."""
+"""Which allocated claims there are with the pods that use them, and which came, went or changed since that was last asked.
+
+A claim is told once it is known since when it is allocated: where the apiserver does not keep that, once its first pod is released
+(`allocation_times`). One that is deallocated before is never told.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from fairlead.api import names
 from fairlead.controller.gangs.claims import claims
+from fairlead.controller.gangs.claims.allocation_times import allocated_at, known_allocation_time
 from fairlead.controller.watch.informers import Informers
 from fairlead.kube import core, resource
 from fairlead.kube.informer import Change
@@ -18,6 +24,9 @@ class Held:
 
     claim: resource.ResourceClaim
     pods: dict[str, core.Pod] = field(default_factory=dict)
+    known_at: float | None = (
+        None  # since when it is allocated, unix seconds: stays as it was first told, though pods go
+    )
 
     @property
     def uid(self) -> str:
@@ -27,6 +36,20 @@ class Held:
     def first_pod(self) -> core.Pod | None:
         """The one that the claim is accounted to, where several share it."""
         return self.pods[min(self.pods)] if self.pods else None
+
+    def timed(self) -> bool:
+        """Whether it is known since when the claim is allocated; finds that out."""
+        if self.known_at is None:
+            known = known_allocation_time(self.claim, self.pods.values())
+            if known is None and any(pod.has_gate(names.ADMISSION_GATE) for pod in self.pods.values()):
+                return False
+            self.known_at = self.allocated_at if known is None else known
+        return True
+
+    @property
+    def allocated_at(self) -> float:
+        """Unix seconds."""
+        return allocated_at(self.claim, self.pods.values()) if self.known_at is None else self.known_at
 
 
 class AllocatedClaims:
@@ -59,10 +82,11 @@ class AllocatedClaims:
         ended, self._ended = self._ended, []
         touched, self._touched = self._touched, {}
         changed = [self._held[uid] for uid in touched if uid in self._held]
-        return [*(held for held, _ in ended if held.uid in touched), *changed], ended
+        told = [*(held for held, _ in ended if held.uid in touched), *changed]
+        return [held for held in told if held.timed()], ended
 
     def all(self) -> Iterable[Held]:
-        return self._held.values()
+        return (held for held in self._held.values() if held.timed())
 
     def holds(self, uid: str) -> bool:
         """Whether the claim is allocated now."""
@@ -110,7 +134,7 @@ class AllocatedClaims:
             self._touched[uid] = None
 
 
-def _allocated(claim: resource.ResourceClaim | None) -> tuple[str, str | None] | None:
+def _allocated(claim: resource.ResourceClaim | None) -> tuple[str, resource.AllocationResult] | None:
     if claim is None or claim.status.allocation is None:
         return None
-    return claim.metadata.uid, claim.status.allocation.allocation_timestamp
+    return claim.metadata.uid, claim.status.allocation

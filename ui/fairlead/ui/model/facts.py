@@ -28,6 +28,7 @@ class Holder:
     gang: str = ""
     queue: str = ""
     starting: bool = False  # none of its pods runs yet
+    since: float | None = None  # unix seconds: when the claim was allocated; None where that is not known
 
 
 class Usage(NamedTuple):

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from fairlead.api import names
+from fairlead.controller.gangs.claims.allocation_times import allocated_at, known_allocation_time
 from fairlead.evidence.device_usage import FRESH_S, DeviceId, DeviceUsage, usage_of
+from fairlead.kube import nulls
+from fairlead.kube.core import Pod
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import Raw
 from fairlead.ui.model.explanations import gang_of
@@ -29,8 +34,19 @@ def holder(claim: ResourceClaim, pods: Mapping[str, Raw], queues: Mapping[tuple[
     namespace, name = claim.metadata.namespace, gang_of(own[0])
     starting = not any((pod.get("status") or {}).get("phase") in {"Running", "Succeeded", "Failed"} for pod in own)
     return Holder(
-        gang=f"{namespace}/{name}", queue=queues.get((namespace, name)) or _named_queue(own[0]), starting=starting
+        gang=f"{namespace}/{name}",
+        queue=queues.get((namespace, name)) or _named_queue(own[0]),
+        starting=starting,
+        since=_since(claim, own),
     )
+
+
+def _since(claim: ResourceClaim, pods: Iterable[Raw]) -> float | None:
+    try:
+        known = known_allocation_time(claim, ())
+        return allocated_at(claim, (nulls.convert(pod, Pod) for pod in pods)) if known is None else known
+    except (ValueError, msgspec.ValidationError):  # of a snapshot that somebody wrote
+        return None
 
 
 def usage_by_device(claims: Iterable[ResourceClaim], *, now: float) -> dict[DeviceId, Usage]:

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from fairlead.controller.gangs.claims.allocations import allocated_at, allocated_node, results
+from fairlead.controller.gangs.claims.allocation_times import allocated_at
+from fairlead.controller.gangs.claims.allocations import allocated_node, results
 from fairlead.history.ledger.entries import Span
 from fairlead.kube import timestamps
 from fairlead.kube.resource import ResourceClaim
@@ -155,17 +156,18 @@ def _held_now(facts: Facts, *, by_node: bool) -> dict[_Key, list[_Piece]]:
         own = f"{claim.metadata.namespace}/{claim.metadata.name}"
         for device in devices:
             node = allocated_node(claim) or device.pool
-            piece = _Piece(_since(claim, facts.at), facts.at, node, holder.queue, True, "", False)
+            piece = _Piece(_since(claim, holder, facts.at), facts.at, node, holder.queue, True, "", False)
             key = _Key(holder.gang or own, bool(holder.gang), node if by_node else "")
             found.setdefault(key, []).append(piece)
     return found
 
 
-def _since(claim: ResourceClaim, now: float) -> float:
+def _since(claim: ResourceClaim, holder: Holder, now: float) -> float:
     try:
-        return min(now, allocated_at(claim) or now)
+        at = allocated_at(claim, ()) if holder.since is None else holder.since
     except ValueError:
         return now
+    return min(now, at or now)
 
 
 def _past_runs(past: Past, *, by_node: bool) -> Mapping[_Key, tuple[Run, ...]]:

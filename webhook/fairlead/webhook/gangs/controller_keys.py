@@ -20,6 +20,7 @@ CONTROLLER_ANNOTATIONS = (
     names.CHECKPOINT_BY,
     names.CLAIMS_CORRECTED,
     names.TAKEN_OVER,
+    names.RELEASED_AT,
 )
 """The controller writes them on pods that exist."""
 RESERVED = (*CONTROLLER_ANNOTATIONS, names.CLAIM_SOURCES)

@@ -1,20 +1,32 @@
-"""Since when kube-scheduler has tried the released pods of each gang.
+"""Since when kube-scheduler could have bound the released pods of each gang.
 
-The time in which a released pod must bind (`--gang-timeout`) counts from its claims' allocation. While kube-scheduler does not
-run, nothing binds and nothing is wrong with the node, so that time does not count: a released pod keeps the PodScheduled condition
-of a gated one (reason SchedulingGated, written by the apiserver) until the scheduler tries it.
+The time in which a released pod must bind (`--gang-timeout`) counts from its claims' allocation; where no object says when that was,
+from when this process first saw the pod released. A try that fails decides nothing: the scheduler may have seen the pod without
+its gate before it saw the claim's allocation, and the next try binds it.
+While kube-scheduler does not run, nothing binds and nothing is wrong with the node, so that time does not count: a released pod keeps
+the PodScheduled condition of a gated one (reason SchedulingGated, written by the apiserver) until the scheduler tries it.
 Example: released at 0 s, scheduler back at 600 s, tried and refused at 601 s: with a timeout of 120 s rolled back at 721 s.
 
-Keeps no more than this process saw; after a change of leaders a pod that was tried before counts from its allocation.
+Keeps no more than this process saw; after a change of leaders a pod that was tried before counts from its allocation, or from now.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fairlead.controller.gangs.claims.allocation_times import known_allocation_time
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
+from fairlead.controller.gangs.membership.members import Member
 
 NEVER = float("inf")
+
+
+def allocation_time(member: Member) -> float | None:
+    """When the last of a member's claims was allocated, unix seconds; None where that is not known of one of them, or it has none."""
+    claims = [each.claim for each in member.claims if each.claim is not None and each.allocated]
+    times = [known_allocation_time(claim, (member.pod,)) for claim in claims]
+    known = [at for at in times if at is not None]
+    return max(known) if known and len(known) == len(times) else None
 
 
 class BindClock:
@@ -22,7 +34,10 @@ class BindClock:
         self._tried: dict[GangId, dict[str, float]] = {}
 
     def update(self, gang: Gang, now: float) -> Mapping[str, float]:
-        """By pod UID, unix seconds of the first try, `NEVER` before it; without entry where it was tried from the start."""
+        """By pod UID, unix seconds of the first try, `NEVER` before it; without entry where it was tried from the start.
+
+        Where the time of its allocation is not known, a pod that was tried from the start has the time of the first look.
+        """
         before = self._tried.pop(gang.id, {})
         tried: dict[str, float] = {}
         for member in gang.released:
@@ -30,8 +45,8 @@ class BindClock:
                 continue
             if not member.tried:
                 tried[member.uid] = NEVER
-            elif member.uid in before:
-                tried[member.uid] = min(before[member.uid], now)
+            elif member.uid in before or allocation_time(member) is None:
+                tried[member.uid] = min(before.get(member.uid, now), now)
         if tried:
             self._tried[gang.id] = tried
         return tried

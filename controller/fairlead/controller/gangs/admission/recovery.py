@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fairlead.api import names
-from fairlead.controller.gangs.claims.allocations import allocated_at, allocated_node, node_of, results
+from fairlead.controller.gangs.admission.bind_clock import NEVER, allocation_time
+from fairlead.controller.gangs.claims.allocation_times import known_allocation_time
+from fairlead.controller.gangs.claims.allocations import allocated_node, node_of, results
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member
 from fairlead.kube import core, resource, timestamps
@@ -125,8 +127,13 @@ def _joined_later(late: Sequence[Member], bound: Sequence[Member]) -> bool:
     Of members that are admitted together all claims are written before the first is released.
     """
     starts = [timestamps.parse(start) for member in bound if (start := member.pod.status.start_time)]
-    claims = [each.claim for member in late for each in member.claims if each.claim is not None and each.allocated]
-    return bool(starts) and bool(claims) and all(allocated_at(claim) > min(starts) for claim in claims)
+    times = [
+        known_allocation_time(each.claim, (member.pod,))
+        for member in late
+        for each in member.claims
+        if each.claim is not None and each.allocated
+    ]
+    return bool(starts) and bool(times) and all(at is not None and at > min(starts) for at in times)
 
 
 def reserved_on(member: Member, node_exists: Callable[[str], bool]) -> str | None:
@@ -146,12 +153,13 @@ def _any_node(member: Member) -> str | None:
 def bind_deadline(member: Member, timeout_s: float, tried: Mapping[str, float]) -> float:
     """By when the member must be bound, unix seconds; inf while kube-scheduler has not tried it.
 
-    Counted from the allocation, which outlives a leader, or from the scheduler's first try where that was later.
+    Counted from the allocation, which outlives a leader, or from what the bind clock says (`tried`) where that was later.
     """
     claims = [each.claim for each in member.claims if each.claim is not None and each.allocated]
-    began = max((allocated_at(claim) for claim in claims), default=float("inf"))
+    allocated = allocation_time(member)
+    began = tried.get(member.uid, NEVER) if allocated is None else max(allocated, tried.get(member.uid, allocated))
     slow = any(result.binding_conditions for claim in claims for result in results(claim))
-    return max(began, tried.get(member.uid, began)) + timeout_s + (BINDING_CONDITIONS_S if slow else 0.0)
+    return began + timeout_s + (BINDING_CONDITIONS_S if slow else 0.0)
 
 
 def untried(gang: Gang, now: float) -> tuple[int, float | None]:

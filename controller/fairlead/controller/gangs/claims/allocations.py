@@ -1,4 +1,4 @@
-"""What an allocated claim states: since when, on which node, for which pods. And where a member runs. Pure."""
+"""What an allocated claim states: which devices, on which node, for which pods. And where a member runs. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fairlead.controller.gangs import release
 from fairlead.controller.gangs.membership.members import Member
 from fairlead.engine.types.references import PodRef
-from fairlead.kube import resource, timestamps
+from fairlead.kube import resource
 
 
 def pod_ref(member: Member) -> PodRef:
@@ -21,12 +21,6 @@ def node_of(member: Member) -> str | None:
 
 def results(claim: resource.ResourceClaim) -> tuple[resource.DeviceRequestAllocationResult, ...]:
     return claim.status.allocation.devices.results if claim.status.allocation else ()
-
-
-def allocated_at(claim: resource.ResourceClaim) -> float:
-    """Unix seconds; 0 without an allocation or its timestamp."""
-    stamp = claim.status.allocation.allocation_timestamp if claim.status.allocation else None
-    return timestamps.parse(stamp) if stamp else 0.0
 
 
 def allocated_node(claim: resource.ResourceClaim) -> str | None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.controller.gangs.admission.requests import GangRecord, pending_member
-from fairlead.controller.gangs.claims.allocations import allocated_at, held_claims, node_of, pod_ref
+from fairlead.controller.gangs.claims.allocation_times import allocation_times
+from fairlead.controller.gangs.claims.allocations import held_claims, node_of, pod_ref
 from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.evictions.moved import unpinned
 from fairlead.controller.gangs.held.leaving import leaving_since
@@ -40,10 +41,9 @@ def running_gang(
     gang: Gang, record: GangRecord, namespace_labels: Mapping[str, str], context: RunningContext
 ) -> RunningGang | None:
     """None when the gang holds nothing."""
-    claims = held_claims(gang.members)
-    if not claims:
+    started = allocation_times(gang.members)
+    if not started:
         return None
-    started = {uid: allocated_at(claim) for uid, claim in claims.items()}
     holders = [*gang.released, *(member for member in gang.members if member.pod.finished and member.claims)]
     evictable = () if context.not_evictable else holders
     started_before = context.running_since
@@ -53,7 +53,7 @@ def running_gang(
         name=gang.name,
         uid=record.uid_of(gang),
         queue=gang.queue,
-        claims=tuple(sorted(claims)),
+        claims=tuple(sorted(started)),
         namespace_labels=namespace_labels,
         priority=gang.priority,
         created=record.created(gang),

@@ -11,7 +11,8 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fairlead.controller.gangs.claims.allocations import allocated_at, node_of, pod_ref
+from fairlead.controller.gangs.claims.allocation_times import allocated_at
+from fairlead.controller.gangs.claims.allocations import node_of, pod_ref
 from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member
@@ -90,7 +91,7 @@ def _held_member(vacancy: Vacancy) -> RunningMember:
         pod=pod_ref(vacancy.member),
         node=vacancy.node,
         claims=tuple(claim.metadata.uid for claim in vacancy.claims),
-        started=max((allocated_at(claim) for claim in vacancy.claims), default=0.0),
+        started=max((allocated_at(claim, (vacancy.member.pod,)) for claim in vacancy.claims), default=0.0),
     )
 
 
