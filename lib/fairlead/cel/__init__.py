@@ -1,4 +1,4 @@
-"""CEL, the Common Expression Language, as Kubernetes 1.36 evaluates it: device selectors, admission policies, CRD rules.
+"""CEL, the Common Expression Language, as Kubernetes evaluates it: device selectors, admission policies, CRD rules.
 
 Text comes in; out come programs, and of each evaluation a value or an error. `compile_selector` is the entrance for device
 selectors (`admit_selector` adds what the API refuses in new ones), `compile` with ADMISSION, RULE or another Environment for
@@ -22,7 +22,7 @@ from fairlead.cel.devices.selector import (
 )
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import AllowanceError, BudgetError, CelError, CompileError, EvaluationError
-from fairlead.cel.kubernetes import ADMISSION, DEVICE, RULE
+from fairlead.cel.kubernetes import ADMISSION, DEVICE, RULE, Environments, environments
 from fairlead.cel.program import Program, compile  # noqa: A004 - the word of the trade
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "DeviceTable",
     "DeviceView",
     "Environment",
+    "Environments",
     "EvaluationError",
     "Mask",
     "Outcome",
@@ -48,6 +49,7 @@ __all__ = [
     "allowance",
     "compile",
     "compile_selector",
+    "environments",
     "load_fault",
     "may_select",
 ]

@@ -11,7 +11,7 @@ Source: pkg/features/kube_features.go and pkg/registry/resource/*/strategy.go of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 Minor = tuple[int, int]
@@ -31,9 +31,10 @@ class Need:
     """One line of the table.
 
     `stages` are those of RELEASES, in that order. `fields` are dropped by an apiserver where the stage is not `on`, each as
-    kind and path (`[]` for the elements of a list). `served` are resources that discovery then does not list, as
-    `plural.version.group`. `flags` of the driver ask for it. `found` says how a program finds out, `without` what Fairlead does
-    where it is absent.
+    kind and path (`[]` for the elements of a list, `{}` for the values of a map); what a claim's spec loses, a template's loses,
+    too. `kept` are those of them that one release stores all the same. `served` are resources that discovery then does not list,
+    as `plural.version.group`. `flags` of the driver ask for it. `found` says how a program finds out, `without` what Fairlead
+    does where it is absent.
     """
 
     key: str
@@ -43,6 +44,7 @@ class Need:
     without: str
     gate: str = ""
     fields: tuple[tuple[str, str], ...] = ()
+    kept: Mapping[Minor, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     served: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
 
@@ -53,9 +55,20 @@ class Need:
     def holds(self, release: Minor) -> bool:
         return self.stage(release) == "on"
 
+    def dropped(self, release: Minor) -> tuple[tuple[str, str], ...]:
+        """The fields that an apiserver of that release without flags of its own does not store."""
+        if self.holds(release):
+            return ()
+        return tuple(each for each in self.fields if each not in self.kept.get(release, ()))
+
 
 _SLICE, _CLAIM, _CLASS = "ResourceSlice", "ResourceClaim", "DeviceClass"
-_DEVICE, _RESULT = "spec.devices[]", "status.allocation.devices.results[]"
+_DEVICE, _RESULT, _REQUEST = "spec.devices[]", "status.allocation.devices.results[]", "spec.devices.requests[]"
+_TOLERATIONS = (
+    (_CLAIM, f"{_REQUEST}.exactly.tolerations"),
+    (_CLAIM, f"{_REQUEST}.firstAvailable[].tolerations"),
+)
+_DISTINCT = (_CLAIM, "spec.devices.constraints[].distinctAttribute")
 
 NEEDS: Final[tuple[Need, ...]] = (
     Need(
@@ -63,7 +76,14 @@ NEEDS: Final[tuple[Need, ...]] = (
         what="MIG on demand (`dynamicMig`): counters of devices that overlap",
         gate="DRAPartitionableDevices",
         stages=("off", "off", "on", "on"),
-        fields=((_SLICE, "spec.sharedCounters"), (_SLICE, f"{_DEVICE}.consumesCounters")),
+        fields=(
+            (_SLICE, "spec.sharedCounters"),
+            (_SLICE, f"{_DEVICE}.consumesCounters"),
+            (_SLICE, "spec.perDeviceNodeSelection"),
+            (_SLICE, f"{_DEVICE}.nodeName"),
+            (_SLICE, f"{_DEVICE}.nodeSelector"),
+            (_SLICE, f"{_DEVICE}.allNodes"),
+        ),
         flags=("--dynamic-mig",),
         found="a slice created as a dry run, and each slice that was stored",
         without="the driver publishes whole GPUs only; the controller never allocates two devices of one GPU that declare no counters",
@@ -76,13 +96,14 @@ NEEDS: Final[tuple[Need, ...]] = (
         fields=(
             (_SLICE, f"{_DEVICE}.allowMultipleAllocations"),
             (_SLICE, f"{_DEVICE}.capacity{{}}.requestPolicy"),
-            (_CLAIM, "spec.devices.requests[].exactly.capacity"),
-            (_CLAIM, "spec.devices.requests[].firstAvailable[].capacity"),
-            (_CLAIM, "spec.devices.constraints[].distinctAttribute"),
+            (_CLAIM, f"{_REQUEST}.exactly.capacity"),
+            (_CLAIM, f"{_REQUEST}.firstAvailable[].capacity"),
+            _DISTINCT,
             (_CLAIM, f"{_RESULT}.shareID"),
             (_CLAIM, f"{_RESULT}.consumedCapacity"),
             (_CLAIM, "status.devices[].shareID"),
         ),
+        kept={(1, 34): (_DISTINCT,)},  # it clears a copy of each constraint
         flags=("--shared-gpus", "--shared-mig"),
         found="each slice and claim that was stored",
         without="a GPU is given whole to each claim",
@@ -92,12 +113,8 @@ NEEDS: Final[tuple[Need, ...]] = (
         what="taints of broken and drained GPUs",
         gate="DRADeviceTaints",
         stages=("off", "off", "on", "on"),
-        fields=(
-            (_SLICE, f"{_DEVICE}.taints"),
-            (_CLAIM, "spec.devices.requests[].exactly.tolerations"),
-            (_CLAIM, "spec.devices.requests[].firstAvailable[].tolerations"),
-            (_CLAIM, f"{_RESULT}.tolerations"),
-        ),
+        fields=((_SLICE, f"{_DEVICE}.taints"), *_TOLERATIONS),  # those of results every release stores
+        kept={(1, 34): _TOLERATIONS},
         found="each slice that was stored",
         without="the driver leaves such a GPU out of its slices until it is well again; the controller evicts gangs that hold it",
     ),
@@ -138,7 +155,10 @@ NEEDS: Final[tuple[Need, ...]] = (
         what="device health in the pod's status",
         gate="ResourceHealthStatus",
         stages=("off", "off", "on", "on"),
-        fields=(("Pod", "status.containerStatuses[].allocatedResourcesStatus"),),
+        fields=tuple(
+            ("Pod", f"status.{each}[].allocatedResourcesStatus")
+            for each in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+        ),
         found="not asked: kubelet opens the driver's health stream or does not",
         without="`kubectl describe pod` shows no health; `fairlead gpus`, events and metrics do",
     ),
@@ -176,7 +196,7 @@ NEEDS: Final[tuple[Need, ...]] = (
         key="pod-groups",
         what="native PodGroups",
         gate="GenericWorkload",
-        stages=("none", "off", "off", "off"),
+        stages=("none", "none", "off", "off"),  # in 1.35 the gate is for Workloads without PodGroups
         served=("podgroups.v1beta1.scheduling.k8s.io", "podgroups.v1alpha2.scheduling.k8s.io"),
         fields=(("Pod", "spec.schedulingGroup"),),
         found="discovery",

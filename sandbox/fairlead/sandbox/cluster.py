@@ -29,6 +29,7 @@ from fairlead.kube.client import Client
 from fairlead.kube.credentials import Credentials
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.garbage import frozen_heap
+from fairlead.kube.releases import Minor
 from fairlead.kube.resources import Raw
 from fairlead.sandbox import files
 from fairlead.sandbox.apiserver.server import ApiServer
@@ -40,6 +41,7 @@ from fairlead.sandbox.install.pod_files import PodFiles
 from fairlead.sandbox.install.programs import Program, ProgramHost, Programs
 from fairlead.sandbox.install.workloads import Processes, Workloads
 from fairlead.sandbox.node import Node, NodeSpec, NodeTimes
+from fairlead.sandbox.release import NEWEST, Release, as_release
 from fairlead.sandbox.scheduler.loop import Scheduler
 from fairlead.sandbox.scheduler.selection import Selection
 
@@ -63,7 +65,8 @@ class ClusterOptions:
 
     `run_programs` False leaves Fairlead's webhook and controller out (drivers run where a node has a profile);
     `install` False leaves manifests/base out, too. `flags` are more flags of the three programs, by program. `drivers`
-    is another place for the nodes' drivers to run than processes.
+    is another place for the nodes' drivers to run than processes. `release` is which Kubernetes the cluster is: as `(1, 34)`, or
+    with feature gates, `Release.of((1, 34), {"DRADeviceTaints": True})`.
     """
 
     workdir: Path
@@ -77,6 +80,7 @@ class ClusterOptions:
     scheduler_backoff_s: tuple[float, float] = (1.0, 10.0)
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     drivers: Callable[[], AbstractAsyncContextManager[Programs]] | None = None
+    release: Release | Minor = NEWEST
 
 
 class Cluster:
@@ -85,7 +89,9 @@ class Cluster:
     def __init__(self, options: ClusterOptions) -> None:
         self.options = options
         self.nodes: Nodes = {}
-        self.server = ApiServer(workdir=options.workdir / "pki", random=Random(options.seed))  # noqa: S311
+        self.release = as_release(options.release)
+        random = Random(options.seed)  # noqa: S311
+        self.server = ApiServer(workdir=options.workdir / "pki", random=random, release=self.release)
         self.admin: Client
         self.webhook: Program | None = None
         self.controller: Program | None = None
@@ -204,6 +210,7 @@ class Cluster:
                 ca_pem=self.server.ca_pem.decode(),
                 options=options.manager,
                 ready=ready,
+                release=self.release,
             ),
             "controller-manager",
         )
@@ -230,6 +237,7 @@ class Cluster:
                 selects=Selection(),
                 random=Random(self.options.seed),  # noqa: S311
                 backoff_s=self.options.scheduler_backoff_s,
+                release=self.release,
             )
             group.create_task(events.run(), name="scheduler events")
             group.create_task(scheduler.run(), name="scheduler loop")
@@ -247,6 +255,7 @@ class Cluster:
                 log_arguments=(*self._log_arguments, *self.options.flags.get("driver", ())),
                 times=self.options.times,
                 random=Random(f"{self.options.seed}/{spec.name}"),  # noqa: S311
+                release=self.release,
             )
             self.nodes[spec.name] = node
             self._stack.push_async_callback(node.stop)

@@ -26,6 +26,7 @@ from fairlead.sandbox.kubelet.kubelet import Kubelet, KubeletOptions
 from fairlead.sandbox.kubelet.node_object import Machine
 from fairlead.sandbox.kubelet.plugins import PluginError
 from fairlead.sandbox.kubelet.runtime import Runtime
+from fairlead.sandbox.release import NEWEST, Release
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class Node:
         log_arguments: Sequence[str],
         times: NodeTimes,
         random: Random,
+        release: Release = NEWEST,
     ) -> None:
         self.spec = spec
         self.name = spec.name
@@ -89,6 +91,7 @@ class Node:
         self._log_arguments = log_arguments
         self._times = times
         self._random = random
+        self._release = release
         self._address = f"10.0.{number >> 8}.{(number & 255) + 1}"
         self._kubelet: Kubelet | None = None
         self._kubelet_task: asyncio.Task[None] | None = None
@@ -166,6 +169,7 @@ class Node:
                 pods=self.spec.pods,
                 labels=self.spec.labels,
                 address=self._address,
+                kubelet_version=self._release.version,
             )
             options = KubeletOptions(
                 node_name=self.name,

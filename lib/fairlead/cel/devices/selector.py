@@ -21,6 +21,7 @@ from fairlead.cel.allowance import current
 from fairlead.cel.device import DeviceView
 from fairlead.cel.devices.device_cost import estimate_selector
 from fairlead.cel.devices.reads import Read, device_reads
+from fairlead.cel.environment import Environment
 from fairlead.cel.errors import CompileError, EvaluationError, Issue
 from fairlead.cel.kubernetes import DEVICE, NEW_DEVICE
 from fairlead.cel.program import Program, compile  # noqa: A004
@@ -144,10 +145,13 @@ def compile_selector(text: str) -> Selector:
     return found
 
 
-def stored_selector(text: str) -> Selector:
-    """As compile_selector for whatever the API server stores: no bound of ours, no cache. Raises CompileError."""
+def stored_selector(text: str, environment: Environment = DEVICE) -> Selector:
+    """As compile_selector for whatever the API server stores: no bound of ours, no cache. Raises CompileError.
+
+    `environment` is DEVICE, or what a release admits in new selectors.
+    """
     _require_length(text)
-    return Selector(compile(text, DEVICE, result=_RESULTS, exact=True))
+    return Selector(compile(text, environment, result=_RESULTS, exact=True))
 
 
 def _compiled(text: str) -> Selector | CompileError:

@@ -14,6 +14,7 @@ from fairlead.sandbox.apiserver.kinds import catalogue
 from fairlead.sandbox.apiserver.kinds.base import Registry
 from fairlead.sandbox.apiserver.state import State
 from fairlead.sandbox.apiserver.storage.store import Store
+from fairlead.sandbox.release import NEWEST, Release
 
 
 def assemble(
@@ -23,15 +24,17 @@ def assemble(
     authorize: bool,
     bookmark_interval_s: float,
     history_limit: int,
+    release: Release = NEWEST,
 ) -> State:
     """A state whose history starts now: no older revision can be watched, as after the start of a real one."""
     state = State(
         Store(history_limit=history_limit),
-        Registry(catalogue.kinds()),
+        Registry(catalogue.kinds(release)),
         clock,
         random,
         Tokens(random),
         bookmark_interval_s=bookmark_interval_s,
+        release=release,
     )
     if authorize:
         state.authorizer = Rbac(state)

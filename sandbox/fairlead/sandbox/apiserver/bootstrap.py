@@ -40,9 +40,9 @@ def populate(state: State) -> None:
             "priorityclasses",
             {**priority, "preemptionPolicy": "PreemptLowerPriority"},
         )
-    for role in bootstrap_roles.cluster_roles():
+    for role in bootstrap_roles.cluster_roles(state.release):
         put(state, GROUP, "v1", "clusterroles", role)
-    for binding in bootstrap_roles.cluster_role_bindings():
+    for binding in bootstrap_roles.cluster_role_bindings(state.release):
         put(state, GROUP, "v1", "clusterrolebindings", binding)
 
 

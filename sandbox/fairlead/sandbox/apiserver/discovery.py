@@ -10,22 +10,8 @@ import hashlib
 
 from fairlead.sandbox.apiserver.kinds.base import Kind, Registry, Subresource
 from fairlead.sandbox.apiserver.kinds.request import Json
+from fairlead.sandbox.release import Release
 
-VERSION: Json = {
-    "major": "1",
-    "minor": "36",
-    "emulationMajor": "1",
-    "emulationMinor": "36",
-    "minCompatibilityMajor": "1",
-    "minCompatibilityMinor": "35",
-    "gitVersion": "v1.36.2",
-    "gitCommit": "$Format:%H$",
-    "gitTreeState": "",
-    "buildDate": "1970-01-01T00:00:00Z",
-    "goVersion": "go1.26.6",
-    "compiler": "gc",
-    "platform": "linux/amd64",
-}
 _CUSTOM_VERBS = (
     "delete",
     "deletecollection",
@@ -36,6 +22,26 @@ _CUSTOM_VERBS = (
     "update",
     "watch",
 )  # apiextensions' order
+
+
+def version(release: Release) -> Json:
+    """What GET /version answers."""
+    major, minor = map(str, release.minor)
+    return {
+        "major": major,
+        "minor": minor,
+        "emulationMajor": major,
+        "emulationMinor": minor,
+        "minCompatibilityMajor": major,
+        "minCompatibilityMinor": str(release.minor[1] - 1),
+        "gitVersion": f"v{release.version}",
+        "gitCommit": "$Format:%H$",
+        "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": release.go,
+        "compiler": "gc",
+        "platform": "linux/amd64",
+    }
 
 
 def core_versions(address: str) -> Json:

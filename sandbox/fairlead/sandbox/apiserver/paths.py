@@ -20,7 +20,7 @@ def answer(request: Request, target: Target, state: State, address: str) -> Resp
     if path in _HEALTH or path.startswith(tuple(f"{one}/" for one in _HEALTH)):
         return text_response("ok")
     if path == "/version":
-        return json_response(discovery.VERSION)
+        return json_response(discovery.version(state.release))
     if path == "/":
         return json_response({"paths": sorted(_known(state))})
     if parts[:1] == ("openapi",):
@@ -71,11 +71,11 @@ def _known(state: State) -> list[str]:
 
 def _openapi(parts: tuple[str, ...], state: State) -> Response:
     if parts == ("openapi", "v2"):
-        return Response(200, openapi.v2(state.registry), JSON)
+        return Response(200, openapi.v2(state.release), JSON)
     if parts[1:2] != ("v3",):
         return text_response("404 page not found\n", 404)
     path = "/".join(parts[2:])
-    document = openapi.document(path, state.registry)
+    document = openapi.document(path, state.registry, state.release)
     if document is None:
         return text_response("404 page not found\n", 404)
     return Response(200, document, JSON if path else "text/plain; charset=utf-8")

@@ -1,4 +1,4 @@
-"""The sandbox's Kubernetes apiserver: HTTPS, bearer tokens, the API of a 1.36 apiserver.
+"""The sandbox's Kubernetes apiserver: HTTPS, bearer tokens, the API of an apiserver of one release.
 
 Only sockets, TLS, start and stop are here; `Dispatcher` computes the answers.
 """
@@ -18,6 +18,7 @@ from typing import Self
 import yaml
 from aiohttp import web
 
+from fairlead.kube.releases import Minor
 from fairlead.sandbox.apiserver import assembly, statuses
 from fairlead.sandbox.apiserver.dispatch import Dispatcher
 from fairlead.sandbox.apiserver.faults import Faults
@@ -27,6 +28,7 @@ from fairlead.sandbox.apiserver.wire import tls
 from fairlead.sandbox.apiserver.wire.bodies import BODY_LIMIT_BYTES
 from fairlead.sandbox.apiserver.wire.connections import ConnectionServer
 from fairlead.sandbox.apiserver.wire.exchange import Request, Response, Stream, encode, warning_header
+from fairlead.sandbox.release import NEWEST, Release, as_release
 
 ADMIN, ADMIN_GROUP = "admin", "system:masters"
 _STOP_GRACE_S = 2.0
@@ -49,7 +51,7 @@ def utc_now() -> datetime:
 
 
 class ApiServer:
-    """One apiserver. `clock` gives the time of timestamps, `random` names, uids and tokens; TLS goes to `workdir`."""
+    """One apiserver, of `release`. `clock` gives the time of timestamps, `random` names, uids and tokens; TLS goes to `workdir`."""
 
     def __init__(
         self,
@@ -60,6 +62,7 @@ class ApiServer:
         authorize: bool = True,
         bookmark_interval_s: float = 5.0,
         history_limit: int = 10_000,
+        release: Release | Minor = NEWEST,
     ) -> None:
         self._workdir = workdir
         self._clock = clock
@@ -70,6 +73,7 @@ class ApiServer:
             authorize=authorize,
             bookmark_interval_s=bookmark_interval_s,
             history_limit=history_limit,
+            release=as_release(release),
         )
         self.faults = Faults(self._close_watches)
         self.dispatcher = Dispatcher(self.state, self.faults)

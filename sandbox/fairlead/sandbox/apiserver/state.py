@@ -20,6 +20,7 @@ from fairlead.sandbox.apiserver.kinds.request import Access, Json, UserInfo
 from fairlead.sandbox.apiserver.storage.lag import WatchLag
 from fairlead.sandbox.apiserver.storage.records import Completed, WebhookCall
 from fairlead.sandbox.apiserver.storage.store import Store
+from fairlead.sandbox.release import NEWEST, Release
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
 
@@ -62,6 +63,7 @@ class State:
     tokens: Tokens
     admission: Admission = field(default_factory=NoAdmission)
     authorizer: Authorizer = field(default_factory=AllowAll)
+    release: Release = NEWEST
     stopping: bool = False
     watchers: dict[asyncio.Event, None] = field(default_factory=dict)  # set one to wake its watch; in order
     bookmark_interval_s: float = 5.0  # a real one sends them about every minute

@@ -24,6 +24,7 @@ from fairlead.sandbox.controllers.quota_controller import QuotaController
 from fairlead.sandbox.controllers.taint_eviction import TaintEviction
 from fairlead.sandbox.informers import Informers, by_claim, by_owner
 from fairlead.sandbox.objects import node_name_of
+from fairlead.sandbox.release import NEWEST, Release
 
 Access = Callable[[str], Kubeconfig]
 """How a user reaches the apiserver."""
@@ -48,8 +49,10 @@ def account(name: str) -> str:
     return f"system:serviceaccount:kube-system:{name}"
 
 
-async def run(access: Access, *, ca_pem: str, options: ManagerOptions, ready: asyncio.Event) -> None:
-    """All loops, until cancelled."""
+async def run(
+    access: Access, *, ca_pem: str, options: ManagerOptions, ready: asyncio.Event, release: Release = NEWEST
+) -> None:
+    """All loops that the release has, until cancelled."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def client(user: str, *, limited: bool = True) -> Client:
@@ -76,7 +79,7 @@ async def run(access: Access, *, ca_pem: str, options: ManagerOptions, ready: as
         claim_events = EventRecorder(claims_client, "resource-claim-controller")
         job_events = EventRecorder(jobs_client, "job-controller")
         node_events = EventRecorder(nodes_client, "node-controller")
-        loops = (
+        loops = [
             ClaimController(claims_client, shared, claim_events).run,
             JobController(
                 jobs_client, shared, job_events, backoff_s=options.job_backoff_s, batch_s=options.job_backoff_s / 10
@@ -92,11 +95,12 @@ async def run(access: Access, *, ca_pem: str, options: ManagerOptions, ready: as
             QuotaController(await client(account("resourcequota-controller")), shared).run,
             GarbageCollector(await client(account("generic-garbage-collector"))).run,
             NamespaceController(await client(account("namespace-controller")), ca_pem=ca_pem).run,
-            TaintEviction(await client(account("device-taint-eviction-controller"))).run,
             claim_events.run,
             job_events.run,
             node_events.run,
-        )
+        ]
+        if release.has("device-taints"):
+            loops.append(TaintEviction(await client(account("device-taint-eviction-controller"))).run)
         async with asyncio.TaskGroup() as group:
             group.create_task(shared.run(), name="controller-manager informers")
             await shared.synced()

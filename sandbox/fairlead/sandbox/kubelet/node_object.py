@@ -17,6 +17,7 @@ from fairlead.kube.client import Client, Patch
 from fairlead.kube.limits import Clock
 from fairlead.kube.resources import LEASES, NODES, raw
 from fairlead.sandbox.objects import Obj, uid_of
+from fairlead.sandbox.release import NEWEST
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class Machine:
     pods: str = "110"
     labels: Mapping[str, str] = field(default_factory=dict)
     address: str = "10.0.0.1"
+    kubelet_version: str = NEWEST.version
 
     @property
     def amounts(self) -> dict[str, str]:
@@ -80,7 +82,7 @@ def status(name: str, machine: Machine, *, now: str) -> Obj:
             "osImage": "Fairlead sandbox",
             "kernelVersion": "6.12.0",
             "containerRuntimeVersion": "containerd://2.1.0",
-            "kubeletVersion": "v1.36.2",
+            "kubeletVersion": f"v{machine.kubelet_version}",
             "kubeProxyVersion": "",
             "machineID": name,
             "systemUUID": name,

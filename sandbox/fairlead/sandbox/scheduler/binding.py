@@ -1,8 +1,8 @@
-"""The writes that bind a pod, as kube-scheduler 1.36 makes them: nominatedNodeName, per claim finalizer and status, binding.
+"""The writes that bind a pod, as kube-scheduler makes them: nominatedNodeName, per claim finalizer and status, binding.
 
 On failure the caller removes its reservations again; an allocation stays, and the next attempt finds it.
 Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources (PreBind, Unreserve), defaultbinder, schedule_one.go
-(bindingCycle: NominatedNodeNameForExpectation), 1.36.
+(bindingCycle: NominatedNodeNameForExpectation), 1.34 to 1.36.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from fairlead.sandbox.objects import (
     namespace_of,
     uid_of,
 )
+from fairlead.sandbox.release import NEWEST, Release
 from fairlead.sandbox.scheduler import claims as dra
 
 log = logging.getLogger(__name__)
@@ -40,15 +41,19 @@ class AllocatedElsewhere(Exception):  # noqa: N818
 
 
 class Binder:
-    def __init__(self, client: Client, *, wall: Clock) -> None:
+    def __init__(self, client: Client, *, wall: Clock, release: Release = NEWEST) -> None:
         self._client = client
         self._wall = wall
+        self._nominates = release.has("nomination-for-expectation")
+        self._dates = release.has("binding-conditions")
 
     async def nominate(self, pod: Obj, node: str) -> None:
         """`status.nominatedNodeName` before the work of PreBind, which 1.35 and later write for every pod with claims.
 
         A failure is logged only: the binding goes on, as upstream.
         """
+        if not self._nominates:
+            return
         body = {"metadata": {"uid": uid_of(pod)}, "status": {"nominatedNodeName": node}}
         try:
             await self._client.patch(
@@ -85,7 +90,8 @@ class Binder:
         raise AllocatedElsewhere(f"claim {key_of(claim)} keeps changing; giving up for now")
 
     async def _write_claim(self, claim: Obj, pod: Obj, allocation: Obj | None) -> Obj:
-        status = dra.bound(claim, pod, allocation=allocation, now=timestamps.seconds(self._wall()))
+        now = timestamps.seconds(self._wall()) if self._dates else None
+        status = dra.bound(claim, pod, allocation=allocation, now=now)
         if status is None:
             return claim
         if allocation is not None and names.CLAIM_FINALIZER not in finalizers_of(claim):

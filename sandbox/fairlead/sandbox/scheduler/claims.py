@@ -78,17 +78,19 @@ def deallocated(claim: Obj) -> Obj:
     return {k: v for k, v in status_of(claim).items() if k not in {"allocation", "reservedFor", "devices"}}
 
 
-def bound(claim: Obj, pod: Obj, *, allocation: Mapping[str, object] | None, now: str) -> Obj | None:
+def bound(claim: Obj, pod: Obj, *, allocation: Mapping[str, object] | None, now: str | None) -> Obj | None:
     """PreBind: the status to write before the pod is bound; None when the pod is in `reservedFor` already.
 
-    `allocation` is what this scheduler chose, None for a claim that was allocated before. The timestamp is added to
-    either: the apiserver refuses that for an allocation that another writer wrote without one, as in 1.36.
+    `allocation` is what this scheduler chose, None for a claim that was allocated before. The timestamp `now` is added to
+    either: the apiserver refuses that for an allocation that another writer wrote without one, as in 1.36. It is None where
+    binding conditions are off, and nothing is added.
     """
     if is_reserved_for(claim, pod):
         return None
     status = dict(status_of(claim))
     chosen = dict(allocation if allocation is not None else allocation_of(claim) or {})
-    chosen.setdefault("allocationTimestamp", now)
+    if now is not None:
+        chosen.setdefault("allocationTimestamp", now)
     status["allocation"] = chosen
     status["reservedFor"] = [
         *reserved_for(claim),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fairlead.sandbox.objects import Obj, allocation_of, is_reserved_for, key_of, pod_claims, spec_of
+from fairlead.sandbox.release import NEWEST, Release
 from fairlead.sandbox.resource_amounts import pod_requests
 from fairlead.sandbox.scheduler import claims as dra
 from fairlead.sandbox.scheduler import devices
@@ -32,6 +33,7 @@ class Snapshot:
     repelling: Collection[str] = ()  # UIDs of placed pods with required anti-affinity
     namespace_labels: Callable[[str], Mapping[str, str]] = lambda _: {}
     storage: Storage | None = None
+    release: Release = NEWEST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +151,7 @@ def _devices(
         device_class=snapshot.device_class,
         allocated=snapshot.allocated,
         selects=snapshot.selects,
+        incomplete=not snapshot.release.has("incomplete-pools-unused"),
     )
 
 

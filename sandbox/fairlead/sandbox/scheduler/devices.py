@@ -166,12 +166,14 @@ def allocate(
     device_class: Callable[[str], Obj | None],
     allocated: Collection[DeviceKey],
     selects: Selects,
+    incomplete: bool = False,
 ) -> tuple[list[Obj], int] | None:
     """One `status.allocation` per claim for this node and the preference score of their alternatives, or None.
 
+    `incomplete`: exact counts take devices of pools of which slices are missing, too.
     Raises AllocationError when the pod as a whole cannot be tried.
     """
-    gathered = pools.gather(slices, node)
+    gathered = pools.gather(slices, node, incomplete=incomplete)
     requests = [each for place, claim in enumerate(claims) for each in _requests(place, claim, device_class)]
     search = _Search(
         pools=gathered,

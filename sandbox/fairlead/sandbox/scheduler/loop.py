@@ -48,6 +48,7 @@ from fairlead.sandbox.objects import (
     status_of,
     uid_of,
 )
+from fairlead.sandbox.release import NEWEST, Release
 from fairlead.sandbox.scheduler import claims as dra
 from fairlead.sandbox.scheduler.binding import AllocatedElsewhere, Binder
 from fairlead.sandbox.scheduler.cache import Cache
@@ -80,6 +81,7 @@ class Scheduler:
         wall: Clock = time.time,
         clock: Clock = time.monotonic,
         backoff_s: tuple[float, float] = (1.0, 10.0),
+        release: Release = NEWEST,
     ) -> None:
         self._client = client
         self._events = events
@@ -98,7 +100,8 @@ class Scheduler:
         self._storage_classes = self._informers.of(STORAGE_CLASSES)
         self._cache = Cache()
         self._queue = PodQueue(clock=clock, backoff_s=backoff_s)
-        self._binder = Binder(client, wall=wall)
+        self._release = release
+        self._binder = Binder(client, wall=wall, release=release)
         self._binding = asyncio.Semaphore(BINDINGS_AT_ONCE)
         self._storage = Storage(
             claim=self._volume_claims.get,
@@ -182,6 +185,7 @@ class Scheduler:
         if pod is None or not self._is_ours(pod) or self._cache.is_assumed(pod):
             return
         snapshot = Snapshot(
+            release=self._release,
             nodes=self._cache.nodes,
             slices=self._slices.all,
             claim=lambda namespace, name: self._claims.get(f"{namespace}/{name}"),

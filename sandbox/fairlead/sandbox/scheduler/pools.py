@@ -49,8 +49,11 @@ class Pool:
     everything: list[Candidate] = field(default_factory=list)  # also devices that only other nodes can use
 
 
-def gather(slices: Iterable[Obj], node: Obj) -> list[Pool]:
-    """The pools with devices for the node, in the order of driver and pool; slices by name, devices as listed."""
+def gather(slices: Iterable[Obj], node: Obj, *, incomplete: bool = False) -> list[Pool]:
+    """The pools with devices for the node, in the order of driver and pool; slices by name, devices as listed.
+
+    `incomplete`: a pool of which slices are missing offers the devices of the others, as in 1.34.
+    """
     newest: dict[tuple[str, str], list[Obj]] = {}
     for each in sorted(slices, key=name_of):
         spec = spec_of(each)
@@ -60,7 +63,7 @@ def gather(slices: Iterable[Obj], node: Obj) -> list[Pool]:
             newest[key] = [each]
         elif _generation(each) == _generation(known[0]):
             known.append(each)
-    pools = [_pool(driver, name, members, node) for (driver, name), members in sorted(newest.items())]
+    pools = [_pool(key, members, node, incomplete=incomplete) for key, members in sorted(newest.items())]
     return [pool for pool in pools if pool is not None]
 
 
@@ -68,12 +71,13 @@ def _generation(slice_: Obj) -> int:
     return int(spec_of(slice_)["pool"].get("generation") or 0)
 
 
-def _pool(driver: str, name: str, members: Sequence[Obj], node: Obj) -> Pool | None:
+def _pool(key: tuple[str, str], members: Sequence[Obj], node: Obj, *, incomplete: bool) -> Pool | None:
+    driver, name = key
     if not any(_reaches(spec_of(each), node) or spec_of(each).get("perDeviceNodeSelection") for each in members):
         return None
     complete = len(members) == int(spec_of(members[0])["pool"].get("resourceSliceCount") or 1)
     pool = Pool(driver=driver, name=name, complete=complete)
-    if not complete:
+    if not complete and not incomplete:
         return pool
     for slice_ in members:
         for shared in spec_of(slice_).get("sharedCounters") or ():

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from fairlead.sandbox.apiserver.auth.rbac import GROUP
 from fairlead.sandbox.apiserver.kinds.request import Json
+from fairlead.sandbox.release import NEWEST, Release
 
 _READ = ("get", "list", "watch")
 _ALL = ("*",)
@@ -34,6 +35,7 @@ _EVENTS = (
 )
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 
+_BINDING = _rule(("patch", "update"), _RESOURCE, f"{_CLAIMS}/binding")
 _KUBE_SCHEDULER = (
     *_EVENTS,
     _rule(("create", "get", "list", "watch", "patch", "update"), "coordination.k8s.io", "leases"),
@@ -50,7 +52,7 @@ _KUBE_SCHEDULER = (
     _rule(("create",), "authorization.k8s.io", "subjectaccessreviews"),
     _rule(_READ, _RESOURCE, "deviceclasses", _SLICES),
     _rule(("get", "list", "watch", "create", "delete", "patch", "update"), _RESOURCE, _CLAIMS),
-    _rule(("patch", "update"), _RESOURCE, f"{_CLAIMS}/status", f"{_CLAIMS}/binding"),
+    _rule(("patch", "update"), _RESOURCE, f"{_CLAIMS}/status"),
 )
 
 _KCM = (
@@ -82,6 +84,7 @@ _NODE = (
     _rule(("deletecollection", "list", "watch", "get"), _RESOURCE, _SLICES),
 )
 
+_EVICTION_BY_TAINT = "device-taint-eviction-controller"
 # kube-controller-manager's loops run as service accounts of kube-system, each with its own role.
 _CONTROLLERS: dict[str, tuple[Json, ...]] = {
     "generic-garbage-collector": (*_EVENTS, _rule(("delete", "get", "list", "patch", "update", "watch"), "*", "*")),
@@ -102,10 +105,10 @@ _CONTROLLERS: dict[str, tuple[Json, ...]] = {
         _rule(("patch", "update"), "", "pods/status", "pods/finalizers"),
         _rule((*_READ, "create", "delete", "patch", "update"), _RESOURCE, _CLAIMS),
         _rule(_READ, _RESOURCE, "resourceclaimtemplates", "deviceclasses"),
-        _rule(("patch", "update"), _RESOURCE, f"{_CLAIMS}/status", f"{_CLAIMS}/binding"),
+        _rule(("patch", "update"), _RESOURCE, f"{_CLAIMS}/status"),
         *_EVENTS,
     ),
-    "device-taint-eviction-controller": (
+    _EVICTION_BY_TAINT: (
         _rule((*_READ, "delete"), "", "pods"),
         _rule(("patch", "update"), "", "pods/status"),
         _rule(_READ, _RESOURCE, _CLAIMS, _SLICES, "deviceclasses", "devicetaintrules"),
@@ -202,7 +205,8 @@ _EDITS = (
 _ADMIN = (*_EDITS, _rule((*_READ, *_EDIT), GROUP, "roles", "rolebindings"))
 
 
-def _roles() -> Iterator[tuple[str, Sequence[Json]]]:
+def _roles(release: Release) -> Iterator[tuple[str, Sequence[Json]]]:
+    binding = (_BINDING,) if release.has("granular-status-authorization") else ()
     yield (
         "cluster-admin",
         ({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, {"verbs": ["*"], "nonResourceURLs": ["*"]}),
@@ -216,15 +220,21 @@ def _roles() -> Iterator[tuple[str, Sequence[Json]]]:
             _rule(("create",), "authentication.k8s.io", "selfsubjectreviews"),
         ),
     )
-    yield "system:kube-scheduler", _KUBE_SCHEDULER
+    yield "system:kube-scheduler", (*_KUBE_SCHEDULER, *binding)
     yield "system:kube-controller-manager", _KCM
     yield "system:node", _NODE
+    for name, rules in _controllers(release):
+        yield f"system:controller:{name}", (*rules, *(binding if name == "resource-claim-controller" else ()))
+
+
+def _controllers(release: Release) -> Iterator[tuple[str, tuple[Json, ...]]]:
     for name, rules in _CONTROLLERS.items():
-        yield f"system:controller:{name}", rules
+        if name != _EVICTION_BY_TAINT or release.has("device-taints"):
+            yield name, rules
 
 
-def cluster_roles() -> Iterator[Json]:
-    for name, rules in _roles():
+def cluster_roles(release: Release = NEWEST) -> Iterator[Json]:
+    for name, rules in _roles(release):
         yield {"metadata": _metadata(name), "rules": list(rules)}
     previous = ""
     for name, rules in (("view", _VIEW), ("edit", _EDITS), ("admin", _ADMIN)):
@@ -245,7 +255,7 @@ def cluster_roles() -> Iterator[Json]:
         previous = name
 
 
-def cluster_role_bindings() -> Iterator[Json]:
+def cluster_role_bindings(release: Release = NEWEST) -> Iterator[Json]:
     yield _binding("cluster-admin", "cluster-admin", _group("system:masters"))
     yield _binding("system:discovery", "system:discovery", _group(_AUTHENTICATED))
     yield _binding("system:basic-user", "system:basic-user", _group(_AUTHENTICATED))
@@ -255,7 +265,7 @@ def cluster_role_bindings() -> Iterator[Json]:
     kcm = "system:kube-controller-manager"
     yield _binding(kcm, kcm, _user(kcm))
     yield _binding("system:node", "system:node", _group("system:nodes"))
-    for name in _CONTROLLERS:
+    for name, _ in _controllers(release):
         full = f"system:controller:{name}"
         account = {"kind": "ServiceAccount", "name": name, "namespace": "kube-system"}
         yield _binding(full, full, account)

@@ -36,11 +36,11 @@ def escape(name: str) -> str:
     return name
 
 
-def environment(schema: Json, *, root: bool = False) -> Environment:
-    """RULE with `self` and `oldSelf` declared as this schema says."""
+def environment(schema: Json, *, root: bool = False, base: Environment = RULE) -> Environment:
+    """`base` with `self` and `oldSelf` declared as this schema says."""
     objects: dict[str, dict[str, t.Type]] = {}
     own = _type({**schema, "properties": {**(schema.get("properties") or {}), **_ROOT}} if root else schema, objects)
-    return RULE.extend(variables={"self": own, "oldSelf": own}, objects=objects)
+    return base.extend(variables={"self": own, "oldSelf": own}, objects=objects)
 
 
 def _type(schema: Json, objects: dict[str, dict[str, t.Type]]) -> t.Type:

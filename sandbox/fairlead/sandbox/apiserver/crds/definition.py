@@ -10,6 +10,7 @@ from typing import Any
 
 import re2
 
+from fairlead.cel import Environment
 from fairlead.sandbox.apiserver.crds import jsonpath, rules
 from fairlead.sandbox.apiserver.crds.rulecost import DEFINITION_LIMIT, most_elements, over_limit
 from fairlead.sandbox.apiserver.kinds import checks
@@ -35,8 +36,8 @@ _FORBIDDEN_KEYS = (
 )
 
 
-def definition(obj: Json) -> Iterator[FieldError]:
-    """Every complaint about a whole definition."""
+def definition(obj: Json, environment: Environment) -> Iterator[FieldError]:
+    """Every complaint about a whole definition; its rules are of that environment."""
     spec, name = obj.get("spec") or {}, obj["metadata"].get("name", "")
     names = spec.get("names") or {}
     wanted = f"{names.get('plural', '')}.{spec.get('group', '')}"
@@ -67,12 +68,12 @@ def definition(obj: Json) -> Iterator[FieldError]:
             )
     if names.get("kind") and names.get("kind") == names.get("listKind"):
         yield invalid("spec.names.listKind", names["listKind"], "kind and listKind may not be the same")
-    yield from _versions(spec.get("versions") or [])
+    yield from _versions(spec.get("versions") or [], environment)
     if (spec.get("conversion") or {}).get("strategy", "None") != "None":
         yield not_supported("spec.conversion.strategy", spec["conversion"]["strategy"], ("None",))
 
 
-def _versions(versions: list[Json]) -> Iterator[FieldError]:
+def _versions(versions: list[Json], environment: Environment) -> Iterator[FieldError]:
     if not versions:
         yield required("spec.versions")
         return
@@ -83,7 +84,7 @@ def _versions(versions: list[Json]) -> Iterator[FieldError]:
         if name in seen:
             yield invalid("spec.versions", [one.get("name") for one in versions], "must contain unique version names")
         seen.add(name)
-        yield from _version(version, here)
+        yield from _version(version, here, environment)
     storage = sum(1 for one in versions if one.get("storage"))
     if storage != 1:
         yield invalid(
@@ -93,7 +94,7 @@ def _versions(versions: list[Json]) -> Iterator[FieldError]:
         )
 
 
-def _version(version: Json, path: str) -> Iterator[FieldError]:
+def _version(version: Json, path: str, environment: Environment) -> Iterator[FieldError]:
     root = (version.get("schema") or {}).get("openAPIV3Schema")
     if root is None:
         yield required(f"{path}.schema.openAPIV3Schema", "schemas are required")
@@ -106,9 +107,9 @@ def _version(version: Json, path: str) -> Iterator[FieldError]:
                 yield invalid(f"{here}.type", root["type"], 'must be "object" at the root')
         if root.get("nullable"):
             yield forbidden(f"{here}.nullable", "nullable cannot be true at the root")
-        costs: list[int] = []
-        yield from _schema(root, here, root=True, costs=costs)
-        complaint = over_limit(_TOTAL, sum(costs), DEFINITION_LIMIT)
+        checked = rules.Checked(environment)
+        yield from _schema(root, here, checked, root=True)
+        complaint = over_limit(_TOTAL, sum(checked.costs), DEFINITION_LIMIT)
         if complaint:
             yield forbidden(here, complaint)
     for index, column in enumerate(version.get("additionalPrinterColumns") or []):
@@ -146,7 +147,7 @@ def _path(text: str | None, path: str) -> Iterator[FieldError]:
 
 
 def _schema(
-    schema: Any, path: str, *, root: bool = False, logical: bool = False, places: int = 1, costs: list[int]
+    schema: Any, path: str, checked: rules.Checked, *, root: bool = False, logical: bool = False, places: int = 1
 ) -> Iterator[FieldError]:
     """Structural: every value has a type, combinators only constrain. `logical`: inside allOf, anyOf, oneOf, not."""
     if not isinstance(schema, dict):
@@ -182,19 +183,19 @@ def _schema(
             )
     if schema.get("x-kubernetes-list-type") == "map" and not schema.get("x-kubernetes-list-map-keys"):
         yield required(f"{path}.x-kubernetes-list-map-keys", "must not be empty if x-kubernetes-list-type is map")
-    yield from rules.complaints(schema, path, root=root, places=places, costs=costs)
+    yield from rules.complaints(schema, path, checked=checked, root=root, places=places)
     for name, inner in (schema.get("properties") or {}).items():
-        yield from _schema(inner, f"{path}.properties[{name}]", logical=logical, places=places, costs=costs)
+        yield from _schema(inner, f"{path}.properties[{name}]", checked, logical=logical, places=places)
     many = places * (most_elements(schema) or 1)
     if isinstance(schema.get("additionalProperties"), dict):
         inner = schema["additionalProperties"]
-        yield from _schema(inner, f"{path}.additionalProperties", logical=logical, places=many, costs=costs)
+        yield from _schema(inner, f"{path}.additionalProperties", checked, logical=logical, places=many)
     if isinstance(schema.get("items"), dict):
-        yield from _schema(schema["items"], f"{path}.items", logical=logical, places=many, costs=costs)
+        yield from _schema(schema["items"], f"{path}.items", checked, logical=logical, places=many)
     elif isinstance(schema.get("items"), list):
         yield forbidden(f"{path}.items", "items must be a schema object and not an array")
     for key in ("allOf", "anyOf", "oneOf"):
         for index, inner in enumerate(schema.get(key) or []):
-            yield from _schema(inner, f"{path}.{key}[{index}]", logical=True, costs=costs)
+            yield from _schema(inner, f"{path}.{key}[{index}]", checked, logical=True)
     if schema.get("not") is not None:
-        yield from _schema(schema["not"], f"{path}.not", logical=True, costs=costs)
+        yield from _schema(schema["not"], f"{path}.not", checked, logical=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.cel import CompileError, EvaluationError, Program
+from fairlead.cel import CompileError, Environment, EvaluationError, Program
 from fairlead.cel import compile as compile_cel
 from fairlead.cel import types as t
 from fairlead.sandbox.apiserver.crds.celtypes import bind, changes, environment
@@ -91,13 +91,21 @@ def compile_rules(schema: Any, *, root: bool = True) -> Node | None:
     return None if node.empty else node
 
 
-def complaints(schema: Json, path: str, *, root: bool, places: int, costs: list[int]) -> Iterator[FieldError]:
-    """Complaints about the rules of this schema (not of those below), which applies at up to `places` places.
+@dataclass
+class Checked:
+    """Of one definition's rules: the environment of new expressions, and the worst case of each rule so far."""
 
-    Each rule's worst case is appended to `costs`.
+    environment: Environment
+    costs: list[int] = field(default_factory=list)
+
+
+def complaints(schema: Json, path: str, *, checked: Checked, root: bool, places: int) -> Iterator[FieldError]:
+    """Complaints about the new rules of this schema (not of those below), which applies at up to `places` places.
+
+    Each rule's worst case is appended to what was `checked`.
     """
     given = schema.get("x-kubernetes-validations") or []
-    env = environment(schema, root=root) if given else None
+    env = environment(schema, root=root, base=checked.environment) if given else None
     for index, raw in enumerate(given):
         here = f"{path}.x-kubernetes-validations[{index}]"
         if not raw.get("rule", "").strip():
@@ -115,7 +123,7 @@ def complaints(schema: Json, path: str, *, root: bool, places: int, costs: list[
                 yield invalid(f"{here}.{key}", raw[key], f"compilation failed: {error}")
                 continue
             cost = cost_of(program, schema, places)
-            costs.append(cost)
+            checked.costs.append(cost)
             complaint = over_limit(what, cost, RULE_LIMIT)
             if complaint:
                 yield forbidden(f"{here}.{key}", complaint)

@@ -58,7 +58,7 @@ class CrdStrategy(BuiltIn):
                 new["status"] = {**status, "storedVersions": [*versions, one["name"]]}
 
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
-        yield from definition(obj)
+        yield from definition(obj, self.release.cel.new_rule)
 
     def validate_change(self, new: Json, old: Json, context: Context) -> Iterator[FieldError]:
         for key in ("group", "scope"):

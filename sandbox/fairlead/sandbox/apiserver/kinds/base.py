@@ -10,8 +10,8 @@ The server assembles the two halves from these entry points (all of the kinds ha
     Strategy.committed(old, new, context)             e.g. the CRD strategy adds and removes Kinds in `context.services.registry`
 
 The order for a write, as in the real one:
-    create: decode, default, [meta filled], admission.mutate, prepare_create, validate_create, admission.validate, store, committed
-    update: decode, default, admission.mutate, prepare_update, validate_update, admission.validate, store, committed
+    create: decode, default, [meta filled], admission.mutate, prepare_create, drop_disabled, validate_create, admission.validate, store, committed
+    update: decode, default, admission.mutate, prepare_update, drop_disabled, validate_update, admission.validate, store, committed
 After a mutation the object is decoded and defaulted again. Generic metadata rules (names' presence, immutable uid and
 creationTimestamp, finalizers, labels and annotations, ownerReferences, managedFields) are the core's and not a Strategy's.
 """
@@ -116,6 +116,7 @@ class Strategy:
     allow_create_on_update = False  # PUT to a missing name creates (leases, nodes' leases, …)
     allow_unconditional_update = True  # PUT without resourceVersion overwrites
     status_resets_metadata = True  # a status write leaves metadata as it was; False: only spec (pods, nodes)
+    generation_before_drop = False  # it counts changes of disabled fields, too, which are dropped after it
     generation = False  # metadata.generation: 1 at create, +1 when anything but metadata and status changes
     custom_resource = False  # served as apiextensions does: no strategic merge, other verbs order
     short_status_on_delete = True  # DELETE answers a Status; False: the deleted object (pods, …)
@@ -152,6 +153,9 @@ class Strategy:
 
     def prepare_status(self, new: Json, old: Json, context: Context) -> None:
         """As prepare_update, for /status. The core has already restored everything but status (and labels …)."""
+
+    def drop_disabled(self, new: Json, old: Json | None) -> None:
+        """Drop the fields that a gate which is off guards; after prepare_…, whatever is written. `old` is None on create."""
 
     def validate_ahead(self, obj: Json) -> Sequence[Callable[[], object]]:
         """The costly parts of validate_create, which finds their results again; the core lets other requests in between."""

@@ -12,20 +12,27 @@ from functools import cached_property
 from typing import Any
 
 from fairlead.sandbox.apiserver import names, tables
+from fairlead.sandbox.apiserver.kinds import disabled
 from fairlead.sandbox.apiserver.kinds.base import Column, Context, Strategy
 from fairlead.sandbox.apiserver.kinds.decode import decode, zero
 from fairlead.sandbox.apiserver.kinds.errors import FieldError
 from fairlead.sandbox.apiserver.kinds.openschema import nested_schema
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.kinds.schema import schema_of
+from fairlead.sandbox.release import NEWEST, Release
 
 NameCheck = Callable[..., list[str]]
 
 
 class BuiltIn(Strategy):
-    """A kind of Kubernetes itself. `model` is its class in kubernetes.client."""
+    """A kind of Kubernetes itself. `model` is its class in kubernetes.client, `kind` as discovery calls it.
+
+    `catalogue.kinds` sets the release and the kind's name.
+    """
 
     model: str
+    kind = ""
+    release: Release = NEWEST
     table: tables.Table = tables.GENERIC
     fields: tuple[str, ...] = ()
     """Field selectors: dotted paths of strings (or booleans) in the object."""
@@ -39,14 +46,14 @@ class BuiltIn(Strategy):
 
     @cached_property
     def schema(self) -> Json:  # type: ignore[override]  # built at first use: importing all models takes seconds
-        return nested_schema(self.model)
+        return nested_schema(self.model, self.release.unknown)
 
     @cached_property
     def has_status(self) -> bool:
         return "status" in schema_of(self.model).fields
 
     def decode(self, obj: Json) -> list[str]:
-        return decode(obj, self.model)
+        return decode(obj, self.model, self.release.unknown)
 
     def zero(self) -> Json:
         return {name: value for name, value in zero(self.model).items() if name != "metadata"}
@@ -54,6 +61,14 @@ class BuiltIn(Strategy):
     def prepare_create(self, obj: Json, context: Context) -> None:
         if self.has_status:
             self.reset_status(obj)
+
+    @cached_property
+    def disabled(self) -> list[tuple[str, ...]]:
+        """What a feature gate of the release guards that is off."""
+        return self.release.dropped(self.kind)
+
+    def drop_disabled(self, new: Json, old: Json | None) -> None:
+        disabled.drop(new, old, self.disabled)
 
     def reset_status(self, obj: Json) -> None:
         """The initial status, whatever the client sent."""

@@ -2,7 +2,7 @@
 
 Groups that nothing here uses (certificates, autoscaling, …) are left out; of the core group all is served, some by
 shape alone. Custom kinds are added and removed at run time (crds).
-Source: /apis of a 1.36.2 apiserver.
+Source: /apis of a 1.36.2 apiserver; api/discovery/aggregated_v2.json of 1.34.9, 1.35.6 and 1.36.2.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from fairlead.sandbox.apiserver.kinds.pods import PodStrategy
 from fairlead.sandbox.apiserver.kinds.quotas import ResourceQuotaStrategy
 from fairlead.sandbox.apiserver.kinds.resource.claims import ResourceClaimStrategy, ResourceClaimTemplateStrategy
 from fairlead.sandbox.apiserver.kinds.resource.slices import DeviceClassStrategy, ResourceSliceStrategy
+from fairlead.sandbox.release import NEWEST, Release
 
 _CONNECT = ("create", "get")
 _PROXY = ("create", "delete", "get", "patch", "update")
@@ -207,8 +208,20 @@ def _review(group: str, plural: str, kind: str, *, cluster: bool = True) -> Kind
     return _in(group, plural, kind, BuiltIn(f"V1{kind}"), cluster=cluster, verbs=("create",))
 
 
-def kinds() -> list[Kind]:
-    """Fresh kinds for one apiserver: strategies hold no state but caches of schemas."""
+def kinds(release: Release = NEWEST) -> list[Kind]:
+    """Fresh kinds for one apiserver of that release: strategies hold no state but caches of schemas."""
+    found = [kind for kind in _kinds() if _served(kind, release)]
+    for kind in found:
+        if isinstance(kind.strategy, BuiltIn):
+            kind.strategy.kind, kind.strategy.release = kind.kind, release
+    return found
+
+
+def _served(kind: Kind, release: Release) -> bool:
+    return release.has("mutating-admission-policies") or not kind.plural.startswith("mutatingadmission")
+
+
+def _kinds() -> list[Kind]:
     admission, resource = "admissionregistration.k8s.io", "resource.k8s.io"
     rbac, batch, apps_group = small.RBAC_GROUP, "batch", "apps"
     authorization = "authorization.k8s.io"

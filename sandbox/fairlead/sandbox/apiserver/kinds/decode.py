@@ -10,12 +10,14 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from fairlead.kube.quantity import Quantity
 from fairlead.sandbox.apiserver.kinds.errors import quote
+from fairlead.sandbox.apiserver.kinds.gofacts import Pair
 from fairlead.sandbox.apiserver.kinds.request import DecodeError, Json
 from fairlead.sandbox.apiserver.kinds.schema import Field, TypeSchema, schema_of
 
@@ -24,26 +26,34 @@ _ZERO: dict[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": Fal
 QUANTITY_COMPLAINT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
-def decode(obj: Json, model: str) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """`unknown` gathers the paths of fields that were dropped; `hidden` are those of the models that this release has not."""
+
+    hidden: frozenset[Pair]
+    unknown: list[str]
+
+
+def decode(obj: Json, model: str, hidden: frozenset[Pair] = frozenset()) -> list[str]:
     """Check and normalise a whole object in place; returns `unknown field "spec.x"` for each field it dropped.
 
-    Raises DecodeError with Go's text when a value has the wrong type.
+    `hidden` fields, as model and name, are unknown, too. Raises DecodeError with Go's text when a value has the wrong type.
     """
-    unknown: list[str] = []
-    _struct(obj, schema_of(model), (), "", unknown)
-    return [f"unknown field {quote(path)}" for path in unknown]
+    fields = _Fields(hidden, [])
+    _struct(obj, schema_of(model), (), "", fields)
+    return [f"unknown field {quote(path)}" for path in fields.unknown]
 
 
-def _struct(obj: Json, schema: TypeSchema, stack: tuple[str, ...], path: str, unknown: list[str]) -> None:
+def _struct(obj: Json, schema: TypeSchema, stack: tuple[str, ...], path: str, fields: _Fields) -> None:
     for name in list(obj):
         field = schema.fields.get(name)
-        if field is None:
-            unknown.append(f"{path}{name}")
+        if field is None or (schema.model, name) in fields.hidden:
+            fields.unknown.append(f"{path}{name}")
             del obj[name]
             continue
         if name == "metadata" and field.ref == "V1ObjectMeta" and not stack:
             continue  # the core decodes ObjectMeta of whole objects
-        value = _value(obj[name], field, schema, (*stack, name), f"{path}{name}", unknown)
+        value = _value(obj[name], field, schema, (*stack, name), f"{path}{name}", fields)
         if value is None or _omitted(value, field):
             del obj[name]
         elif field.container and not value:
@@ -97,7 +107,7 @@ def zero(model: str) -> Json:
     return obj
 
 
-def _value(value: Any, field: Field, owner: TypeSchema, stack: tuple[str, ...], path: str, unknown: list[str]) -> Any:
+def _value(value: Any, field: Field, owner: TypeSchema, stack: tuple[str, ...], path: str, fields: _Fields) -> Any:
     if value is None:
         return None
     if field.container == "list":
@@ -105,17 +115,17 @@ def _value(value: Any, field: Field, owner: TypeSchema, stack: tuple[str, ...], 
             raise _mismatch(value, field.go_type, owner, stack)
         out = []
         for index, item in enumerate(value):
-            one = _one(item, field, owner, stack, f"{path}[{index}]", unknown)
+            one = _one(item, field, owner, stack, f"{path}[{index}]", fields)
             out.append(one)
         return out
     if field.container == "map":
         if not isinstance(value, dict):
             raise _mismatch(value, field.go_type, owner, stack)
-        return {key: _one(item, field, owner, stack, f"{path}.{key}", unknown) for key, item in value.items()}
-    return _one(value, field, owner, stack, path, unknown)
+        return {key: _one(item, field, owner, stack, f"{path}.{key}", fields) for key, item in value.items()}
+    return _one(value, field, owner, stack, path, fields)
 
 
-def _one(value: Any, field: Field, owner: TypeSchema, stack: tuple[str, ...], path: str, unknown: list[str]) -> Any:
+def _one(value: Any, field: Field, owner: TypeSchema, stack: tuple[str, ...], path: str, fields: _Fields) -> Any:
     scalar = field.scalar
     if scalar == "any":
         return value
@@ -125,7 +135,7 @@ def _one(value: Any, field: Field, owner: TypeSchema, stack: tuple[str, ...], pa
     if scalar == "struct":
         if not isinstance(value, dict):
             raise _mismatch(value, go_type, owner, stack)
-        _struct(value, schema_of(field.ref), stack, f"{path}.", unknown)
+        _struct(value, schema_of(field.ref), stack, f"{path}.", fields)
         return value
     if scalar == "string":
         if not isinstance(value, str):

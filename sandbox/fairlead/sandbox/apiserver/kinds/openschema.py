@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 
 from fairlead.sandbox.apiserver.kinds import mergekeys
+from fairlead.sandbox.apiserver.kinds.gofacts import Pair
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.kinds.schema import Field, schema_of
 
@@ -26,13 +27,13 @@ SCALARS: dict[str, Json] = {
 
 
 @cache
-def nested_schema(model: str) -> Json:
-    """The schema of a whole model, without $ref. Shared by all callers: do not change it."""
-    return _nested(model, ())
+def nested_schema(model: str, hidden: frozenset[Pair] = frozenset()) -> Json:
+    """The schema of a whole model, without $ref and `hidden` fields. Shared by all callers: do not change it."""
+    return _nested(model, (), hidden)
 
 
 @cache
-def _nested(model: str, above: tuple[str, ...]) -> Json:
+def _nested(model: str, above: tuple[str, ...], hidden: frozenset[Pair]) -> Json:
     if model in above:
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = schema_of(model)
@@ -40,7 +41,8 @@ def _nested(model: str, above: tuple[str, ...]) -> Json:
     # Only for a type that can contain itself do the types above count: for all others the cache must hit.
     path = (*above, model) if model == "V1JSONSchemaProps" else above
     for name, field in schema.fields.items():
-        properties[name] = field_schema(model, field, _nested(field.ref, path) if field.ref else None)
+        if (model, name) not in hidden:
+            properties[name] = field_schema(model, field, _nested(field.ref, path, hidden) if field.ref else None)
     out: Json = {"type": "object", "properties": properties}
     required = [name for name, field in schema.fields.items() if field.required]
     if required:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from fairlead.cel import ADMISSION, CompileError
+from fairlead.cel import CompileError, Environment
 from fairlead.cel import compile as compile_cel
 from fairlead.sandbox.apiserver.kinds import checks
 from fairlead.sandbox.apiserver.kinds.base import STATUS, Context, Strategy, Subresource
@@ -28,18 +28,18 @@ _REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized")
 MATCH_CONDITIONS = 64
 
 
-def expression(text: str, path: str) -> Iterator[FieldError]:
-    """An expression of the ADMISSION environment: it must compile."""
+def expression(text: str, path: str, environment: Environment) -> Iterator[FieldError]:
+    """A new expression for admission: it must compile."""
     if not text.strip():
         yield required(path)
         return
     try:
-        compile_cel(text, ADMISSION)
+        compile_cel(text, environment)
     except CompileError as error:
         yield invalid(path, text, f"compilation failed: {error}")
 
 
-def match_conditions(given: list[Json] | None, path: str) -> Iterator[FieldError]:
+def match_conditions(given: list[Json] | None, path: str, environment: Environment) -> Iterator[FieldError]:
     seen = set()
     if len(given or []) > MATCH_CONDITIONS:
         from fairlead.sandbox.apiserver.kinds.errors import too_many
@@ -47,7 +47,7 @@ def match_conditions(given: list[Json] | None, path: str) -> Iterator[FieldError
         yield too_many(path, len(given or []), MATCH_CONDITIONS)
     for index, one in enumerate(given or []):
         here, name = f"{path}[{index}]", one.get("name", "")
-        yield from expression(one.get("expression", ""), f"{here}.expression")
+        yield from expression(one.get("expression", ""), f"{here}.expression", environment)
         if not name:
             yield required(f"{here}.name")
         else:
@@ -107,13 +107,13 @@ class WebhooksStrategy(BuiltIn):
         seen = set()
         for index, hook in enumerate(obj.get("webhooks") or []):
             here, name = f"webhooks[{index}]", hook.get("name", "")
-            yield from _webhook(hook, here)
+            yield from _webhook(hook, here, self.release.cel.new_admission)
             if name in seen:
                 yield duplicate(f"{here}.name", name)
             seen.add(name)
 
 
-def _webhook(hook: Json, path: str) -> Iterator[FieldError]:
+def _webhook(hook: Json, path: str, environment: Environment) -> Iterator[FieldError]:
     name = hook.get("name", "")
     if not name:
         yield required(f"{path}.name")
@@ -142,7 +142,7 @@ def _webhook(hook: Json, path: str) -> Iterator[FieldError]:
     for key in ("namespaceSelector", "objectSelector"):
         yield from checks.label_selector(hook.get(key), f"{path}.{key}")
     yield from _client(hook.get("clientConfig") or {}, f"{path}.clientConfig")
-    yield from match_conditions(hook.get("matchConditions"), f"{path}.matchConditions")
+    yield from match_conditions(hook.get("matchConditions"), f"{path}.matchConditions", environment)
 
 
 def _client(client: Json, path: str) -> Iterator[FieldError]:
@@ -177,7 +177,7 @@ class PolicyStrategy(BuiltIn):
         _default_match(spec.get("matchConstraints"))
 
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
-        spec = obj.get("spec", {})
+        spec, environment = obj.get("spec", {}), self.release.cel.new_admission
         yield from checks.unsupported(spec.get("failurePolicy"), _POLICIES, "spec.failurePolicy")
         constraints = spec.get("matchConstraints")
         if constraints is None:
@@ -186,7 +186,7 @@ class PolicyStrategy(BuiltIn):
             if not constraints.get("resourceRules"):
                 yield required("spec.matchConstraints.resourceRules")
             yield from _match(constraints, "spec.matchConstraints")
-        yield from match_conditions(spec.get("matchConditions"), "spec.matchConditions")
+        yield from match_conditions(spec.get("matchConditions"), "spec.matchConditions", environment)
         names = set()
         for index, variable in enumerate(spec.get("variables") or []):
             here, name = f"spec.variables[{index}]", variable.get("name", "")
@@ -195,17 +195,18 @@ class PolicyStrategy(BuiltIn):
             if name in names:
                 yield duplicate(f"{here}.name", name)
             names.add(name)
-            yield from expression(variable.get("expression", ""), f"{here}.expression")
+            yield from expression(variable.get("expression", ""), f"{here}.expression", environment)
         if not spec.get("validations") and not spec.get("auditAnnotations"):
             yield required("spec.validations", "validations or auditAnnotations must contain at least one item")
         for index, one in enumerate(spec.get("validations") or []):
             here = f"spec.validations[{index}]"
-            yield from expression(one.get("expression", ""), f"{here}.expression")
+            yield from expression(one.get("expression", ""), f"{here}.expression", environment)
             if one.get("messageExpression"):
-                yield from expression(one["messageExpression"], f"{here}.messageExpression")
+                yield from expression(one["messageExpression"], f"{here}.messageExpression", environment)
             yield from checks.unsupported(one.get("reason"), _REASONS, f"{here}.reason")
         for index, one in enumerate(spec.get("auditAnnotations") or []):
-            yield from expression(one.get("valueExpression", ""), f"spec.auditAnnotations[{index}].valueExpression")
+            here = f"spec.auditAnnotations[{index}].valueExpression"
+            yield from expression(one.get("valueExpression", ""), here, environment)
 
 
 class PolicyBindingStrategy(BuiltIn):

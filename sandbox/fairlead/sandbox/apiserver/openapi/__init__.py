@@ -15,17 +15,17 @@ from fairlead.sandbox.apiserver.kinds.base import Kind, Registry
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.openapi.components import components
 from fairlead.sandbox.apiserver.openapi.operations import paths_of
+from fairlead.sandbox.release import NEWEST, Release
 
 _PLAIN = (".well-known/openid-configuration", "api", "apis", "openid/v1/jwks", "version")
-_INFO: Json = {"title": "Kubernetes", "version": "v1.36.2"}
 
 
-def document(path: str, registry: Registry) -> bytes | None:
+def document(path: str, registry: Registry, release: Release = NEWEST) -> bytes | None:
     """The index for "", a group version's document for "api/v1" or "apis/<group>/<version>"; None for other paths."""
     if not path:
-        return _index(registry)
+        return _index(registry, release)
     if path in _plain_paths(registry):
-        return _encode({"openapi": "3.0.0", "info": _INFO, "paths": {}, "components": {"schemas": {}}})
+        return _encode({"openapi": "3.0.0", "info": _info(release), "paths": {}, "components": {"schemas": {}}})
     parts = path.split("/")
     if parts[0] == "api" and len(parts) == 2:
         kinds = registry.in_version("", parts[1])
@@ -33,25 +33,29 @@ def document(path: str, registry: Registry) -> bytes | None:
         kinds = registry.in_version(parts[1], parts[2])
     else:
         return None
-    return _made(tuple(kinds)) if kinds else None
+    return _made(tuple(kinds), release) if kinds else None
 
 
-def v2(registry: Registry) -> bytes:
+def v2(release: Release = NEWEST) -> bytes:
     """A valid document without content."""
-    return _encode({"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": {}})
+    return _encode({"swagger": "2.0", "info": _info(release), "paths": {}, "definitions": {}})
+
+
+def _info(release: Release) -> Json:
+    return {"title": "Kubernetes", "version": f"v{release.version}"}
 
 
 @lru_cache(maxsize=64)
-def _made(kinds: tuple[Kind, ...]) -> bytes:
+def _made(kinds: tuple[Kind, ...], release: Release) -> bytes:
     paths: Json = {}
     for kind in kinds:
         paths |= paths_of(kind)
     return _encode(
         {
             "openapi": "3.0.0",
-            "info": _INFO,
+            "info": _info(release),
             "paths": dict(sorted(paths.items())),
-            "components": {"schemas": components(kinds)},
+            "components": {"schemas": components(kinds, release.unknown)},
         }
     )
 
@@ -60,12 +64,12 @@ def _plain_paths(registry: Registry) -> list[str]:
     return [*_PLAIN, *(f"apis/{group}" for group in registry.groups() if group)]
 
 
-def _index(registry: Registry) -> bytes:
+def _index(registry: Registry, release: Release) -> bytes:
     paths = {path: _entry(path, path) for path in _plain_paths(registry)}
     for group, versions in registry.groups().items():
         for version in versions:
             path = f"apis/{group}/{version}" if group else f"api/{version}"
-            paths[path] = _entry(path, _identity(registry.in_version(group, version)))
+            paths[path] = _entry(path, _identity(registry.in_version(group, version), release))
     return _encode({"paths": dict(sorted(paths.items()))})
 
 
@@ -74,9 +78,9 @@ def _entry(path: str, identity: str) -> Json:
     return {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
 
 
-def _identity(kinds: list[Kind]) -> str:
+def _identity(kinds: list[Kind], release: Release) -> str:
     """A hash of a group version's kinds, known without building the document: clients cache by it."""
-    shown = [
+    shown: list[object] = [
         (
             kind.plural,
             kind.kind,
@@ -85,6 +89,8 @@ def _identity(kinds: list[Kind]) -> str:
         )
         for kind in kinds
     ]
+    if release != NEWEST:
+        shown.append(release.version)
     return json.dumps(shown, sort_keys=True)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from fairlead.sandbox.apiserver.kinds.base import Kind
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
+from fairlead.sandbox.apiserver.kinds.gofacts import Pair
 from fairlead.sandbox.apiserver.kinds.openschema import field_schema
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.kinds.schema import schema_of
@@ -38,18 +39,18 @@ def name_of(model: str) -> str:
     return f"io.k8s.api.{group}{match[2].lower()}.{match[3]}"
 
 
-def components(kinds: Iterable[Kind]) -> Json:
-    """All schemas that the kinds need."""
+def components(kinds: Iterable[Kind], hidden: frozenset[Pair] = frozenset()) -> Json:
+    """All schemas that the kinds need, without fields that are `hidden`."""
     found: Json = {}
     for kind in kinds:
         strategy = kind.strategy
         gvk = [{"group": kind.group, "version": kind.version, "kind": kind.kind}]
         if isinstance(strategy, BuiltIn):
-            _add(strategy.model, found)
+            _add(strategy.model, found, hidden)
             own = found[name_of(strategy.model)]
             own["x-kubernetes-group-version-kind"] = [*own.get("x-kubernetes-group-version-kind", []), *gvk]
         else:
-            _add("V1ObjectMeta", found)
+            _add("V1ObjectMeta", found, hidden)
             found[_custom_name(kind)] = _custom(strategy.schema, gvk)
     return found
 
@@ -69,7 +70,7 @@ def _custom(schema: Json, gvk: list[Json]) -> Json:
     return {**schema, "properties": {**head, **properties}, "x-kubernetes-group-version-kind": gvk}
 
 
-def _add(model: str, found: Json) -> None:
+def _add(model: str, found: Json, hidden: frozenset[Pair]) -> None:
     name = name_of(model)
     if name in found:
         return
@@ -80,6 +81,8 @@ def _add(model: str, found: Json) -> None:
         own["description"] = schema.description
     properties: Json = {}
     for field in schema.fields.values():
+        if (model, field.name) in hidden:
+            continue
         reference = {"$ref": _PREFIX + name_of(field.ref)} if field.ref else None
         one = field_schema(model, field, dict(reference) if reference else None)
         if reference and not field.container:
@@ -88,7 +91,7 @@ def _add(model: str, found: Json) -> None:
             one["description"] = field.description
         properties[field.name] = one
         if field.ref:
-            _add(field.ref, found)
+            _add(field.ref, found, hidden)
     own["properties"] = properties
     required = sorted(field.name for field in schema.fields.values() if field.required)
     if required:

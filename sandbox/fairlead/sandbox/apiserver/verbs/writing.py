@@ -98,6 +98,7 @@ async def create_object(call: Call, obj: Json, options: Json, *, track: bool = T
     obj = await mutate(call, attributes)
     meta.fill(call, obj)
     strategy.prepare_create(obj, context)
+    strategy.drop_disabled(obj, None)
     meta.bump_generation(call.kind, obj, None)
     name = obj["metadata"].get("name", "")
     await _validate_ahead(call, obj)
@@ -259,9 +260,15 @@ def _prepare_and_validate(kind: Kind, subresource: str, new: Json, old: Json, co
     strategy = kind.strategy
     if subresource == "status":
         strategy.prepare_status(new, old, context)
+        strategy.drop_disabled(new, old)
         return strategy.validate_status(new, old, context)
     strategy.prepare_update(new, old, context)
-    meta.bump_generation(kind, new, old)
+    if strategy.generation_before_drop:
+        meta.bump_generation(kind, new, old)
+        strategy.drop_disabled(new, old)
+    else:
+        strategy.drop_disabled(new, old)
+        meta.bump_generation(kind, new, old)
     return strategy.validate_update(new, old, context)
 
 

@@ -3,7 +3,7 @@
 Fairlead's protocol depends on the status rules: an allocation may be removed but not changed in place, `reservedFor` needs
 one, and writing either needs permission for `resourceclaims/binding`. Two claims may have one device: that is not checked,
 as in the real apiserver. Source: pkg/registry/resource/resourceclaim/strategy.go and pkg/registry/resource/utils.go,
-pkg/apis/resource/validation/validation.go (1.36).
+pkg/apis/resource/validation/validation.go (1.36; what older releases do otherwise is asked of `release`).
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class ResourceClaimStrategy(BuiltIn):
                 common.default_toleration(given)
 
     def validate_ahead(self, obj: Json) -> Sequence[Callable[[], object]]:
-        return common.verdicts(obj["spec"])
+        return common.verdicts(obj["spec"], self.release.cel.new_device)
 
     def validate_create(self, obj: Json, context: Context) -> list[FieldError]:
         namespace = obj["metadata"].get("namespace", "")
         return [
             *admin_access(obj["spec"], "spec", namespace, context),
-            *claim_spec(obj["spec"], "spec"),
+            *claim_spec(obj["spec"], "spec", self.release),
         ]
 
     def validate_update(self, new: Json, old: Json, context: Context) -> list[FieldError]:
@@ -72,10 +72,12 @@ class ResourceClaimStrategy(BuiltIn):
         after, before = new.get("status") or {}, old.get("status") or {}
         deleting = bool(new["metadata"].get("deletionTimestamp"))
         known = common.request_names(new["spec"])
+        namespace = new["metadata"].get("namespace", "")
+        granular = self.release.has("granular-status-authorization")
         return [
             *_status(after, before, deleting, known),
-            *_admin_results(after, before, new["metadata"].get("namespace", ""), context),
-            *_authorized(after, before, new["metadata"].get("namespace", ""), context),
+            *_admin_results(after, before, namespace, context),
+            *(_authorized(after, before, namespace, context) if granular else ()),
         ]
 
 
@@ -228,7 +230,7 @@ class ResourceClaimTemplateStrategy(BuiltIn):
         common.default_devices(spec.setdefault("devices", {}))
 
     def validate_ahead(self, obj: Json) -> Sequence[Callable[[], object]]:
-        return common.verdicts(obj["spec"]["spec"])
+        return common.verdicts(obj["spec"]["spec"], self.release.cel.new_device)
 
     def validate_create(self, obj: Json, context: Context) -> list[FieldError]:
         spec = obj["spec"]
@@ -236,7 +238,7 @@ class ResourceClaimTemplateStrategy(BuiltIn):
         return [
             *admin_access(spec["spec"], "spec.spec", namespace, context),
             *checks.labels((spec.get("metadata") or {}).get("labels"), "spec.metadata.labels"),
-            *claim_spec(spec["spec"], "spec.spec"),
+            *claim_spec(spec["spec"], "spec.spec", self.release),
         ]
 
     def validate_update(self, new: Json, old: Json, context: Context) -> list[FieldError]:

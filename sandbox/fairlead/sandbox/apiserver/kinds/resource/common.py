@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from fairlead.cel import CompileError
+from fairlead.cel import CompileError, Environment
 from fairlead.cel.devices.selector import stored_selector
 from fairlead.sandbox.apiserver.kinds import checks
 from fairlead.sandbox.apiserver.kinds.errors import (
@@ -122,24 +122,25 @@ def fully_qualified_name(value: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, value, "a fully qualified name must be a domain and a name separated by a slash")
 
 
-def selectors(given: list[Json] | None, path: str) -> Iterator[FieldError]:
-    yield from items(given, limits.SELECTORS, _selector, path)
+def selectors(given: list[Json] | None, path: str, environment: Environment) -> Iterator[FieldError]:
+    """New selectors, of that environment."""
+
+    def selector(one: Json, here: str) -> Iterator[FieldError]:
+        cel = one.get("cel")
+        if cel is None:
+            yield required(f"{here}.cel")
+            return
+        yield from expression(cel.get("expression", ""), f"{here}.cel.expression", environment)
+
+    yield from items(given, limits.SELECTORS, selector, path)
 
 
-def _selector(selector: Json, path: str) -> Iterator[FieldError]:
-    cel = selector.get("cel")
-    if cel is None:
-        yield required(f"{path}.cel")
-        return
-    yield from expression(cel.get("expression", ""), f"{path}.cel.expression")
-
-
-def expression(text: str, path: str) -> Iterator[FieldError]:
+def expression(text: str, path: str, environment: Environment) -> Iterator[FieldError]:
     """A device selector: it must compile, and its worst case must be affordable."""
     if len(text.encode()) > limits.EXPRESSION_BYTES:
         yield too_long(path, limits.EXPRESSION_BYTES)
         return
-    complaint, too_complex = _verdict(text)
+    complaint, too_complex = _verdict(text, environment)
     if complaint:
         yield invalid(path, text, f"compilation failed: {complaint}")
     elif too_complex:
@@ -147,16 +148,16 @@ def expression(text: str, path: str) -> Iterator[FieldError]:
 
 
 @functools.lru_cache(maxsize=VERDICTS)
-def _verdict(text: str) -> tuple[str, bool]:
+def _verdict(text: str, environment: Environment) -> tuple[str, bool]:
     """Why it does not compile, or an empty string; whether it costs too much."""
     try:
-        compiled = stored_selector(text)
+        compiled = stored_selector(text, environment)
     except CompileError as error:
         return str(error), False
     return "", compiled.estimated_cost > limits.EXPRESSION_COST
 
 
-def verdicts(spec: Json) -> list[Callable[[], object]]:
+def verdicts(spec: Json, environment: Environment) -> list[Callable[[], object]]:
     """Each judges one selector of a claim's spec, so that `expression` need not.
 
     The largest take 20 ms, and a claim may have hundreds; the real apiserver compiles them beside its other requests.
@@ -166,7 +167,8 @@ def verdicts(spec: Json) -> list[Callable[[], object]]:
         for one in [request.get("exactly") or {}, *(request.get("firstAvailable") or [])]:
             for selector in one.get("selectors") or []:
                 texts[(selector.get("cel") or {}).get("expression", "")] = None
-    return [functools.partial(_verdict, text) for text in texts if len(text.encode()) <= limits.EXPRESSION_BYTES]
+    short = [text for text in texts if len(text.encode()) <= limits.EXPRESSION_BYTES]
+    return [functools.partial(_verdict, text, environment) for text in short]
 
 
 def configuration(config: Json, path: str) -> Iterator[FieldError]:

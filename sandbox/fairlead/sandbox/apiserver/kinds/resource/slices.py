@@ -1,6 +1,7 @@
 """Validation of ResourceSlices, device by device, and of DeviceClasses.
 
-Source: validateResourceSliceSpec and validateDeviceClassSpec in pkg/apis/resource/validation/validation.go (1.36).
+Source: validateResourceSliceSpec and validateDeviceClassSpec in pkg/apis/resource/validation/validation.go (1.36; counters beside
+devices, 1.34, are in counters.py).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from fairlead.sandbox.apiserver.kinds.errors import (
 from fairlead.sandbox.apiserver.kinds.podvalidation import node_selector
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.kinds.resource import common, limits
+from fairlead.sandbox.apiserver.kinds.resource.counters import beside
 from fairlead.sandbox.apiserver.names import label_value_complaints, qualified_name_complaints, subdomain_complaints
 from fairlead.sandbox.apiserver.tables.others import NAME_AND_AGE, RESOURCE_SLICES
 
@@ -43,7 +45,14 @@ class ResourceSliceStrategy(BuiltIn):
     model = "V1ResourceSlice"
     table = RESOURCE_SLICES
     generation = True
+    generation_before_drop = True
     fields = ("spec.nodeName", "spec.driver")
+
+    def decode(self, obj: Json) -> list[str]:
+        unknown = super().decode(obj)
+        if not self.release.has("empty-devices-omitted") and isinstance(obj.get("spec"), dict):
+            obj["spec"].setdefault("devices", None)
+        return unknown
 
     def prepare_create(self, obj: Json, context: Context) -> None:
         super().prepare_create(obj, context)
@@ -53,7 +62,7 @@ class ResourceSliceStrategy(BuiltIn):
         _complete(new, context)
 
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
-        yield from slice_spec(obj["spec"])
+        yield from slice_spec(obj["spec"], apart=self.release.has("counters-apart"))
 
     def validate_change(self, new: Json, old: Json, context: Context) -> Iterator[FieldError]:
         after, before = new["spec"], old["spec"]
@@ -73,7 +82,8 @@ def _complete(obj: Json, context: Context) -> None:
                 attribute.pop(key, None)
 
 
-def slice_spec(spec: Json) -> Iterator[FieldError]:
+def slice_spec(spec: Json, *, apart: bool = True) -> Iterator[FieldError]:
+    """`apart`: counters are in slices of their own."""
     yield from common.driver_name(spec.get("driver", ""), "spec.driver")
     yield from _pool(spec.get("pool") or {}, "spec.pool")
     given = [f"`{key}`" for key in _WHERE if spec.get(key)]
@@ -88,9 +98,9 @@ def slice_spec(spec: Json) -> Iterator[FieldError]:
         yield invalid("spec.perDeviceNodeSelection", False, _TRUE_ONLY)
 
     devices, counters = spec.get("devices") or [], spec.get("sharedCounters") or []
-    if devices and counters:
+    if devices and counters and apart:
         yield invalid("spec", "{`sharedCounters`, `devices`}", "only one of `sharedCounters` or `devices` is allowed")
-    advanced = any(device.get("taints") or device.get("consumesCounters") for device in devices)
+    advanced = apart and any(device.get("taints") or device.get("consumesCounters") for device in devices)
     per_device = bool(spec.get("perDeviceNodeSelection"))
     yield from common.items(
         devices,
@@ -99,7 +109,10 @@ def slice_spec(spec: Json) -> Iterator[FieldError]:
         "spec.devices",
         key=common.by_name,
     )
-    yield from common.items(counters, limits.COUNTER_SETS, _counter_set, "spec.sharedCounters", key=common.by_name)
+    sets_max = limits.COUNTER_SETS if apart else len(counters)
+    yield from common.items(counters, sets_max, _counter_set, "spec.sharedCounters", key=common.by_name)
+    if not apart:
+        yield from beside(devices, counters)
 
 
 def _pool(pool: Json, path: str) -> Iterator[FieldError]:
@@ -284,7 +297,7 @@ class DeviceClassStrategy(BuiltIn):
 
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
         spec = obj.get("spec") or {}
-        yield from common.selectors(spec.get("selectors"), "spec.selectors")
+        yield from common.selectors(spec.get("selectors"), "spec.selectors", self.release.cel.new_device)
         yield from common.items(spec.get("config"), limits.CONFIGS, common.configuration, "spec.config")
         name = spec.get("extendedResourceName")
         if name is not None and not (checks.is_extended(name) and not qualified_name_complaints(name)):

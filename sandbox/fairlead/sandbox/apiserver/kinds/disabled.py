@@ -1,0 +1,50 @@
+"""Fields that a release does not store, because a feature gate is off: dropped when written, unless the stored object uses them.
+
+`groups` are the paths that one gate guards; a stored object that uses one of them keeps all of them. `[]` stands for the elements
+of a list, `{}` for the values of a map.
+Example: with the group ("spec.devices[].taints",) a new slice loses its taints, and an update of a slice with taints keeps them.
+Source: dropDisabledFields in pkg/registry/resource/{resourceslice,resourceclaim,deviceclass}/strategy.go, dropDisabledPodStatusFields
+in pkg/api/pod/util.go (1.34 to 1.36).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from fairlead.sandbox.apiserver.kinds.request import Json
+
+
+def drop(new: Json, old: Json | None, groups: Iterable[tuple[str, ...]]) -> None:
+    """In place. `old` is None for a new object."""
+    for paths in groups:
+        if old is not None and any(_used(old, path) for path in paths):
+            continue
+        for path in paths:
+            for holder, name in _holders(new, path.split(".")):
+                holder.pop(name, None)
+
+
+def _used(obj: Json, path: str) -> bool:
+    return any(holder.get(name) not in (None, []) for holder, name in _holders(obj, path.split(".")))
+
+
+def _holders(value: Any, steps: list[str]) -> Iterator[tuple[Json, str]]:
+    """The objects that may have the path's last field, and its name."""
+    if not isinstance(value, dict):
+        return
+    step, *rest = steps
+    if not rest:
+        yield value, step
+        return
+    inner = value.get(step.rstrip("[]{}"))
+    for one in _elements(inner, step):
+        yield from _holders(one, rest)
+
+
+def _elements(value: Any, step: str) -> Iterable[Any]:
+    if step.endswith("[]"):
+        return value if isinstance(value, list) else ()
+    if step.endswith("{}"):
+        return value.values() if isinstance(value, dict) else ()
+    return (value,)
