@@ -148,3 +148,20 @@ async def test_a_mig_device_of_before_is_kept_and_unprepared_and_its_gpu_is_offe
         assert (await kubelet.prepare(claim))[claim.metadata.uid].error == ""
         assert (await kubelet.unprepare(claim))[claim.metadata.uid].error == ""
         await until_offered(cluster, H100S)
+
+
+async def test_a_mig_device_that_was_allocated_before_is_made_and_its_gpu_leaves(
+    cluster: DriverCluster, dropped: set[str]
+) -> None:
+    dropped |= fields_of("counters")
+    claim = await cluster.allocate("gpu-1-mig-1g10gb-19-0", name="part")
+    async with cluster.driver(**FAST, dynamic_mig=True), Kubelet.connect(cluster.registration) as kubelet:
+        assert await offered(cluster) == H100S
+        assert (await kubelet.prepare(claim))[claim.metadata.uid].error == ""
+        [attributes] = [
+            file.read_text() for file in cluster.path.rglob("*.json") if "DeviceMetadata" in file.read_text()
+        ]
+        assert '"1g.10gb"' in attributes  # its container reads what it is, as before
+        await until_offered(cluster, H100S - {"gpu-1"})
+        assert (await kubelet.unprepare(claim))[claim.metadata.uid].error == ""
+        await until_offered(cluster, H100S)
