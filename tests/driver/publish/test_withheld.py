@@ -159,6 +159,7 @@ async def test_where_shares_are_dropped_the_gpu_is_whole_and_the_node_says_that_
     async with publishing(api, backend, time, wanted=frozenset({"taints", "shares"})) as driver:
         memory = api.offered()["gpu-0"]["capacity"]["memory"]
         assert memory == {"value": "81559Mi"}
+        assert not any(device.allow_multiple_allocations for device in driver.monitor.built.devices)  # nor is it sent
         events = {reason: (kind, message) for kind, reason, message in driver.said.events}
         kind, message = events["SharesNotKept"]
         assert kind == "Warning"
