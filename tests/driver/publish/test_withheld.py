@@ -164,7 +164,7 @@ async def test_where_shares_are_dropped_the_gpu_is_whole_and_the_node_says_that_
         kind, message = events["SharesNotKept"]
         assert kind == "Warning"
         assert "DRAConsumableCapacity" in message
-        assert "requests for shares wait" in message
+        assert "each claim is given a whole device" in message
         assert withheld.dropped(api.annotations()) == {"taints", "shares"}
         api.gates.shares = True
         await time.advance(700)

@@ -43,8 +43,8 @@ _LACKING: Final[Mapping[Group, tuple[str, str, str]]] = {
         "Warning",
         "SharesNotKept",
         (
-            "the apiserver drops allowMultipleAllocations and requestPolicy of ResourceSlices: a device is one claim's, and requests for "
-            f"shares wait; {_GATE}, or install without --shared-gpus and --shared-mig (driver.sharedGpus, driver.sharedMig: false); {_AGAIN}"
+            "the apiserver drops allowMultipleAllocations and requestPolicy of ResourceSlices: each claim is given a "
+            f"whole device; {_GATE}, or install without --shared-gpus and --shared-mig (driver.sharedGpus, driver.sharedMig: false); {_AGAIN}"
         ),
     ),
 }
