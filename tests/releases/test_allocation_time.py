@@ -77,8 +77,7 @@ async def test_a_pod_that_does_not_bind_is_rolled_back_after_its_time_and_not_be
         bench.pods.subscribe(note)
         await bench.pod("lone", template="one")
         await bench.until(lambda: "deleted" in times, "it is rolled back")
-    # Times of objects are whole seconds: what was released at 0.9 s says 0 s.
-    assert times["deleted"] - times["released"] >= 3.9
+    assert times["deleted"] - times["released"] >= 4.8  # as this watch saw it
     await bench.event("lone", "RolledBack: 1 of its pods (lone) did not bind")
     assert bench.pods.get(f"{NAMESPACE}/lone") is None
 

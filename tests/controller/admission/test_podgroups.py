@@ -2,6 +2,8 @@
 
 import asyncio
 import dataclasses
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +13,8 @@ from fairlead.controller.watch import optional, workload_priorities
 from fairlead.controller.watch.podgroups import terms
 from fairlead.kube import resources
 from fairlead.kube.resources import CRDS, GANGS, QUEUES, Raw, Resource
-from tests.controller.conftest import NAMESPACE, Bench
+from fairlead.sandbox.release import NEWEST, Release
+from tests.controller.conftest import NAMESPACE, Bench, benches
 
 GROUPS: Resource[Raw] = Resource(
     group="scheduling.x-k8s.io", version="v1alpha1", plural="podgroups", kind="PodGroup", namespaced=True, type=dict
@@ -20,6 +23,14 @@ GROUPS: Resource[Raw] = Resource(
 
 NATIVE: Resource[Raw] = dataclasses.replace(GROUPS, group="scheduling.k8s.io", version="v1beta1")
 PRIORITIES: Resource[Raw] = workload_priorities.RESOURCE
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    """With the gates on that keep `schedulingGroup` in pods; the objects themselves are served as custom resources."""
+    gates = {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
+    async with benches(tmp_path, release=Release.of(NEWEST.minor, gates)) as made:
+        yield made
 
 
 async def serve(bench: Bench, kind: Resource[Raw]) -> None:

@@ -132,7 +132,7 @@ def test_a_failed_try_is_no_verdict_before_the_time_is_over():
 
 def test_a_gang_that_does_not_bind_is_rolled_back_after_its_time():
     assert isinstance(step(unbound(ago=61)), recovery.RollBack)
-    assert recovery.next_deadline(unbound(ago=10), 60, {}) == NOW + 50
+    assert recovery.next_deadline(unbound(ago=10), 60, {}) == NOW + 50 + recovery.STAMP_S
 
 
 def test_where_no_object_says_when_the_time_begins_with_the_first_look():

@@ -54,7 +54,7 @@ def test_a_gang_whose_members_do_not_bind_in_time_is_rolled_back_whole():
     assert isinstance(found, recovery.RollBack)
     assert len(found.members) == 3
     assert "1 of its pods (p2) did not bind" in found.why
-    assert recovery.next_deadline(released_with(2, 1, size=3, age_s=10), 60, {}) == NOW + 50
+    assert recovery.next_deadline(released_with(2, 1, size=3, age_s=10), 60, {}) == NOW + 50 + recovery.STAMP_S
 
 
 def deleted(found):
@@ -118,7 +118,7 @@ def test_time_in_which_the_scheduler_has_not_tried_a_pod_does_not_count():
 
 
 def test_a_gang_says_that_the_scheduler_does_not_try_its_pods():
-    assert recovery.untried(untried(released_with(0, 3, size=3, age_s=10)), NOW) == (0, NOW + 5)
+    assert recovery.untried(untried(released_with(0, 3, size=3, age_s=10)), NOW) == (0, NOW + 5 + recovery.STAMP_S)
     away = untried(released_with(0, 3, size=3, age_s=15))
     assert recovery.untried(away, NOW) == (3, None)
     said = summarize(away, SchedulingState(untried=3)).message
@@ -180,7 +180,7 @@ def test_a_released_pod_stays_a_member_while_kube_scheduler_has_taken_its_reserv
     gang = view(pinned(0, "n1"), pinned(1, "n1"), objects=Objects(held))
     assert [member.fully_reserved for member in gang.members] == [True, True]
     assert isinstance(step(gang), recovery.RollBack)
-    assert recovery.next_deadline(gang, 200, {}) == NOW + 100
+    assert recovery.next_deadline(gang, 200, {}) == NOW + 100 + recovery.STAMP_S
 
 
 def test_a_pod_that_is_pinned_to_another_node_than_its_claim_holds_nothing():

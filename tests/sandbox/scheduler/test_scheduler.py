@@ -321,9 +321,11 @@ def test_an_allocated_claim_leads_its_pod_to_the_node() -> None:
 
 
 def test_a_claim_reserved_for_the_pod_is_not_written_again() -> None:
+    """But it is one of those whose reservation goes when the pod is not bound."""
     mine = claim(**allocated("n1", reservedFor=[MINE]))
     outcome = schedule(pod(claims=("c",)), node("n1"), claims=(mine,))
-    assert outcome == Placed(node="n1", claims=())
+    assert outcome == Placed(node="n1", claims=((mine, None),))
+    assert dra.bound(mine, pod(claims=("c",)), allocation=None, now="2026-01-01T00:00:00Z") is None
 
 
 def test_a_claim_with_256_consumers_is_in_use() -> None:

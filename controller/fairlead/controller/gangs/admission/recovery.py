@@ -26,6 +26,7 @@ from fairlead.kube import core, resource, timestamps
 
 UNTRIED_S = 15.0  # from the allocation: much longer than kube-scheduler takes to try a pod, where it runs
 UNTRIED_PLAIN_S = 60.0  # the same for a gang of one that is not reported otherwise: thousands at once are a backlog
+STAMP_S = 1.0  # times of objects are whole seconds: what says 10:00:00 was allocated up to a second later
 REFUSAL_MAX = 300  # characters of what kube-scheduler said
 BINDING_CONDITIONS_S = 600.0  # kube-scheduler's own timeout for binding conditions
 
@@ -157,7 +158,10 @@ def bind_deadline(member: Member, timeout_s: float, tried: Mapping[str, float]) 
     """
     claims = [each.claim for each in member.claims if each.claim is not None and each.allocated]
     allocated = allocation_time(member)
-    began = tried.get(member.uid, NEVER) if allocated is None else max(allocated, tried.get(member.uid, allocated))
+    if allocated is None:
+        began = tried.get(member.uid, NEVER)
+    else:
+        began = max(allocated + STAMP_S, tried.get(member.uid, allocated))
     slow = any(result.binding_conditions for claim in claims for result in results(claim))
     return began + timeout_s + (BINDING_CONDITIONS_S if slow else 0.0)
 
