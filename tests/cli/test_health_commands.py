@@ -79,7 +79,7 @@ async def test_a_table_names_what_fails_and_json_has_the_same(bare: Cluster) -> 
     assert done.exit_code == report.FAILED
     assert "fix: kubectl apply -f examples/00-queues" in done.stdout
     listed = json.loads((await readiness(bare, "--json")).stdout)
-    assert len(listed["items"]) == 48
+    assert len(listed["items"]) == 49
     counts = listed["counts"]
     assert (
         f"{counts['pass']} pass, {counts['fail']} fail, {counts['not checkable here']} not checkable here"
