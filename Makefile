@@ -16,6 +16,8 @@ VERSION := $(shell sed -n 's/^VERSION: Final = "\(.*\)"$$/\1/p' lib/fairlead/api
 HUNG := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 export GPUS ?= 400
 export KILLS ?= 10
+# Which Kubernetes the clusters of a run are (1.34, 1.35, 1.36; empty: the newest): demo, test, e2e, chaos.
+export KUBERNETES ?=
 # Where a shell or an image forbids bytecode, each of the hundreds of programs that tests start would compile all of its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -43,10 +45,10 @@ $(VENV)/.dev: $(VENV)/.runtime lock/dev.txt
 $(VENV)/.tools: $(VENV)/.dev lock/tools.txt tools/fetch.py
 	@$(BIN)/python tools/fetch.py && if test -x $(BIN)/helm; then touch $@; fi
 
-demo: $(VENV)/.runtime  ## start a cluster in a process, run the main job, show it live (KEEP=1 leaves it running)
-	@$(BIN)/fairlead demo $(if $(KEEP),--keep) $(DEMO_FLAGS)
+demo: $(VENV)/.runtime  ## start a cluster in a process, run the main job, show it live (KEEP=1 leaves it running, KUBERNETES=1.34 is that release)
+	@$(BIN)/fairlead demo $(if $(KEEP),--keep) $(if $(KUBERNETES),--kubernetes $(KUBERNETES)) $(DEMO_FLAGS)
 
-test: $(VENV)/.dev $(VENV)/.tools  ## run the tests (quiet when green; TESTS=tests/kube runs one part)
+test: $(VENV)/.dev $(VENV)/.tools  ## run the tests (quiet when green; TESTS=tests/kube runs one part, KUBERNETES=1.34 on clusters of that release)
 	@EXAMPLES=0.4 $(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header $(HUNG) -m "not slow and not scale and not install" $(TESTS)
 
 slow: $(VENV)/.dev $(VENV)/.tools  ## run the tests that take long (a quarter of an hour)
@@ -70,7 +72,7 @@ hostile: $(VENV)/.dev  ## a tenant floods, forges, bombs and nests for MINUTES (
 fuzz: $(VENV)/.dev  ## fuzz every parser of others' bytes for MINUTES (5) on WORKERS (2) cores; SEED=n repeats a run, TARGET=name tries one
 	@$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),5) --workers $(WORKERS) $(if $(SEED),--seed $(SEED)) $(if $(TARGET),--target $(TARGET)) $(if $(INPUTS),--inputs $(INPUTS))
 
-chaos: $(VENV)/.dev  ## faults of every kind against all of Fairlead, in virtual time: SEED=n (fresh), STEPS=300, RUNS=1, WORKERS=2
+chaos: $(VENV)/.dev  ## faults of every kind against all of Fairlead, in virtual time: SEED=n (fresh), STEPS=300, RUNS=1, WORKERS=2, KUBERNETES=1.34
 	@$(BIN)/python -m tests.chaos --workers $(WORKERS) --steps $(or $(STEPS),300) --runs $(or $(RUNS),1) --shrink $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 properties: $(VENV)/.dev  ## try the allocator's invariants on many more examples (EXAMPLES=20 times the usual; SEED=n repeats a run)
@@ -88,7 +90,7 @@ soak: $(VENV)/.dev  ## thirty days (DAYS=30) of twenty queues in virtual time, w
 decisions: $(VENV)/.dev  ## compare 120,000 decisions with their record (minutes; RECORD=1 writes it anew, ONLY=source)
 	@$(BIN)/python -m tests.support.decisions $(if $(RECORD),record,compare) tests/support/data/decisions.txt $(if $(ONLY),--only $(ONLY))
 
-e2e: $(VENV)/.dev  ## the seven cases of examples/ on a sandbox, or on KUBECONFIG=file, with REQUESTS=none on small nodes; DRIVER=gpu.nvidia.com
+e2e: $(VENV)/.dev  ## the seven cases of examples/ on a sandbox, or on KUBECONFIG=file, with REQUESTS=none on small nodes; DRIVER=gpu.nvidia.com, KUBERNETES=1.34
 	@$(BIN)/python -m pytest e2e $(if $(DRIVER),--driver $(DRIVER)) $(if $(KUBECONFIG),--kubeconfig $(KUBECONFIG)) $(if $(REQUESTS),--requests $(REQUESTS))
 
 manifests: $(VENV)/.tools  ## write the dashboards, and render manifests/base and the CRDs from manifests/chart and lib/fairlead/api

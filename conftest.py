@@ -17,6 +17,7 @@ from fairlead.api import names
 from fairlead.api.drivers import NVIDIA
 from fairlead.kube.garbage import frozen_heap
 from fairlead.sandbox.install import pod_requests
+from tests.support.kubernetes import VARIABLE, of_this_run
 
 ROOT = Path(__file__).resolve().parent
 
@@ -69,6 +70,10 @@ _HEAP = pytest.StashKey[contextlib.ExitStack]()
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_STDERR] = os.dup(sys.stderr.fileno())  # tests' own output is captured
     config.stash[_HEAP] = contextlib.ExitStack()
+    try:
+        of_this_run()
+    except ValueError as error:
+        raise pytest.UsageError(f"{VARIABLE}={error}") from None
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

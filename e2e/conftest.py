@@ -24,6 +24,7 @@ from fairlead.sandbox.cluster import ClusterOptions
 from fairlead.sandbox.install import manifests, pod_requests
 from fairlead.sandbox.install.apply import Applier
 from fairlead.sandbox.installation import example, installed_for, labelled
+from tests.support.kubernetes import of_this_run
 
 
 class Site:
@@ -60,7 +61,7 @@ async def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             await found.apply("00-queues")
             yield found
             return
-    options = ClusterOptions(workdir=tmp_path_factory.mktemp("e2e"), nodes=labelled(NODES))
+    options = ClusterOptions(workdir=tmp_path_factory.mktemp("e2e"), nodes=labelled(NODES), release=of_this_run())
     async with (
         installed_for(options, driver) as cluster,
         Observer(cluster.admin).running() as observer,

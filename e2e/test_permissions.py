@@ -24,6 +24,7 @@ from fairlead.sandbox.apiserver.kinds.request import Access, UserInfo
 from fairlead.sandbox.cluster import ClusterOptions
 from fairlead.sandbox.install import manifests
 from fairlead.sandbox.installation import bare, example, labelled, nvidia_gpus, overlay_of, registered
+from tests.support.kubernetes import of_this_run
 
 USERS = {names.DRIVER_USER: "driver", names.WEBHOOK_USER: "webhook", names.CONTROLLER_USER: "controller"}
 
@@ -122,7 +123,7 @@ async def test_the_programs_have_what_they_need_and_need_what_they_have(request,
     driver = request.config.getoption("--driver")
     objects = manifests.load(files.find(overlay_of(driver)))
     unused = {each for each in UNUSED if driver == names.DRIVER or each[0] != "driver"}
-    options = ClusterOptions(workdir=tmp_path, nodes=labelled(NODES))
+    options = ClusterOptions(workdir=tmp_path, nodes=labelled(NODES), release=of_this_run())
     async with bare(options) as site, contextlib.AsyncExitStack() as stack:
         site.server.state.audit = audit
         if driver != names.DRIVER:

@@ -22,6 +22,7 @@ from fairlead.kube.client import Client
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from fairlead.sandbox.installation import example, installed_for, labelled
 from tests.support.commands import invoke
+from tests.support.kubernetes import of_this_run
 from tests.support.sandbox import View, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -44,7 +45,7 @@ async def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     workdir, driver = tmp_path_factory.mktemp("tenants"), request.config.getoption("--driver")
     nodes = labelled((NodeSpec("a", "hgx-h100"), NodeSpec("b", "hgx-h100")))
     async with (
-        installed_for(ClusterOptions(workdir=workdir, nodes=nodes), driver) as cluster,
+        installed_for(ClusterOptions(workdir=workdir, nodes=nodes, release=of_this_run()), driver) as cluster,
         AsyncExitStack() as stack,
     ):
         queues = example("00-queues", driver, gpus=1)

@@ -46,6 +46,7 @@ from tests.chaos.network import MemoryWire, Network
 from tests.chaos.programs import Main, Program
 from tests.chaos.recording import Recordings
 from tests.chaos.virtual import CHANCE
+from tests.support.kubernetes import of_this_run
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +145,13 @@ class ChaosNode:
                 registry_dir=self.registry_dir,
                 cdi_dir=self.cdi_dir,
                 state_dir=self.root / "kubelet",
-                machine=Machine(cpu="192", memory="2Ti", pods="110", address=f"10.0.0.{self.number + 1}"),
+                machine=Machine(
+                    cpu="192",
+                    memory="2Ti",
+                    pods="110",
+                    address=f"10.0.0.{self.number + 1}",
+                    kubelet_version=cluster.release.version,
+                ),
                 lease_s=12.0,
                 wiping_delay_s=30.0,
                 reconcile_s=30.0,
@@ -193,6 +200,7 @@ class ChaosCluster:
         replacements.install(self.network)
         self.programs: dict[str, Program] = {}
         self.ends: list[tuple[Process, BaseException | None]] = []
+        self.release = of_this_run()
         self.states = self._states()
         self.store = self.states[0].store
         self.apiservers: dict[str, Apiserver] = {}
@@ -247,7 +255,12 @@ class ChaosCluster:
         """One cluster, served twice."""
 
         first = assembly.assemble(
-            virtual.now, CHANCE, authorize=True, bookmark_interval_s=BOOKMARKS_S, history_limit=2_000
+            virtual.now,
+            CHANCE,
+            authorize=True,
+            bookmark_interval_s=BOOKMARKS_S,
+            history_limit=2_000,
+            release=self.release,
         )
         second = State(
             first.store,
@@ -257,6 +270,7 @@ class ChaosCluster:
             first.tokens,
             first.admission,
             bookmark_interval_s=BOOKMARKS_S,
+            release=self.release,
         )
         second.authorizer = Rbac(second)
         return first, second
@@ -276,13 +290,18 @@ class ChaosCluster:
 
         options = ManagerOptions(job_backoff_s=1.0, node_grace_s=30.0, node_eviction_s=5.0)
         program.started()
-        await manager.run(access, ca_pem="", options=options, ready=asyncio.Event())
+        await manager.run(access, ca_pem="", options=options, ready=asyncio.Event(), release=self.release)
 
     async def _run_scheduler(self, program: Program) -> None:
         async with Client.connect(self.access("system:kube-scheduler"), user_agent="scheduler") as client:
             events = EventRecorder(client, "default-scheduler")
             scheduler = Scheduler(
-                client, events, selects=Selection(), random=Random(CHANCE.getrandbits(64)), backoff_s=(1.0, 10.0)
+                client,
+                events,
+                selects=Selection(),
+                random=Random(CHANCE.getrandbits(64)),
+                backoff_s=(1.0, 10.0),
+                release=self.release,
             )
             program.started()
             async with asyncio.TaskGroup() as group:

@@ -10,9 +10,11 @@ import random
 import sys
 from collections.abc import AsyncIterator, Sequence
 
+from fairlead.sandbox.release import NEWEST
 from tests.chaos import virtual
 from tests.chaos.campaign import Plan, Result, Worker, in_worker, shrunk
 from tests.chaos.mutations import MUTATIONS
+from tests.support.kubernetes import VARIABLE, of_this_run
 
 SEEDS = 2**31
 
@@ -27,7 +29,8 @@ def main(arguments: Sequence[str]) -> None:
     seeds = list(range(seed, seed + options.runs))
     workers = max(1, min(options.workers, len(seeds)))
     began_s = virtual.machine_s()
-    print(f"seeds {seeds[0]} to {seeds[-1]}, {options.steps} steps each", flush=True)
+    on = of_this_run()
+    print(f"seeds {seeds[0]} to {seeds[-1]}, {options.steps} steps each, on Kubernetes {on.name}", flush=True)
     if workers == 1:
         in_worker(lambda worker: _alone(worker, seeds, options, began_s))
         return
@@ -72,10 +75,14 @@ async def _run_all(worker: Worker, seeds: Sequence[int], options: argparse.Names
         text = _told(result)
         if result.broken and options.shrink:
             steps = await shrunk(worker, plan, lambda each: print(f"  {each}", flush=True))
-            text += f"\n  repeat with: --seed {seed} --steps {options.steps} --only {','.join(map(str, sorted(steps)))}"
+            text += f"\n  repeat with: {_environment()}--seed {seed} --steps {options.steps} --only {','.join(map(str, sorted(steps)))}"
         yield text, int(bool(result.broken))
         if result.broken and options.until_failed:
             return
+
+
+def _environment() -> str:
+    return "" if of_this_run() == NEWEST else f"{VARIABLE}={of_this_run().name} "
 
 
 def _told(result: Result) -> str:
@@ -121,6 +128,10 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--verbose", action="store_true", help="what the programs log")
     options = parser.parse_args(arguments)
+    try:
+        of_this_run()
+    except ValueError as error:
+        parser.error(f"{VARIABLE}={error}")
     if options.steps < 1 or options.runs < 1 or options.workers < 1:
         parser.error("--steps, --runs and --workers are 1 or more")
     return options

@@ -18,6 +18,7 @@ from fairlead.kube.resources import CLUSTER_ROLES, GANGS, NAMESPACES, QUEUES, RO
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
 from fairlead.ui.reading.cluster import Cluster as Connection
 from tests.support.commands import invoke
+from tests.support.kubernetes import of_this_run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 TENANT, MATE, OPERATOR, READER = "dora", "tom", "olga", "rita"
@@ -25,7 +26,7 @@ TENANT, MATE, OPERATOR, READER = "dora", "tom", "olga", "rita"
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    options = ClusterOptions(workdir=tmp_path_factory.mktemp("c"), nodes=(), run_programs=False)
+    options = ClusterOptions(workdir=tmp_path_factory.mktemp("c"), nodes=(), run_programs=False, release=of_this_run())
     async with Cluster(options) as made, made.client() as client:
         await client.create(raw(NAMESPACES), {"metadata": {"name": "ml"}})
         for user, role in ((TENANT, "edit"), (MATE, "edit"), (OPERATOR, "fairlead-operator"), (READER, "view")):

@@ -10,6 +10,7 @@ from fairlead.cli.programs.recreate import waiting
 from fairlead.kube import errors, resources
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
 from tests.support.commands import invoke
+from tests.support.kubernetes import of_this_run
 
 CONFIG_MAPS = dataclasses.replace(resources.raw(resources.PODS), plural="configmaps", kind="ConfigMap")
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "web", "uid": "u", "controller": True}
@@ -41,7 +42,7 @@ def test_only_waiting_pods_with_named_claims_and_an_owner_are_chosen() -> None:
 
 
 async def test_the_command_deletes_them_on_a_cluster(tmp_path: Path) -> None:
-    options = ClusterOptions(workdir=tmp_path, nodes=(), run_programs=False)
+    options = ClusterOptions(workdir=tmp_path, nodes=(), run_programs=False, release=of_this_run())
     async with Cluster(options) as cluster, cluster.client() as client:
         for namespace in ("ml", "red"):
             await client.create(resources.NAMESPACES, {"metadata": {"name": namespace}})

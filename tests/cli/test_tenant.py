@@ -19,6 +19,7 @@ from fairlead.kube.client import Client
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
 from fairlead.sandbox.install.apply import Applier
 from tests.support.commands import invoke
+from tests.support.kubernetes import of_this_run
 
 Run = Callable[..., Awaitable[Result]]
 
@@ -106,7 +107,7 @@ def test_a_wrong_file_is_named(tmp_path):
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def cluster(tmp_path_factory):
-    options = ClusterOptions(workdir=tmp_path_factory.mktemp("c"), nodes=(), run_programs=False)
+    options = ClusterOptions(workdir=tmp_path_factory.mktemp("c"), nodes=(), run_programs=False, release=of_this_run())
     async with Cluster(options) as made:
         yield made
 

@@ -28,6 +28,7 @@ from fairlead.sandbox.cluster import Cluster, ClusterOptions
 from fairlead.ui.model.facts import Facts
 from tests.support import cpu
 from tests.support.commands import invoke
+from tests.support.kubernetes import of_this_run
 
 CREATED = "2026-11-24T00:00:00Z"
 NOW = 1_795_482_000.0
@@ -124,7 +125,7 @@ def test_a_picture_of_ten_thousand_gangs_takes_less_than_a_second_of_cpu() -> No
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    options = ClusterOptions(workdir=tmp_path_factory.mktemp("c"), nodes=(), run_programs=False)
+    options = ClusterOptions(workdir=tmp_path_factory.mktemp("c"), nodes=(), run_programs=False, release=of_this_run())
     async with Cluster(options) as made, made.client() as client:
         await client.create(raw(NAMESPACES), {"metadata": {"name": "ml"}})
         await client.create(raw(QUEUES), {"metadata": {"name": "red"}, "spec": {}})

@@ -27,6 +27,7 @@ from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.resources import Raw
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
+from tests.support.kubernetes import of_this_run
 from tests.support.tasks import drivers
 
 NAMESPACE = "ml"
@@ -331,6 +332,7 @@ class Bench:
 async def benches(workdir: Path, *, count: int = 2, named: bool = False, **options: Any) -> AsyncIterator[Bench]:
     """`count` nodes of eight H100s; `options` are more of the cluster's."""
     nodes = tuple(NodeSpec(f"h{number}", "hgx-h100") for number in range(1, count + 1))
+    options.setdefault("release", of_this_run())
     chosen = ClusterOptions(workdir=workdir, nodes=nodes, drivers=drivers(), run_programs=False, **options)
     async with Cluster(chosen) as cluster, cluster.client() as client:
         await client.create(resources.NAMESPACES, {"metadata": {"name": NAMESPACE}})

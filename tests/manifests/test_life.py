@@ -44,6 +44,7 @@ from fairlead.sandbox.install.apply import Applier
 from fairlead.sandbox.installation import SIMULATED, bare, labelled, registered
 from fairlead.sandbox.objects import name_of, spec_of, status_of
 from fairlead.webhook.certificates import authority
+from tests.support.kubernetes import of_this_run
 from tests.support.sandbox import FAST, FAST_MANAGER, until
 
 Objects = list[dict[str, Any]]
@@ -84,6 +85,7 @@ def options(tmp_path: Path) -> ClusterOptions:
         times=FAST,
         manager=FAST_MANAGER,
         scheduler_backoff_s=(0.1, 1.0),
+        release=of_this_run(),
     )
 
 

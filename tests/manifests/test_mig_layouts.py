@@ -21,6 +21,7 @@ from fairlead.kube.resources import NODES, RESOURCE_SLICES, raw
 from fairlead.sandbox.apiserver.server import ApiServer
 from fairlead.sandbox.install.apply import Applier
 from tests.support.driver.cluster import DriverCluster
+from tests.support.kubernetes import of_this_run
 
 GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{names.NAMESPACE}", "system:authenticated")
 VALUES = {"driver": {"migLayouts": {"enabled": True}}}
@@ -81,7 +82,7 @@ def test_without_layouts_the_driver_may_only_read_nodes(template: Callable[..., 
 @pytest.fixture
 async def cluster(short_path: Path, template: Callable[..., Any]) -> AsyncIterator[DriverCluster]:
     """As the chart installs it; its kubeconfig is that of the driver on node n1, its client an administrator's."""
-    async with ApiServer(workdir=short_path) as server:
+    async with ApiServer(workdir=short_path, release=of_this_run()) as server:
         admin = short_path / "admin"
         admin.write_text(server.kubeconfig())
         kubeconfig = short_path / "kubeconfig"

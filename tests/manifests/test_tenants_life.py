@@ -15,6 +15,7 @@ from fairlead.api import names
 from fairlead.kube import errors, resources
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
 from tests.support.commands import invoke
+from tests.support.kubernetes import of_this_run
 
 CHART = Path(__file__).parents[2] / "manifests" / "chart"
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.NAMESPACE}}
@@ -51,7 +52,7 @@ async def test_tenants_come_with_an_upgrade_and_keep_their_namespaces(helm, tmp_
     values, file = tmp_path / "values.yaml", tmp_path / "ml.yaml"
     values.write_text(yaml.safe_dump({"tenants": [TENANT]}))
     file.write_text(yaml.safe_dump(TENANT))
-    options = ClusterOptions(workdir=tmp_path / "c", nodes=(), run_programs=False, install=False)
+    options = ClusterOptions(workdir=tmp_path / "c", nodes=(), run_programs=False, install=False, release=of_this_run())
     async with Cluster(options) as cluster:
         await cluster.apply([NAMESPACE])
         code, said = await run_helm(helm, cluster, "install", "--values", str(values))

@@ -12,6 +12,7 @@ from fairlead.api.drivers import NVIDIA
 from fairlead.kube import resources
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from fairlead.sandbox.installation import example, installed_for, labelled
+from tests.support.kubernetes import of_this_run
 from tests.support.sandbox import View, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -20,7 +21,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def cluster(tmp_path_factory):
     nodes = labelled((NodeSpec("a", "hgx-h100"),))
-    async with installed_for(ClusterOptions(workdir=tmp_path_factory.mktemp("nvidia"), nodes=nodes), NVIDIA) as made:
+    async with installed_for(
+        ClusterOptions(workdir=tmp_path_factory.mktemp("nvidia"), nodes=nodes, release=of_this_run()), NVIDIA
+    ) as made:
         await made.apply(example("00-queues", NVIDIA, gpus=1))
         yield made
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.kube.releases import TRIED, Minor, written
+from fairlead.kube.releases import OLDEST, TRIED, Minor, written
+from fairlead.sandbox.release import NEWEST
 from tests.controller.conftest import Bench, benches
 
-_FIRST, _LAST = min(TRIED), max(TRIED)
 EACH = [
-    pytest.param(minor, id=written(minor), marks=() if minor in {_FIRST, _LAST} else pytest.mark.slow)
+    pytest.param(minor, id=written(minor), marks=() if minor in {OLDEST, NEWEST.minor} else pytest.mark.slow)
     for minor in sorted(TRIED)
 ]
 

@@ -22,6 +22,7 @@ from fairlead.sandbox.install.workloads import Running
 from fairlead.sandbox.installation import SIMULATED, installed, labelled
 from fairlead.sandbox.objects import Obj, name_of
 from tests.support import prometheus
+from tests.support.kubernetes import of_this_run
 from tests.support.prometheus import Server, Target
 from tests.support.sandbox import FAST, FAST_MANAGER, FOREVER, gang_of, job, pod, template, until
 
@@ -75,7 +76,7 @@ async def observed(
         directory = Path(path)
         options = ClusterOptions(
             workdir=directory / "cluster", nodes=labelled(nodes), times=FAST, manager=FAST_MANAGER,
-            scheduler_backoff_s=(0.1, 1.0),
+            scheduler_backoff_s=(0.1, 1.0), release=of_this_run(),
         )  # fmt: skip
         objects = manifests.load(files.find(SIMULATED))
         for each in objects:

@@ -23,6 +23,7 @@ from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec, NodeTime
 from fairlead.sandbox.controllers.manager import ManagerOptions
 from fairlead.sandbox.informers import RECONNECT
 from fairlead.sandbox.objects import Obj, phase_of, results_of
+from tests.support.kubernetes import of_this_run
 
 POLL_S = 0.02
 FOREVER = ("sleep", "infinity")
@@ -38,6 +39,7 @@ async def cluster(*nodes: NodeSpec, **options: Any) -> AsyncIterator[Cluster]:
         "times": FAST,
         "manager": FAST_MANAGER,
         "scheduler_backoff_s": (0.1, 1.0),
+        "release": of_this_run(),
     } | options
     with tempfile.TemporaryDirectory(prefix="fl-") as path:
         async with Cluster(ClusterOptions(workdir=Path(path), nodes=nodes, **chosen)) as made:

@@ -16,6 +16,7 @@ from fairlead.sandbox.install.apply import Applier
 from fairlead.sandbox.install.manifests import load
 from fairlead.webhook import app
 from fairlead.webhook.app import WebhookOptions
+from tests.support.kubernetes import of_this_run
 
 ROOT = Path(__file__).parents[2]
 SERVICE_ACCOUNTS = ("system:serviceaccounts", f"system:serviceaccounts:{names.NAMESPACE}", "system:authenticated")
@@ -62,7 +63,7 @@ class Cluster:
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    server = ApiServer(workdir=tmp_path)
+    server = ApiServer(workdir=tmp_path, release=of_this_run())
     await server.start()
     admin_config, alice_config = tmp_path / "admin", tmp_path / "alice"
     admin_config.write_text(server.kubeconfig())

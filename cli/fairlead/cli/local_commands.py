@@ -26,16 +26,30 @@ def demo(
     workdir: Annotated[
         Path | None, typer.Option(help="Keep sockets, specs, logs and the kubeconfig here. Default: a new directory.")
     ] = None,
+    kubernetes: Annotated[
+        str,
+        typer.Option(
+            metavar="RELEASE",
+            help="Which Kubernetes the cluster is: 1.34, 1.35 or 1.36, as an installation of it without flags of its own. "
+            "Default: the newest.",
+        ),
+    ] = "",
 ) -> None:
     """Start a cluster in this process, run the main job on it, and check what happened."""
     try:
         from fairlead.cli.demo.run import run_demo
+        from fairlead.sandbox.release import NEWEST, chosen
     except ModuleNotFoundError as error:
         if not str(error.name).startswith("fairlead.sandbox"):
             raise
         print(NO_SANDBOX, file=sys.stderr)
         raise typer.Exit(1) from None
-    raise typer.Exit(run_demo(keep=keep, plain=plain or not sys.stdout.isatty(), workdir=workdir))
+    try:
+        release = chosen(kubernetes) if kubernetes else NEWEST
+    except ValueError as error:
+        print(f"fairlead demo: --kubernetes={error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    raise typer.Exit(run_demo(keep=keep, plain=plain or not sys.stdout.isatty(), workdir=workdir, release=release))
 
 
 def simulate(

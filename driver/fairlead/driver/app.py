@@ -40,6 +40,8 @@ from fairlead.driver.prepare.preparer import Preparer
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.prepare.recovery_report import RecoveryReporter
 from fairlead.driver.publish.draining import Drains
+from fairlead.driver.publish.keeping import Found, Keeping
+from fairlead.driver.publish.kept_report import KeptReporter
 from fairlead.driver.publish.monitor import HardwareMonitor
 from fairlead.driver.publish.node_labels import NodeLabels
 from fairlead.driver.publish.publisher import Publisher
@@ -148,10 +150,14 @@ class Driver:
             tracing=tracer or OFF,
         )
         self._registration = RegistrationService(driver=names.DRIVER, endpoint=str(paths.dra))
+        self._kept_reporter = KeptReporter(self._events, self._metrics, options.node_name, options.wanted)
         self._publisher = Publisher(
             client,
             driver=names.DRIVER,
             node_name=options.node_name,
+            keeping=Keeping(
+                client, node_name=options.node_name, wanted=options.wanted, changed=self._follow_what_is_kept
+            ),
             sync_delay_s=options.sync_delay_s,
             on_write=self._metrics.wrote,
         )
@@ -221,7 +227,7 @@ class Driver:
         )
         drains = Drains()
         monitor = await parts.monitor(
-            options, paths, backend, client, threads, records, boot_id=boot_id, drains=drains, sampler=sampler
+            options, paths, backend, threads, records, boot_id=boot_id, drains=drains, sampler=sampler
         )
         await monitor.poll()
         preparer = await parts.preparer(
@@ -354,8 +360,18 @@ class Driver:
 
     def _publish(self, built: PoolSlices) -> None:
         types = Counter(device.attributes["type"].string or "" for device in built.devices)
-        self._metrics.published(types, sum(1 for device in built.devices if device.taints))
-        self._publisher.publish(built.slices)
+        self._metrics.published(
+            types,
+            tainted=sum(1 for device in built.devices if device.taints),
+            withheld=len({name.partition("-mig-")[0] for name in built.notes}),
+        )
+        self._publisher.publish(built.slices, self._kept_reporter.notes(built))
+
+    def _follow_what_is_kept(self, found: Found) -> None:
+        """Nothing is written that rests on what the apiserver drops: slices are built anew before the next write."""
+        self._kept_reporter.changed(found)
+        self._monitor.keep(found.kept)
+        self._publish(self._monitor.built)
 
     def _publish_repairs(self, annotations: Annotations) -> None:
         """Taints and annotations of repairs, at once."""

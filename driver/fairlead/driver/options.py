@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from fairlead.api.withheld import Group
 from fairlead.driver.publish.resource_names import MigStrategy
 from fairlead.kube.credentials import Kubeconfig
 from fairlead.kube.quantity import Quantity
@@ -71,6 +72,16 @@ class DriverOptions:
     sync_delay_s: float = 2.0
     self_check_s: float = 15.0
     self_check_timeout_s: float = 5.0
+
+    @property
+    def wanted(self) -> frozenset[Group]:
+        """The fields of slices that this node needs."""
+        needed: dict[Group, bool] = {
+            "counters": self.dynamic_mig,
+            "taints": True,
+            "shares": self.shared_gpus or self.shared_mig,
+        }
+        return frozenset(group for group, is_needed in needed.items() if is_needed)
 
     @property
     def mps_shm_bytes(self) -> int:

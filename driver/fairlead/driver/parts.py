@@ -20,17 +20,15 @@ from fairlead.driver.prepare.preparer import Preparer
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.publish.draining import Drains
 from fairlead.driver.publish.fault_store import FaultStore
-from fairlead.driver.publish.layout import layout_for
+from fairlead.driver.publish.kept import UNKNOWN
 from fairlead.driver.publish.monitor import HardwareMonitor
 from fairlead.driver.usage.sampler import Sampler
-from fairlead.kube.client import Client
 
 
 async def monitor(
     options: DriverOptions,
     paths: PluginPaths,
     backend: Backend,
-    client: Client,
     threads: Threads,
     records: RecordCache,
     *,
@@ -49,7 +47,7 @@ async def monitor(
         shared_mig=options.shared_mig,
         shared_replicas=options.shared_replicas,
         mig_strategy=options.mig_strategy,
-        layout=await layout_for(client) if options.dynamic_mig else "split",
+        kept=UNKNOWN,
         own_mig=records.own_mig,
         drains=drains,
         initial_faults=await threads.run(fault_store.load),
@@ -86,7 +84,7 @@ async def preparer(
         metadata=Metadata(
             paths.metadata,
             enabled=options.device_metadata,
-            published=lambda: {device.name: device for device in hardware.built.devices},
+            published=lambda: {device.name: device for device in hardware.built.known},
         ),
         daemons=Daemons(
             (options.mps_dir or paths.mps).absolute(),

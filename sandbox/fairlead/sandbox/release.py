@@ -9,7 +9,7 @@ Source: pkg/features/kube_features.go, api/openapi-spec/swagger.json and api/dis
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -23,15 +23,20 @@ Pair = tuple[str, str]
 
 SINCE: Final[Mapping[str, Minor]] = MappingProxyType(
     {
+        "attribute-union-invalid": (1, 35),
+        "claims-stored-as-v1": (1, 35),
         "counters-apart": (1, 35),
         "empty-devices-omitted": (1, 35),
         "incomplete-pools-unused": (1, 35),
         "nomination-for-expectation": (1, 35),
         "mutating-admission-policies": (1, 36),
+        "volume-attributes-stored-as-v1": (1, 36),
     }
 )
 """What changed without being anything that Fairlead needs:
 
+- an attribute without a value is refused as invalid, in 1.34 as required;
+- resource.k8s.io, and later VolumeAttributesClasses, are stored as v1, which shows in discovery's hashes;
 - counters are in slices without devices (validateResourceSliceSpec), in 1.34 beside the devices that consume them;
 - `spec.devices` of a slice without devices is left out, where 1.34 prints null;
 - kube-scheduler takes no device of a pool of which slices are missing; that of 1.34 does, for exact counts;
@@ -127,19 +132,31 @@ class Release:
         """Fields that the newest release's schema has and this one's has not."""
         return frozenset(pair for since, pairs in _UNKNOWN_SINCE if self.minor < since for pair in pairs)
 
-    def dropped(self, kind: str) -> list[tuple[str, ...]]:
-        """Paths in objects of the kind that are not stored, by gate: one that the old object uses keeps those of its group."""
-        return [paths for need in NEEDS if not self._holds(need) and (paths := tuple(self._paths(need, kind)))]
+    def guarded(self, kind: str) -> list[Guarded]:
+        """What objects of the kind lose, by gate."""
+        found = []
+        for need in NEEDS:
+            fields, kept = need.fields, need.kept.get(self.minor, ())
+            paths = tuple(_paths(fields, kind))
+            if paths and not self._holds(need):
+                found.append(Guarded(paths, tuple(path for path in paths if path not in set(_paths(kept, kind)))))
+        return found
 
-    def _paths(self, need: Need, kind: str) -> Iterator[str]:
-        kept = need.kept.get(self.minor, ())
-        for owner, path in need.fields:
-            if (owner, path) in kept:
-                continue
-            if owner == kind:
-                yield path
-            elif (owner, kind) == ("ResourceClaim", "ResourceClaimTemplate") and path.startswith("spec."):
-                yield f"spec.{path}"
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """Paths that one gate guards: an object that uses one of `paths` loses none, another loses those that are `dropped`."""
+
+    paths: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
+def _paths(fields: Iterable[Pair], kind: str) -> Iterator[str]:
+    for owner, path in fields:
+        if owner == kind:
+            yield path
+        elif (owner, kind) == ("ResourceClaim", "ResourceClaimTemplate") and path.startswith("spec."):
+            yield f"spec.{path}"
 
 
 def chosen(text: str) -> Release:

@@ -6,17 +6,16 @@ The maths is tested elsewhere; here it meets watches, writes, budgets and time.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from fairlead.api import names
 from fairlead.controller import term
-from fairlead.driver.backend.simulated import fault_file
 from fairlead.kube import resources
 from fairlead.kube.resources import PRIORITY_CLASSES, QUEUES
 from fairlead.sandbox.apiserver.faults import Fault
 from tests.controller.conftest import NAMESPACE, Bench, Lease, Life, MortalClient
+from tests.support.broken_gpus import break_a_gpu_of, held, made_anew
 from tests.support.teams import OTHER, borrowers, evicted, standing, teams
 
 pytestmark = pytest.mark.slow
@@ -127,39 +126,6 @@ async def test_a_node_that_is_lost_while_its_gang_is_evicted_does_not_delay_the_
         await bench.delete([other])
         await bench.until(lambda: standing(bench, OTHER, "owner") == "Running", "the owner runs on the other node", 60)
         bench.check()
-
-
-async def break_a_gpu_of(bench: Bench, pod: str) -> tuple[str, str]:
-    """Pool and name of a device of the pod's, from now on broken."""
-    hurt = next(claim for claim in bench.allocated() if any(ref.name == pod for ref in claim.status.reserved_for))
-    assert hurt.status.allocation is not None
-    broken = hurt.status.allocation.devices.results[0]
-    node = bench.cluster.nodes[broken.pool]
-    fault_file.inject(
-        node.plugins_dir / names.DRIVER / fault_file.NAME, int(broken.device.removeprefix("gpu-")), xid=79
-    )
-    return broken.pool, broken.device
-
-
-def held(bench: Bench) -> set[tuple[str, str]]:
-    allocations = [claim.status.allocation for claim in bench.allocated()]
-    return {(r.pool, r.device) for found in allocations if found is not None for r in found.devices.results}
-
-
-@contextlib.asynccontextmanager
-async def made_anew(bench: Bench, pods: list[str], **gang: Any) -> AsyncIterator[None]:
-    """What a Job does: a pod that is gone is made again."""
-
-    async def remake() -> None:
-        while True:
-            for name in pods:
-                if bench.get(name) is None:
-                    await bench.pod(name, **gang)
-            await asyncio.sleep(0.05)
-
-    job = asyncio.create_task(remake())
-    yield
-    job.cancel()
 
 
 async def test_a_gang_on_a_broken_gpu_is_evicted_and_its_recreated_pods_avoid_it(bench: Bench):

@@ -7,7 +7,6 @@ import pytest
 
 from fairlead.controller.watch.optional import version_of
 from fairlead.controller.watch.podgroups import VERSIONS
-from fairlead.driver.publish.layout import layout_for
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
 from tests.support.discovery import DOCUMENTS, Discovery
@@ -21,16 +20,16 @@ REQUIRED = (
     resources.DEVICE_CLASSES,
 )
 CASES = [(release, flags) for release, variants in DOCUMENTS.items() for flags in variants]
-# Release, whether flags are set: version of DeviceTaintRule and of PodGroup, layout of slices.
-READ: dict[tuple[str, bool], tuple[str | None, str | None, str]] = {
-    ("1.34", False): (None, None, "combined"),
-    ("1.34", True): ("v1alpha3", None, "combined"),
-    ("1.35", False): (None, None, "split"),
-    ("1.35", True): ("v1alpha3", None, "split"),
-    ("1.36", False): (None, None, "split"),
-    ("1.36", True): ("v1beta2", "v1alpha2", "split"),
-    ("1.37", False): ("v1", None, "split"),
-    ("1.37", True): ("v1", "v1beta1", "split"),
+# Release, whether flags are set: version of DeviceTaintRule and of PodGroup.
+READ: dict[tuple[str, bool], tuple[str | None, str | None]] = {
+    ("1.34", False): (None, None),
+    ("1.34", True): ("v1alpha3", None),
+    ("1.35", False): (None, None),
+    ("1.35", True): ("v1alpha3", None),
+    ("1.36", False): (None, None),
+    ("1.36", True): ("v1beta2", "v1alpha2"),
+    ("1.37", False): ("v1", None),
+    ("1.37", True): ("v1", "v1beta1"),
 }
 
 
@@ -43,7 +42,7 @@ async def test_each_release_is_read_in_the_best_version_that_it_serves(release: 
     client = client_of(release, DOCUMENTS[release][flags])
     rules = await version_of(client, "resource.k8s.io", TAINT_RULES, "devicetaintrules")
     groups = await version_of(client, "scheduling.k8s.io", VERSIONS["scheduling.k8s.io"], "podgroups")
-    assert (rules, groups, await layout_for(client)) == READ[release, flags != "default"]
+    assert (rules, groups) == READ[release, flags != "default"]
 
 
 @pytest.mark.parametrize(("release", "flags"), CASES)
@@ -92,4 +91,3 @@ async def test_a_document_that_cannot_be_read_is_a_failed_discovery(body: bytes)
     client = cast("Client", Apiserver())
     with pytest.raises(errors.ServerError):
         await version_of(client, "resource.k8s.io", TAINT_RULES, "devicetaintrules")
-    assert await layout_for(client) == "split"

@@ -22,6 +22,7 @@ from fairlead.driver.backend.nvml.sysfs import Kernel
 from fairlead.driver.backend.profiles import recording
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.publish import slices
+from fairlead.driver.publish.kept import ALL
 from tests.support.driver.claims import claim
 from tests.support.driver.fake_nvml import FakeNvml
 from tests.support.driver.node import Node
@@ -61,7 +62,12 @@ def test_it_publishes_within_the_apis_limits_partitioned_or_not(backend: Backend
     check_limits(slices.build(inventory), "split")
     everything = frozenset(gpu.uuid for gpu in inventory.gpus)
     for layout in ("split", "combined"):
-        check_limits(slices.build(inventory, partitionable=everything, shared=True, layout=layout), layout)
+        check_limits(
+            slices.build(
+                inventory, partitionable=everything, shared=True, kept=dataclasses.replace(ALL, counters=layout)
+            ),
+            layout,
+        )
 
 
 def test_every_gpu_answers_and_says_how_busy_it_is(backend: Backend) -> None:

@@ -4,100 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 from collections.abc import AsyncIterator
-from typing import Any, cast
+from random import Random
+from typing import cast
 
 import pytest
 
-from fairlead.driver.publish.publisher import SLICES, Publisher
+from fairlead.driver.publish.keeping import SLICES, Keeping
+from fairlead.driver.publish.publisher import Publisher
 from fairlead.driver.publish.slices import SliceBody
 from fairlead.kube import errors
 from fairlead.kube.client import Client
-from fairlead.kube.core import Node
-from fairlead.kube.listing import Listing
-from fairlead.kube.objects import ObjectMeta
 from fairlead.kube.resource import Device, DeviceTaint
-from fairlead.kube.watching import WatchEvent
+from tests.support.driver.slice_api import SliceApi
 from tests.support.kube import VirtualTime, settle
 
 TAINT = DeviceTaint(key="gpu.fairlead.dev/xid", value="79", effect="NoSchedule")
 
 
-class Api:
-    """An apiserver that knows slices and one Node; `fail` are the errors of the next writes, `drops` and `adds` what it changes."""
-
-    def __init__(self) -> None:
-        self.stored: dict[str, dict[str, Any]] = {}
-        self.writes: list[str] = []
-        self.fail: list[errors.ApiError] = []
-        self.drops: set[str] = set()
-        self.adds: dict[str, str] = {}
-        self._version = 0
-        self._watches: list[asyncio.Queue[tuple[str, dict[str, Any]]]] = []
-
-    def tell(self, kind: str, obj: dict[str, Any]) -> None:
-        for watch in self._watches:
-            watch.put_nowait((kind, copy.deepcopy(obj)))
-
-    def put(self, obj: dict[str, Any], kind: str) -> dict[str, Any]:
-        self._version += 1
-        stored = copy.deepcopy(obj)
-        metadata = stored["metadata"]
-        metadata.setdefault("name", f"{metadata.get('generateName', '')}{self._version}")
-        metadata["resourceVersion"] = str(self._version)
-        metadata.setdefault("uid", f"uid-{self._version}")
-        for device in stored["spec"].get("devices", []):
-            for field in self.drops:
-                device.pop(field, None)
-        for part in (stored["spec"], stored["spec"]["pool"], *stored["spec"].get("devices", [])):
-            part.update(self.adds)
-        self.stored[metadata["name"]] = stored
-        self.tell(kind, stored)
-        return copy.deepcopy(stored)
-
-    def _write(self, verb: str) -> None:
-        self.writes.append(verb)
-        if self.fail:
-            raise self.fail.pop(0)
-
-    async def get(self, resource: Any, name: str, namespace: str | None = None) -> Node:
-        return Node(metadata=ObjectMeta(name=name, uid="node-uid"))
-
-    async def list(self, resource: Any, namespace: str | None = None, **_: Any) -> Listing[dict[str, Any]]:
-        return Listing(items=copy.deepcopy(list(self.stored.values())), resource_version=str(self._version))
-
-    async def watch(self, resource: Any, namespace: str | None = None, **_: Any) -> AsyncIterator[WatchEvent[Any]]:
-        queue: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
-        self._watches.append(queue)
-        while True:
-            kind, obj = await queue.get()
-            yield WatchEvent(kind, obj)
-
-    async def create(self, resource: Any, obj: dict[str, Any], **_: Any) -> dict[str, Any]:
-        self._write("create")
-        return self.put(obj, "ADDED")
-
-    async def replace(self, resource: Any, obj: dict[str, Any], **_: Any) -> dict[str, Any]:
-        self._write("update")
-        return self.put(obj, "MODIFIED")
-
-    async def delete(self, resource: Any, name: str, **_: Any) -> None:
-        self._write("delete")
-        self._version += 1
-        gone = self.stored.pop(name)
-        gone["metadata"]["resourceVersion"] = str(self._version)
-        self.tell("DELETED", gone)
-
-
 class Running:
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: SliceApi) -> None:
         self.api = api
         self.time = VirtualTime()
         self.publisher = Publisher(
             cast("Client", api),
             driver="gpu.fairlead.dev",
             node_name="n1",
+            keeping=Keeping(
+                cast("Client", api),
+                node_name="n1",
+                wanted={"taints"},
+                changed=lambda _found: None,
+                sleep=self.time.sleep,
+                random=Random(1),
+            ),
             sync_delay_s=2.0,
             sleep=self.time.sleep,
             wall=self.time.clock,
@@ -113,7 +53,7 @@ class Running:
 
 @pytest.fixture
 async def running() -> AsyncIterator[Running]:
-    found = Running(Api())
+    found = Running(SliceApi())
     task = asyncio.create_task(found.publisher.run())
     await settle()
     yield found
@@ -176,13 +116,14 @@ async def test_a_wiped_slice_comes_back_after_a_while(running: Running) -> None:
 async def test_what_the_apiserver_drops_is_reported_once_and_not_written_forever(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
-    running.api.drops = {"taints"}
-    assert await running.publish(body("gpu-0", taints=(TAINT,))) == ["create"]
-    assert running.publisher.dropped == ("devices[].taints (feature gate DRADeviceTaints)",)
+    running.api.drops = {"bindsToNode"}
+    bound = SliceBody(devices=(Device(name="gpu-0", binds_to_node=True),))
+    assert await running.publish(bound) == ["create"]
+    assert running.publisher.dropped == ("devices[].bindsToNode (feature gate DRADeviceBindingConditions)",)
     await running.time.advance(600)
     assert running.api.writes == ["create"]
     assert caplog.text.count("did not store all fields of the slices") == 1
-    assert await running.publish(body("gpu-0", "gpu-1", taints=(TAINT,))) == ["update"]
+    assert await running.publish(SliceBody(devices=(*bound.devices, Device(name="gpu-1")))) == ["update"]
     await running.time.advance(600)
     assert running.api.writes == ["update"]
 

@@ -11,6 +11,7 @@ from fairlead.driver.backend import device_names, geometry, profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.types import Inventory
 from fairlead.driver.publish import slices
+from fairlead.driver.publish.kept import ALL, Layout
 from fairlead.kube.quantity import Quantity
 from fairlead.kube.resource import Device, DeviceTaint
 from tests.support.driver.slices import check_limits
@@ -135,7 +136,7 @@ class TestOrderAndChunks:
     @pytest.mark.parametrize("name", ["dgx-a100", "hgx-h100", "hgx-b200", "a30"])
     @pytest.mark.parametrize("layout", ["split", "combined"])
     def test_all_placements_of_any_number_of_gpus_keep_the_apis_limits(
-        self, gpus: int, name: str, layout: slices.Layout
+        self, gpus: int, name: str, layout: Layout
     ) -> None:
         one = dataclasses.replace(inventory(name).gpus[0], mig_mutable=True)
         many = tuple(dataclasses.replace(one, minor=minor, uuid=f"GPU-{minor}") for minor in range(gpus))
@@ -145,7 +146,7 @@ class TestOrderAndChunks:
             whole,
             partitionable=all_partitionable(whole),
             taints={gpu.uuid: (taint,) for gpu in many},
-            layout=layout,
+            kept=dataclasses.replace(ALL, counters=layout),
         )
         check_limits(built, layout)
         assert all(device.taints == (taint,) for device in built.devices)

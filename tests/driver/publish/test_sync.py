@@ -115,9 +115,9 @@ def test_one_more_slice_updates_the_others_before_it_is_created(store: Store) ->
     assert (store.generations, store.counts) == ({2}, {2})
 
 
-def test_one_slice_less_is_deleted_first(store: Store) -> None:
+def test_one_slice_less_is_deleted_when_the_new_generation_is_there(store: Store) -> None:
     store.sync(body("gpu-0"), body("gpu-1"))
-    assert store.sync(body("gpu-0")) == [("delete", None), ("update", 0)]
+    assert store.sync(body("gpu-0")) == [("update", 0), ("delete", None)]
     assert (store.generations, store.counts) == ({2}, {1})
 
 
@@ -144,7 +144,7 @@ def test_slices_of_an_earlier_naming_are_replaced(store: Store) -> None:
     del store.slices[name]
     stored["metadata"]["name"] = "n1-gpu.fairlead.dev-abcde"
     store.slices["n1-gpu.fairlead.dev-abcde"] = stored
-    assert store.sync(body("gpu-0")) == [("delete", None), ("create", 0)]
+    assert store.sync(body("gpu-0")) == [("create", 0), ("delete", None)]
     assert store.generations == {2}  # above the one that readers have seen
 
 

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from fairlead.controller.watch.optional import version_of
-from fairlead.driver.publish.layout import layout_for
 from fairlead.kube import credentials, errors, resources
 from fairlead.kube.client import Client
 from fairlead.kube.exchange import Answer
@@ -261,7 +260,7 @@ def lease(scratch: Path) -> Target:
 
 
 def discovery(scratch: Path) -> Target:
-    """What is served, in which versions, and which Kubernetes serves it."""
+    """What is served, and in which versions."""
     wire = FakeWire("")
     client = client_of(wire)
     documents: list[Any] = [
@@ -271,12 +270,10 @@ def discovery(scratch: Path) -> Target:
             "versions": [{"groupVersion": "resource.k8s.io/v1", "version": "v1"}],
         },
         {"kind": "APIResourceList", "versions": [{"version": "v1"}], "resources": [{"name": "devicetaintrules"}]},
-        {"major": "1", "minor": "36+", "gitVersion": "v1.36.2"},
     ]
 
     def run(data: bytes) -> None:
         wire.body = data
-        assert drive(layout_for(client)) in {"split", "combined"}
         assert drive(version_of(client, "resource.k8s.io", ("v1", "v1beta1"), "devicetaintrules")) in {
             "v1",
             "v1beta1",
@@ -284,6 +281,6 @@ def discovery(scratch: Path) -> Target:
         }
 
     return Target(
-        name="discovery", run=run, seeds=_encoded(documents), mutate=json_mutations(("v1", "versions", "version", "minor", "1")),
-        allowed=(errors.ApiError,), traced=("/watch/optional.py", "/publish/layout.py", "/kube/nulls.py"),
+        name="discovery", run=run, seeds=_encoded(documents), mutate=json_mutations(("v1", "versions", "version", "1")),
+        allowed=(errors.ApiError,), traced=("/watch/optional.py", "/kube/nulls.py"),
     )  # fmt: skip

@@ -7,19 +7,24 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+from fairlead.kube.releases import Minor
 from fairlead.sandbox.apiserver.admission.calling import Resolver
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.server import ApiServer
 from fairlead.sandbox.apiserver.wire.exchange import Response
-from tests.support.apiserver.inside import Inside
+from fairlead.sandbox.release import NEWEST, Release
+from tests.support.apiserver.inside import NOON, Inside
 
 
 class Served(Inside):
     """`Inside`, with everything that a listening server has. `close()` it."""
 
-    def __init__(self, workdir: Path, *, now: datetime, random: Random) -> None:
+    def __init__(
+        self, workdir: Path, *, now: datetime = NOON, random: Random | None = None, release: Release | Minor = NEWEST
+    ) -> None:
         self.now = now
-        self._server = ApiServer(workdir=workdir, clock=lambda: self.now, random=random)
+        random = random or Random(7)
+        self._server = ApiServer(workdir=workdir, clock=lambda: self.now, random=random, release=release)
         self.state = self._server.state
         self.faults = self._server.faults
         self.dispatcher = self._server.dispatcher

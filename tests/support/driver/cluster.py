@@ -15,7 +15,9 @@ from fairlead.kube.client import Client
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, raw
 from fairlead.sandbox.apiserver.server import ApiServer
+from fairlead.sandbox.release import Release
 from tests.support.driver.claims import claim
+from tests.support.kubernetes import of_this_run
 
 CLAIMS = raw(RESOURCE_CLAIMS)
 SLICES = raw(RESOURCE_SLICES)
@@ -32,8 +34,8 @@ class DriverCluster:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def start(cls, path: Path) -> AsyncIterator[DriverCluster]:
-        async with ApiServer(workdir=path) as server:
+    async def start(cls, path: Path, *, release: Release | None = None) -> AsyncIterator[DriverCluster]:
+        async with ApiServer(workdir=path, release=release or of_this_run()) as server:
             kubeconfig = path / "kubeconfig"
             kubeconfig.write_text(server.kubeconfig())
             async with Client.connect(kubeconfig) as client:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 
 from fairlead.driver.publish import slices
+from fairlead.driver.publish.kept import Layout
 from fairlead.kube import semver
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 
 
-def check_limits(built: slices.PoolSlices, layout: slices.Layout) -> None:
+def check_limits(built: slices.PoolSlices, layout: Layout) -> None:
     """The limits of resource.k8s.io/v1 as the apiserver enforces them."""
     names = [device.name for device in built.devices]
     assert len(names) == len(set(names))

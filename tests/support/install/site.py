@@ -16,6 +16,7 @@ from fairlead.sandbox.install.workloads import Workloads
 from fairlead.sandbox.installation import bare
 from tests.support.install.containers import Container, Containers
 from tests.support.install.image import Image
+from tests.support.kubernetes import of_this_run
 from tests.support.sandbox import FAST, FAST_MANAGER
 
 PROBED_S = 60.0
@@ -70,7 +71,12 @@ async def installed(
     `host_paths`: directories of every node and where they are on this machine, besides those that the sandbox's nodes have.
     """
     options = ClusterOptions(
-        workdir=workdir, nodes=nodes, times=FAST, manager=FAST_MANAGER, scheduler_backoff_s=(0.1, 1.0)
+        workdir=workdir,
+        nodes=nodes,
+        times=FAST,
+        manager=FAST_MANAGER,
+        scheduler_backoff_s=(0.1, 1.0),
+        release=of_this_run(),
     )
     async with bare(options) as cluster:
         containers = Containers(

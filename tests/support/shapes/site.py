@@ -26,6 +26,7 @@ from fairlead.sandbox.install.apply import Applier
 from fairlead.sandbox.objects import results_of
 from fairlead.webhook import app as webhook
 from fairlead.webhook.app import WebhookOptions
+from tests.support.kubernetes import of_this_run
 from tests.support.sandbox import FAST, FAST_MANAGER, Ledger, ledger, until
 from tests.support.shapes import leader_worker_set
 from tests.support.shapes.base import Controller, Obj
@@ -165,6 +166,7 @@ async def sites(controllers: Sequence[Controller], *nodes: NodeSpec) -> AsyncIte
             times=FAST,
             manager=FAST_MANAGER,
             scheduler_backoff_s=(0.1, 1.0),
+            release=of_this_run(),
         )
         async with Cluster(options) as cluster, _programs(cluster), ledger(cluster.admin) as seen:
             site = Site(cluster, controllers, seen)

@@ -23,6 +23,7 @@ from fairlead.kube import resources
 from fairlead.sandbox import files
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from fairlead.sandbox.install.programs import ProgramError
+from fairlead.sandbox.release import NEWEST, Release
 from fairlead.ui.reading.cluster import Cluster as Listed
 from fairlead.ui.reading.computing import Computing, Where
 from fairlead.ui.reading.ledger import Ledger
@@ -41,7 +42,7 @@ REFRESH_S = 0.2
 PLAIN_WIDTH = 140
 
 
-def run_demo(*, keep: bool, plain: bool, workdir: Path | None) -> int:
+def run_demo(*, keep: bool, plain: bool, workdir: Path | None, release: Release = NEWEST) -> int:
     """The exit code: 0 when every expectation held, 1 when one did not, 130 when interrupted."""
     console = Console(highlight=False, soft_wrap=plain, width=PLAIN_WIDTH if plain else None)
     with contextlib.ExitStack() as stack:
@@ -49,7 +50,7 @@ def run_demo(*, keep: bool, plain: bool, workdir: Path | None) -> int:
             workdir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fl-")))
         workdir.mkdir(parents=True, exist_ok=True)
         try:
-            return asyncio.run(Demo(console, plain=plain, keep=keep, workdir=workdir).run())
+            return asyncio.run(Demo(console, plain=plain, keep=keep, workdir=workdir, release=release).run())
         except KeyboardInterrupt:
             console.print("interrupted")
             return 130
@@ -67,20 +68,23 @@ def _not_started(error: Exception) -> str:
 class Demo:
     """One run: its console, its clock, its options, and what was shown so far."""
 
-    def __init__(self, console: Console, *, plain: bool, keep: bool, workdir: Path) -> None:
+    def __init__(self, console: Console, *, plain: bool, keep: bool, workdir: Path, release: Release = NEWEST) -> None:
         self.console = console
         self.plain = plain
         self.keep = keep
         self.workdir = workdir
+        self.release = release
         self.start_s = time.monotonic()
         self.shown: set[str] = set()
         self.injected: dict[tuple[str, str, str], tuple[str, ...]] = {}
 
     async def run(self) -> int:
-        self._say(f"starting a cluster of {len(NODES)} nodes in this process")
+        self._say(f"starting a cluster of {len(NODES)} nodes in this process: Kubernetes {self.release.name}")
         kept = (f"--record={self.workdir / 'recording'}", f"--ledger={self.workdir / 'ledger'}")
         async with contextlib.AsyncExitStack() as stack:
-            options = ClusterOptions(workdir=self.workdir, nodes=NODES, flags={"controller": kept})
+            options = ClusterOptions(
+                workdir=self.workdir, nodes=NODES, flags={"controller": kept}, release=self.release
+            )
             try:
                 cluster = await stack.enter_async_context(Cluster(options))
             except (ProgramError, TimeoutError, OSError) as error:

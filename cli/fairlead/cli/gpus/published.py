@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fairlead.api import names
+from fairlead.api import names, withheld
 from fairlead.api import repair as api
 from fairlead.cli.gpus.holders import belongs
 from fairlead.kube import errors
@@ -20,13 +20,15 @@ async def slices_of(client: Client, node: str) -> list[Raw]:
 
 
 def devices_of(slices: Iterable[Raw], node: str, gpu: str) -> tuple[str, ...]:
-    """The names of the GPU's devices. Raises NotReadError with what there is instead."""
+    """The names of the GPU's devices, also of those that the driver withholds. Raises NotReadError with what there is instead."""
     slices = list(slices)
-    if api.first_slice(slices) is None:
+    first = api.first_slice(slices)
+    if first is None:
         raise NotReadError(
             f"node {node} publishes no devices of {names.DRIVER}; is that its name, and does its driver run?"
         )
-    devices = [str(each["name"]) for one in slices for each in one["spec"].get("devices") or ()]
+    devices = {str(each["name"]) for one in slices for each in one["spec"].get("devices") or ()}
+    devices |= withheld.read(first["metadata"].get("annotations") or {}).keys()
     mine = tuple(sorted(each for each in devices if belongs(each, {gpu})))
     if not mine and state_of(slices, gpu) is None:
         gpus = sorted({each.partition("-mig-")[0] for each in devices}, key=lambda name: api.minor_of(name) or 0)

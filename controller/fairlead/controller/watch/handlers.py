@@ -81,8 +81,8 @@ class Handlers:
     def _slice(self, change: Change[resource.ResourceSlice]) -> None:
         if change.new is None:
             self._tables.drop_slice(change.key)
-        elif change.old is not None and 0 < change.old.metadata.generation == change.new.metadata.generation:
-            return  # its spec is the same
+        elif change.old is not None and indexes.publishes_the_same(change.old.metadata, change.new.metadata):
+            return
         else:
             self._tables.set_slice(change.new)
         self._triggers.decide()

@@ -6,18 +6,24 @@ from collections.abc import Iterator
 
 from msgspec import structs
 
-from fairlead.api import foreign, names
+from fairlead.api import foreign, names, withheld
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.evictions import past_evictions
 from fairlead.controller.gangs.membership import gangs
 from fairlead.engine.inventory.notices import notice_of
 from fairlead.kube import batch, core, resource
-from fairlead.kube.objects import Object
+from fairlead.kube.objects import Object, ObjectMeta
 from fairlead.kube.resources import Raw
 
 
 def without_devices(slice_: resource.ResourceSlice) -> resource.ResourceSlice:
     return structs.replace(slice_, spec=structs.replace(slice_.spec, devices=(), shared_counters=()))
+
+
+def publishes_the_same(old: ObjectMeta, new: ObjectMeta) -> bool:
+    """Whether two versions of a slice have the same devices, and withhold the same: a spec changes with its generation."""
+    noted, notes = (meta.annotations.get(withheld.WITHHELD) for meta in (old, new))
+    return 0 < old.generation == new.generation and noted == notes
 
 
 def decision_fields(node: core.Node) -> tuple[object, ...]:

@@ -50,6 +50,17 @@ class Metrics:
         self._tainted = Gauge(
             "fairlead_driver_devices_tainted", "Published devices with a taint.", registry=self.registry
         )
+        self._withheld = Gauge(
+            "fairlead_driver_gpus_withheld",
+            "GPUs of which devices are left out of the slices, as the apiserver drops their taints or counters.",
+            registry=self.registry,
+        )
+        self._kept = Gauge(
+            "fairlead_driver_slice_fields_kept",
+            "1 where the apiserver keeps fields of slices that this node needs, 0 where it drops them.",
+            ("fields",),
+            registry=self.registry,
+        )
         self._writes = Counter(
             "fairlead_driver_resourceslice_writes",
             "Writes of ResourceSlices.",
@@ -124,10 +135,17 @@ class Metrics:
         for state in STATES:
             self._held.labels(state).set_function(functools.partial(_count, states, state))
 
-    def published(self, types: Mapping[str, int], tainted: int) -> None:
+    def published(self, types: Mapping[str, int], tainted: int, withheld: int = 0) -> None:
+        """Devices by type, those with a taint, and the GPUs of which devices are withheld."""
         for kind in ("gpu", "mig"):
             self._devices.labels(kind).set(types.get(kind, 0))
         self._tainted.set(tainted)
+        self._withheld.set(withheld)
+
+    def kept(self, groups: Mapping[str, bool]) -> None:
+        """By group of fields that this node needs."""
+        for group, kept in groups.items():
+            self._kept.labels(group).set(kept)
 
     def wrote(self, verb: str, result: str) -> None:
         self._writes.labels(verb, result).inc()

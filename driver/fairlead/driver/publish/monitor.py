@@ -22,9 +22,10 @@ from fairlead.driver.publish import faults, health, slices
 from fairlead.driver.publish.draining import Drains
 from fairlead.driver.publish.faults import Fault, Faults
 from fairlead.driver.publish.health_feed import HealthFeed
+from fairlead.driver.publish.kept import ALL, Kept
 from fairlead.driver.publish.known_gpus import KnownGpus
 from fairlead.driver.publish.resource_names import MigStrategy
-from fairlead.driver.publish.slices import Layout, PoolSlices
+from fairlead.driver.publish.slices import PoolSlices
 from fairlead.driver.publish.xid_counts import XidCounts
 from fairlead.kube.limits import Clock, Sleep
 from fairlead.kube.resource import DeviceTaint
@@ -48,12 +49,24 @@ class _Poll:
     own_mig: frozenset[MigPlacement]
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What the slices follow from."""
+
+    inventory: Inventory
+    taints: Mapping[str, tuple[DeviceTaint, ...]]
+    reasons: Mapping[str, str]
+    partitionable: frozenset[str]
+    mig_in_use: frozenset[str]
+    kept: Kept
+
+
 class HardwareMonitor:
     """`poll` reads the hardware once, `run` again and again; it calls `changed` when the slices are others.
 
     `own_mig` gives the MIG devices that the driver created. `initial_faults` are those known from before a restart, and
     `save_faults` is called with the faults whenever they change. `sampled` is called with the time and the readings of
-    each poll; it must not block. `drains` are the GPUs that get no new claims.
+    each poll; it must not block. `drains` are the GPUs that get no new claims. `kept` is what the apiserver is believed to keep.
     """
 
     def __init__(
@@ -67,7 +80,7 @@ class HardwareMonitor:
         shared_mig: bool = False,
         shared_replicas: int = 1,
         mig_strategy: MigStrategy = "none",
-        layout: Layout = "split",
+        kept: Kept = ALL,
         own_mig: Callable[[], frozenset[MigPlacement]] = frozenset,
         drains: Drains | None = None,
         initial_faults: Faults | None = None,
@@ -96,7 +109,7 @@ class HardwareMonitor:
         self._shared_mig = shared_mig
         self._shared_replicas = shared_replicas
         self._mig_strategy: MigStrategy = mig_strategy
-        self._layout: Layout = layout
+        self._kept = kept
         self._own_mig = own_mig
         self._drains = drains or Drains()
         self._full_wanted = False
@@ -113,7 +126,7 @@ class HardwareMonitor:
         self._lost_changed = False
         self._polling: asyncio.Task[_Poll] | None = None
         self._warned: tuple[str, ...] = ()
-        self._built_from: tuple[Inventory, dict[str, tuple[DeviceTaint, ...]], frozenset[str]] | None = None
+        self._built_from: _Facts | None = None
 
     def partitionable(self) -> frozenset[str]:
         """UUIDs of the GPUs whose MIG devices are created on demand."""
@@ -136,6 +149,11 @@ class HardwareMonitor:
 
     def rebuild(self) -> bool:
         """What is published follows drains and faults at once; True when it is other than before."""
+        return self._rebuild_slices()
+
+    def keep(self, kept: Kept) -> bool:
+        """What is published follows what the apiserver keeps at once; True when it is other than before."""
+        self._kept = kept
         return self._rebuild_slices()
 
     def read_again(self) -> None:
@@ -179,7 +197,7 @@ class HardwareMonitor:
         changed = self._rebuild_slices()
         self.health.publish(
             health.device_health(
-                self.built.devices,
+                self.built.known,
                 read.statuses,
                 self._faults,
                 unhealthy=self._unhealthy,
@@ -255,22 +273,32 @@ class HardwareMonitor:
 
     def _rebuild_slices(self) -> bool:
         """Whether the slices are others than before."""
-        tainted = _joined(faults.taints(self._faults), self._drains.taints())
-        facts = (self.inventory, tainted, self._known.partitionable)
+        facts = _Facts(
+            inventory=self.inventory,
+            taints=_joined(faults.taints(self._faults), self._drains.taints()),
+            reasons={uuid: faults.describe(self._faults, uuid) for uuid in self._faults},
+            partitionable=self._known.partitionable,
+            mig_in_use=frozenset(uuid for uuid, _, _ in self._own_mig())
+            if self._kept.counters is None
+            else frozenset(),
+            kept=self._kept,
+        )
         if facts == self._built_from:
             built = self.built
         else:
             built = slices.build(
                 self.inventory,
-                taints=tainted,
-                partitionable=self._known.partitionable,
+                taints=facts.taints,
+                partitionable=facts.partitionable,
                 shared=self._shared_gpus,
                 shared_mig=self._shared_mig,
                 shared_replicas=self._shared_replicas,
                 mig_strategy=self._mig_strategy,
-                layout=self._layout,
+                kept=facts.kept,
+                mig_in_use=facts.mig_in_use,
+                reasons=facts.reasons,
             )
-        changed = built.slices != self.built.slices
+        changed = (built.slices, built.notes) != (self.built.slices, self.built.notes)
         self.built, self._built_from = built, facts
         warnings = (*self.inventory.warnings, *built.warnings)
         for warning in sorted(set(warnings) - set(self._warned)):

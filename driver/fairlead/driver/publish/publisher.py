@@ -3,7 +3,9 @@
 sync.py decides what to write; this watches, writes, retries and reports.
 Keeps: after a write of another client (kubelet wiping slices, an administrator's edit) the sync waits `sync_delay_s`,
 so that a wipe in progress is over; errors are retried forever with backoff and shown in `problem`; fields that the
-apiserver drops are reported once, not written forever.
+apiserver drops are reported once, not written forever. What it keeps is known before anything is written (keeping.py), and compared
+with what was stored after each write: where that lost what the slices rest on, the rest of them is not written, and what is desired
+then is. No two devices that overlap are written unless their counters are believed to be kept.
 """
 
 from __future__ import annotations
@@ -15,18 +17,22 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from fairlead.driver.publish import sync
+from fairlead.api.withheld import Group
+from fairlead.driver.publish import sync, trial
+from fairlead.driver.publish.keeping import SLICES, Keeping
 from fairlead.driver.publish.slices import SliceBody
 from fairlead.driver.publish.sync import Annotations, Gone, Pool, Raw, Write
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.limits import Backoff, Clock, Sleep
-from fairlead.kube.resources import NODES, RESOURCE_SLICES, raw
+from fairlead.kube.resources import NODES
 
 log = logging.getLogger(__name__)
 
-SLICES = raw(RESOURCE_SLICES)
+
+class OverlapError(Exception):
+    """Slices that must not be written: their builder was not told what the apiserver keeps."""
 
 
 class Publisher:
@@ -41,6 +47,7 @@ class Publisher:
         *,
         driver: str,
         node_name: str,
+        keeping: Keeping,
         sync_delay_s: float = 2.0,
         sleep: Sleep = asyncio.sleep,
         random: Random | None = None,
@@ -56,6 +63,7 @@ class Publisher:
         self.dropped: tuple[str, ...] = ()
         self._client = client
         self._driver = driver
+        self._keeping = keeping
         self._node_name = node_name
         self._sync_delay_s = sync_delay_s
         self._sleep = sleep
@@ -65,6 +73,9 @@ class Publisher:
         self._failures = 0
         self._desired: tuple[SliceBody, ...] | None = None
         self._annotations: dict[str, str | Gone] = {}
+        self._notes: dict[str, str | Gone] = {}
+        self._written = 0
+        """The highest generation of any write, also of one that failed: it may have been stored all the same."""
         self._accepted: dict[int, tuple[Raw, Raw]] = {}
         self._wake = asyncio.Event()
         self._delayed_wake: asyncio.Task[None] | None = None
@@ -72,15 +83,18 @@ class Publisher:
             client, SLICES, fields=f"spec.driver={driver},spec.nodeName={node_name}", sleep=sleep
         )
 
-    def publish(self, slices: Sequence[SliceBody]) -> None:
-        """Make these the node's slices soon. Idempotent: the same slices again write nothing."""
-        wanted = tuple(slices)
-        self._outdated = self._outdated or wanted != self._desired
-        self._desired = wanted
+    def publish(self, slices: Sequence[SliceBody], notes: Annotations | None = None) -> None:
+        """Make these the node's slices soon, with these annotations on the first one, which say what is left out of them.
+
+        Idempotent: the same slices again write nothing.
+        """
+        wanted, said = tuple(slices), dict(notes or {})
+        self._outdated = self._outdated or (wanted, said) != (self._desired, self._notes)
+        self._desired, self._notes = wanted, said
         self._wake.set()
 
     def annotate(self, annotations: Annotations) -> None:
-        """Keep these on the first slice, until others are given. The rest is left as it is."""
+        """Keep these on the first slice, too, until others are given. The rest is left as it is."""
         if dict(annotations) != self._annotations:
             self._annotations = dict(annotations)
             self._outdated = True
@@ -101,6 +115,7 @@ class Publisher:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._stored.run())
                 group.create_task(self._sync_loop())
+                group.create_task(self._keeping.run(self._wake.set))
         finally:
             stop()
             if self._delayed_wake is not None:
@@ -121,35 +136,56 @@ class Publisher:
                 level = logging.WARNING if error.transient or isinstance(error, errors.Conflict) else logging.ERROR
                 log.log(level, "%s (attempt %d, next in %.1f s)", self.problem, self._failures, delay)
                 self._wake_in(delay)
+            except OverlapError as error:
+                self._outdated = True
+                self.problem = str(error)
+                log.exception("nothing is written until other slices are desired")
             else:
                 self._failures = 0
 
     async def _sync(self) -> None:
         if self._desired is None:
             return
+        if self._keeping.due:
+            await self._keeping.ask()  # other slices may be desired after it
         self._outdated = False
-        existing = self._stored.all()
-        pool = self._pool()
-        writes = sync.plan(pool, self._desired, existing, self._accepted, self._annotations)
+        writes = self._plan()
         if any(write.verb == "create" for write in writes):
             # The owner's UID is read each time: a Node that was deleted and recreated has another.
             node = await self._client.get(NODES, self._node_name)
-            pool = self._pool(node.metadata.uid)
-            writes = sync.plan(pool, self._desired, existing, self._accepted, self._annotations)
+            writes = self._plan(node.metadata.uid)
+        desired = self._desired
         for write in writes:
-            await self._write(write)
+            if lost := await self._write(write, desired):
+                self._outdated = True
+                self._keeping.lost(lost)
+                self._wake.set()
+                return
         if writes:
-            devices = sum(len(body.devices) for body in self._desired)
-            log.info("published %d devices in %d slices", devices, len(self._desired), extra={"writes": len(writes)})
+            devices = sum(len(body.devices) for body in desired)
+            log.info("published %d devices in %d slices", devices, len(desired), extra={"writes": len(writes)})
         self.problem = None
         self.published.set()
         self.confirm(self._wall())
 
+    def _plan(self, node_uid: str = "") -> list[Write]:
+        assert self._desired is not None
+        bodies = [sync.to_json(body) for body in self._desired]
+        if self._keeping.found.kept.counters is None and any(sync.overlapping(body) for body in bodies):
+            raise OverlapError(f"devices of node {self._node_name} overlap, and the apiserver does not keep counters")
+        annotations = {**self._notes, **self._annotations}
+        return sync.plan(
+            self._pool(node_uid), self._desired, self._stored.all(), self._accepted, annotations, self._written
+        )
+
     def _pool(self, node_uid: str = "") -> Pool:
         return Pool(driver=self._driver, name=self._node_name, node_name=self._node_name, node_uid=node_uid)
 
-    async def _write(self, write: Write) -> None:
+    async def _write(self, write: Write, desired: Sequence[SliceBody]) -> frozenset[Group]:
+        """What the stored slice lost of what is published by it."""
         metadata: dict[str, Any] = write.object["metadata"]
+        if write.verb != "delete":
+            self._written = max(self._written, write.object["spec"]["pool"]["generation"])
         try:
             match write.verb:
                 case "delete":
@@ -159,14 +195,17 @@ class Publisher:
                     stored = await self._client.replace(SLICES, write.object)
                 case "create":
                     stored = await self._client.create(SLICES, write.object)
-        except errors.ApiError:
+        except errors.ApiError as error:
             self._count(write.verb, "error")
+            if isinstance(error, errors.Invalid):
+                self._keeping.due = True  # counters have another layout since the apiserver is another
             raise
         self._count(write.verb, "ok")
         log.debug("%s ResourceSlice %s", write.verb, metadata.get("name") or metadata.get("generateName"))
         if stored is not None and write.index is not None:
             self._stored.note(stored)
-            self._compare(write.index, write.object["spec"], stored["spec"])
+            return self._compare(write.index, write.object["spec"], stored["spec"], desired[write.index])
+        return frozenset()
 
     def _count(self, verb: str, result: str) -> None:
         if self._on_write is not None:
@@ -182,23 +221,22 @@ class Publisher:
             pass
         self._stored.note_deleted(slice_)
 
-    def _compare(self, index: int, sent: Raw, stored: Raw) -> None:
-        """Accepts what the apiserver made of the slice: it drops fields that it does not know, and may add some by default."""
+    def _compare(self, index: int, sent: Raw, stored: Raw, desired: SliceBody) -> frozenset[Group]:
+        """What was lost; accepts what else the apiserver made of the slice: it may add fields by default, and drop others."""
         wanted, kept = sync.body_in(sent), sync.body_in(stored)
+        self._accepted.pop(index, None)
         if sync.normalized(wanted, times_of=kept) == sync.normalized(kept):
-            self._accepted.pop(index, None)
-            return
-        assert self._desired is not None
-        self._accepted[index] = (
-            sync.normalized(sync.to_json(self._desired[index])),
-            sync.normalized(kept),
-        )
-        lost = tuple(sync.dropped_fields(wanted, kept))
-        if lost and lost != self.dropped:
-            self.dropped = lost
+            return frozenset()
+        if lost := frozenset(group for group in trial.lost(wanted, kept) if self._keeping.found.kept.has(group)):
+            return lost
+        self._accepted[index] = (sync.normalized(sync.to_json(desired)), sync.normalized(kept))
+        dropped = tuple(sync.dropped_fields(wanted, kept))
+        if dropped and dropped != self.dropped:
+            self.dropped = dropped
             log.warning(
-                "the apiserver did not store all fields of the slices: %s; publishing without them", "; ".join(lost)
+                "the apiserver did not store all fields of the slices: %s; publishing without them", "; ".join(dropped)
             )
+        return frozenset()
 
     def _changed(self, change: Change[Raw]) -> None:
         """One of the slices was written, often by this publisher: then the sync finds nothing to do."""

@@ -2,7 +2,10 @@
 
 Inventory and taints in, slice bodies out; generation, names and owners of the slices are sync.py's.
 Keeps: same inventory, same slices; at most 64 devices in a slice (the API's limit once any device has a taint) and 8
-counter sets; devices in numeric order (gpu-2 before gpu-10), because kube-scheduler allocates the first that fits.
+counter sets; devices in numeric order (gpu-2 before gpu-10), because kube-scheduler allocates the first that fits. **Devices that
+overlap are published together only where their counters are kept**, and never in the first slice, which is written last (sync.py).
+What the apiserver would drop is not published: then a device with a taint is withheld, a shared GPU is whole, and one that is cut on
+demand is whole, or withheld while MIG devices of it exist.
 Source: k8s.io/api/resource/v1 types.go; NVIDIA's DRA driver.
 """
 
@@ -10,21 +13,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, TypeVar
+from typing import TypeVar
 
+from msgspec import structs
+
+from fairlead.api import withheld as api
+from fairlead.driver.backend import device_names
 from fairlead.driver.backend.islands import islands
-from fairlead.driver.backend.types import Inventory
+from fairlead.driver.backend.types import Gpu, Inventory
 from fairlead.driver.publish import devices
 from fairlead.driver.publish.attributes import GpuAttributes
+from fairlead.driver.publish.kept import ALL, Kept
 from fairlead.driver.publish.resource_names import MigStrategy, resource_names
 from fairlead.kube.resource import CounterSet, Device, DeviceTaint
 
 DEVICES_PER_SLICE_MAX = 64
 COUNTER_SETS_PER_SLICE_MAX = 8
 
-# "split": counter sets in slices of their own (1.35 and later); "combined": beside the devices that use them (1.34).
-Layout = Literal["split", "combined"]
 T = TypeVar("T")
+_NO_COUNTERS = DeviceTaint(key=api.NO_COUNTERS, effect="NoSchedule")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,18 +44,41 @@ class SliceBody:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSlices:
-    """The slices of the node's pool, in order, and what was left out of them."""
+    """The slices of the node's pool, in order, and what was left out of them.
+
+    `unpublished` are devices that are there, or could be made, and that claims of before may hold. `notes` say which of them are
+    withheld and why, by GPU where it is all of it.
+    """
 
     slices: tuple[SliceBody, ...]
     warnings: tuple[str, ...] = ()
+    unpublished: tuple[Device, ...] = ()
+    notes: api.Withheld = dataclasses.field(default_factory=dict)
 
     @property
     def devices(self) -> tuple[Device, ...]:
         return tuple(device for body in self.slices for device in body.devices)
 
+    @property
+    def known(self) -> tuple[Device, ...]:
+        return (*self.devices, *self.unpublished)
+
 
 # The devices of one GPU, and the counter set that they consume.
 _Group = tuple[CounterSet | None, list[Device]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """As the arguments of `build`."""
+
+    taints: Mapping[str, tuple[DeviceTaint, ...]]
+    partitionable: frozenset[str]
+    mig_in_use: frozenset[str]
+    shared: bool
+    shared_mig: bool
+    replicas: int
+    kept: Kept
 
 
 def build(
@@ -60,45 +90,121 @@ def build(
     shared_mig: bool = False,
     shared_replicas: int = 1,
     mig_strategy: MigStrategy = "none",
-    layout: Layout = "split",
+    kept: Kept = ALL,
+    mig_in_use: frozenset[str] = frozenset(),
+    reasons: Mapping[str, str] | None = None,
 ) -> PoolSlices:
     """The slices that this node should publish.
 
     `taints` are by the UUID of a GPU (then also for its MIG devices) or of a MIG device. `partitionable` holds the
     UUIDs of GPUs whose MIG devices are created on demand: they publish every placement, over counters that exclude what
     overlaps. `shared` lets other whole GPUs be in several claims at once, each with a part of the memory, and `shared_mig`
-    the MIG devices that exist; a claim that does not say how much gets one of `shared_replicas` equal shares. `mig_strategy` says under which extended resources devices are named. A pool
+    the MIG devices that exist; a claim that does not say how much gets one of `shared_replicas` equal shares. `mig_strategy` says
+    under which extended resources devices are named. `kept` is what the apiserver keeps; without counters `mig_in_use` are the UUIDs
+    of GPUs of which claims have MIG devices. `reasons` say in words what is wrong with a GPU, by its UUID. A pool
     without devices has one empty slice, which shows that the driver runs.
     """
-    taints = taints or {}
+    facts = _Facts(
+        taints=taints or {},
+        partitionable=partitionable,
+        mig_in_use=mig_in_use,
+        shared=shared and kept.shares,
+        shared_mig=shared_mig and kept.shares,
+        replicas=shared_replicas,
+        kept=kept,
+    )
     warnings: list[str] = []
     island_of = islands(inventory.gpus)
     groups: list[_Group] = []
-    resources = resource_names(inventory, mig_strategy, partitionable=partitionable)
+    unpublished: list[Device] = []
+    notes: dict[str, tuple[api.Taint, ...]] = {}
+    offered = partitionable if kept.counters is not None else frozenset()
+    resources = resource_names(inventory, mig_strategy, partitionable=offered)
     for gpu in sorted(inventory.gpus, key=lambda gpu: gpu.minor):
         attributes = GpuAttributes(inventory, gpu, island_of.get(gpu.minor), warnings, resources)
-        own = taints.get(gpu.uuid, ())
-        if gpu.uuid in partitionable and gpu.mig_profiles:
-            counter_set = devices.counter_set_of(gpu)
-            groups.append((counter_set, devices.partitions(gpu, counter_set, attributes, own)))
-        elif gpu.mig_enabled:
-            if not gpu.mig_devices:
-                warnings.append(f"gpu-{gpu.minor}: MIG mode is on but no MIG device exists; nothing of it is published")
-            groups.append(
-                (
-                    None,
-                    [
-                        devices.mig_device(
-                            mig, attributes, own + taints.get(mig.uuid, ()), shared=shared_mig, replicas=shared_replicas
-                        )
-                        for mig in gpu.mig_devices
-                    ],
-                )
+        if gpu.mig_enabled and not gpu.mig_devices and not (gpu.uuid in offered and gpu.mig_profiles):
+            warnings.append(f"gpu-{gpu.minor}: MIG mode is on but no MIG device exists; nothing of it is published")
+        group = _group(gpu, attributes, facts)
+        published, withheld = _parted(group, kept)
+        groups.append(published)
+        notes |= _noted(gpu, group[1], withheld, (reasons or {}).get(gpu.uuid, ""))
+        unpublished += withheld
+        if _on_demand(gpu, facts) and kept.counters is None:
+            there = {device.name for device in group[1]}
+            unpublished += [device for device in _placements(gpu, attributes, facts)[1] if device.name not in there]
+    slices = _combined(groups) if kept.counters == "combined" else _split(groups)
+    return PoolSlices(
+        slices=slices or (SliceBody(),), warnings=tuple(warnings), unpublished=tuple(unpublished), notes=notes
+    )
+
+
+def _on_demand(gpu: Gpu, facts: _Facts) -> bool:
+    return gpu.uuid in facts.partitionable and bool(gpu.mig_profiles)
+
+
+def _group(gpu: Gpu, attributes: GpuAttributes, facts: _Facts) -> _Group:
+    """The devices of a GPU with their taints; overlapping ones only with counters, or with the taint that withholds all of them."""
+    own = facts.taints.get(gpu.uuid, ())
+    on_demand = _on_demand(gpu, facts)
+    if on_demand and facts.kept.counters is not None:
+        return _placements(gpu, attributes, facts)
+    if on_demand and (gpu.mig_devices or gpu.uuid in facts.mig_in_use):
+        return None, _placements(gpu, attributes, facts, _NO_COUNTERS)[1]
+    if gpu.mig_enabled:
+        return None, [
+            devices.mig_device(
+                mig, attributes, own + facts.taints.get(mig.uuid, ()), shared=facts.shared_mig, replicas=facts.replicas
             )
-        else:
-            groups.append((None, [devices.whole_gpu(gpu, attributes, own, shared=shared, replicas=shared_replicas)]))
-    slices = _combined(groups) if layout == "combined" else _split(groups)
-    return PoolSlices(slices=slices or (SliceBody(),), warnings=tuple(warnings))
+            for mig in gpu.mig_devices
+        ]
+    shared = facts.shared and not on_demand
+    return None, [devices.whole_gpu(gpu, attributes, own, shared=shared, replicas=facts.replicas)]
+
+
+def _placements(gpu: Gpu, attributes: GpuAttributes, facts: _Facts, *more: DeviceTaint) -> _Group:
+    counter_set = devices.counter_set_of(gpu)
+    own = facts.taints.get(gpu.uuid, ())
+    return counter_set, devices.partitions(gpu, counter_set, attributes, (*more, *own))
+
+
+def _parted(group: _Group, kept: Kept) -> tuple[_Group, list[Device]]:
+    """What is published of a GPU, and what is withheld."""
+    counter_set, of_gpu = group
+    if kept.taints:
+        withheld = [device for device in of_gpu if _NO_COUNTERS in device.taints]
+        published = [device for device in of_gpu if _NO_COUNTERS not in device.taints]
+    else:
+        withheld = [device for device in of_gpu if _effective(device)]
+        published = [structs.replace(device, taints=()) for device in of_gpu if not _effective(device)]
+    return (counter_set if published else None, published), withheld
+
+
+def _effective(device: Device) -> bool:
+    return any(taint.effect in api.EFFECTS for taint in device.taints)
+
+
+def _noted(
+    gpu: Gpu, of_gpu: Sequence[Device], withheld: Sequence[Device], reason: str
+) -> dict[str, tuple[api.Taint, ...]]:
+    by_device = {device.name: _described(device, reason) for device in withheld}
+    if len(withheld) == len(of_gpu) and len(set(by_device.values())) == 1:
+        return {device_names.gpu_name(gpu): next(iter(by_device.values()))}
+    return by_device
+
+
+def _described(device: Device, reason: str) -> tuple[api.Taint, ...]:
+    """In the order of the device's taints: what evicts comes first."""
+    return tuple(
+        api.Taint(
+            key=taint.key,
+            value=taint.value,
+            effect=effect,
+            reason=("claims have MIG devices of it" if taint == _NO_COUNTERS else reason)[: api.REASON_MAX],
+        )
+        for taint in device.taints
+        for effect in api.EFFECTS
+        if taint.effect == effect
+    )
 
 
 def _split(groups: Iterable[_Group]) -> tuple[SliceBody, ...]:
@@ -112,19 +218,20 @@ def _split(groups: Iterable[_Group]) -> tuple[SliceBody, ...]:
 
 
 def _combined(groups: Iterable[_Group]) -> tuple[SliceBody, ...]:
-    """One slice per GPU with counters, then all other devices.
+    """One slice per GPU with counters, after the first slice of all other devices, which may be empty.
 
     A counter set serves only the devices of its own slice, so those beyond the limit are not published.
     """
     groups = list(groups)
-    return (
-        *(
-            SliceBody(devices=tuple(of_gpu[:DEVICES_PER_SLICE_MAX]), shared_counters=(counter_set,))
-            for counter_set, of_gpu in groups
-            if counter_set is not None
-        ),
-        *_device_slices(device for counter_set, of_gpu in groups if counter_set is None for device in of_gpu),
+    others = tuple(_device_slices(device for counter_set, of_gpu in groups if counter_set is None for device in of_gpu))
+    counted = tuple(
+        SliceBody(devices=tuple(of_gpu[:DEVICES_PER_SLICE_MAX]), shared_counters=(counter_set,))
+        for counter_set, of_gpu in groups
+        if counter_set is not None
     )
+    if not counted:
+        return others
+    return (*(others[:1] or (SliceBody(),)), *counted, *others[1:])
 
 
 def _device_slices(found: Iterable[Device]) -> Iterator[SliceBody]:

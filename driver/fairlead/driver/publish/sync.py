@@ -3,10 +3,12 @@
 Matches kubelet's Go helper, on which the scheduler's view of a pool rests: all slices of one generation, their number
 in each, names that sort in publishing order.
 Keeps: without a change nothing is written; one changed slice is updated in place, without a new generation; any other
-change is a new generation: obsolete slices are deleted first, then updates, then creations. A taint keeps its
-timeAdded.
+change is a new generation: updates, then creations, then obsolete slices are deleted, which no reader counts any more (deleted
+first, as the helper does, they could leave a complete pool of what is left). A taint keeps its timeAdded. **Devices that consume counters are written into a generation that is incomplete, so that nothing is allocated from it**:
+such a slice is never updated in place, and the first slice, which has none of them, is written last, after it was seen that the
+others are stored with their counters.
 Example: desired are three slices, three exist in generation 4, and the second differs: one update, generation 4. If the
-third did not exist: two updates and one creation, generation 5.
+third did not exist: two updates and one creation, generation 5. If the second held MIG placements: all three are updated, the first last.
 Source: k8s.io/dynamic-resource-allocation/resourceslice/resourceslicecontroller.go, syncPool.
 """
 
@@ -21,21 +23,11 @@ from typing import Any, Literal
 import msgspec
 
 from fairlead.driver.publish.slices import SliceBody
+from fairlead.kube import releases
 from fairlead.kube.quantity import Quantity
 from fairlead.kube.resource import ResourceSliceSpec
 
 Raw = dict[str, Any]
-
-# Fields that an apiserver silently drops when a feature gate is off.
-_GATES = {
-    "taints": "DRADeviceTaints",
-    "sharedCounters": "DRAPartitionableDevices",
-    "consumesCounters": "DRAPartitionableDevices",
-    "allowMultipleAllocations": "DRAConsumableCapacity",
-    "requestPolicy": "DRAConsumableCapacity",
-    "bindingConditions": "DRADeviceBindingConditions",
-    "ints": "DRAListTypeAttributes",
-}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,31 +70,35 @@ def plan(
     existing: Iterable[Raw],
     accepted: Accepted | None = None,
     annotations: Annotations | None = None,
+    above: int = 0,
 ) -> list[Write]:
     """The writes that turn `existing` (raw, of this driver and node, any generation) into `desired`, in order.
 
-    `annotations` are those of the first slice.
+    `annotations` are those of the first slice. `above` is the generation of a write whose outcome is not known: a new one is above it.
     """
     noted = annotations or {}
     bodies = [to_json(body) for body in desired]
     stored = list(existing)
     current, obsolete = _match(pool, len(bodies), stored)
-    generation = max((slice_["spec"]["pool"].get("generation", 0) for slice_ in current.values()), default=0)
+    generation = max(map(_generation, stored), default=0)
+    stale = [index for index, slice_ in current.items() if _generation(slice_) != generation]
     changed = [
         index
         for index, slice_ in current.items()
-        if not _equal(bodies[index], body_in(slice_["spec"]), (accepted or {}).get(index))
+        if index in stale
+        or not _equal(bodies[index], body_in(slice_["spec"]), (accepted or {}).get(index))
         or slice_["spec"]["pool"].get("resourceSliceCount") != len(bodies)
         or (index == 0 and not _has_annotations(slice_, noted))
     ]
     missing = [index for index in range(len(bodies)) if index not in current]
-    writes = [Write(verb="delete", object=slice_) for slice_ in obsolete]
+    deletions = [Write(verb="delete", object=slice_) for slice_ in obsolete]
     if not changed and not missing:
-        return writes
-    in_place = len(changed) == 1 and not missing and not obsolete
+        return deletions
+    writes: list[Write] = []
+    in_place = len(changed) == 1 and not (missing or obsolete or stale) and not overlapping(bodies[changed[0]])
     if not in_place:
         # Above every generation that readers may have seen, also in slices that are being deleted.
-        generation = max((slice_["spec"]["pool"].get("generation", 0) for slice_ in stored), default=0) + 1
+        generation = max(generation, above) + 1
         changed = sorted(current)
     for index in changed:
         slice_ = copy.deepcopy(current[index])
@@ -115,11 +111,18 @@ def plan(
         if index == 0:
             _annotate(made, noted)
         writes.append(Write(verb="create", object=made, index=index))
-    return writes
+    if any(overlapping(body) for body in bodies):
+        writes.sort(key=lambda write: write.index == 0)
+    return writes + deletions
+
+
+def overlapping(body: Raw) -> bool:
+    """Whether devices of this slice are exclusive only by their counters."""
+    return any(device.get("consumesCounters") for device in body.get("devices", ()))
 
 
 def annotations_of(pool: Pool, existing: Iterable[Raw]) -> Mapping[str, str]:
-    """The annotations of the first slice of the newest generation; none where there is no such slice."""
+    """The annotations of the first slice, the newest of them; none where there is no such slice."""
     stored = [each for each in existing if each["metadata"].get("name")]
     current, _ = _match(pool, 1 + max((_index(pool, each) or 0 for each in stored), default=0), stored)
     found: Mapping[str, str] = current[0]["metadata"].get("annotations") or {} if 0 in current else {}
@@ -169,26 +172,24 @@ def body_in(spec: Mapping[str, Any]) -> Raw:
 
 
 def _match(pool: Pool, count: int, existing: Iterable[Raw]) -> tuple[dict[int, Raw], list[Raw]]:
-    """The slices of the newest generation by the index in their name; and those that are obsolete."""
+    """The newest slice for each index, by that in their name; and those that are obsolete."""
     current: dict[int, Raw] = {}
     obsolete: list[Raw] = []
-    ordered = sorted(existing, key=lambda s: (-s["spec"]["pool"].get("generation", 0), s["metadata"].get("name", "")))
-    newest = ordered[0]["spec"]["pool"].get("generation", 0) if ordered else 0
-    for slice_ in ordered:
+    for slice_ in sorted(existing, key=lambda s: (-_generation(s), s["metadata"].get("name", ""))):
         if slice_["metadata"].get("deletionTimestamp"):
             continue
         index = _index(pool, slice_)
         known = index is not None and index < count and index not in current
-        in_newest = (
-            slice_["spec"]["pool"].get("name") == pool.name
-            and slice_["spec"]["pool"].get("generation", 0) == newest
-            and slice_["spec"].get("nodeName") == pool.node_name
-        )
-        if index is not None and known and in_newest:
+        mine = slice_["spec"]["pool"].get("name") == pool.name and slice_["spec"].get("nodeName") == pool.node_name
+        if index is not None and known and mine:
             current[index] = slice_
         else:
             obsolete.append(slice_)
     return current, sorted(obsolete, key=lambda s: str(s["metadata"].get("name", "")))
+
+
+def _generation(slice_: Raw) -> int:
+    return int(slice_["spec"]["pool"].get("generation", 0))
 
 
 def _index(pool: Pool, slice_: Raw) -> int | None:
@@ -292,25 +293,33 @@ def _tuples_to_lists(value: Any) -> Any:
     return value
 
 
-def dropped_fields(sent: Raw, stored: Raw) -> list[str]:
-    """Paths of the fields that the apiserver did not store, each with the feature gate that may be off; sorted."""
-    lost: set[str] = set()
+def lost_paths(sent: Raw, stored: Raw) -> list[tuple[str, ...]]:
+    """Paths of what was sent and is not stored, or otherwise; `[]` ends the name of a list. Sorted."""
+    lost: set[tuple[str, ...]] = set()
 
-    def walk(one: Any, other: Any, path: str) -> None:
+    def walk(one: Any, other: Any, path: tuple[str, ...]) -> None:
         if isinstance(one, dict) and isinstance(other, dict):
             for key, item in one.items():
                 if key in other:
-                    walk(item, other[key], f"{path}.{key}")
+                    walk(item, other[key], (*path, key))
                 else:
-                    gate = f" (feature gate {_GATES[key]})" if key in _GATES else ""
-                    lost.add(f"{path}.{key}{gate}".lstrip("."))
+                    lost.add((*path, key))
         elif isinstance(one, list) and isinstance(other, list):
+            listed = (*path[:-1], f"{path[-1]}[]")
             for item, twin in zip(one, other, strict=False):
-                walk(item, twin, f"{path}[]")
+                walk(item, twin, listed)
             if len(one) != len(other):
-                lost.add(f"{path}[] ({len(one)} sent, {len(other)} kept)".lstrip("."))
+                lost.add(listed)
         elif one != other:
-            lost.add(f"{path} (changed)".lstrip("."))
+            lost.add(path)
 
-    walk(normalized(sent, times_of=stored), normalized(stored), "")
+    walk(normalized(sent, times_of=stored), normalized(stored), ())
     return sorted(lost)
+
+
+def dropped_fields(sent: Raw, stored: Raw) -> list[str]:
+    """The fields that the apiserver did not store as sent, each with the feature gate that may be off; sorted."""
+    return [
+        ".".join(path) + (f" (feature gate {gate})" if (gate := releases.gate_of(path[-1])) else "")
+        for path in lost_paths(sent, stored)
+    ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fairlead.api import names
 from fairlead.engine.inventory.allocated import AllocatedClaim
 from fairlead.engine.inventory.changes import ChangeLog
 from fairlead.engine.inventory.counters import CounterLayout
@@ -18,6 +19,7 @@ from fairlead.engine.inventory.device import DeviceUse
 from fairlead.engine.inventory.device_interner import DeviceInterner
 from fairlead.engine.inventory.node_devices import NodeDevices
 from fairlead.engine.inventory.pool import Pool, SliceEntry
+from fairlead.engine.types.references import DeviceRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.allocated import AllocatedDevice
     from fairlead.engine.inventory.counters import NamedConsumption
     from fairlead.engine.inventory.device import Device
-    from fairlead.engine.types.references import DeviceRef
     from fairlead.kube import resource
 
 LAYOUTS_MAX = 10_000  # remembered for sharing
@@ -72,7 +73,7 @@ class Inventory:
             pool = self._pools.get(key)
             if pool is None:
                 pool = self._pools[key] = Pool(*key)
-            pool.slices[name] = SliceEntry(pool, slice_.spec, self._interner)
+            pool.slices[name] = SliceEntry(pool, slice_, self._interner)
             self._slice_pool[name] = key
             touched.add(key)
         self._rebuild(touched)
@@ -155,6 +156,14 @@ class Inventory:
     def device(self, ref: DeviceRef) -> Device | None:
         pool = self._pools.get((ref.driver, ref.pool))
         return pool.devices.get(ref.device) if pool is not None else None
+
+    def tainted_with(self, ref: DeviceRef) -> Device | None:
+        """The device whose taints are this one's: itself; of a MIG device that is not published, its GPU."""
+        found = self.device(ref)
+        if found is None and ref.driver == names.DRIVER:
+            gpu = DeviceRef(ref.driver, ref.pool, ref.device.partition("-mig-")[0])
+            found = None if gpu == ref else self.device(gpu)
+        return found
 
     def claim(self, uid: str) -> AllocatedClaim | None:
         return self._claims.get(uid)

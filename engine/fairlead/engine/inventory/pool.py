@@ -2,7 +2,8 @@
 
 Decides whether the pool's devices can be used, over all of its slices, also those of other nodes: the highest generation
 counts; all of its slices must be there; no device name twice; every counter that a device consumes must be published; devices
-that overlap without counters get one between them (`overlaps`).
+that overlap without counters get one between them (`overlaps`). A device that its driver withholds, since the apiserver drops
+taints (`fairlead.api.withheld`), is there with those taints and nothing else, unless some slice publishes it.
 Of claims it has only the uses that are passed to it.
 Source: structured allocator GatherPools, ValidateSlices.
 """
@@ -11,25 +12,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairlead.api import names, withheld
 from fairlead.engine.inventory import overlaps
 from fairlead.engine.inventory.counters import PoolCounters, published_counters
+from fairlead.kube import resource
 from fairlead.kube.quantity import QuantityError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from fairlead.engine.inventory.counters import CounterLayout, NamedConsumption
     from fairlead.engine.inventory.device import Device, DeviceUse
     from fairlead.engine.inventory.device_interner import DeviceInterner
-    from fairlead.kube import resource
 
 
 class SliceEntry:
-    """What is kept of a slice. `unreadable`: its devices that cannot be measured; `fault` says why the first cannot."""
+    """What is kept of a slice. `unreadable`: its devices that cannot be measured; `fault` says why the first cannot.
 
-    __slots__ = ("count", "counters", "devices", "driver", "fault", "generation", "pool_name", "unreadable")
+    `noted` are the devices that it says are withheld, `withheld` those of them that the pool counts.
+    """
 
-    def __init__(self, pool: PoolCounters, spec: resource.ResourceSliceSpec, interner: DeviceInterner) -> None:
+    __slots__ = (
+        "count", "counters", "devices", "driver", "fault", "generation", "noted", "pool_name", "unreadable", "withheld",
+    )  # fmt: skip
+
+    def __init__(self, pool: PoolCounters, slice_: resource.ResourceSlice, interner: DeviceInterner) -> None:
+        spec = slice_.spec
         self.driver = pool.driver
         self.pool_name = pool.name
         self.generation = spec.pool.generation
@@ -47,6 +55,18 @@ class SliceEntry:
                 self.unreadable += (device,)
                 continue
             self.devices.append(before)
+        self.noted = [interner.device(pool, each, spec, None) for each in _withheld(slice_)]
+        self.withheld: list[Device] = []
+
+
+def _withheld(slice_: resource.ResourceSlice) -> Iterator[resource.Device]:
+    if slice_.spec.driver != names.DRIVER or not slice_.spec.node_name:
+        return
+    for name, taints in sorted(withheld.read(slice_.metadata.annotations).items()):
+        yield resource.Device(
+            name=name,
+            taints=tuple(resource.DeviceTaint(key=each.key, value=each.value, effect=each.effect) for each in taints),
+        )
 
 
 class Pool(PoolCounters):
@@ -76,6 +96,11 @@ class Pool(PoolCounters):
         newest = max((entry.generation for entry in self.slices.values()), default=0)
         current = [self.slices[name] for name in sorted(self.slices) if self.slices[name].generation == newest]
         built = [device for entry in current for device in entry.devices]
+        published = {device.name for device in built}
+        for entry in current:
+            entry.withheld = [device for device in entry.noted if device.name not in published]
+            published |= {device.name for device in entry.withheld}
+            built += entry.withheld
         self.binding = any(device.kind.spec.binding_conditions for device in built)
         self.devices = {device.name: device for device in built}
         self.problem = self._validate(current, built)
@@ -83,8 +108,8 @@ class Pool(PoolCounters):
         self.added = overlaps.added_counters(built)
         if self.added or any(entry.counters for entry in current):
             try:
-                published = published_counters([found for entry in current for found in entry.counters])
-                self.layout = layout(tuple(sorted((*published, *overlaps.totals(self.added)))))
+                counters = published_counters([found for entry in current for found in entry.counters])
+                self.layout = layout(tuple(sorted((*counters, *overlaps.totals(self.added)))))
             except ValueError as error:
                 self.problem = self.problem or f"pool {self.id} is invalid: {error}"
         self.used = [0] * len(self.layout.keys)

@@ -1,6 +1,7 @@
 """A slice as its driver published it, from what the inventory keeps: read again, it makes an equal inventory.
 
-Where all devices of the slice are reached alike that is said once, for the slice. Devices that cannot be measured come last.
+Where all devices of the slice are reached alike that is said once, for the slice. Devices that cannot be measured come last. Those
+that are withheld are devices with taints here: what read them from an annotation reads them again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 def published_slice(entry: SliceEntry) -> resource.ResourceSliceSpec:
     """The `spec` of its ResourceSlice."""
-    places = {(device.node, device.node_selector, device.all_nodes) for device in entry.devices}
+    devices = (*entry.devices, *entry.withheld)
+    places = {(device.node, device.node_selector, device.all_nodes) for device in devices}
     alike = len(places) <= 1
     node, selector, everywhere = places.pop() if len(places) == 1 else (None, None, False)
     return resource.ResourceSliceSpec(
@@ -28,7 +30,7 @@ def published_slice(entry: SliceEntry) -> resource.ResourceSliceSpec:
         node_selector=selector,
         all_nodes=everywhere or None,
         per_device_node_selection=None if alike else True,
-        devices=(*(_device(device, placed=not alike) for device in entry.devices), *entry.unreadable),
+        devices=(*(_device(device, placed=not alike) for device in devices), *entry.unreadable),
         shared_counters=entry.counters,
     )
 

@@ -86,7 +86,7 @@ class BrokenDevices:
     def _fault(self, uid: str) -> str | None:
         claim = self._inventory.claim(uid)
         for held in claim.devices if claim is not None else ():
-            device = None if held.admin else self._inventory.device(held.ref)
+            device = None if held.admin else self._inventory.tainted_with(held.ref)
             if device is None:
                 continue
             for taint in taints(device, self._inventory.rules):

@@ -185,7 +185,7 @@ async def test_device_statuses_go_with_their_allocation(api: Served) -> None:
     await api.post(CLAIMS, claim())
     device = {"driver": CLASS, "pool": "n1", "device": "gpu-0", "data": {"a": 1}}
     code, answer = await status(api, {"allocation": allocation(), "devices": [device]})
-    assert (code, answer["status"]["devices"]) == (200, [device])
+    assert (code, answer["status"]["devices"]) == (200, [{**device, "conditions": None}])
     code, answer = await status(api, {"allocation": None})
     assert (code, answer["status"]) == (200, {})
     code, answer = await status(api, {"allocation": allocation(), "devices": [{**device, "device": "gpu-9"}]})

@@ -35,6 +35,7 @@ _EVENTS = (
 )
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 
+_EXTENDED = _rule(("create", "delete"), _RESOURCE, _CLAIMS)
 _BINDING = _rule(("patch", "update"), _RESOURCE, f"{_CLAIMS}/binding")
 _KUBE_SCHEDULER = (
     *_EVENTS,
@@ -51,7 +52,7 @@ _KUBE_SCHEDULER = (
     _rule(("create",), "authentication.k8s.io", "tokenreviews"),
     _rule(("create",), "authorization.k8s.io", "subjectaccessreviews"),
     _rule(_READ, _RESOURCE, "deviceclasses", _SLICES),
-    _rule(("get", "list", "watch", "create", "delete", "patch", "update"), _RESOURCE, _CLAIMS),
+    _rule(("get", "list", "watch", "patch", "update"), _RESOURCE, _CLAIMS),
     _rule(("patch", "update"), _RESOURCE, f"{_CLAIMS}/status"),
 )
 
@@ -220,7 +221,8 @@ def _roles(release: Release) -> Iterator[tuple[str, Sequence[Json]]]:
             _rule(("create",), "authentication.k8s.io", "selfsubjectreviews"),
         ),
     )
-    yield "system:kube-scheduler", (*_KUBE_SCHEDULER, *binding)
+    extended = (_EXTENDED,) if release.has("extended-resources") else ()
+    yield "system:kube-scheduler", (*_KUBE_SCHEDULER, *extended, *binding)
     yield "system:kube-controller-manager", _KCM
     yield "system:node", _NODE
     for name, rules in _controllers(release):

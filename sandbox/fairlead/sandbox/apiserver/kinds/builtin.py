@@ -19,7 +19,7 @@ from fairlead.sandbox.apiserver.kinds.errors import FieldError
 from fairlead.sandbox.apiserver.kinds.openschema import nested_schema
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.kinds.schema import schema_of
-from fairlead.sandbox.release import NEWEST, Release
+from fairlead.sandbox.release import NEWEST, Guarded, Release
 
 NameCheck = Callable[..., list[str]]
 
@@ -63,12 +63,12 @@ class BuiltIn(Strategy):
             self.reset_status(obj)
 
     @cached_property
-    def disabled(self) -> list[tuple[str, ...]]:
+    def guarded(self) -> list[Guarded]:
         """What a feature gate of the release guards that is off."""
-        return self.release.dropped(self.kind)
+        return self.release.guarded(self.kind)
 
     def drop_disabled(self, new: Json, old: Json | None) -> None:
-        disabled.drop(new, old, self.disabled)
+        disabled.drop(new, old, self.guarded)
 
     def reset_status(self, obj: Json) -> None:
         """The initial status, whatever the client sent."""

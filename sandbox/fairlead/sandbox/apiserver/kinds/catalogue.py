@@ -7,6 +7,8 @@ Source: /apis of a 1.36.2 apiserver; api/discovery/aggregated_v2.json of 1.34.9,
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fairlead.sandbox.apiserver.crds.strategy import CrdStrategy
 from fairlead.sandbox.apiserver.kinds import apps, coregroup, jobs, registrations, small
 from fairlead.sandbox.apiserver.kinds.base import READ_WRITE, SCALE, STATUS, Kind, Strategy, Subresource
@@ -210,7 +212,7 @@ def _review(group: str, plural: str, kind: str, *, cluster: bool = True) -> Kind
 
 def kinds(release: Release = NEWEST) -> list[Kind]:
     """Fresh kinds for one apiserver of that release: strategies hold no state but caches of schemas."""
-    found = [kind for kind in _kinds() if _served(kind, release)]
+    found = [_stored(kind, release) for kind in _kinds() if _served(kind, release)]
     for kind in found:
         if isinstance(kind.strategy, BuiltIn):
             kind.strategy.kind, kind.strategy.release = kind.kind, release
@@ -219,6 +221,15 @@ def kinds(release: Release = NEWEST) -> list[Kind]:
 
 def _served(kind: Kind, release: Release) -> bool:
     return release.has("mutating-admission-policies") or not kind.plural.startswith("mutatingadmission")
+
+
+def _stored(kind: Kind, release: Release) -> Kind:
+    """The kind with the version in which the release stores it."""
+    if kind.group == "resource.k8s.io" and not release.has("claims-stored-as-v1"):
+        return replace(kind, storage_version="v1beta2")
+    if kind.plural == "volumeattributesclasses" and not release.has("volume-attributes-stored-as-v1"):
+        return replace(kind, storage_version="v1beta1")
+    return kind
 
 
 def _kinds() -> list[Kind]:

@@ -1,8 +1,7 @@
 """Fields that a release does not store, because a feature gate is off: dropped when written, unless the stored object uses them.
 
-`groups` are the paths that one gate guards; a stored object that uses one of them keeps all of them. `[]` stands for the elements
-of a list, `{}` for the values of a map.
-Example: with the group ("spec.devices[].taints",) a new slice loses its taints, and an update of a slice with taints keeps them.
+In paths `[]` stands for the elements of a list, `{}` for the values of a map.
+Example: where taints are guarded a new slice loses them, and an update of a slice with taints keeps them.
 Source: dropDisabledFields in pkg/registry/resource/{resourceslice,resourceclaim,deviceclass}/strategy.go, dropDisabledPodStatusFields
 in pkg/api/pod/util.go (1.34 to 1.36).
 """
@@ -13,14 +12,15 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fairlead.sandbox.apiserver.kinds.request import Json
+from fairlead.sandbox.release import Guarded
 
 
-def drop(new: Json, old: Json | None, groups: Iterable[tuple[str, ...]]) -> None:
+def drop(new: Json, old: Json | None, guarded: Iterable[Guarded]) -> None:
     """In place. `old` is None for a new object."""
-    for paths in groups:
-        if old is not None and any(_used(old, path) for path in paths):
+    for group in guarded:
+        if old is not None and any(_used(old, path) for path in group.paths):
             continue
-        for path in paths:
+        for path in group.dropped:
             for holder, name in _holders(new, path.split(".")):
                 holder.pop(name, None)
 

@@ -84,6 +84,7 @@ MICRO_TIMES: Final[frozenset[Pair]] = frozenset(
 
 ALWAYS_WRITTEN: Final[frozenset[Pair]] = frozenset(
     {
+        ("V1AllocatedDeviceStatus", "conditions"),
         ("V1DeviceClaim", "requests"),
         ("CoreV1Event", "reportingComponent"),
         ("CoreV1Event", "reportingInstance"),

@@ -28,6 +28,7 @@ from fairlead.sandbox.apiserver.kinds.resource import common, limits
 from fairlead.sandbox.apiserver.kinds.resource.counters import beside
 from fairlead.sandbox.apiserver.names import label_value_complaints, qualified_name_complaints, subdomain_complaints
 from fairlead.sandbox.apiserver.tables.others import NAME_AND_AGE, RESOURCE_SLICES
+from fairlead.sandbox.release import Release
 
 _SEMVER = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
@@ -62,7 +63,7 @@ class ResourceSliceStrategy(BuiltIn):
         _complete(new, context)
 
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
-        yield from slice_spec(obj["spec"], apart=self.release.has("counters-apart"))
+        yield from slice_spec(obj["spec"], self.release)
 
     def validate_change(self, new: Json, old: Json, context: Context) -> Iterator[FieldError]:
         after, before = new["spec"], old["spec"]
@@ -82,8 +83,8 @@ def _complete(obj: Json, context: Context) -> None:
                 attribute.pop(key, None)
 
 
-def slice_spec(spec: Json, *, apart: bool = True) -> Iterator[FieldError]:
-    """`apart`: counters are in slices of their own."""
+def slice_spec(spec: Json, release: Release) -> Iterator[FieldError]:
+    apart = release.has("counters-apart")
     yield from common.driver_name(spec.get("driver", ""), "spec.driver")
     yield from _pool(spec.get("pool") or {}, "spec.pool")
     given = [f"`{key}`" for key in _WHERE if spec.get(key)]
@@ -105,7 +106,7 @@ def slice_spec(spec: Json, *, apart: bool = True) -> Iterator[FieldError]:
     yield from common.items(
         devices,
         limits.ADVANCED_DEVICES if advanced else limits.DEVICES,
-        lambda device, path: _device(device, path, per_device),
+        lambda device, path: _device(device, path, per_device, release),
         "spec.devices",
         key=common.by_name,
     )
@@ -140,12 +141,12 @@ def _place(obj: Json, path: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.allNodes", False, _TRUE_ONLY)
 
 
-def _device(device: Json, path: str, per_device: bool) -> Iterator[FieldError]:
+def _device(device: Json, path: str, per_device: bool, release: Release) -> Iterator[FieldError]:
     yield from common.dns_label(device.get("name", ""), f"{path}.name")
     attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
     for name, attribute in attributes.items():
         yield from common.qualified_name(name, f"{path}.attributes[{name}]")
-        yield from _attribute(attribute, f"{path}.attributes[{name}]")
+        yield from _attribute(attribute, f"{path}.attributes[{name}]", release)
     shared = bool(device.get("allowMultipleAllocations"))
     for name, one in capacity.items():
         yield from common.qualified_name(name, f"{path}.capacity[{name}]")
@@ -187,9 +188,11 @@ def _device(device: Json, path: str, per_device: bool) -> Iterator[FieldError]:
     yield from common.binding_conditions(device, path)
 
 
-def _attribute(attribute: Json, path: str) -> Iterator[FieldError]:
+def _attribute(attribute: Json, path: str, release: Release) -> Iterator[FieldError]:
     given = [key for key in _VALUES if attribute.get(key) is not None]
-    if len(given) != 1:
+    if not given and not release.has("attribute-union-invalid"):
+        yield required(path, "exactly one value must be specified")
+    elif len(given) != 1:
         yield invalid(path, attribute if given else "", "exactly one value must be specified")
     if attribute.get("string") is not None and len(attribute["string"].encode()) > limits.ATTRIBUTE_VALUE_BYTES:
         yield too_long(f"{path}.string", limits.ATTRIBUTE_VALUE_BYTES)
