@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.api import withheld
 from fairlead.cli.health.doctor.diagnose import diagnose, gaps
 from fairlead.cli.health.doctor.report import structured
 from fairlead.cli.health.seen import Seen, SliceTrial
@@ -45,6 +46,16 @@ def test_gates_come_before_slices_and_slices_before_the_release() -> None:
     assert line(on("v1.34.9", slice_trial=kept), "device-taints").there is True
     gated = on("v1.34.9", slice_trial=dropped, gates={"DRADeviceTaints": True})
     assert line(gated, "device-taints").known == "DRADeviceTaints is on, by the apiserver's metrics"
+
+
+def test_where_no_slice_may_be_tried_drivers_say_what_they_found_to_be_dropped() -> None:
+    lists = health.healthy()
+    slices = lists["resourceslices.resource.k8s.io"]
+    slices[0]["metadata"]["annotations"] = {withheld.DROPPED: "counters,taints,others"}
+    slices[1]["metadata"]["annotations"] = {withheld.DROPPED: ["taints"]}
+    seen = health.seen(lists, **NOTHING)
+    assert [each.need.key for each in less(seen)] == ["partitionable-devices", "device-taints"]
+    assert line(seen, "device-taints").known == f"found to be dropped by the driver of {health.NODES[0]}"
 
 
 def test_a_kind_is_there_where_discovery_lists_it_whatever_its_gate() -> None:

@@ -1,6 +1,7 @@
 """Which lines of the table of Kubernetes releases hold on this cluster, and how that is known. Pure.
 
-What was seen of the cluster comes before what its release says: its gates, what came back of a slice, discovery, allocated claims.
+What was seen of the cluster comes before what its release says: its gates, what came back of a slice, what drivers found to be dropped,
+discovery, allocated claims.
 For what discovery lists a gate is not enough, since its version may not be served. A release's default is the last resort, and called so.
 Example: 1.34.9 whose metrics may not be read, and which stored a slice's taints: `device-taints` is there; of `device-health`, which
 no slice shows, the release says that it is off.
@@ -12,9 +13,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.api import names
+from fairlead.api import names, withheld
 from fairlead.cli.health import values
-from fairlead.cli.health.seen import Seen
+from fairlead.cli.health.seen import Seen, node_of
+from fairlead.driver.publish import kept
 from fairlead.kube import releases
 from fairlead.kube.releases import NEWEST_TRIED, OLDEST, Minor, Need
 from fairlead.kube.resources import DAEMON_SETS, RESOURCE_CLAIMS, Raw
@@ -93,7 +95,7 @@ def driver_daemons(seen: Seen) -> list[Raw]:
 
 
 def _line(seen: Seen, need: Need) -> Line:
-    for known in (_by_discovery, _by_gate, _by_slice, _by_claims):
+    for known in (_by_discovery, _by_gate, _by_slice, _by_driver, _by_claims):
         if (found := known(seen, need)) is not None:
             return Line(need=need, there=found[0], known=found[1])
     return _by_release(seen, need)
@@ -125,6 +127,20 @@ def _by_slice(seen: Seen, need: Need) -> tuple[bool, str] | None:
         return None
     came = "came back whole" if there else "came back without it"
     return there, f"a slice created with dryRun {came}{'' if there or not need.gate else f' ({need.gate} is off)'}"
+
+
+def _by_driver(seen: Seen, need: Need) -> tuple[bool, str] | None:
+    """Our drivers say on their slices what they need and found to be dropped."""
+    found = {
+        node_of(each)
+        for each in seen.slices
+        if any(kept.NEEDS[group] is need for group in withheld.dropped(_texts(values.annotations_of(each))))
+    }
+    return (False, f"found to be dropped by the driver of {values.some(found)}") if found else None
+
+
+def _texts(found: dict[str, Any]) -> dict[str, str]:
+    return {key: value for key, value in found.items() if isinstance(value, str)}
 
 
 def _by_claims(seen: Seen, need: Need) -> tuple[bool, str] | None:
