@@ -1,10 +1,12 @@
 """The recovery step of a gang whose admission was interrupted. Pure."""
 
+from msgspec import convert
 from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.gangs.admission.bind_clock import BindClock
+from fairlead.controller.gangs.build import build_gang
 from fairlead.controller.report.gang_phase import SchedulingState, summarize
 from fairlead.kube import core, timestamps
 from tests.controller.gang_views import NOW, Objects, claim, gated_with, pod, released_with, step, view
@@ -159,3 +161,35 @@ def test_only_allocations_without_reservation_and_user_are_orphaned():
     )
     assert found == [free]
     assert recovery.orphaned_allocations([free], drivers=("other",), used=lambda _: False) == []
+
+
+# ------------------------------------------------------------------------------------- a bind that failed takes the reservation
+
+
+def pinned(number: int, to: str, **more):
+    pin = {"key": "metadata.name", "operator": "In", "values": [to]}
+    required = {"nodeSelectorTerms": [{"matchFields": [pin]}]}
+    affinity = convert({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}, core.Affinity)
+    made = pod(f"p{number}", gang="g", size=2, claim=f"c{number}", gated=False, **more)
+    return replace(made, spec=replace(made.spec, affinity=affinity))
+
+
+def test_a_released_pod_stays_a_member_while_kube_scheduler_has_taken_its_reservation_away():
+    """Between two tries to bind it the claim is allocated and reserved for no pod."""
+    held = [claim(f"c{n}", f"p{n}", node="n1", age_s=100) for n in range(2)]
+    gang = view(pinned(0, "n1"), pinned(1, "n1"), objects=Objects(held))
+    assert [member.fully_reserved for member in gang.members] == [True, True]
+    assert isinstance(step(gang), recovery.RollBack)
+    assert recovery.next_deadline(gang, 200, {}) == NOW + 100
+
+
+def test_a_pod_that_is_pinned_to_another_node_than_its_claim_holds_nothing():
+    held = [claim(f"c{n}", f"p{n}", node="n1", age_s=100) for n in range(2)]
+    found = build_gang(("ml", "g"), [pinned(0, "n2"), pinned(1, "n2")], Objects(held))
+    assert found is None or not found.members
+
+
+def test_a_bound_pod_without_a_reservation_holds_nothing():
+    held = [claim(f"c{n}", f"p{n}", node="n1", age_s=100) for n in range(2)]
+    found = build_gang(("ml", "g"), [pinned(n, "n1", node="n1") for n in range(2)], Objects(held))
+    assert found is None or not found.members

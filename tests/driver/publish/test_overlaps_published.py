@@ -9,6 +9,7 @@ import pytest
 
 from fairlead.api import withheld
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.publish import slices
 from fairlead.driver.publish.kept import Layout
 from fairlead.kube import errors
 from tests.support.driver.publishing import Killed, Publishing, publishing, two_h100s
@@ -175,6 +176,24 @@ async def test_a_trial_that_is_refused_leaves_whole_gpus_and_says_why(
         [(kind, reason, message)] = driver.said.events
         assert (kind, reason) == ("Warning", "SliceFieldsUnknown")
         assert "no dry run for you" in message
+    assert api.wrong == []
+
+
+async def test_slices_that_overlap_are_not_written_whoever_asks(
+    api: SliceApi, backend: SimulatedBackend, time: VirtualTime
+) -> None:
+    api.gates.counters = False
+    async with publishing(api, backend, time) as driver:
+        writes = len(api.writes)
+        inventory = driver.monitor.inventory
+        wrong = slices.build(inventory, partitionable=frozenset(gpu.uuid for gpu in inventory.gpus))
+        driver.publisher.publish(wrong.slices)
+        await time.advance(60)
+        assert len(api.writes) == writes
+        assert "overlap" in str(driver.publisher.problem)
+        driver.publisher.publish(driver.monitor.built.slices)
+        await time.advance(60)
+        assert driver.publisher.problem is None
     assert api.wrong == []
 
 

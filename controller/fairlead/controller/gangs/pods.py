@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from fairlead.api import names
 from fairlead.api.claim_sources import ClaimSource, ClaimSourcesError
+from fairlead.controller.gangs import release
 from fairlead.controller.gangs.claims import claims, named_claims
+from fairlead.controller.gangs.claims.allocations import allocated_node
 from fairlead.controller.gangs.membership.members import (
     ANYWHERE,
     GangProblem,
@@ -53,6 +55,8 @@ def member_of(pod: core.Pod, lookup: Lookup) -> Member:
         if isinstance(looked_up, GangProblem):
             problems.append(looked_up)
             continue
+        if looked_up.claim is not None and _awaits_binding(looked_up.claim, pod, lookup.drivers):
+            looked_up = replace(looked_up, unreserved=True)
         managed = claims.managed(looked_up.spec, lookup.classes, lookup.drivers)
         if managed.problem and stage is Stage.GATED:
             problems.append(GangProblem(code=Code.INVALID, message=f"pod {pod.metadata.name}: {managed.problem}"))
@@ -194,9 +198,22 @@ def _claims(pod: core.Pod, lookup: Lookup) -> Iterable[resource.ResourceClaim]:
 def _holds(claim: resource.ResourceClaim, pod: core.Pod, drivers: tuple[str, ...]) -> bool:
     """A pod that has ended holds no longer what is reserved for its PodGroup: the others do."""
     group = "" if pod.finished else claims.group_of(pod)
+    reserved = reserved_for_pod(claim, pod.metadata.uid, group)
+    return (reserved and _of_drivers(claim, drivers)) or _awaits_binding(claim, pod, drivers)
+
+
+def _awaits_binding(claim: resource.ResourceClaim, pod: core.Pod, drivers: tuple[str, ...]) -> bool:
+    """Whether a released pod has the claim without being in its reservations, until kube-scheduler binds it.
+
+    A bind that fails takes the reservation away, whichever client made it, and the next try makes it again; the allocation
+    stays. Source: dynamicresources.go, Unreserve and PreBind.
+    """
+    if _stage(pod) is not Stage.RELEASED or pod.spec.node_name or reserved_for_pod(claim, pod.metadata.uid, ""):
+        return False
+    pinned = release.pinned_node(pod)
+    return pinned is not None and pinned == allocated_node(claim) and _of_drivers(claim, drivers)
+
+
+def _of_drivers(claim: resource.ResourceClaim, drivers: tuple[str, ...]) -> bool:
     allocation = claim.status.allocation
-    return (
-        allocation is not None
-        and reserved_for_pod(claim, pod.metadata.uid, group)
-        and any(result.driver in drivers for result in allocation.devices.results)
-    )
+    return allocation is not None and any(result.driver in drivers for result in allocation.devices.results)

@@ -102,7 +102,7 @@ class Binder:
         return await self._client.replace(_CLAIMS, {**claim, "status": status}, subresource="status")
 
     async def unreserve(self, pod: Obj, reserved: Sequence[Obj]) -> None:
-        """Remove the reservation for the pod; the allocation stays, and the next attempt finds it."""
+        """Remove the reservation for the pod, whichever client made it; the allocation stays, and the next attempt finds it."""
         for claim in reserved:
             if not is_reserved_for(claim, pod):
                 continue

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fairlead.sandbox.objects import Obj, allocation_of, is_reserved_for, key_of, pod_claims, spec_of
+from fairlead.sandbox.objects import Obj, allocation_of, key_of, pod_claims, spec_of
 from fairlead.sandbox.release import NEWEST, Release
 from fairlead.sandbox.resource_amounts import pod_requests
 from fairlead.sandbox.scheduler import claims as dra
@@ -120,7 +120,7 @@ def _place(pod: Obj, own: Sequence[Obj], snapshot: Snapshot, pick: Callable[[Seq
         return Unschedulable(message=_summary(snapshot, reasons) + note, deallocate=dropped)
     _, node, allocations = min(feasible, key=lambda each: (-each[0], each[1]))
     ours = list(zip(wanting, allocations, strict=True))
-    theirs: list[tuple[Obj, Obj | None]] = [(claim, None) for claim in allocated if not is_reserved_for(claim, pod)]
+    theirs: list[tuple[Obj, Obj | None]] = [(claim, None) for claim in allocated]
     return Placed(node=node, claims=(*ours, *theirs))
 
 

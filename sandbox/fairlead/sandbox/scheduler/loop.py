@@ -268,7 +268,7 @@ class Scheduler:
         group.create_task(self._bind(pod, outcome), name=f"bind {key_of(pod)}")
 
     async def _bind(self, pod: Obj, outcome: Placed) -> None:
-        reserved: list[Obj] = []
+        latest = {uid_of(claim): claim for claim, _ in outcome.claims}
         try:
             async with self._binding:
                 if spec_of(pod).get("resourceClaims"):  # PreBind of DynamicResources has work
@@ -276,13 +276,13 @@ class Scheduler:
                 for claim, allocation in outcome.claims:
                     written = await self._binder.claim(claim, pod, allocation)
                     self._claims.note(written)
-                    reserved.append(written)
+                    latest[uid_of(claim)] = written
                 await self._binder.pod(pod, outcome.node)
         except Exception as error:
             self._cache.forget(pod)
             for claim, _ in outcome.claims:
                 self._cache.drop_allocation(uid_of(claim))
-            await self._binder.unreserve(pod, reserved)
+            await self._binder.unreserve(pod, list(latest.values()))
             level = logging.INFO if isinstance(error, errors.ApiError | AllocatedElsewhere) else logging.ERROR
             log.log(level, "pod %s not bound to %s: %s", key_of(pod), outcome.node, error)
             with contextlib.suppress(errors.ApiError):

@@ -77,10 +77,13 @@ class PodClaim:
     claim: resource.ResourceClaim | None = None
     pod_group: str = ""
     source: ClaimSource | None = None  # where the webhook named the claim: then only the controller makes it
+    unreserved: bool = (
+        False  # allocated for a released pod, whose reservation kube-scheduler took away when it failed to bind it
+    )
 
     def usable_by(self, pod_uid: str) -> bool:
-        """Whether kubelet lets the pod use the claim."""
-        return self.claim is not None and reserved_for_pod(self.claim, pod_uid, self.pod_group)
+        """Whether kubelet lets the pod use the claim, or will: kube-scheduler reserves it again before it binds the pod."""
+        return self.claim is not None and (self.unreserved or reserved_for_pod(self.claim, pod_uid, self.pod_group))
 
     def reserved_for(self, pod_uid: str) -> bool:
         """Whether the claim names the pod itself."""
