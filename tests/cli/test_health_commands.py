@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from typer.testing import Result
 
 from fairlead.cli.health.doctor import report as doctor_report
 from fairlead.cli.health.readiness import report
-from fairlead.kube.resources import PODS
+from fairlead.kube.releases import OLDEST
+from fairlead.kube.resources import PODS, RESOURCE_SLICES
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from tests.support.commands import invoke
 from tests.support.sandbox import cluster as whole_cluster
@@ -71,6 +73,7 @@ async def test_nothing_is_left_of_the_trial(bare: Cluster) -> None:
     await doctor(bare)
     async with bare.client() as client:
         assert [each.metadata.name for each in (await client.list(PODS)).items] == []
+        assert [each.metadata.name for each in (await client.list(RESOURCE_SLICES)).items] == []
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -79,7 +82,7 @@ async def test_a_table_names_what_fails_and_json_has_the_same(bare: Cluster) -> 
     assert done.exit_code == report.FAILED
     assert "fix: kubectl apply -f examples/00-queues" in done.stdout
     listed = json.loads((await readiness(bare, "--json")).stdout)
-    assert len(listed["items"]) == 48
+    assert len(listed["items"]) == 49
     counts = listed["counts"]
     assert (
         f"{counts['pass']} pass, {counts['fail']} fail, {counts['not checkable here']} not checkable here"
@@ -89,6 +92,22 @@ async def test_a_table_names_what_fails_and_json_has_the_same(bare: Cluster) -> 
     assert queues["status"] == "fail"
     assert queues["fix"].startswith("kubectl apply")
     assert yaml.safe_load((await readiness(bare, "-o", "yaml")).stdout) == listed
+
+
+async def test_on_the_oldest_release_both_say_what_is_less_and_that_nothing_has_to_be_done(tmp_path: Path) -> None:
+    async with Cluster(ClusterOptions(workdir=tmp_path, nodes=(), run_programs=False, release=OLDEST)) as made:
+        found = json.loads((await doctor(made, "-o", "json")).stdout)
+        note = next(each for each in found["findings"] if each["code"] == "NotOnThisCluster")
+        assert note["stops"] == "nothing"
+        seen = "\n".join(note["evidence"])
+        assert "taints of broken and drained GPUs: a slice created with dryRun came back without it" in seen
+        assert "the driver leaves such a GPU out of its slices" in seen
+        assert [each["there"] for each in found["needs"] if each["key"] == "pod-groups"] == [False]
+        untried = json.loads((await doctor(made, "-o", "json", "--no-try-slices")).stdout)
+        taints = next(each for each in untried["needs"] if each["key"] == "device-taints")
+        assert "off by default; whether DRADeviceTaints was turned on is not visible" in taints["known"]
+        items = json.loads((await readiness(made, "--json", "-g", "infrastructure")).stdout)["items"]
+        assert next(each["status"] for each in items if each["item"] == "kubernetes") == "pass"
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -71,26 +71,6 @@ async def test_an_apiserver_that_goes_away_meanwhile_ends_it() -> None:
         await reading.read(Reader(client), report.KINDS)
 
 
-@pytest.mark.parametrize(
-    ("error", "answered"),
-    [
-        (errors.ServerError('failed calling webhook "pods.fairlead.dev": refused', status=500), False),
-        (errors.ServerError('failed calling webhook "pods.kyverno.svc": refused', status=500), None),
-        (errors.Forbidden('admission webhook "pods.fairlead.dev" denied the request: no', status=403), True),
-        (errors.Forbidden('pods is forbidden: User "u" cannot create resource "pods"', status=403), None),
-        (errors.NotFound('namespaces "x" not found', status=404), None),
-        (errors.Forbidden('pods "x" is forbidden: violates PodSecurity "restricted:latest"', status=403), True),
-        (errors.Forbidden('pods "x" is forbidden: exceeded quota: q', status=403), True),
-    ],
-)
-async def test_the_trial_tells_our_webhook_from_what_else_refuses(
-    error: errors.ApiError, answered: bool | None
-) -> None:
-    client: Any = Refusing(error)
-    trial, _ = await reading._trial(client, "default")
-    assert trial.answered is answered
-
-
 class Answering:
     """A client that answers paths by a table, refuses others, and lists one node with GPUs."""
 

@@ -28,6 +28,14 @@ def _tool(name: str) -> str:
     return found
 
 
+def tool_of(release: str, name: str) -> str:
+    """helm or kubectl of another release of Kubernetes than the usual ones."""
+    found = Path(sys.executable).parent.parent / "tools" / release / name
+    if not found.exists():
+        pytest.skip(f"{name} of Kubernetes {release} is not in {found.parent}; run: python tools/fetch.py")
+    return str(found)
+
+
 @pytest.fixture
 def short_path() -> Iterator[Path]:
     """A directory whose path leaves room for unix sockets."""

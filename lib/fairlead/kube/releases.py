@@ -105,7 +105,7 @@ NEEDS: Final[tuple[Need, ...]] = (
         ),
         kept={(1, 34): (_DISTINCT,)},  # it clears a copy of each constraint
         flags=("--shared-gpus", "--shared-mig"),
-        found="each slice and claim that was stored",
+        found="a slice created as a dry run, and each slice and claim that was stored",
         without="a GPU is given whole to each claim",
     ),
     Need(
@@ -115,7 +115,7 @@ NEEDS: Final[tuple[Need, ...]] = (
         stages=("off", "off", "on", "on"),
         fields=((_SLICE, f"{_DEVICE}.taints"), *_TOLERATIONS),  # those of results every release stores
         kept={(1, 34): _TOLERATIONS},
-        found="each slice that was stored",
+        found="a slice created as a dry run, and each slice that was stored",
         without="the driver leaves such a GPU out of its slices until it is well again; the controller evicts gangs that hold it",
     ),
     Need(

@@ -12,7 +12,7 @@ from fairlead.api import names
 from fairlead.kube import core, resources
 from tests.controller.conftest import NAMESPACE, Bench
 from tests.controller.evictions.test_evictions import Plot, plot
-from tests.controller.evictions.test_reclaim_on_the_sandbox import break_a_gpu_of, held
+from tests.support.broken_gpus import break_a_gpu_of, held
 
 __all__ = ["plot"]
 

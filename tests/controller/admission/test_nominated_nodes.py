@@ -20,7 +20,7 @@ from fairlead.kube import core, errors, resources
 from fairlead.kube.client import Patch
 from tests.controller.autoscaling.test_autoscaler_contracts import DEMAND, gated_pod
 from tests.controller.conftest import Bench, benches
-from tests.controller.evictions.test_reclaim_on_the_sandbox import OTHER, standing, teams
+from tests.support.teams import OTHER, standing, teams
 
 
 class Cluster:

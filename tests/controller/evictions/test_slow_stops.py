@@ -15,7 +15,7 @@ from fairlead.kube import errors, resources
 from fairlead.sandbox.kubelet.runtime import Container
 from tests.controller.admission.test_jobs_on_the_sandbox import job, pods_of, running
 from tests.controller.conftest import NAMESPACE, Bench
-from tests.controller.evictions.test_reclaim_on_the_sandbox import OTHER, standing, teams
+from tests.support.teams import OTHER, standing, teams
 
 DEAF = "trap '' TERM; sleep infinity"
 SLOW = "trap 'sleep 1; exit 3' TERM; sleep infinity & wait"

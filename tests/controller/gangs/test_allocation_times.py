@@ -38,7 +38,7 @@ def untimed(number: int, *, created_ago: float, **more: Any) -> resource.Resourc
 
 
 def released(number: int, *, ago: float | None, node: str = "", started_ago: float | None = None) -> core.Pod:
-    made = pod(f"p{number}", gang="g", size=2, claim=f"c{number}", gated=False, node=node)
+    made: core.Pod = pod(f"p{number}", gang="g", size=2, claim=f"c{number}", gated=False, node=node)
     if ago is not None:
         marks = {**made.metadata.annotations, names.RELEASED_AT: stamp(ago)}
         made = replace(made, metadata=replace(made.metadata, annotations=marks))

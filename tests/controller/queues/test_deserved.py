@@ -17,8 +17,8 @@ from fairlead.controller.watch import caches
 from fairlead.kube import resources
 from fairlead.kube.resources import QUEUES, TENANCY_POLICIES
 from tests.controller.conftest import NAMESPACE, Bench
-from tests.controller.evictions.test_reclaim_on_the_sandbox import OTHER, borrowers, evicted, standing, teams
 from tests.controller.evictions.test_slow_stops import DEAF
+from tests.support.teams import OTHER, borrowers, evicted, standing, teams
 
 pytestmark = pytest.mark.slow
 

@@ -16,6 +16,13 @@ ManagedDrivers = Annotated[
         help="DRA driver whose devices Fairlead allocates; may be repeated. Default: as the controller's Deployment has it.",
     ),
 ]
+TrySlices = Annotated[
+    bool,
+    typer.Option(
+        "--try-slices/--no-try-slices",
+        help="Create ResourceSlices with dryRun, to see which of their fields the apiserver keeps. Nothing is stored.",
+    ),
+]
 
 
 class GroupKey(StrEnum):
@@ -48,6 +55,7 @@ def doctor(
             help="Create a pod with dryRun, to see whether the apiserver reaches the webhook. Nothing is stored.",
         ),
     ] = True,
+    try_slices: TrySlices = True,
     managed_driver: ManagedDrivers = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -65,6 +73,7 @@ def doctor(
         run(
             namespace=namespace,
             drivers=managed_driver or (),
+            try_slices=try_slices,
             try_webhook=try_webhook,
             output=output,
             kubeconfig=kubeconfig,
@@ -78,6 +87,7 @@ def readiness(
         list[GroupKey] | None, typer.Option("--group", "-g", help="Only this group; may be repeated. Default: all.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
+    try_slices: TrySlices = True,
     managed_driver: ManagedDrivers = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -94,6 +104,7 @@ def readiness(
     raise typer.Exit(
         run(
             groups=group or (),
+            try_slices=try_slices,
             drivers=managed_driver or (),
             output="json" if as_json else output,
             kubeconfig=kubeconfig,

@@ -1,8 +1,8 @@
 """How a cluster is read for `doctor` and `check readiness`: lists, discovery and a few questions, with the user's own rights.
 
 What may not be read is noted with the right that is missing, and the rest is read all the same; only a cluster that does not answer,
-or does not know the user, ends the command. Nothing is stored: access reviews are answers, and the one pod that is created is created
-with dryRun, which reaches the webhook and goes no further.
+or does not know the user, ends the command. Nothing is stored: access reviews are answers, and what is created for trial is created
+with dryRun (`trials`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from fairlead.api import names
 from fairlead.api.namespaces import is_exempt
-from fairlead.cli.health import values
+from fairlead.cli.health import trials, values
 from fairlead.cli.health.seen import Listed, Seen, Trial, has_gate, legacy_limits, written_s
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
@@ -28,27 +28,6 @@ from fairlead.ui.reading.errors import not_read
 AT_ONCE = 8
 KUBELETS_MAX = 50
 PREPARE_FAILS = "FailedPrepareDynamicResources"
-TRIAL_POD = "fairlead-doctor"
-_TRIAL: Raw = {
-    "metadata": {"name": TRIAL_POD, "annotations": {names.GANG: TRIAL_POD, names.GANG_SIZE: "1"}},
-    "spec": {
-        "restartPolicy": "Never",
-        "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [
-            {
-                "name": "main",
-                "image": "registry.k8s.io/pause:3.10",
-                "resources": {
-                    "requests": {"cpu": "1m", "memory": "8Mi"},
-                    "limits": {"cpu": "1m", "memory": "8Mi"},
-                },
-                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-            }
-        ],
-    },
-}
-_CALL_FAILED = "failed calling webhook"
-_AFTER_WEBHOOKS = ("violates PodSecurity", "exceeded quota")
 _GATE = re.compile(rb'^kubernetes_feature_enabled\{name="(\w+)",stage="[^"]*"\} ([01])', re.MULTILINE)
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -84,18 +63,21 @@ async def read(
     gates: bool = False,
     kubelets: bool = False,
     rights: bool = False,
+    try_slices: bool = False,
     try_webhook: str | None = None,
     wall: Callable[[], float] = time.time,
 ) -> Seen:
     """`look_into` are API groups whose kinds are wanted, `optional` kinds of other systems, listed in whatever version is served.
 
-    `drivers` are the managed ones; none: those that the controller's Deployment names. `try_webhook` is the namespace of the pod for the trial. Raises NotReadError where the cluster does not answer.
+    `drivers` are the managed ones; none: those that the controller's Deployment names. `try_slices` tries what the apiserver keeps of
+    a slice, as far as `gates` does not say it. `try_webhook` is the namespace of the pod for the trial. Raises NotReadError where the
+    cluster does not answer.
     """
     client = cluster.client
     release = await _release(client)
     turns = asyncio.Semaphore(AT_ONCE)
     groups, groups_gap = await _groups(client)
-    served = await _kinds(client, groups or {}, look_into)
+    served, discovered = await _kinds(client, groups or {}, look_into)
     wanted = [*kinds, *(found for each in optional if (found := _served(each, served, groups)) is not None)]
     listed = await asyncio.gather(*(_list(client, each, turns) for each in wanted))
     lists = {str(resource): found for resource, found in zip(wanted, listed, strict=True)}
@@ -106,6 +88,8 @@ async def read(
     more: dict[str, Any] = {}
     if gates:
         more["gates"], more["gates_gap"] = await _gates(client)
+    if try_slices and not more.get("gates", {}).keys() >= trials.GATES:
+        more["slice_trial"] = await trials.slices(client)
     if kubelets:
         nodes = [values.name(each) for each in seen.gpu_nodes][:KUBELETS_MAX]
         more["kubelets"], more["kubelets_gap"] = await _kubelets(client, nodes, turns)
@@ -118,7 +102,7 @@ async def read(
                 message=f"the webhook leaves namespace {try_webhook} out; name another with -n, to see whether it is reached"
             )
         else:
-            more["trial"], told_s = await _trial(client, try_webhook)
+            more["trial"], told_s = await trials.webhook(client, try_webhook)
             now_s = told_s or now_s
     return Seen(
         now=now_s,
@@ -127,6 +111,7 @@ async def read(
         groups=groups,
         groups_gap=groups_gap,
         kinds=frozenset(served),
+        discovered=discovered,
         drivers=drivers,
         **more,
     )
@@ -168,21 +153,25 @@ async def _groups(client: Client) -> tuple[dict[str, tuple[str, ...]] | None, st
 
 async def _kinds(
     client: Client, groups: dict[str, tuple[str, ...]], look_into: Sequence[str]
-) -> dict[str, tuple[str, str, bool]]:
-    """Kinds of the groups, as `plural.group`: the version to ask for, the kind's name, whether it has namespaces."""
+) -> tuple[dict[str, tuple[str, str, bool]], dict[str, frozenset[str]]]:
+    """Kinds of the groups, as `plural.group`: the version to ask for, the kind's name, whether it has namespaces. And plurals by group and version."""
     found: dict[str, tuple[str, str, bool]] = {}
+    plurals: dict[str, frozenset[str]] = {}
     for group in look_into:
         for version in groups.get(group, ()):
             try:
                 answer = _object(await client.request("GET", f"/apis/{group}/{version}"))
             except errors.ApiError:
                 continue
+            plurals[f"{group}/{version}"] = frozenset(
+                values.text(each, "name") for each in values.objects(answer, "resources")
+            )
             for each in values.objects(answer, "resources"):
                 plural = values.text(each, "name")
                 if plural and "/" not in plural:
                     described = (version, values.text(each, "kind"), each.get("namespaced") is True)
                     found.setdefault(f"{plural}.{group}", described)
-    return found
+    return found, plurals
 
 
 def _served(
@@ -293,32 +282,6 @@ async def _rights(client: Client) -> tuple[dict[str, bool], str]:
 def _groups_of(user: str) -> list[str]:
     namespace = user.split(":")[2]
     return ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
-
-
-async def _trial(client: Client, namespace: str) -> tuple[Trial, float | None]:
-    """The trial, and the apiserver's time of it. The gang's annotation is why the apiserver asks the webhook.
-
-    The pod keeps to the `restricted` level of Pod Security, so that little else refuses it.
-    """
-    try:
-        made = await client.create(raw(resources.PODS), _TRIAL, namespace, dry_run=True)
-    except errors.ApiError as error:
-        return _refused(error, namespace), None
-    return Trial(answered=True), values.time_s(made, "metadata", "creationTimestamp")
-
-
-def _refused(error: errors.ApiError, namespace: str) -> Trial:
-    """Of a refusal, whether our webhook had answered by then: quotas and Pod Security are judged after the mutating webhooks."""
-    message, ours = values.clean(error.message), f".{names.API_GROUP}" in error.message
-    if _CALL_FAILED in error.message and ours:
-        return Trial(answered=False, message=message)
-    if (ours and "denied the request" in error.message) or any(each in error.message for each in _AFTER_WEBHOOKS):
-        return Trial(answered=True, message=message)
-    if isinstance(error, errors.Forbidden) and "cannot create resource" in error.message:
-        return Trial(
-            message=f"whether the apiserver reaches the webhook: you may not create pods in namespace {namespace}"
-        )
-    return Trial(message=f"a pod created for trial in namespace {namespace} was refused: {message}")
 
 
 def _left_out(seen: Seen, namespace: str) -> bool:

@@ -39,10 +39,19 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SliceTrial:
+    """ResourceSlices that were created with dryRun. `kept`: by line of `releases`, whether all its fields came back. `gap`: why a line is not there."""
+
+    kept: Mapping[str, bool] = field(default_factory=dict)
+    gap: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Seen:
     """`now`: epoch seconds by the apiserver's clock, as far as that was seen (`reading`). `groups` None: discovery could not be read.
 
-    `kinds` are plurals with their group (`workflows.argoproj.io`) of groups that were looked into. `gates` are the apiserver's feature
+    `kinds` are plurals with their group (`workflows.argoproj.io`) of groups that were looked into, `discovered` the plurals by group and
+    version, of those that answered. `gates` are the apiserver's feature
     gates, `kubelets` the configuration of nodes' kubelets, `allowed` what accounts of Fairlead may do, each empty with its gap.
     """
 
@@ -52,6 +61,7 @@ class Seen:
     groups: Mapping[str, tuple[str, ...]] | None = None
     groups_gap: str = ""
     kinds: frozenset[str] = frozenset()
+    discovered: Mapping[str, frozenset[str]] = field(default_factory=dict)
     gates: Mapping[str, bool] = field(default_factory=dict)
     gates_gap: str = ""
     kubelets: Mapping[str, Raw] = field(default_factory=dict)
@@ -59,6 +69,7 @@ class Seen:
     allowed: Mapping[str, bool] = field(default_factory=dict)
     allowed_gap: str = ""
     trial: Trial = Trial()
+    slice_trial: SliceTrial = SliceTrial()
     drivers: tuple[str, ...] = (names.DRIVER,)
 
     def listed(self, resource: Resource[Any] | str) -> Listed:

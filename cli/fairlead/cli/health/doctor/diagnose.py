@@ -6,13 +6,13 @@ are no slices, without the programs no leader, and without slices no flavor has 
 
 from __future__ import annotations
 
-from fairlead.cli.health.doctor import admission, devices, platform, programs, waiting
+from fairlead.cli.health.doctor import admission, devices, platform, programs, release, waiting
 from fairlead.cli.health.doctor.finding import Cause, Finding
 from fairlead.cli.health.seen import Seen
 
 CAUSES: tuple[Cause, ...] = (
-    platform.api,
-    platform.gates,
+    release.api,
+    release.gates,
     programs.kinds,
     programs.rights,
     programs.leader,
@@ -37,6 +37,8 @@ CAUSES: tuple[Cause, ...] = (
     devices.partly_published,
     platform.clocks,
     programs.images,
+    release.untried,
+    release.lacking,
 )
 
 
@@ -52,6 +54,7 @@ def gaps(seen: Seen) -> list[str]:
     told += [
         seen.groups_gap,
         seen.gates_gap,
+        seen.slice_trial.gap,
         seen.allowed_gap,
         seen.trial.message if seen.trial.answered is None else "",
     ]

@@ -1,103 +1,20 @@
-"""Causes in Kubernetes itself: its version and feature gates, its scheduler and claim controller, clocks that disagree.
-
-Which gate is for what, and in which release it is on, is docs/install.md's table; what an operator asked for is read from the driver's flags.
-"""
+"""Causes in what runs Kubernetes: its scheduler and claim controller, kubelets that are too old, clocks that disagree."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fairlead.api import names
 from fairlead.cli.health import values
 from fairlead.cli.health.doctor.finding import Finding, Stops
 from fairlead.cli.health.seen import Seen, written_s
-from fairlead.kube.resources import DAEMON_SETS, LEASES, Raw
+from fairlead.kube import releases
+from fairlead.kube.resources import LEASES, Raw
 
-LEAST = (1, 34)
-GATES_ON_SINCE = (1, 36)
 LATE_S = 15.0
 """By how much more than its duration a lease may be old: an answer takes a while, and the apiserver's time is known to ten seconds."""
 SKEW_S = 30.0
 """Of a node's clock. A kubelet's renewal may be under way for ten seconds; a certificate is backdated by more than this."""
-_NEEDS = {
-    "--dynamic-mig": "DRAPartitionableDevices",
-    "--shared-gpus": "DRAConsumableCapacity",
-    "--shared-mig": "DRAConsumableCapacity",
-}
-"""Flags of the driver, and the gate without which the apiserver drops what they publish."""
 _KUBE_SYSTEM = "kube-system"
-
-
-def api(seen: Seen) -> Iterator[Finding]:
-    known = seen.serves("resource.k8s.io", "v1")
-    old = bool(seen.minor) and seen.minor < LEAST
-    if known is not False and not old:
-        return
-    yield Finding(
-        code="NoResourceAPI",
-        stops=Stops.EVERYTHING,
-        what=(
-            f"this cluster does not serve resource.k8s.io/v1, by which devices are allocated (Kubernetes {seen.release or 'of unknown version'})"
-            if known is False
-            else f"Kubernetes {seen.release} is older than 1.34, the first release that Fairlead runs on"
-        ),
-        evidence=(
-            f"served of resource.k8s.io: {', '.join((seen.groups or {}).get('resource.k8s.io', ())) or 'nothing'}",
-        ),
-        next_step="upgrade to Kubernetes 1.34 or later, and leave DynamicResourceAllocation and its API on (docs/install.md)",
-    )
-
-
-def gates(seen: Seen) -> Iterator[Finding]:
-    if seen.gates.get("DynamicResourceAllocation") is False:
-        yield Finding(
-            code="FeatureGateOff",
-            stops=Stops.EVERYTHING,
-            what="the feature gate DynamicResourceAllocation is off in the apiserver: claims are not stored in pods",
-            next_step="take DynamicResourceAllocation=false from --feature-gates of the apiserver, scheduler, controller manager and kubelets",
-        )
-    for flag, gate in sorted(_NEEDS.items()):
-        daemons = [each for each in driver_daemons(seen) if flag in values.arguments(each)]
-        if daemons and _off(seen, gate):
-            yield Finding(
-                code="FeatureGateOff",
-                stops=Stops.SOME,
-                what=f"the driver offers devices by {flag}, and {gate} is off: the apiserver drops what they need, so requests for them wait",
-                evidence=(
-                    f"DaemonSet {values.some(map(values.key, daemons))}: {flag}",
-                    _how_known(seen, gate),
-                ),
-                next_step=f"turn on {gate} in the apiserver, scheduler, controller manager and kubelets, or install without {flag} (docs/install.md)",
-            )
-    if _off(seen, "DRADeviceTaints"):
-        yield Finding(
-            code="FeatureGateOff",
-            stops=Stops.NOTHING,
-            what="DRADeviceTaints is off: taints of broken GPUs are dropped, and such a GPU is allocated like any other",
-            evidence=(_how_known(seen, "DRADeviceTaints"),),
-            next_step="turn on DRADeviceTaints, or cordon nodes with a broken GPU",
-        )
-
-
-def _off(seen: Seen, gate: str) -> bool:
-    told = seen.gates.get(gate)
-    return not told if told is not None else bool(LEAST <= seen.minor < GATES_ON_SINCE)
-
-
-def _how_known(seen: Seen, gate: str) -> str:
-    if gate in seen.gates:
-        return f"the apiserver's metrics: {gate} is off"
-    return f"Kubernetes {seen.release} has {gate} off by default; whether it was turned on is not visible ({seen.gates_gap})"
-
-
-def driver_daemons(seen: Seen) -> list[Raw]:
-    """DaemonSets that run Fairlead's driver."""
-    return [
-        each
-        for each in seen.items(DAEMON_SETS)
-        if values.namespace(each) == names.NAMESPACE
-        and values.labels_of(each).get("app.kubernetes.io/component") == "driver"
-    ]
 
 
 def age_s(seen: Seen, lease: Raw) -> float | None:
@@ -173,14 +90,15 @@ def kubelets(seen: Seen) -> Iterator[Finding]:
     old = [
         node
         for node in seen.gpu_nodes
-        if (found := values.version(values.text(node, "status", "nodeInfo", "kubeletVersion"))[:2]) and found < LEAST
+        if (found := values.version(values.text(node, "status", "nodeInfo", "kubeletVersion"))[:2])
+        and found < releases.OLDEST
     ]
     if old:
         versions = values.some(values.text(node, "status", "nodeInfo", "kubeletVersion") for node in old)
         yield Finding(
             code="KubeletTooOld",
             stops=Stops.EVERYTHING if len(old) == len(seen.gpu_nodes) else Stops.SOME,
-            what=f"{len(old)} of {len(seen.gpu_nodes)} GPU nodes have a kubelet older than 1.34, which cannot prepare claims ({versions})",
+            what=f"{len(old)} of {len(seen.gpu_nodes)} GPU nodes have a kubelet older than {releases.written(releases.OLDEST)}, which cannot prepare claims ({versions})",
             evidence=(f"nodes {values.some(map(values.name, old))}",),
-            next_step="upgrade kubelet on these nodes to 1.34 or later",
+            next_step="upgrade kubelet on these nodes to the apiserver's release",
         )

@@ -13,6 +13,7 @@ from fairlead.cli.health.doctor.diagnose import diagnose, gaps
 from fairlead.cli.health.doctor.finding import Finding, Stops
 from fairlead.cli.health.doctor.waiting import reasons
 from fairlead.cli.health.seen import Seen
+from fairlead.cli.health.support import SERVED_GROUPS, lines
 from fairlead.cli.views import printing, reading
 from fairlead.kube import resources
 from fairlead.kube.resources import Resource
@@ -48,6 +49,7 @@ def doctor(
     *,
     namespace: str,
     drivers: Sequence[str],
+    try_slices: bool,
     try_webhook: bool,
     output: str,
     kubeconfig: Path | None,
@@ -57,7 +59,14 @@ def doctor(
 
     async def work(cluster: Cluster) -> Seen:
         return await clusters.read(
-            cluster, KINDS, drivers=drivers, gates=True, rights=True, try_webhook=namespace if try_webhook else None
+            cluster,
+            KINDS,
+            drivers=drivers,
+            look_into=SERVED_GROUPS,
+            gates=True,
+            rights=True,
+            try_slices=try_slices,
+            try_webhook=namespace if try_webhook else None,
         )
 
     _, seen = reading.run(work, kubeconfig=kubeconfig, context=context)
@@ -74,6 +83,7 @@ def doctor(
 def structured(seen: Seen, found: Sequence[Finding]) -> dict[str, Any]:
     return {
         "kubernetes": seen.release,
+        "needs": [each.structured() for each in lines(seen)],
         "findings": [each.structured() for each in found],
         "waiting": reasons(seen),
         "notLookedAt": gaps(seen),

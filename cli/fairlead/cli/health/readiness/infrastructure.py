@@ -1,4 +1,4 @@
-"""Infrastructure: drivers, exporters, labels, topology, networks between nodes."""
+"""Infrastructure: the release of Kubernetes, drivers, exporters, labels, topology, networks between nodes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from fairlead.cli.health import values
 from fairlead.cli.health.readiness.kinds import POD_MONITORS, SERVICE_MONITORS
 from fairlead.cli.health.readiness.model import Answer, Group, Item, failed, passed, unknown
 from fairlead.cli.health.seen import Seen, attribute, devices_of, driver_of, in_all, node_of
+from fairlead.cli.health.support import asked_for, less
+from fairlead.kube import releases
+from fairlead.kube.releases import NEWEST_TRIED, OLDEST
 from fairlead.kube.resources import DAEMON_SETS, DEPLOYMENTS, GANGS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Raw
 
 OPERATOR_LEAST, DRIVER_LEAST, TOOLKIT_LEAST = (24, 9, 2), (535,), (1, 17, 3)
+_OLDEST, _NEWEST = releases.written(OLDEST), releases.written(NEWEST_TRIED)
 NO_GPU_NODE = "no node with GPUs is known: no label, no device plugin and no ResourceSlice says so"
 _RDMA = ("rdma/", "openshift.io/", "nvidia.com/hostdev", "vpc.amazonaws.com/efa")
 _RDMA_LABELS = ("feature.node.kubernetes.io/rdma.capable", "feature.node.kubernetes.io/rdma.available")
@@ -20,6 +24,21 @@ def gpu_nodes(seen: Seen) -> Answer | None:
     if gap := seen.gap(NODES):
         return unknown(gap)
     return None if seen.gpu_nodes else unknown(NO_GPU_NODE)
+
+
+def release(seen: Seen) -> Answer:
+    """Passes on every release that was tried; what it does not have is said, and fails only where a flag of the driver asks for it."""
+    if not seen.minor:
+        return unknown("the version of Kubernetes could not be read")
+    if seen.minor < OLDEST:
+        return failed(f"Kubernetes {seen.release} is older than {_OLDEST}")
+    if asked := [f"{flag}: {line.known}, so {line.without}" for line, flag, _ in asked_for(seen)]:
+        return failed("; ".join(asked))
+    if seen.minor > NEWEST_TRIED:
+        return unknown(f"Kubernetes {seen.release} is newer than {_NEWEST}, the newest release that was tried")
+    if found := less(seen):
+        return passed(f"Kubernetes {seen.release}, without: {'; '.join(line.what for line in found)}")
+    return passed(f"Kubernetes {seen.release}, with all that Fairlead makes use of")
 
 
 def driver(seen: Seen) -> Answer:
@@ -214,6 +233,12 @@ GROUP = Group(
     key="infrastructure",
     title="Infrastructure",
     items=(
+        Item(
+            key="kubernetes",
+            title=f"Kubernetes {_OLDEST} to {_NEWEST}, with what the driver's flags need",
+            fix="upgrade Kubernetes, turn on the feature gate that is named, or install without the flag (docs/install.md#kubernetes-versions)",
+            check=release,
+        ),
         Item(
             key="gpu-driver",
             title="GPU operator 24.9.2 or later with driver 535 and container toolkit 1.17.3 or later, or Fairlead's driver with CDI",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fairlead.cli.health.support import SERVED_GROUPS
 from fairlead.kube import resources
 from fairlead.kube.resources import Raw, Resource
 
@@ -21,7 +22,7 @@ AUTOSCALERS = _of("autoscaling", "horizontalpodautoscalers", "HorizontalPodAutos
 CSI_DRIVERS = _of("storage.k8s.io", "csidrivers", "CSIDriver")
 
 OPTIONAL = (SERVICE_MONITORS, POD_MONITORS, RULES, NODE_POOLS, SCALED_OBJECTS, AUTOSCALERS, CSI_DRIVERS)
-LOOK_INTO = ("argoproj.io", *dict.fromkeys(each.group for each in OPTIONAL))
+LOOK_INTO = ("argoproj.io", *SERVED_GROUPS, *dict.fromkeys(each.group for each in OPTIONAL))
 """Groups whose kinds are looked up: argoproj.io is of Argo Workflows and of Argo CD."""
 KINDS: tuple[Resource[Any], ...] = (
     resources.NODES,

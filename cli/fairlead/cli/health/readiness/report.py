@@ -41,15 +41,28 @@ Answered = list[tuple[Group, Item, Answer]]
 
 
 def readiness(
-    *, groups: Sequence[str], drivers: Sequence[str], output: str, kubeconfig: Path | None, context: str | None
+    *,
+    groups: Sequence[str],
+    try_slices: bool,
+    drivers: Sequence[str],
+    output: str,
+    kubeconfig: Path | None,
+    context: str | None,
 ) -> int:
     """The exit status: 0 where no item failed, 1 where one did, 3 where the cluster was not reached."""
     chosen = [group for group in GROUPS if not groups or group.key in groups]
 
     async def work(cluster: Cluster) -> Seen:
-        kubelets = infrastructure.GROUP in chosen
+        platform_too = infrastructure.GROUP in chosen
         return await clusters.read(
-            cluster, KINDS, drivers=drivers, look_into=LOOK_INTO, optional=OPTIONAL, kubelets=kubelets
+            cluster,
+            KINDS,
+            drivers=drivers,
+            look_into=LOOK_INTO,
+            optional=OPTIONAL,
+            gates=platform_too,
+            kubelets=platform_too,
+            try_slices=platform_too and try_slices,
         )
 
     _, seen = reading.run(work, kubeconfig=kubeconfig, context=context)
