@@ -119,11 +119,11 @@ def test_time_in_which_the_scheduler_has_not_tried_a_pod_does_not_count():
 
 def test_a_gang_says_that_the_scheduler_does_not_try_its_pods():
     assert recovery.untried(untried(released_with(0, 3, size=3, age_s=10)), NOW) == (0, NOW + 5 + recovery.STAMP_S)
-    away = untried(released_with(0, 3, size=3, age_s=15))
+    away = untried(released_with(0, 3, size=3, age_s=16))
     assert recovery.untried(away, NOW) == (3, None)
     said = summarize(away, SchedulingState(untried=3)).message
     assert "devices are given; 0 of 3 members run; kube-scheduler has not tried 3 of its pods: see that it runs" in said
-    assert recovery.untried(released_with(0, 3, size=3, age_s=15), NOW) == (0, None)
+    assert recovery.untried(released_with(0, 3, size=3, age_s=16), NOW) == (0, None)
 
 
 def test_a_surplus_member_that_does_not_bind_is_evicted_alone():
