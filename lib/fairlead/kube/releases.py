@@ -124,7 +124,7 @@ NEEDS: Final[tuple[Need, ...]] = (
         stages=("off", "on", "on", "on"),
         fields=((_CLAIM, "status.allocation.allocationTimestamp"),),
         found="each claim that was stored",
-        without="the controller's annotation on the pod that holds the claim says when it was allocated",
+        without="a claim that Fairlead made was allocated when it was created; of others the pod that was released for it says when",
     ),
     Need(
         key="binding-conditions",
