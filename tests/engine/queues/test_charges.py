@@ -131,7 +131,10 @@ def test_claims_share_a_mig_device_and_are_charged_their_part_of_the_gpu():
 
 def static_mig(driver: str, profile: str, slices: int, product: str, index: int = 0) -> dict[str, Any]:
     """A MIG device as drivers publish those that exist already: no counters."""
-    capacity = {"memory": {"value": "9984Mi"}, **{f"memorySlice{at}": {"value": "1"} for at in range(slices)}}
+    capacity = {
+        "memory": {"value": "9984Mi"},
+        **{f"memorySlice{at}": {"value": "1"} for at in range(index, index + slices)},
+    }
     attributes = {"type": "mig", "profile": profile, "productName": product, "parentUUID": "GPU-0"}
     return {
         "name": f"gpu-0-mig-{index}",
