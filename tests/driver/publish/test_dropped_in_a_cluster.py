@@ -44,12 +44,13 @@ def dropped(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def fields_of(*groups: str) -> set[str]:
+    """Of those that a driver of node-local devices writes: `nodeName` of a device has the gate of counters, that of a slice none."""
     return {
         path.rpartition(".")[2]
         for group, need in NEEDS.items()
         if group in groups
         for kind, path in need.fields
-        if kind == "ResourceSlice"
+        if kind == "ResourceSlice" and not path.endswith(("nodeName", "nodeSelector", "allNodes", "NodeSelection"))
     }
 
 
