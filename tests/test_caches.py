@@ -47,6 +47,7 @@ OTHERS = {
     "fairlead.cel.device._quantity_key": "capacities in ResourceSlices",
     "fairlead.api.claim_sources._sources": "values of at most 1,024 characters",
     "fairlead.api.drivers.attributes_of": "1,024 names of drivers, of slices, flavors and settings",
+    "fairlead.cel.kubernetes.environments": "releases of the table in fairlead.kube.releases",
     "fairlead.kube.listing._decoder": "types of this program",
     "fairlead.kube.nulls._drop_for": "types of this program",
     "fairlead.engine.types.amounts.text": "numbers that `amount` read, of at most 1,000 digits",
