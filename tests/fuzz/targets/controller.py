@@ -161,7 +161,7 @@ def _looked_at(caches: Caches, gang: Gang) -> tuple[GangRequest | None, RunningG
     request: GangRequest | None = None
     running: RunningGang | None = None
     with _contained():
-        past = caches.past_eviction(gang)
+        past = caches.past_eviction(gang, NOW)
         record = GangRecord(queued_since=past.queued_since if past else None)
         bounds = caches.bounds(gang)
         context = RunningContext(

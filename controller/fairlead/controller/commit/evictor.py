@@ -3,7 +3,7 @@
 What comes next is read from the pods' marks (`gangs.eviction_steps`). So all that is kept here may be lost with this
 process: evictions decided but not yet marked, failed attempts, refusals. Chooses no victims.
 Order of writes: the queue's eviction times, the hold for the beneficiary, then the marks; before the first pod is
-evicted, the gang's age is written on its Gang object.
+evicted, the gang's age is written into the status of its Gang object.
 """
 
 from __future__ import annotations
@@ -236,7 +236,9 @@ class Evictor:
             now = self._wall()
             if mark.kind == "Idle":
                 queued_since = now  # its pods wait behind those that waited while it was idle
-            past = past_evictions.eviction_of(gang, step.members, mark, at=now, queued_since=queued_since)
+            past = past_evictions.eviction_of(
+                gang, step.members, mark, queue=self._caches.queue_of(gang.id), at=now, queued_since=queued_since
+            )
             await self._writer.note_past_eviction(gang.id, past, gang_spec(gang))
         freed = sum(len(results(claim)) for claim in held_claims(step.members).values())
         grace_s, delete = int(self._caches.bounds(gang).termination_grace_s), bool(step.overridden)
