@@ -92,7 +92,7 @@ async def test_no_user_writes_what_the_pods_of_a_gang_ask_for(cluster: Cluster, 
         ):
             more: Json = {"field_manager": user, "force": True} if kind is Patch.APPLY else {}
             with pytest.raises(errors.Forbidden, match=HOLD_ONLY):
-                await tenant.patch(raw(GANGS), "g", body, namespace="ml", kind=kind, **more)  # type: ignore[arg-type]
+                await tenant.patch(raw(GANGS), "g", body, namespace="ml", kind=kind, **more)
         stored = await tenant.get(raw(GANGS), "g", "ml")
         with pytest.raises(errors.Forbidden, match=HOLD_ONLY):
             await tenant.replace(raw(GANGS), {**stored, "spec": {**stored["spec"], field: ABSURD[field]}})
@@ -104,7 +104,8 @@ async def test_no_user_writes_what_the_pods_of_a_gang_ask_for(cluster: Cluster, 
 @pytest.mark.parametrize("user", [EDITOR, OWNER])
 async def test_no_user_writes_the_status_of_a_gang(cluster: Cluster, user: str) -> None:
     async with gang(cluster, "g"), cluster.client(user) as tenant:
-        for status in ({"lastEviction": EVICTED}, {"queue": "vision"}, {"conditions": []}):
+        absurd: tuple[Json, ...] = ({"lastEviction": EVICTED}, {"queue": "vision"}, {"conditions": []})
+        for status in absurd:
             for kind in (Patch.MERGE, Patch.APPLY):
                 more: Json = {"field_manager": user, "force": True} if kind is Patch.APPLY else {}
                 body = {"metadata": {"name": "g"}, "status": status}
