@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,13 +17,12 @@ from fairlead.api import names
 from fairlead.api.gang import GangSpec
 from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
-from fairlead.kube.resources import CLUSTER_ROLES, GANGS, NAMESPACES, ROLE_BINDINGS, raw
-from fairlead.sandbox.cluster import Cluster, ClusterOptions
-from tests.support.kubernetes import of_this_run
+from fairlead.kube.resources import GANGS, raw
+from fairlead.sandbox.cluster import Cluster
+from tests.support.tenants import EDITOR, OWNER, with_tenants
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 HOLD_ONLY = r"write spec\.hold only"
-EDITOR, OWNER = "mallory", "omar"
 Json = dict[str, Any]
 
 PLACE = {"node": "h1", "devices": [f"{names.DRIVER}/h1/gpu-{number}" for number in range(8)]}
@@ -44,20 +42,7 @@ ABSURD: Json = {
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    workdir: Path = tmp_path_factory.mktemp("c")
-    rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
-    options = ClusterOptions(workdir=workdir, nodes=(), run_programs=False, release=of_this_run())
-    async with Cluster(options) as made, made.client() as admin:
-        await admin.create(raw(NAMESPACES), {"metadata": {"name": "ml"}})
-        await admin.create(raw(CLUSTER_ROLES), {"metadata": {"name": "everything"}, "rules": [rule]})
-        for user, role in ((EDITOR, "edit"), (OWNER, "everything")):
-            group = "rbac.authorization.k8s.io"
-            body = {
-                "metadata": {"name": user},
-                "roleRef": {"kind": "ClusterRole", "name": role, "apiGroup": group},
-                "subjects": [{"kind": "User", "name": user, "apiGroup": group}],
-            }
-            await admin.create(raw(ROLE_BINDINGS), body, "ml")
+    async with with_tenants(tmp_path_factory.mktemp("c")) as made:
         yield made
 
 

@@ -15,26 +15,14 @@ import pytest
 from fairlead.api import names
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client, Patch
-from fairlead.kube.resources import CLUSTER_ROLES, GANGS, QUEUES, ROLE_BINDINGS, raw
+from fairlead.kube.resources import GANGS, QUEUES, raw
 from tests.controller.conftest import NAMESPACE, Bench
 from tests.support.teams import OTHER, standing, teams
+from tests.support.tenants import EDITOR, OWNER, bind_tenants
 
 Json = dict[str, Any]
-GROUP = "rbac.authorization.k8s.io"
 FAR = "2099-01-01T00:00:00Z"
 HOLD = {"by": "admin", "since": "2026-11-24T08:00:00Z", "reason": "no more today"}
-
-
-async def tenants(bench: Bench) -> None:
-    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
-    await bench.client.create(raw(CLUSTER_ROLES), {"metadata": {"name": "everything"}, "rules": [everything]})
-    for user, role in (("mallory", "edit"), ("omar", "everything")):
-        body = {
-            "metadata": {"name": user},
-            "roleRef": {"kind": "ClusterRole", "name": role, "apiGroup": GROUP},
-            "subjects": [{"kind": "User", "name": user, "apiGroup": GROUP}],
-        }
-        await bench.client.create(raw(ROLE_BINDINGS), body, NAMESPACE)
 
 
 def record(owner: str) -> Json:
@@ -90,10 +78,10 @@ async def absurd(tenant: Client, name: str, owner: str) -> None:
             await tenant.patch(raw(GANGS), name, {"spec": {"hold": None}}, namespace=NAMESPACE)
 
 
-@pytest.mark.parametrize("user", ["mallory", "omar"])
+@pytest.mark.parametrize("user", [EDITOR, OWNER])
 async def test_absurd_gangs_lock_nothing_pass_no_hold_and_jump_no_queue(bench: Bench, user: str) -> None:
     await teams(bench)
-    await tenants(bench)
+    await bind_tenants(bench.client)
     async with bench.cluster.client(user) as tenant:
         await absurd(tenant, "ghost", "u")  # without pods
         await absurd(tenant, "greedy", "u")
