@@ -174,7 +174,7 @@ class GangReconciler:
                 self._deadlines.set(gang_id, awaited_until)
                 return
             request = self._snapshots.set_request(gang, record, before)
-            hold_end = eviction_marks.holds_until(gang)
+            hold_end = eviction_marks.holds_until(gang, now)
             if request is not None and request.preemptor and hold_end > now:
                 self._deadlines.set(gang_id, hold_end)
 

@@ -27,7 +27,7 @@ HOLD = {"by": "admin", "since": "2026-11-24T08:00:00Z", "reason": "no more today
 
 def record(owner: str) -> Json:
     """An eviction that never was: a place of all devices of both nodes, long ago and for long."""
-    place = [
+    place: list[Json] = [
         {"node": node, "devices": [f"{names.DRIVER}/{node}/gpu-{number}" for number in range(8)], "requests": {}}
         for node in ("h1", "h2")
     ]

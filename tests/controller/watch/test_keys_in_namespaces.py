@@ -9,15 +9,14 @@ import msgspec
 import pytest
 
 from fairlead.api import names
+from fairlead.api.gang import SPOTS_MAX
 from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.refusals import Refusals
-from fairlead.controller.gangs.evictions.moved import Held, Spot, may_have
+from fairlead.controller.gangs.evictions.moved import HELD_S, Held, Spot, may_have
 from fairlead.controller.gangs.evictions.past_evictions import (
     AGE_MAX_S,
     GRACE_MAX_S,
-    HELD_S,
     SKEW_S,
-    SPOTS_MAX,
     PastEviction,
     past_eviction,
 )
@@ -75,7 +74,7 @@ def test_a_hold_and_an_age_come_from_gangs_of_the_same_namespace_only(namespace:
 def test_a_gang_object_that_a_user_made_first_does_not_end_the_hold_of_the_pod_before() -> None:
     known = caches()
     known.gang_objects.note(evicted("blue"))
-    made = {"metadata": {"name": "next", "namespace": "blue", "resourceVersion": "2"}, "spec": {"size": 1}}
+    made: Json = {"metadata": {"name": "next", "namespace": "blue", "resourceVersion": "2"}, "spec": {"size": 1}}
     known.gang_objects.note(made)
     own = known.gangs["blue", "next"]
     assert known.hold_of(own) is not None

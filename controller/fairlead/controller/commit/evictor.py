@@ -115,7 +115,7 @@ class Evictor:
         """Whether devices are reserved for the gang because others are or were evicted for it."""
         return (
             bool(self.victims.of(gang.id))
-            or eviction_marks.holds_until(gang) > now
+            or eviction_marks.holds_until(gang, now) > now
             or self._decided_for["/".join(gang.id)] > 0
         )
 
@@ -177,7 +177,7 @@ class Evictor:
         """Reserves the devices for the beneficiary: on its first gated pod, unless a hold lasts as long already."""
         gang = self._caches.gangs.get(mark.beneficiary_id) if mark.beneficiary_id else None
         until = mark.at + eviction_marks.HOLD_S
-        if gang is None or not gang.gated or eviction_marks.holds_until(gang) >= until:
+        if gang is None or not gang.gated or eviction_marks.holds_until(gang, self._wall()) >= until:
             return
         await self._writer.hold_until(gang.gated[0].pod, until)
 

@@ -77,6 +77,8 @@ class Moves:
             known = self._held.get(gang_id)
             if len(marked) < len(gang.running) and known is not None:
                 return  # the others' marks follow
+            if known is None and not self._tables.are_free(spots, gang_id[0]):
+                spots = ()  # nothing that was decided: its place was free then, and taken from then on
             self._owners[gang_id] = (gang_id[0], marked[0].owner if gang.solo else "")
             if gang.queue:
                 self._queues.setdefault(gang_id, gang.queue)
