@@ -26,7 +26,8 @@ MARKS: Final[tuple[Row, ...]] = (
         form="annotation",
         writers=("controller",),
         guards=(WEBHOOK_MARKS, POD_POLICY),
-        absurd="unreadable, or over 16 KiB: no mark, the pod is not evicted; a place as in status.lastEviction of a Gang",
+        absurd="unreadable, or over 16 KiB: no mark, the pod is not evicted; a place as in status.lastEviction of a Gang; in namespaces that the webhook leaves out it "
+        "holds nothing and gives no precedence",
     ),
     Row(
         on=("Pod",),
@@ -34,7 +35,7 @@ MARKS: Final[tuple[Row, ...]] = (
         form="annotation",
         writers=("controller",),
         guards=(WEBHOOK_MARKS, POD_POLICY),
-        absurd="unreadable, or more than a day ahead: no precedence",
+        absurd="unreadable, more than a day ahead, or in a namespace that the webhook leaves out: no precedence",
     ),
     Row(
         on=("Pod",),

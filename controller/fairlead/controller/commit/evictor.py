@@ -80,8 +80,8 @@ class Evictor:
     # -- what is known of evictions --------------------------------------------------------------------------------
 
     def update(self, gang_id: GangId, gang: Gang | None) -> None:
-        """The gang changed: its marks are read again."""
-        self.victims.update(gang_id, gang)
+        """The gang changed: its marks are read again. Those that users may have written give no other gang precedence."""
+        self.victims.update(gang_id, gang if self._caches.reviewed(gang_id[0]) else None)
         if gang is None or not eviction_marks.marked(gang):
             self._refused.pop(gang_id, None)
             self._retry_at.pop(gang_id, None)
@@ -115,7 +115,7 @@ class Evictor:
         """Whether devices are reserved for the gang because others are or were evicted for it."""
         return (
             bool(self.victims.of(gang.id))
-            or eviction_marks.holds_until(gang, now) > now
+            or (eviction_marks.holds_until(gang, now) > now and self._caches.reviewed(gang.namespace))
             or self._decided_for["/".join(gang.id)] > 0
         )
 
@@ -239,6 +239,8 @@ class Evictor:
             past = past_evictions.eviction_of(
                 gang, step.members, mark, queue=self._caches.queue_of(gang.id), at=now, queued_since=queued_since
             )
+            if not self._moves.holds(gang.id):  # whatever its marks say
+                past = dataclasses.replace(past, place=(), held_until=0.0)
             await self._writer.note_past_eviction(gang.id, past, gang_spec(gang))
         freed = sum(len(results(claim)) for claim in held_claims(step.members).values())
         grace_s, delete = int(self._caches.bounds(gang).termination_grace_s), bool(step.overridden)

@@ -229,6 +229,10 @@ class Caches(Informers):
         found = self.namespaces.get(namespace)
         return found.metadata.labels if found else {}
 
+    def reviewed(self, namespace: str) -> bool:
+        """Whether the webhook sees the pods of the namespace. Where it does not, users write the controller's marks, too."""
+        return not is_exempt(namespace, self.namespace_labels(namespace))
+
     def namespaces_of(self, selector: LabelSelector) -> list[str]:
         """Names of the namespaces that the selector selects now; none for one that cannot be read."""
         try:
