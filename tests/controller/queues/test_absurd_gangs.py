@@ -85,6 +85,9 @@ async def test_absurd_gangs_lock_nothing_pass_no_hold_and_jump_no_queue(bench: B
     async with bench.cluster.client(user) as tenant:
         await absurd(tenant, "ghost", "u")  # without pods
         await absurd(tenant, "greedy", "u")
+        stored = {"spec": {"queue": OTHER, "minRuntime": "99999d"}}  # from before there was a policy
+        async with bench.cluster.client(names.CONTROLLER_USER) as unhindered:
+            await unhindered.patch(raw(GANGS), "greedy", stored, namespace=NAMESPACE)
         await bench.client.patch(QUEUES, NAMESPACE, {"spec": {"hold": HOLD}})
         await bench.pod("greedy", template="eight")
         async with bench.controller():
