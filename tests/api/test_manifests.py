@@ -86,6 +86,7 @@ def test_every_policy_is_bound_and_fails_closed() -> None:
             "fairlead-controller-pods",
             "fairlead-driver-slices",
             "fairlead-driver-usage",
+            "fairlead-gangs",
             "fairlead-holds",
             "fairlead-webhook-configurations",
         }

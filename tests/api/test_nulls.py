@@ -91,6 +91,11 @@ GANG: Json = {
             "state": "Asked", "mode": "Visible", "flavor": "f", "since": "t", "expected": "t", "evictsFrom": "t", "message": "m",
         },
         "forecast": {"p50": "t", "p90": "t", "asOf": "t", "because": "b", "never": True},
+        "lastEviction": {
+            "at": "t", "since": "t", "what": "w", "why": "y", "until": "t", "queue": "q", "owner": "u", "maker": "Job", "held": "t",
+            "place": [{"node": "n", "devices": ["d/p/g"], "requests": {"cpu": 1}}],
+            "refused": [{"node": "n", "until": "t", "times": 1, "why": "y"}],
+        },
     },
 }  # fmt: skip
 POLICY: Json = {

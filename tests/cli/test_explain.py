@@ -212,18 +212,20 @@ async def test_the_commands_read_a_cluster_and_say_what_they_may_not(tmp_path: P
     async with (
         Cluster(ClusterOptions(workdir=tmp_path, nodes=(), run_programs=False)) as cluster,
         cluster.client() as client,
+        cluster.client(names.CONTROLLER_USER) as controller,
     ):
         admin, jane = ["--kubeconfig", str(cluster.kubeconfig())], ["--kubeconfig", str(cluster.kubeconfig("jane"))]
         code, text = await asyncio.to_thread(ask, "queues", *admin)
         assert (code, "no queues" in text) == (0, True)
         await client.create(resources.NAMESPACES, {"metadata": {"name": "language"}})
-        for resource, raw in ((resources.QUEUES, queue("language", used=8, fair=8)), (resources.GANGS, gang())):
+        objects = ((client, resources.QUEUES, queue("language", used=8, fair=8)), (controller, resources.GANGS, gang()))
+        for writer, resource, raw in objects:
             made = {
                 **raw,
                 "metadata": {key: raw["metadata"][key] for key in raw["metadata"] if key != "creationTimestamp"},
             }
-            await client.create(resource, {key: made[key] for key in ("metadata", "spec")})
-            await client.patch(
+            await writer.create(resource, {key: made[key] for key in ("metadata", "spec")})
+            await writer.patch(
                 resource, raw["metadata"]["name"], {"status": raw["status"]},
                 namespace=raw["metadata"].get("namespace"), subresource="status",
             )  # fmt: skip

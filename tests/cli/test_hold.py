@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from typer.testing import Result
 
+from fairlead.api import names
 from fairlead.cli.operate.hold import Operation
 from fairlead.kube import errors
 from fairlead.kube.client import Client
@@ -53,7 +54,7 @@ async def call(cluster: Cluster, *words: str, user: str = "admin") -> Result:
 
 
 async def made_gang(cluster: Cluster, name: str) -> None:
-    async with cluster.client() as client:
+    async with cluster.client(names.CONTROLLER_USER) as client:
         await client.create(raw(GANGS), {"metadata": {"name": name, "namespace": "ml"}, "spec": {"size": 2}})
 
 
@@ -181,6 +182,7 @@ async def test_queues_and_gangs_show_holds_as_the_controller_says_them(cluster: 
         for name, spec in (("held", {}), ("below", {"parent": "held"})):
             await client.create(raw(QUEUES), {"metadata": {"name": name}, "spec": spec})
             await client.patch(raw(QUEUES), name, {"status": {"conditions": [condition]}}, subresource="status")
+    async with cluster.client(names.CONTROLLER_USER) as client:
         await client.create(raw(GANGS), {"metadata": {"name": "runs", "namespace": "ml"}, "spec": {"size": 1}})
         status = {
             "phase": "Running",

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fairlead.api import names
 from fairlead.engine.explain.explanation import explanation
 from fairlead.engine.types.reasons import Code, Holder, Reason
 from fairlead.kube import resources
@@ -104,6 +105,7 @@ async def populate(made: Cluster, queues: list[str]) -> None:
             "members": 12, "ready": 0, "position": 1, "why": explanation(REASON),
         }  # fmt: skip
         meta = {"name": "bert", "namespace": "language"}
+    async with made.client(names.CONTROLLER_USER) as client:
         await client.create(resources.GANGS, {"metadata": meta, "spec": {"size": 12}})
         await client.patch(resources.GANGS, "bert", {"status": status}, namespace="language", subresource="status")
 

@@ -129,7 +129,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
     async with Cluster(options) as made, made.client() as client:
         await client.create(raw(NAMESPACES), {"metadata": {"name": "ml"}})
         await client.create(raw(QUEUES), {"metadata": {"name": "red"}, "spec": {}})
-        await client.create(raw(GANGS), {"metadata": {"name": "train", "namespace": "ml"}, "spec": {"size": 2}})
+        await client.create(raw(GANGS), {"metadata": {"name": "train", "namespace": "ml"}, "spec": {"size": 1}})
         yield made
 
 

@@ -93,8 +93,8 @@ class Objects:
     def claim(self, namespace, name):
         return next((each for each in self.claims if each.metadata.name == name), None)
 
-    def claims_of(self, uid):
-        return [c for c in self.claims if c.metadata.controller and c.metadata.controller.uid == uid]
+    def claims_of(self, pod):
+        return [c for c in self.claims if c.metadata.controller and c.metadata.controller.uid == pod.metadata.uid]
 
     def template(self, namespace, name):
         return self.templates.get(name)

@@ -22,13 +22,14 @@ import aiohttp
 from fairlead.api import names
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client, Patch
-from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, Raw, Resource, raw
+from fairlead.kube.resources import GANGS, PODS, RESOURCE_CLAIMS, Raw, Resource, raw
 from fairlead.sandbox.objects import Obj
 from tests.support.sandbox import FOREVER, gang_of, pod, template
 
 WAITING = 200  # pods of which no two are alike
 CONNECTIONS = 400
 LARGE = 2_000  # containers of one pod: twice what is allowed
+FAR = "2099-01-01T00:00:00Z"
 TEMPLATES = resources.RESOURCE_CLAIM_TEMPLATES
 
 
@@ -128,6 +129,7 @@ class Tenant:
                     await self.tries(
                         "delete", self.client.delete(PODS, made["metadata"]["name"], self.namespace, grace_period_s=0)
                     )
+            await self.absurd_gang()
             name = self.name()
             claim = template(name, namespace=self.namespace)
             claim = claim | {"kind": "ResourceClaim", "spec": claim["spec"]["spec"]}
@@ -140,6 +142,37 @@ class Tenant:
                 await self.tries("allocation", write, forbidden=True)
                 await self.tries("delete", self.client.delete(RESOURCE_CLAIMS, name, self.namespace))
             await asyncio.sleep(0.2)
+
+    async def absurd_gang(self) -> None:
+        """A Gang that would hold every device, be the oldest, and be of another queue; of a user only its hold may be stored."""
+        name = self.name()
+        devices = [f"{names.DRIVER}/{node}/gpu-{number}" for node in ("n0", "n1") for number in range(8)]
+        record = {
+            "at": "2026-01-01T00:00:00Z", "since": "1970-01-01T00:00:00Z", "what": "moved", "why": "x", "until": FAR, "held": FAR,
+            "owner": "", "maker": "Job", "place": [{"node": "n0", "devices": devices}],
+        }  # fmt: skip
+        note = {"fairlead.dev/evicted": json.dumps(record)}
+        meta = {"name": name, "namespace": self.namespace}
+        for body in (
+            {"metadata": {**meta, "annotations": note}, "spec": {"size": 1}},
+            {"metadata": meta, "spec": {"size": 1, "queue": "blue"}},
+            {"metadata": meta, "spec": {"size": 100_000}},
+        ):
+            await self.tries("gang", create(self.client, GANGS, body), forbidden=True)
+        if not await self.tries(
+            "gang on hold", create(self.client, GANGS, {"metadata": meta, "spec": {"size": 1, "hold": {}}})
+        ):
+            return
+        for change, subresource in (
+            ({"metadata": {"annotations": note}}, None),
+            ({"spec": {"queue": "blue"}}, None),
+            ({"spec": {"minRuntime": "99999d"}}, None),
+            ({"status": {"lastEviction": record}}, "status"),
+        ):
+            write = self.client.patch(
+                raw(GANGS), name, change, namespace=self.namespace, subresource=subresource, kind=Patch.MERGE
+            )
+            await self.tries("gang", write, forbidden=True)
 
     async def waits(self) -> None:
         """Pods that never fit, of which no two are alike; they come and go."""

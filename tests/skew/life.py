@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fairlead.api import names
 from fairlead.kube.resources import FLAVORS, PRIORITY_CLASSES, QUEUES
 from fairlead.sandbox.cluster import Cluster
@@ -9,6 +11,12 @@ from tests.support.sandbox import FOREVER, View, gang_of, job, pod, template, un
 
 GRACE = {names.CHECKPOINT_GRACE: "6s"}
 VICTIMS = ("victim-0", "victim-1")
+
+
+def evicted_by(gang: dict[str, Any]) -> bool:
+    """Whether a leader noted that it evicted the gang: an earlier one in an annotation, which this version passes over."""
+    noted = (gang.get("status") or {}).get("lastEviction") or gang["metadata"].get("annotations", {})
+    return bool(noted)
 
 
 async def quotas(made: Cluster, view: View) -> None:

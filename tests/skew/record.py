@@ -20,7 +20,7 @@ import yaml
 from fairlead.api import names
 from fairlead.kube.resources import GANGS, PODS, QUEUES, RESOURCE_CLAIMS
 from fairlead.sandbox.cluster import NodeSpec
-from tests.skew.life import begin, quotas
+from tests.skew.life import begin, evicted_by, quotas
 from tests.support import earlier_version
 from tests.support.sandbox import View, until
 
@@ -52,7 +52,7 @@ async def recorded() -> Json:
 
             async def evicted() -> bool:
                 victim = await view.get(GANGS, "victim")
-                return victim is not None and names.EVICTED in victim["metadata"].get("annotations", {})
+                return victim is not None and evicted_by(victim)
 
             await until(evicted, what="the eviction is past")
             victim = await view.get(GANGS, "victim")

@@ -16,7 +16,7 @@ from fairlead.api import names
 from fairlead.kube.resources import GANGS, JOBS, PODS
 from fairlead.sandbox.cluster import NodeSpec
 from fairlead.sandbox.objects import is_true, results_of
-from tests.skew.life import VICTIMS, begin, quotas
+from tests.skew.life import VICTIMS, begin, evicted_by, quotas
 from tests.support import earlier_version
 from tests.support.sandbox import View, gang_of, job, ledger, pod, until
 
@@ -102,7 +102,7 @@ async def test_a_leader_of_the_other_version_goes_on_where_this_one_stopped(upgr
         assert [name for name in after if name.startswith(VICTIMS)] == []
         past = await view.get(GANGS, "victim")
         assert past is not None
-        assert names.EVICTED in past["metadata"].get("annotations", {})
+        assert evicted_by(past)
 
         # The webhook next; then all that waits ends.
         assert made.webhook is not None

@@ -129,7 +129,8 @@ class GangReconciler:
                 self._evictor.update(gang_id, gang)
                 self._replacements.update(gang_id, gang, now)
                 raw = self._caches.gang_object(gang_id)
-                self._moves.update(gang_id, gang, past_evictions.past_eviction(raw) if raw else None, now)
+                past = past_evictions.past_eviction(raw, now) if raw else None
+                self._moves.update(gang_id, gang, past, now, trusted=self._caches.reviewed(gang_id[0]))
         changed = changed | self._evictor.victims.of_any(changed)
         for gang_id in sorted(changed):
             with self._contained(gang_id, now):
@@ -174,7 +175,7 @@ class GangReconciler:
                 self._deadlines.set(gang_id, awaited_until)
                 return
             request = self._snapshots.set_request(gang, record, before)
-            hold_end = eviction_marks.holds_until(gang)
+            hold_end = eviction_marks.holds_until(gang, now)
             if request is not None and request.preemptor and hold_end > now:
                 self._deadlines.set(gang_id, hold_end)
 

@@ -78,7 +78,7 @@ class SnapshotBuilder:
     def record(self, gang: Gang, now: float) -> GangRecord:
         raw = self._caches.gang_object(gang.id) or {}
         backoff = self._backoffs.get(gang.id)
-        past = self._caches.past_evictions(gang)
+        past = self._caches.past_evictions(gang, now)
         queued = [each.queued_since for each in past] + [at for at in (backoff.queued_since,) if at is not None]
         self._backoffs.refusals.learn(gang, past, now)
         return GangRecord(

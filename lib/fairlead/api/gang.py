@@ -14,6 +14,11 @@ from fairlead.api.durations import DURATION, duration_s
 from fairlead.api.hold import Hold
 
 GANG_SIZE_MAX = 100_000
+SPOTS_MAX = 256
+"""Pods of a gang whose place is recorded while it moves."""
+SPOT_DEVICES_MAX = 128
+REFUSED_MAX = 100
+"""Nodes that are recorded as refused."""
 Phase = Literal["Waiting", "Gathering", "Admitted", "Running", "Finished", "Failed"]
 
 
@@ -135,6 +140,57 @@ class GangLevel(Part):
     """Each domain with its members, by rank."""
 
 
+class GangSpot(Part):
+    """Where one new pod of a gang that moves has its place."""
+
+    node: str = Field(max_length=253)
+    """The node."""
+    devices: list[Line] = Field(default_factory=list, max_length=SPOT_DEVICES_MAX)
+    """The devices, each as driver/pool/device."""
+    requests: dict[str, int] = Field(default_factory=dict, json_schema_extra={"maxProperties": 64})
+    """The room that the pod takes on the node, by resource."""
+
+
+class GangRefusal(Part):
+    """A node on which kube-scheduler refused the gang's pods."""
+
+    node: str = Field(max_length=253)
+    """The node."""
+    until: str = Field(max_length=40)
+    """It is not chosen again for this gang before, RFC 3339."""
+    times: int = Field(default=1, ge=1)
+    """How often it was refused in a row."""
+    why: str = Field(default="", max_length=4096)
+    """What kube-scheduler said."""
+
+
+class GangEviction(Part):
+    """The gang's last eviction or roll-back, as the next leader reads it. Users cannot write it."""
+
+    at: str = Field(max_length=40)
+    """When it was evicted, RFC 3339."""
+    since: str = Field(max_length=40)
+    """Since when it is queued: its recreated pods keep this age."""
+    what: str = Field(default="", max_length=1024)
+    """What happened, such as `reclaimed for gang ml/x`."""
+    why: str = Field(default="", max_length=4096)
+    """Why it happened."""
+    until: str | None = Field(default=None, max_length=40)
+    """How long this object outlives the gang's pods."""
+    queue: str = Field(default="", max_length=253)
+    """The queue that is charged for the place."""
+    owner: str = Field(default="", max_length=128)
+    """UID of the owner of a gang of one: its next pod has another name."""
+    maker: str = Field(default="", max_length=253)
+    """Kind of what makes its pods again; empty for bare pods."""
+    place: list[GangSpot] = Field(default_factory=list, max_length=SPOTS_MAX)
+    """The place that is held for its new pods, where it moves."""
+    held: str | None = Field(default=None, max_length=40)
+    """Until when the place is held."""
+    refused: list[GangRefusal] = Field(default_factory=list, max_length=REFUSED_MAX)
+    """Nodes on which kube-scheduler refused its pods."""
+
+
 class GangStatus(Part):
     """Observed state, and why. Written by the controller only."""
 
@@ -170,6 +226,8 @@ class GangStatus(Part):
     """How long it was pending, or has been."""
     admitted_time: str | None = Field(default=None, max_length=40)
     """When devices were allocated, RFC 3339."""
+    last_eviction: GangEviction | None = None
+    """Its last eviction, from which the next leader goes on."""
     conditions: list[Condition] = Field(default_factory=list, max_length=16, json_schema_extra=CONDITIONS)
     """Admitted and Running; Evicting, Evicted, Preempting, Reserved and AwaitingNodes while they apply."""
 

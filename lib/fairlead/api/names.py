@@ -88,8 +88,6 @@ ATTEMPT: Final = "fairlead.dev/attempt"
 # On pods that only hold room for a gang's on nodes to come, a label; and their PriorityClass.
 PLACEHOLDER: Final = "fairlead.dev/placeholder"
 PLACEHOLDER_PRIORITY: Final = "fairlead-placeholder"
-# On Gang objects: the last eviction, and since when the gang has been queued, as JSON.
-EVICTED: Final = "fairlead.dev/evicted"
 
 # On all objects of a tenant's baseline (`tenant_objects`): its name. A namespace with it and QUEUE, as labels, is bound to that queue.
 TENANT: Final = "fairlead.dev/tenant"

@@ -7,7 +7,6 @@ from random import Random
 
 from msgspec import structs
 
-from fairlead.api import names
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.refusals import FIRST_S, FORGET_S, MAX_S, Refusals
 from fairlead.controller.gangs.admission.recovery import RollBack
@@ -60,7 +59,7 @@ def test_the_next_pod_of_the_same_owner_is_the_same_gang():
 def rolled_back(known: Refusals, of):
     """What is on the Gang object after the last of them, as the next leader reads it."""
     made = roll_back_of(of, of.members, "did not bind", known.told(of, NOW), at=NOW, queued_since=NOW - 60)
-    read = past_eviction({"metadata": {"annotations": {names.EVICTED: made.annotation()}}})
+    read = past_eviction({"status": made.status()}, NOW)
     assert read == made
     assert read.waits_since == NOW - 60  # it has not started
     return read

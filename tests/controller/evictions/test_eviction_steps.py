@@ -99,9 +99,10 @@ def test_past_evictions_are_read_back():
     past = past_evictions.PastEviction(
         at=NOW, queued_since=NOW - 100, mark="reclaimed", why="x", owner="uid", until=NOW + 900, maker="Job"
     )
-    assert past_evictions.past_eviction({"metadata": {"annotations": {names.EVICTED: past.annotation()}}}) == past
-    assert past_evictions.past_eviction({"metadata": {"annotations": {names.EVICTED: "[]"}}}) is None
-    assert past_evictions.past_eviction({"metadata": {}}) is None
+    assert past_evictions.past_eviction({"status": past.status()}, NOW) == past
+    unreadable: tuple[object, ...] = (None, {}, [], {"lastEviction": []}, {"lastEviction": {"at": 3}})
+    for status in unreadable:
+        assert past_evictions.past_eviction({"status": status}, NOW) is None
 
 
 # -- budgets ---------------------------------------------------------------------------------------------------------

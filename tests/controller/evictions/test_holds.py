@@ -62,7 +62,7 @@ def test_an_eviction_by_a_hold_is_cancelled_where_it_was_resumed() -> None:
 
 async def test_a_gang_on_hold_waits_over_a_kill_and_starts_when_it_is_resumed(bench: Bench) -> None:
     await bench.template("one", 1)
-    await bench.client.create(GANGS, {"metadata": {"name": "train", "namespace": NAMESPACE}, "spec": {"size": 2}})
+    await bench.client.create(GANGS, {"metadata": {"name": "train", "namespace": NAMESPACE}, "spec": {"size": 1}})
     await put(bench, "train", HOLD)
     pods = await bench.gang("train", 2, template="one")
     async with bench.controller():

@@ -44,9 +44,9 @@ def test_a_mark_keeps_place_and_request() -> None:
 
 def test_the_record_of_an_eviction_keeps_the_place() -> None:
     past = PastEviction(
-        at=1.0, queued_since=0.0, mark="moved", why="", until=9.0, place=(SPOT,), held_until=5.0, maker="Job"
+        at=1.0, queue="q", queued_since=0.0, mark="moved", why="", until=9.0, place=(SPOT,), held_until=5.0, maker="Job"
     )
-    assert past_eviction({"metadata": {"annotations": {names.EVICTED: past.annotation()}}}) == past
+    assert past_eviction({"status": past.status()}, 1.0) == past
 
 
 TERMS = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}, {}]}

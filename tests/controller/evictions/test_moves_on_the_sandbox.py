@@ -84,7 +84,7 @@ async def test_one_of_two_jobs_moves_so_that_a_whole_node_is_free(bench: Bench):
         (moved,) = [name for name in ("one", "two") if not {p.metadata.uid for p in running(bench, name)} & before]
         await bench.event(moved, "Evicted: ")
         raw = bench.gangs.get(f"{NAMESPACE}/{moved}") or {}
-        past = json.loads(raw["metadata"]["annotations"][names.EVICTED])
+        past = raw["status"]["lastEviction"]
         assert past["what"] == "moved for gang ml/large"
         assert "GPU-seconds" in past["why"]
         assert [spot["node"] for spot in past["place"]] == [node_of(bench, moved)]
@@ -175,7 +175,7 @@ async def test_a_job_leaves_a_node_that_announces_its_end(bench: Bench):
             lambda: bool(running(bench, "one")) and node_of(bench, "one") == node_of(bench, "two"), "it runs elsewhere"
         )
         raw = bench.gangs.get(f"{NAMESPACE}/one") or {}
-        assert "spot interruption" in raw["metadata"]["annotations"][names.EVICTED]
+        assert "spot interruption" in raw["status"]["lastEviction"]["why"]
         bench.check()
 
 

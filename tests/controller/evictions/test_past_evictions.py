@@ -5,7 +5,6 @@ import dataclasses
 import msgspec
 import pytest
 
-from fairlead.api import names
 from fairlead.controller.gangs.evictions import past_evictions
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
 from fairlead.controller.gangs.membership.jobs import job_pods
@@ -39,10 +38,10 @@ def test_the_age_is_kept_longer_than_the_longest_back_off_of_a_job_after_its_las
     )
     gang = view(pod("b", gang="g", size=1))
     member = dataclasses.replace(gang.members[0], pod=plain)
-    made = past_evictions.eviction_of(gang, [member], MARK, at=NOW, queued_since=NOW - 100)
+    made = past_evictions.eviction_of(gang, [member], MARK, queue="q", at=NOW, queued_since=NOW - 100)
     assert made.until - NOW == kept_s
     assert kept_s >= (30 if grace_s is None else grace_s) + past_evictions.JOB_BACKOFF_MAX_S + 60
-    assert past_evictions.past_eviction({"metadata": {"annotations": {names.EVICTED: made.annotation()}}}) == made
+    assert past_evictions.past_eviction({"status": made.status()}, NOW) == made
 
 
 def test_while_its_job_makes_pods_again_it_says_so_and_is_kept():

@@ -71,7 +71,7 @@ async def test_a_gang_of_higher_priority_takes_the_place_of_one_in_its_own_queue
         (gone,) = evicted(bench)
         await bench.event(gone, "Evicted: ")
         raw = bench.gangs.get(f"{NAMESPACE}/{gone}") or {}
-        assert "preempted for gang ml/rush" in raw["metadata"]["annotations"][names.EVICTED]
+        assert "preempted for gang ml/rush" in raw["status"]["lastEviction"]["what"]
 
 
 @contextlib.asynccontextmanager

@@ -83,7 +83,7 @@ class KnownGangs:
     def hold_object(self, gang: Gang) -> None:
         return None
 
-    def past_eviction(self, gang: Gang) -> None:
+    def past_eviction(self, gang: Gang, now: float) -> None:
         return None
 
 

@@ -11,6 +11,7 @@ from fairlead.controller.report.traces import LINKS_MAX, GangTraces
 from fairlead.engine.types.plan import Admission, Assignment, Waiting
 from fairlead.engine.types.reasons import Code, Reason
 from fairlead.engine.types.references import PodRef
+from fairlead.kube import timestamps
 from fairlead.kube.tracing import OFF, Span
 from tests.controller.conftest import Bench
 from tests.controller.evictions.test_evictions import Plot, fill, plot
@@ -276,7 +277,16 @@ def test_a_gang_that_was_evicted_has_a_second_span_below_the_first():
 
 def test_another_leader_knows_of_an_eviction_by_the_gang_object():
     world = World()
-    world.known.gangs["ml", "train"] = {"metadata": {"annotations": {names.EVICTED: "{}"}}}
+    world.known.gangs["ml", "train"] = {
+        "status": {
+            "lastEviction": {
+                "at": timestamps.seconds(world.now),
+                "since": timestamps.seconds(world.now),
+                "what": "",
+                "why": "",
+            }
+        }
+    }
     through(world, "a")
     assert world.one("gang").parent == OURS.span_id
 

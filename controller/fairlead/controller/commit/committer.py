@@ -174,7 +174,7 @@ class Committer:
             if made is None or made.metadata.uid != pod_claim.key:
                 raise GivenUpError(f"ResourceClaim {pod_claim.claim.metadata.key} of the pod's PodGroup is gone")
             return made
-        in_use = claims.claim_in_use(pod, pod_claim.name, named, self._caches.claims_of(pod.metadata.uid))
+        in_use = claims.claim_in_use(pod, pod_claim.name, named, self._caches.claims_of(pod))
         if in_use is not None:
             return in_use
         return await self._create(pod, pod_claim, use.resource_claim_template_name, annotations)

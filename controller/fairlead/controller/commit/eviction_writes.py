@@ -6,6 +6,7 @@ A mark is one patch, annotations and condition together, so that no reader gets 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -68,31 +69,31 @@ class EvictionWrites(PodWrites):
         return ""
 
     async def note_past_eviction(self, gang: GangId, past: PastEviction, spec: Mapping[str, Any]) -> None:
-        """On the Gang object, so that the gang's recreated pods keep its age.
+        """In the status of the Gang object, so that the gang's recreated pods keep its age.
 
         A gang of one that never waited has none: it is created, with `spec`.
         """
-        body = {"metadata": {"annotations": {names.EVICTED: past.annotation()}}}
         try:
-            written = await self._retry(
-                lambda: self._client.patch(resources.GANGS, gang[1], body, namespace=gang[0]),
-                f"gang {gang[0]}/{gang[1]}",
-            )
+            written = await self._patch_gang_status(gang, past.status())
         except errors.NotFound:
-            written = await self._create_gang(gang, body["metadata"]["annotations"], spec)
+            await self._create_gang(gang, spec)
+            written = await self._patch_gang_status(gang, past.status())
         self._caches.gang_objects.note(written)
 
-    async def _create_gang(self, gang: GangId, annotations: Mapping[str, str], spec: Mapping[str, Any]) -> Raw:
-        metadata = {
-            "name": gang[1],
-            "namespace": gang[0],
-            "labels": {names.MANAGED_BY: names.MANAGED_BY_VALUE},
-            "annotations": dict(annotations),
-        }
-        body = {"metadata": metadata, "spec": dict(spec)}
+    async def _patch_gang_status(self, gang: GangId, status: Mapping[str, Any]) -> Raw:
+        body = {"status": status}
         return await self._retry(
-            lambda: self._client.create(resources.GANGS, body, namespace=gang[0]), f"gang {gang[0]}/{gang[1]}"
+            lambda: self._client.patch(resources.GANGS, gang[1], body, namespace=gang[0], subresource="status"),
+            f"gang {gang[0]}/{gang[1]}",
         )
+
+    async def _create_gang(self, gang: GangId, spec: Mapping[str, Any]) -> None:
+        metadata = {"name": gang[1], "namespace": gang[0], "labels": {names.MANAGED_BY: names.MANAGED_BY_VALUE}}
+        body = {"metadata": metadata, "spec": dict(spec)}
+        with contextlib.suppress(errors.AlreadyExists):  # by a user, or by an answer that was lost
+            await self._retry(
+                lambda: self._client.create(resources.GANGS, body, namespace=gang[0]), f"gang {gang[0]}/{gang[1]}"
+            )
 
     async def note_eviction_times(self, queue: str, times: Sequence[str]) -> None:
         """When gangs of the queue were evicted, for its disruption budget."""

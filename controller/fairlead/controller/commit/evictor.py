@@ -3,7 +3,7 @@
 What comes next is read from the pods' marks (`gangs.eviction_steps`). So all that is kept here may be lost with this
 process: evictions decided but not yet marked, failed attempts, refusals. Chooses no victims.
 Order of writes: the queue's eviction times, the hold for the beneficiary, then the marks; before the first pod is
-evicted, the gang's age is written on its Gang object.
+evicted, the gang's age is written into the status of its Gang object.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Evictor:
     # -- what is known of evictions --------------------------------------------------------------------------------
 
     def update(self, gang_id: GangId, gang: Gang | None) -> None:
-        """The gang changed: its marks are read again."""
-        self.victims.update(gang_id, gang)
+        """The gang changed: its marks are read again. Those that users may have written give no other gang precedence."""
+        self.victims.update(gang_id, gang if self._caches.reviewed(gang_id[0]) else None)
         if gang is None or not eviction_marks.marked(gang):
             self._refused.pop(gang_id, None)
             self._retry_at.pop(gang_id, None)
@@ -115,7 +115,7 @@ class Evictor:
         """Whether devices are reserved for the gang because others are or were evicted for it."""
         return (
             bool(self.victims.of(gang.id))
-            or eviction_marks.holds_until(gang) > now
+            or (eviction_marks.holds_until(gang, now) > now and self._caches.reviewed(gang.namespace))
             or self._decided_for["/".join(gang.id)] > 0
         )
 
@@ -177,7 +177,7 @@ class Evictor:
         """Reserves the devices for the beneficiary: on its first gated pod, unless a hold lasts as long already."""
         gang = self._caches.gangs.get(mark.beneficiary_id) if mark.beneficiary_id else None
         until = mark.at + eviction_marks.HOLD_S
-        if gang is None or not gang.gated or eviction_marks.holds_until(gang) >= until:
+        if gang is None or not gang.gated or eviction_marks.holds_until(gang, self._wall()) >= until:
             return
         await self._writer.hold_until(gang.gated[0].pod, until)
 
@@ -236,7 +236,11 @@ class Evictor:
             now = self._wall()
             if mark.kind == "Idle":
                 queued_since = now  # its pods wait behind those that waited while it was idle
-            past = past_evictions.eviction_of(gang, step.members, mark, at=now, queued_since=queued_since)
+            past = past_evictions.eviction_of(
+                gang, step.members, mark, queue=self._caches.queue_of(gang.id), at=now, queued_since=queued_since
+            )
+            if not self._moves.holds(gang.id):  # whatever its marks say
+                past = dataclasses.replace(past, place=(), held_until=0.0)
             await self._writer.note_past_eviction(gang.id, past, gang_spec(gang))
         freed = sum(len(results(claim)) for claim in held_claims(step.members).values())
         grace_s, delete = int(self._caches.bounds(gang).termination_grace_s), bool(step.overridden)

@@ -1,9 +1,9 @@
 """Gangs that are being moved: their places held in the engine's tables, from the decision until their new pods are admitted.
 
-What is held follows from the cluster: marks on the old pods, then the Gang object's record of the eviction. Only a decision
-whose marks are not written yet is known here alone. A place is given up when the eviction is cancelled, when the new pods get
+What is held follows from the cluster: marks on the old pods, then the record of the eviction in the Gang's status, as far as nothing
+else has the devices. Only a decision whose marks are not written yet is known here alone. A place is given up when the eviction is cancelled, when the new pods get
 it, when they turn out not to fit there, and at the latest when its time is up (`Held.until`).
-A gang of one has another name when its pod is made again: then its owner tells which place is meant.
+A gang of one has another name when its pod is made again: then its owner, of the same namespace, tells which place is meant.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 
 from fairlead.controller.gangs.evictions import eviction_marks
-from fairlead.controller.gangs.evictions.moved import Held, Spot, spots_of, to_its_place, with_place
+from fairlead.controller.gangs.evictions.moved import Held, Spot, may_have, spots_of, to_its_place, with_place
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction, place_of
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.watch.tables import Tables
@@ -26,6 +26,8 @@ _WAITS_ELSEWHERE = frozenset(
     {Code.OVER_QUOTA, Code.BUDGET_EXHAUSTED, Code.GATHERING, Code.CLAIM_BEING_ALLOCATED, Code.VOLUME, Code.INVALID}
 )
 
+Owner = tuple[str, str]  # namespace, UID
+
 
 def keeps_place(code: Code | None) -> bool:
     """Whether a gang that waits for this goes on holding the place to which it is moved. None: it was not decided on."""
@@ -37,7 +39,7 @@ class Moves:
         self._tables = tables
         self._held: dict[GangId, Held] = {}
         self._queues: dict[GangId, str] = {}
-        self._owners: dict[GangId, str] = {}  # UID of the owner of a gang of one
+        self._owners: dict[GangId, Owner] = {}  # of gangs of one
         self._deciding: set[GangId] = set()  # their marks are being written
         self._over: dict[GangId, float] = {}  # by gang: the eviction whose place was taken or given up, unix seconds
         self._lifted: dict[str, Held] = {}  # by id of the request, while a decision is made
@@ -65,8 +67,10 @@ class Moves:
         """Its marks are written, or could not be."""
         self._deciding.discard(gang_id)
 
-    def update(self, gang_id: GangId, gang: Gang | None, past: PastEviction | None, now: float) -> None:
-        """The gang, or its Gang object, changed. `past`: of its own Gang object."""
+    def update(
+        self, gang_id: GangId, gang: Gang | None, past: PastEviction | None, now: float, *, trusted: bool = True
+    ) -> None:
+        """The gang, or its Gang object, changed. `past`: of its own Gang object. `trusted`: users cannot have written its marks."""
         if gang_id in self._deciding:
             return
         marked = [member for member, mark in eviction_marks.marked(gang) if mark.kind == "Move"] if gang else []
@@ -75,13 +79,16 @@ class Moves:
             known = self._held.get(gang_id)
             if len(marked) < len(gang.running) and known is not None:
                 return  # the others' marks follow
-            self._owners[gang_id] = marked[0].owner if gang.solo else ""
+            if not trusted or (known is None and not self._tables.are_free(spots, gang_id[0])):
+                spots = ()  # nothing that was decided: its place was free then, and taken from then on
+            self._owners[gang_id] = (gang_id[0], marked[0].owner if gang.solo else "")
             if gang.queue:
                 self._queues.setdefault(gang_id, gang.queue)
             self._hold(gang_id, spots, None)
             return
         if past is not None and self._awaits_its_pods(gang_id, gang, past, now):
-            self._owners[gang_id] = past.owner
+            self._owners[gang_id] = (gang_id[0], past.owner)
+            self._queues.setdefault(gang_id, past.queue)
             self._hold(gang_id, past.place, past.held_until)
             return
         self._release(gang_id)
@@ -89,9 +96,16 @@ class Moves:
     def _awaits_its_pods(self, gang_id: GangId, gang: Gang | None, past: PastEviction, now: float) -> bool:
         if not past.place or past.held_until <= now or self._over.get(gang_id, 0.0) >= past.at:
             return False
+        if gang_id not in self._held and not self._tables.are_free(past.place, gang_id[0]):
+            self._over[gang_id] = now  # an earlier leader gave it up
+            return False
         if gang is None:
             return True
         return not gang.running and not any(member.admission_begun for member in gang.gated)
+
+    def holds(self, gang_id: GangId) -> bool:
+        """Whether a place is held for the gang."""
+        return gang_id in self._held
 
     def next_end(self) -> float | None:
         """When the next place is given up, unix seconds."""
@@ -128,7 +142,7 @@ class Moves:
     def lift(self, requests: Iterable[GangRequest], owner_of: Callable[[GangId], str]) -> list[GangRequest]:
         """The requests, those of moved gangs bound to their places, which are free until `restore`.
 
-        `owner_of`: UID of the owner of a gang of one, else "".
+        `owner_of`: UID of the owner of a gang of one, else "". A request for more than the place has waits as any other.
         """
         found = list(requests)
         if not self._held:
@@ -136,8 +150,8 @@ class Moves:
         free = {gang_id for gang_id, held in self._held.items() if held.until is not None}
         for number, request in enumerate(found):
             gang_id = (request.namespace, request.name)
-            meant = gang_id if gang_id in free else self._of_owner(owner_of(gang_id), free)
-            if meant is None or request.placed_nodes:
+            meant = gang_id if gang_id in free else self._of_owner((gang_id[0], owner_of(gang_id)), free)
+            if meant is None or request.placed_nodes or not may_have(request, self._held[meant]):
                 continue
             free.discard(meant)
             held = self._lifted[request.id] = self._held[meant]
@@ -145,8 +159,10 @@ class Moves:
             found[number] = to_its_place(request, held)
         return found
 
-    def _of_owner(self, owner: str, free: set[GangId]) -> GangId | None:
-        return min((gang_id for gang_id in free if self._owners.get(gang_id) == owner), default=None) if owner else None
+    def _of_owner(self, owner: Owner, free: set[GangId]) -> GangId | None:
+        if not owner[1]:
+            return None
+        return min((gang_id for gang_id in free if self._owners.get(gang_id) == owner), default=None)
 
     def running(self) -> dict[GangId, Held]:
         """Places that are held now, by gang."""

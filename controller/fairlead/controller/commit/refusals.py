@@ -18,7 +18,9 @@ from fairlead.engine.types.gangs import RefusedNode
 FIRST_S = 120.0
 MAX_S = 1800.0
 FORGET_S = 3600.0  # after its time was over, a node was not refused in a row
-Key = GangId | str  # a gang, or the UID of an owner
+Key = tuple[
+    str, str
+]  # a namespace, and a gang of it, or a UID of an owner: owners are of the namespace of what they own
 
 
 @dataclass(slots=True)
@@ -97,4 +99,4 @@ class Refusals:
 
 def _key(gang: Gang) -> Key:
     owner = gang.members[0].owner if gang.solo and gang.members else ""
-    return owner or gang.id
+    return (gang.namespace, f"owner/{owner}") if owner else gang.id

@@ -157,7 +157,7 @@ def _templated(
     of_group = lookup.claim(namespace, named or (group.claim if group is not None else ""))
     if of_group is not None and claims.owned_by_group(of_group, pod):
         return _existing(pod, use, of_group)
-    claim = claims.claim_in_use(pod, use.name, named, lookup.claims_of(pod.metadata.uid))
+    claim = claims.claim_in_use(pod, use.name, named, lookup.claims_of(pod))
     template = lookup.template(namespace, template_name)
     if claim is not None:
         return replace(_existing(pod, use, claim), template=template)
@@ -188,7 +188,7 @@ def _stage(pod: core.Pod) -> Stage:
 
 def _claims(pod: core.Pod, lookup: Lookup) -> Iterable[resource.ResourceClaim]:
     """Claims created for the pod, even if its status no longer names them, and claims that it names."""
-    yield from lookup.claims_of(pod.metadata.uid)
+    yield from lookup.claims_of(pod)
     for name in claims.names_used(pod).values():
         claim = lookup.claim(pod.metadata.namespace, name)
         if claim is not None:

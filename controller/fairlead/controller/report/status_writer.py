@@ -1,6 +1,6 @@
 """Writes the status of Gang, Queue and Flavor objects, and creates and deletes Gang objects.
 
-A status is written only if it differs from the object's. Each write is noted in the informer, so that the next
+A status is written only if it differs from the object's; a spec too, so that what a user writes there is put back. Each write is noted in the informer, so that the next
 comparison sees it. Errors are the caller's (`Reporter`), which tries again.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from fairlead.api import names
 from fairlead.api.flavor import FlavorStatus
-from fairlead.api.gang import GangStatus
+from fairlead.api.gang import GangSpec, GangStatus
 from fairlead.api.queue import QueueStatus
 from fairlead.controller.gangs.conditions import MESSAGE_MAX
 from fairlead.controller.gangs.evictions import past_evictions
@@ -37,6 +37,11 @@ PROBLEM_REASONS = frozenset({"InvalidRequest", "NeverFits", "UnknownQueue", "Que
 EVENTS_MAX = 16  # pods of a gang that get an event each
 
 
+def reported(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of a Gang's status what is written here. The record of the last eviction is the evictor's, and may be newer than `raw`."""
+    return {name: value for name, value in (raw.get("status") or {}).items() if name != past_evictions.FIELD}
+
+
 class StatusWriter:
     def __init__(self, client: Client, caches: Caches, usage: UsageHistory, events: Events, *, wall: Clock) -> None:
         self._client = client
@@ -48,34 +53,34 @@ class StatusWriter:
 
     async def gang(self, gang: Gang, state: SchedulingState) -> None:
         spec = gang_spec(gang)
+        now = self._wall()
         raw = self._caches.gang_object(gang.id)
         if raw is None:
             raw = await self._create(gang, spec)
-        elif any(raw.get("spec", {}).get(field) != value for field, value in spec.items()):
-            raw = await self._client.patch(resources.GANGS, gang.name, {"spec": spec}, namespace=gang.namespace)
-        now = self._wall()
+        wanted = self._spec(gang, raw, spec)
+        if wanted:
+            raw = await self._client.patch(resources.GANGS, gang.name, {"spec": wanted}, namespace=gang.namespace)
         object_created = timestamps.parse(raw["metadata"]["creationTimestamp"])
-        stored: Mapping[str, Any] = raw.get("status") or {}
+        stored = reported(raw)
         before = known_fields(stored, GangStatus)
-        past = past_evictions.past_eviction(raw)
+        past = own = past_evictions.past_eviction(raw, now)
+        if not stored and own is None:  # for a gang of one: of the evicted pod that this one replaces
+            past = self._caches.past_eviction(gang, now)
         created = past.waits_since if past is not None else min(object_created, gang.created or object_created)
         status = gang_status.gang_status(gang, state, before=before, created=created, now=now, past=past)
         status["observedGeneration"] = raw["metadata"].get("generation", 1)
         if status != before:
-            raw = await self._patch_status(gang.id, merge_patch(stored, status, GangStatus, whole=True))
+            patch = merge_patch(stored, status, GangStatus, whole=True)
+            carried = past.status() if past is not None and own is None else {}
+            raw = await self._patch_status(gang.id, {**patch, **carried})
             self._event(gang, before, status)
         self._caches.gang_objects.note(raw)
 
     async def _create(self, gang: Gang, spec: Mapping[str, Any]) -> dict[str, Any]:
-        past = self._caches.past_eviction(gang)  # for a gang of one: of the evicted pod that this one replaces
-        hold = self._caches.hold_object(gang)
-        if hold is not None:
-            spec = {**spec, "hold": hold}
         metadata = {
             "name": gang.name,
             "namespace": gang.namespace,
             "labels": {names.MANAGED_BY: names.MANAGED_BY_VALUE},
-            "annotations": {} if past is None else {names.EVICTED: past.annotation()},
         }
         try:
             created = await self._client.create(resources.GANGS, {"metadata": metadata, "spec": spec})
@@ -83,6 +88,14 @@ class StatusWriter:
             created = await self._client.get(resources.GANGS, gang.name, gang.namespace)
         self._caches.gang_objects.note(created)
         return created
+
+    def _spec(self, gang: Gang, raw: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
+        """What of the Gang object's spec is to be changed, as a merge patch: all but the hold is what its pods ask for."""
+        stored = raw.get("spec") or {}
+        known = (field.alias or name for name, field in GangSpec.model_fields.items())
+        wanted = {name: spec.get(name) for name in known if name != "hold" and stored.get(name) != spec.get(name)}
+        hold = self._caches.hold_object(gang)
+        return wanted if hold is None or stored.get("hold") == hold else {**wanted, "hold": hold}
 
     async def _patch_status(self, gang: GangId, status: Mapping[str, Any]) -> dict[str, Any]:
         return await self._client.patch(
@@ -124,13 +137,14 @@ class StatusWriter:
         if raw is None:
             self._without_job_since.pop(gang, None)
             return None
-        past, now = past_evictions.past_eviction(raw), self._wall()
+        now = self._wall()
+        past = past_evictions.past_eviction(raw, now)
         if past is not None:
             jobs = self._caches.makers(gang, past)
             since = None if jobs else self._without_job_since.setdefault(gang, now)
             outlook = past_evictions.outlook(past, jobs, now=now, without_job_since=since)
             if outlook.until is not None:
-                stored = raw.get("status") or {}
+                stored = reported(raw)
                 status = gang_status.evicted_status(past, outlook, known_fields(stored, GangStatus), now)
                 patch = merge_patch(stored, status, GangStatus, whole=False)
                 self._caches.gang_objects.note(await self._patch_status(gang, patch))

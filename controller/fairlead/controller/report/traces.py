@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from fairlead.api import names, trace_context
 from fairlead.api.trace_context import TraceContext
+from fairlead.controller.gangs.evictions import past_evictions
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
 from fairlead.controller.gangs.membership.gangs import Gang, GangId, created_s
 from fairlead.controller.gangs.membership.members import Member
@@ -207,8 +208,8 @@ class GangTraces:
 
     def _was_evicted(self, gang_id: GangId) -> bool:
         """An earlier leader may have made the first span `gang` of its trace."""
-        raw = self._caches.gang_object(gang_id) or {}
-        return names.EVICTED in (raw.get("metadata", {}).get("annotations") or {})
+        raw = self._caches.gang_object(gang_id)
+        return raw is not None and past_evictions.past_eviction(raw, self._wall()) is not None
 
     def _end(self, gang_id: GangId, run: _Run, ended_s: float, *, error: str = "") -> None:
         del self._runs[gang_id]

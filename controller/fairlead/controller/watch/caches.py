@@ -23,7 +23,7 @@ from fairlead.controller.gangs.held import idleness
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.jobs import JobPods, job_pods
 from fairlead.controller.gangs.membership.members import GroupTerms, VolumeNeeds
-from fairlead.controller.watch import settings
+from fairlead.controller.watch import indexes, settings
 from fairlead.controller.watch.handlers import Handlers
 from fairlead.controller.watch.informers import Informers
 from fairlead.controller.watch.policy_bounds import PolicyBounds, bounds_of, read_policies
@@ -194,8 +194,8 @@ class Caches(Informers):
     def claim(self, namespace: str, name: str) -> resource.ResourceClaim | None:
         return self.claims.get(f"{namespace}/{name}")
 
-    def claims_of(self, pod_uid: str) -> Iterable[resource.ResourceClaim]:
-        return self.claims.by_index("owner", pod_uid)
+    def claims_of(self, pod: core.Pod) -> Iterable[resource.ResourceClaim]:
+        return self.claims.by_index("owner", indexes.in_namespace(pod.metadata.namespace, pod.metadata.uid))
 
     def template(self, namespace: str, name: str) -> resource.ResourceClaimTemplate | None:
         return self.templates.get(f"{namespace}/{name}")
@@ -219,7 +219,8 @@ class Caches(Informers):
     def makers(self, gang: GangId, past: PastEviction) -> tuple[JobPods, ...]:
         """The Jobs of an evicted gang without pods."""
         found = {job.metadata.uid: job for job in self.jobs_of(gang)}
-        found |= {job.metadata.uid: job for job in self.jobs.by_index("uid", past.owner) if past.owner}
+        owners = self.jobs.by_index("uid", past.owner) if past.owner else ()
+        found |= {job.metadata.uid: job for job in owners if job.metadata.namespace == gang[0]}
         return tuple(job_pods(job, ()) for _, job in sorted(found.items()) if not job.metadata.deletion_timestamp)
 
     # -- other lookups ---------------------------------------------------------------------------------------------
@@ -227,6 +228,10 @@ class Caches(Informers):
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         found = self.namespaces.get(namespace)
         return found.metadata.labels if found else {}
+
+    def reviewed(self, namespace: str) -> bool:
+        """Whether the webhook sees the pods of the namespace. Where it does not, users write the controller's marks, too."""
+        return not is_exempt(namespace, self.namespace_labels(namespace))
 
     def namespaces_of(self, selector: LabelSelector) -> list[str]:
         """Names of the namespaces that the selector selects now; none for one that cannot be read."""
@@ -272,31 +277,38 @@ class Caches(Informers):
     def gang_object(self, gang: GangId) -> Raw | None:
         return self.gang_objects.get("/".join(gang))
 
-    def past_eviction(self, gang: Gang) -> PastEviction | None:
+    def past_eviction(self, gang: Gang, now: float) -> PastEviction | None:
         """The gang's last eviction as its Gang object has it; for a gang of one, also that of an evicted pod of its owner."""
-        return min(self.past_evictions(gang), key=lambda past: past.queued_since, default=None)
+        return min(self.past_evictions(gang, now), key=lambda past: past.queued_since, default=None)
 
-    def past_evictions(self, gang: Gang) -> list[PastEviction]:
+    def past_evictions(self, gang: Gang, now: float) -> list[PastEviction]:
         """The same, all that there are."""
         raw = self.gang_object(gang.id)
-        found = [past_evictions.past_eviction(raw) if raw else None]
-        if gang.solo and gang.members[0].owner:
-            siblings = self.gang_objects.by_index("owner", gang.members[0].owner)
-            found += [past_evictions.past_eviction(each) for each in siblings if not self._exists(each)]
+        objects = [*(() if raw is None else (raw,)), *self._predecessors(gang)]
+        found = (past_evictions.past_eviction(each, now) for each in objects)
         return [past for past in found if past is not None]
 
+    def _predecessors(self, gang: Gang) -> Iterator[Raw]:
+        """For a gang of one, the Gang objects of evicted pods of its owner that are gone."""
+        owner = gang.members[0].owner if gang.solo and gang.members else ""
+        if owner:
+            key = indexes.in_namespace(gang.namespace, owner)
+            yield from (each for each in self.gang_objects.by_index("owner", key) if not self._exists(each))
+
     def hold_of(self, gang: Gang) -> Hold | None:
-        """As its Gang object says; for a gang of one without one, that of an evicted pod of its owner, so that a hold outlives the pod."""
+        """As its Gang object says; until that has a status, for a gang of one also that of an evicted pod of its owner.
+
+        So a hold outlives the pod, and a user who makes the Gang object of the next pod does not end it.
+        """
         return holds.of_object({"spec": {"hold": self.hold_object(gang)}})
 
     def hold_object(self, gang: Gang) -> Any:
         """The same, as it is written; None where there is none."""
         raw = self.gang_object(gang.id)
-        siblings: Iterable[Raw] = () if raw is None else (raw,)
-        if raw is None and gang.solo and gang.members and gang.members[0].owner:
-            owned = self.gang_objects.by_index("owner", gang.members[0].owner)
-            siblings = (each for each in owned if not self._exists(each))
-        found = ((each.get("spec") or {}).get("hold") for each in siblings)
+        objects: list[Raw] = [] if raw is None else [raw]
+        if raw is None or not raw.get("status"):
+            objects += self._predecessors(gang)
+        found = ((each.get("spec") or {}).get("hold") for each in objects)
         return next((hold for hold in found if hold is not None), None)
 
     def held_by(self, gang: Gang) -> holds.Found | None:

@@ -228,8 +228,9 @@ class Handlers:
         for key in indexes.by_gang_of_job(job):
             namespace, _, name = key.partition("/")
             self._triggers.gang((namespace, name))
-        self._triggers.gangs(gang_id(pod) for pod in self._pods.by_index("job", job.metadata.uid))
-        for raw in self._gang_objects.by_index("owner", job.metadata.uid):  # an evicted gang of one without its pod
+        key = indexes.in_namespace(job.metadata.namespace, job.metadata.uid)
+        self._triggers.gangs(gang_id(pod) for pod in self._pods.by_index("job", key))
+        for raw in self._gang_objects.by_index("owner", key):  # an evicted gang of one without its pod
             self._triggers.gang((raw["metadata"]["namespace"], raw["metadata"]["name"]))
         ends = [(each.spec.active_deadline_seconds, each.status.start_time) if each else None for each in (old, new)]
         if job.spec.active_deadline_seconds is not None and ends[0] != ends[1]:

@@ -1,4 +1,8 @@
-"""Index keys of the informers, and which parts of an object a decision depends on. Pure functions of one object."""
+"""Index keys of the informers, and which parts of an object a decision depends on. Pure functions of one object.
+
+Owner references never cross namespaces, and tenants write them: so what an object says of its owner's UID is a key only together with
+its own namespace (`in_namespace`).
+"""
 
 from __future__ import annotations
 
@@ -56,6 +60,10 @@ def may_be_member(pod: core.Pod) -> bool:
     return bool(pod.spec.resource_claims) or pod.has_gate(names.ADMISSION_GATE) or gangs.named_gang(pod) is not None
 
 
+def in_namespace(namespace: str, uid: str) -> str:
+    return f"{namespace}/{uid}"
+
+
 def by_gang(pod: core.Pod) -> Iterator[str]:
     if may_be_member(pod):
         yield "/".join(gangs.gang_id(pod))
@@ -65,7 +73,7 @@ def by_job(pod: core.Pod) -> Iterator[str]:
     """Of a pod that names a gang: a gang of one does not depend on what its Job still makes."""
     controller = pod.metadata.controller
     if controller is not None and controller.kind == "Job" and gangs.named_gang(pod) is not None:
-        yield controller.uid
+        yield in_namespace(pod.metadata.namespace, controller.uid)
 
 
 def by_gang_of_job(job: batch.Job) -> Iterator[str]:
@@ -77,6 +85,7 @@ def by_gang_of_job(job: batch.Job) -> Iterator[str]:
 
 
 def by_uid(obj: Object) -> Iterator[str]:
+    """By its own UID, which the apiserver chose."""
     yield obj.metadata.uid
 
 
@@ -105,11 +114,11 @@ def by_template(pod: core.Pod) -> Iterator[str]:
 def by_owner(claim: resource.ResourceClaim) -> Iterator[str]:
     controller = claim.metadata.controller
     if controller is not None:
-        yield controller.uid
+        yield in_namespace(claim.metadata.namespace, controller.uid)
 
 
 def by_evicted_owner(raw: Raw) -> Iterator[str]:
     """A Gang object by the owner of its evicted pod."""
-    past = past_evictions.past_eviction(raw)
-    if past is not None and past.owner:
-        yield past.owner
+    owner = past_evictions.owner_of(raw)
+    if owner:
+        yield in_namespace(raw["metadata"]["namespace"], owner)

@@ -71,7 +71,8 @@ class Informers:
         found = {pod.metadata.uid: pod for pod in self.pods.by_index("claim", claim.metadata.key)}
         owner = claim.metadata.controller
         if owner is not None:
-            found |= {pod.metadata.uid: pod for pod in self.pods.by_index("uid", owner.uid)}
+            owners = self.pods.by_index("uid", owner.uid)
+            found |= {pod.metadata.uid: pod for pod in owners if pod.metadata.namespace == claim.metadata.namespace}
         return found
 
     async def discover(self, client: Client) -> None:

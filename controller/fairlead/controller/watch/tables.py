@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from fairlead.controller.autoscaling.placeholders import is_placeholder
 from fairlead.controller.gangs.evictions.disruption import PodBudget
-from fairlead.controller.gangs.evictions.moved import Held
+from fairlead.controller.gangs.evictions.moved import Held, Spot
 from fairlead.controller.gangs.held.leftovers import Leftover
 from fairlead.controller.watch.namespace_quotas import NamespaceQuotaTable
 from fairlead.engine.inventory.inventory import Inventory
@@ -179,6 +179,12 @@ class Tables:
             self._change(self.inventory.set_allocated, claim)
         for uid, node, needs in place.pods:
             self._change(self.nodes.set_needs, uid, node, needs)
+
+    def are_free(self, spots: Iterable[Spot], namespace: str) -> bool:
+        """Whether no claim of another namespace has a device of these. A gang may move to devices of which it had some."""
+        wanted = {device for spot in spots for device in spot.devices}
+        others = (claim for claim in self.inventory.claims() if claim.namespace != namespace)
+        return all(wanted.isdisjoint(device.ref for device in claim.devices) for claim in others)
 
     def release_place(self, gang: tuple[str, str]) -> None:
         place = self._places.pop(gang, None)

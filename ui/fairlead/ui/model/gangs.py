@@ -23,7 +23,7 @@ def line(raw: Raw, *, now: float) -> Line:
         namespace=meta.get("namespace", ""),
         name=meta["name"],
         phase=phase,
-        queue=status.get("queue") or spec.get("queue") or "",
+        queue=status.get("queue") or "",
         position=status.get("position"),
         size=int(spec.get("size") or 1),
         members=int(status.get("members") or 0),

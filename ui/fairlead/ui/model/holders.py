@@ -27,11 +27,13 @@ def holders(claims: Iterable[ResourceClaim], pods: Iterable[Raw], gangs: Iterabl
 
 
 def holder(claim: ResourceClaim, pods: Mapping[str, Raw], queues: Mapping[tuple[str, str], str]) -> Holder:
-    """`pods` by UID; `queues` of gangs, by namespace and name."""
-    own = [pod for each in claim.status.reserved_for if (pod := pods.get(each.uid)) is not None]
+    """`pods` by UID; those of another namespace cannot use the claim. `queues` of gangs, by namespace and name."""
+    namespace = claim.metadata.namespace
+    named = (pods.get(each.uid) for each in claim.status.reserved_for)
+    own = [pod for pod in named if pod is not None and pod["metadata"].get("namespace", "") == namespace]
     if not own:
         return Holder()
-    namespace, name = claim.metadata.namespace, gang_of(own[0])
+    name = gang_of(own[0])
     starting = not any((pod.get("status") or {}).get("phase") in {"Running", "Succeeded", "Failed"} for pod in own)
     return Holder(
         gang=f"{namespace}/{name}",
@@ -77,8 +79,8 @@ def reserved(gangs: Iterable[Raw]) -> dict[str, str]:
 
 
 def queue_of(raw: Raw) -> str:
-    """Of a gang: the queue that it is in, else the one that it names; "" for none."""
-    return str((raw.get("status") or {}).get("queue") or (raw.get("spec") or {}).get("queue") or "")
+    """Of a gang: the queue that it is in; "" where the controller has not said so yet. What its spec names may be a user's."""
+    return str((raw.get("status") or {}).get("queue") or "")
 
 
 def _named_queue(pod: Raw) -> str:

@@ -1,30 +1,26 @@
 """Annotations that only Fairlead itself writes: by them pods are evicted, devices held for others, and claims made.
 
 A user who wrote them would decide about all of that, so they are taken off new pods, refused in pod templates, and fixed on every
-stored pod, managed or not: a pod that asks for nothing yet may hold a claim later.
+stored pod, managed or not: a pod that asks for nothing yet may hold a claim later. Which they are the table of trust says. Writes of
+a pod's status and bindings do not come here: the policy `fairlead-controller-pods` judges them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fairlead.api import names
+from fairlead.api import names, trust, trust_kinds
 from fairlead.webhook.gangs import users
 from fairlead.webhook.objects.fields import Json, map_at, strings_at
 from fairlead.webhook.review.patch import PatchBuilder
 
-CONTROLLER_ANNOTATIONS = (
-    names.EVICT_AT,
-    names.EVICTION,
-    names.HOLDS_UNTIL,
-    names.CHECKPOINT_BY,
-    names.CLAIMS_CORRECTED,
-    names.TAKEN_OVER,
-    names.RELEASED_AT,
-)
+CONTROLLER_ANNOTATIONS = trust.written_by("controller", on="Pod", form="annotation", guard=trust_kinds.WEBHOOK_MARKS)
 """The controller writes them on pods that exist."""
-RESERVED = (*CONTROLLER_ANNOTATIONS, names.CLAIM_SOURCES)
-"""CLAIM_SOURCES the webhook itself writes, on new pods only."""
+RESERVED = (
+    *CONTROLLER_ANNOTATIONS,
+    *trust.written_by("webhook", on="Pod", form="annotation", guard=trust_kinds.WEBHOOK_SIGNED),
+)
+"""With what the webhook itself writes, on new pods only: where their claims come from."""
 
 
 def forged(metadata: Json, keys: tuple[str, ...] = CONTROLLER_ANNOTATIONS, where: str = "metadata") -> Iterator[str]:

@@ -21,6 +21,7 @@ from fairlead.kube import core, timestamps
 
 REFUSAL_TIMEOUT_S = 300.0  # how long budgets may refuse an eviction before it is cancelled
 HOLD_S = 300.0  # after the eviction's time: how long the devices stay reserved for the gang that gets them
+HOLD_AHEAD_MAX_S = 86_400.0 + HOLD_S  # a hold that is read ends by then, or is none
 REASON_MAX = 1000
 TEXT_MAX = 16_384  # characters of a mark that is read; ours are shorter
 
@@ -154,8 +155,8 @@ def eviction_times(decided: Iterable[Eviction], now: float) -> dict[str, float]:
     return {eviction.id: now + grace_s[eviction.beneficiary or eviction.id] for eviction in known}
 
 
-def holds_until(gang: Gang) -> float:
-    """Until when devices are reserved for this waiting gang, because others were evicted for it; 0 without a hold."""
+def holds_until(gang: Gang, now: float) -> float:
+    """Until when devices are reserved for this waiting gang, because others were evicted for it; 0 without a hold, or with one too far ahead."""
     times = [0.0]
     for member in gang.gated:
         text = member.pod.metadata.annotations.get(names.HOLDS_UNTIL)
@@ -164,4 +165,4 @@ def holds_until(gang: Gang) -> float:
                 times.append(timestamps.parse(text))
             except ValueError:
                 continue
-    return max(times)
+    return max(time for time in times if time <= now + HOLD_AHEAD_MAX_S)

@@ -1,6 +1,6 @@
 """The place that is held for a gang which is being moved: from the decision until its new pods are admitted, or time is up.
 
-Written pod by pod on the marks while the old pods run, and on the Gang object from their eviction on (`past_evictions`), so that a
+Written pod by pod on the marks while the old pods run, and in the Gang's status from their eviction on (`past_evictions`), so that a
 new leader holds it, too. In the engine's tables the place is a claim and a pod of its own for each pod (`Held`), charged to the
 gang's queue; when the gang's new pods are requested, they are bound to its nodes and decided first. Pure.
 """
@@ -17,10 +17,9 @@ from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Admission
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.references import DeviceRef
-from fairlead.kube import core
+from fairlead.kube import core, resource
 
 HELD_S = 900.0  # after the eviction: longer than the longest back-off of a Job
-SPOTS_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +104,21 @@ def with_place(running: RunningGang | None, held: Held, queue: str | None) -> Ru
         running = RunningGang(namespace=namespace, name=name, uid=held.uid(0), queue=queue, claims=())
     claims = tuple(sorted({*running.claims, *(claim.uid for claim in held.claims)}))
     return dataclasses.replace(running, claims=claims)
+
+
+def may_have(request: GangRequest, held: Held) -> bool:
+    """Whether it asks for no more members and devices than the place has: new pods may ask for anything, and would go first with it."""
+    devices = sum(_devices(claim.spec) for claim in request.claims)
+    return len(request.members) <= len(held.spots) and devices <= sum(len(spot.devices) for spot in held.spots)
+
+
+def _devices(spec: resource.ResourceClaimSpec) -> int:
+    """The most that it may get, where it says how many."""
+    found = 0
+    for each in spec.devices.requests:
+        options = (each.exactly,) if each.exactly is not None else each.first_available
+        found += max((option.count for option in options if option.allocation_mode == "ExactCount"), default=0)
+    return found
 
 
 def to_its_place(request: GangRequest, held: Held) -> GangRequest:

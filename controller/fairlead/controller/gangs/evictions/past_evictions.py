@@ -1,6 +1,8 @@
-"""A gang's last eviction, on its Gang object: since when the gang is queued, so that its recreated pods keep their age.
+"""A gang's last eviction, in `status.lastEviction` of its Gang: since when the gang is queued, so that its recreated pods keep their age.
 
 A gang that is rolled back since kube-scheduler refused its pods is evicted, too: then the nodes are told, for the next leader.
+Users cannot write a Gang's status. All the same no number that is read gives a gang more than an eviction could have given it: a time
+in the future, an age beyond `AGE_MAX_S`, a hold beyond `HELD_S` or more than `SPOTS_MAX` spots count as absent, or as the bound.
 
 How long it is remembered follows from what makes the pods again. The Job controller waits longest: its back-off is at most
 600 s and begins when the last pod has ended, at most its grace period after the eviction. On top comes a margin for a
@@ -10,12 +12,11 @@ again: its Job is complete or was deleted. Text that cannot be read counts as ab
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fairlead.api import names
+from fairlead.api.gang import REFUSED_MAX, SPOT_DEVICES_MAX, SPOTS_MAX
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark, mark_of
 from fairlead.controller.gangs.evictions.moved import HELD_S, Spot, read_spot
 from fairlead.controller.gangs.membership.gangs import Gang
@@ -26,9 +27,15 @@ from fairlead.kube import timestamps
 
 JOB_BACKOFF_MAX_S = 600.0  # MaxJobPodFailureBackOff of pkg/controller/job, 1.36
 MARGIN_S = 300.0
-TEXT_MAX = 131_072  # characters of a record that is read; ours are shorter
-PLACE_MAX = 100_000  # characters of a place that is written
-REFUSED_MAX = 100  # nodes that are told
+FIELD = "lastEviction"  # of a Gang's status
+WHAT_MAX = 1024
+WHY_MAX = 4096
+NAME_MAX = 128  # of an owner's UID; pods may name any text
+KIND_MAX = 253
+AMOUNT_MAX = 2**62  # of a resource that a spot takes
+RESOURCES_MAX = 64
+SKEW_S = 300.0  # by how much the clock of an earlier leader may be ahead
+AGE_MAX_S = 90 * 86400.0  # that a gang may have been queued before its eviction
 TIMES_MAX = 32  # that a number of refusals in a row which is read may say
 GRACE_S = 30.0  # of a pod that does not say
 GRACE_MAX_S = 86400.0  # of one that says any number
@@ -54,6 +61,7 @@ class PastEviction:
     mark: str  # "reclaimed for gang ml/x"
     why: str
     until: float
+    queue: str = ""  # in which it ran: it is charged for the place
     owner: str = ""  # UID of the owner of a gang of one: its next pod has another name
     maker: str = ""  # kind of what makes its pods: "Job", "ReplicaSet"; "" for bare pods
     place: tuple[Spot, ...] = ()  # that is held for its new pods, where it moved
@@ -68,33 +76,37 @@ class PastEviction:
     def description(self) -> str:
         return f"evicted at {timestamps.seconds(self.at)}: {self.mark}: {self.why}"
 
-    def annotation(self) -> str:
-        fields: dict[str, Any] = {
+    def status(self) -> dict[str, Any]:
+        """As a merge patch of the Gang's status, which takes away what an earlier record had.
+
+        Whatever pods say, it fits the schema: a record that is refused would keep the gang from being evicted.
+        """
+        refused = [
+            {"node": each.node, "until": timestamps.seconds(each.until), "times": each.times, "why": each.why[:WHY_MAX]}
+            for each in self.refused
+        ]
+        record: dict[str, Any] = {
             "at": timestamps.seconds(self.at),
             "since": timestamps.seconds(self.queued_since),
-            "what": self.mark,
-            "why": self.why,
+            "what": self.mark[:WHAT_MAX],
+            "why": self.why[:WHY_MAX],
             "until": timestamps.seconds(self.until),
+            "queue": self.queue,
             "owner": self.owner,
-            "maker": self.maker,
+            "maker": self.maker[:KIND_MAX],
+            "place": [spot.to_json() for spot in self.place] or None,
+            "held": timestamps.seconds(self.held_until) if self.place else None,
+            "refused": refused or None,
         }
-        if self.place:
-            fields["place"] = [spot.to_json() for spot in self.place]
-            fields["held"] = timestamps.seconds(self.held_until)
-        if self.refused:
-            fields["refused"] = [
-                {"node": each.node, "until": timestamps.seconds(each.until), "times": each.times, "why": each.why}
-                for each in self.refused
-            ]
-        return json.dumps(fields)
+        return {FIELD: record}
 
 
 def eviction_of(
-    gang: Gang, members: Iterable[Member], mark: EvictionMark, *, at: float, queued_since: float
+    gang: Gang, members: Iterable[Member], mark: EvictionMark, *, queue: str, at: float, queued_since: float
 ) -> PastEviction:
     """The eviction of these members, now."""
     evicted = list(members)
-    made = _eviction(gang, evicted, str(mark), mark.why, at=at, queued_since=queued_since)
+    made = replace(_eviction(gang, evicted, str(mark), mark.why, at=at, queued_since=queued_since), queue=queue)
     place = place_of(evicted)
     return replace(made, place=place, held_until=at + _grace_s(evicted) + HELD_S) if place else made
 
@@ -117,7 +129,7 @@ def _eviction(
         mark=what,
         why=why,
         until=at + _grace_s(evicted) + JOB_BACKOFF_MAX_S + MARGIN_S,
-        owner=evicted[0].owner if gang.solo else "",
+        owner=evicted[0].owner if gang.solo and len(evicted[0].owner) <= NAME_MAX else "",
         maker=controller.kind if controller is not None else "",
     )
 
@@ -135,33 +147,63 @@ def place_of(marked: Iterable[Member]) -> tuple[Spot, ...]:
         if mark is None or mark.spot is None:
             return ()
         spots.append(replace(mark.spot, requests=PodNeeds.of(member.pod).requests))
-    too_long = len(json.dumps([spot.to_json() for spot in spots])) > PLACE_MAX
-    return () if too_long else tuple(spots)
+    return tuple(spots) if _credible(spots) else ()
 
 
-def past_eviction(raw: Mapping[str, Any]) -> PastEviction | None:
-    """Of a Gang object as the API shows it."""
-    text = (raw.get("metadata", {}).get("annotations") or {}).get(names.EVICTED)
-    if not isinstance(text, str) or not text or len(text) > TEXT_MAX:
+def _credible(spots: Sequence[Spot]) -> bool:
+    """Whether it may be the place of a gang: not too large, and no device twice."""
+    devices = [device for spot in spots for device in spot.devices]
+    return (
+        len(spots) <= SPOTS_MAX
+        and len(set(devices)) == len(devices)
+        and all(
+            len(spot.devices) <= SPOT_DEVICES_MAX
+            and len(spot.requests) <= RESOURCES_MAX
+            and all(0 <= amount <= AMOUNT_MAX for _, amount in spot.requests)
+            for spot in spots
+        )
+    )
+
+
+def owner_of(raw: Mapping[str, Any]) -> str:
+    """UID of the owner of the evicted gang of one, of a Gang object as the API shows it; "" where it has none."""
+    owner = _record(raw).get("owner")
+    return owner if isinstance(owner, str) else ""
+
+
+def past_eviction(raw: Mapping[str, Any], now: float) -> PastEviction | None:
+    """Of a Gang object as the API shows it. `now`: unix seconds."""
+    read = _record(raw)
+    if not read:
         return None
     try:
-        read = json.loads(text)
         at = timestamps.parse(read["at"])
-        until = read.get("until")
+        if at > now + SKEW_S:
+            return None
+        until, held = read.get("until"), read.get("held")
+        longest = at + GRACE_MAX_S + JOB_BACKOFF_MAX_S + MARGIN_S
+        spots = [read_spot(each) for each in (read.get("place") or ())[: SPOTS_MAX + 1]]
         return PastEviction(
             at=at,
-            queued_since=timestamps.parse(read["since"]),
-            mark=str(read["what"]),
-            why=str(read["why"]),
-            until=timestamps.parse(until) if until else at + JOB_BACKOFF_MAX_S + MARGIN_S,
-            owner=str(read["owner"]),
+            queued_since=min(max(timestamps.parse(read["since"]), at - AGE_MAX_S), at),
+            mark=str(read["what"])[:WHAT_MAX],
+            why=str(read["why"])[:WHY_MAX],
+            until=min(timestamps.parse(until), longest) if until else at + JOB_BACKOFF_MAX_S + MARGIN_S,
+            queue=str(read.get("queue", "")),
+            owner=owner_of(raw),
             maker=str(read.get("maker", "")),
-            place=tuple(read_spot(each) for each in (read.get("place") or ())),
-            held_until=timestamps.parse(read["held"]) if read.get("held") else 0.0,
-            refused=tuple(_read_refusal(each) for each in (read.get("refused") or ())),
+            place=tuple(spots) if held and _credible(spots) else (),
+            held_until=min(timestamps.parse(held), at + GRACE_MAX_S + HELD_S) if held else 0.0,
+            refused=tuple(_read_refusal(each) for each in (read.get("refused") or ())[:REFUSED_MAX]),
         )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
+
+
+def _record(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    status = raw.get("status")
+    found = status.get(FIELD) if isinstance(status, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
 
 
 def _read_refusal(read: Mapping[str, Any]) -> Refusal:
