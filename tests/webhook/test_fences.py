@@ -141,6 +141,23 @@ async def test_a_driver_announces_its_own_nodes_devices_under_its_own_name_only(
         await driver.delete(RESOURCE_SLICES, made["metadata"]["name"])
 
 
+async def test_a_drivers_token_takes_no_other_nodes_pool(cluster: Cluster) -> None:
+    """With its own nodeName, the other's pool and a higher generation: readers key devices by pool."""
+    async with cluster.client(names.DRIVER_USER, *GROUPS, node="n1") as driver, cluster.client("admin") as admin:
+        await admin.create(raw(RESOURCE_SLICES), slice_("n2"))
+        taking = slice_("n1")
+        taking["spec"]["pool"] = {"name": "n2", "generation": 99, "resourceSliceCount": 1}
+        with pytest.raises(errors.ApiError, match=r"spec\.pool\.name: 'n2' is not the driver's node 'n1'"):
+            await driver.create(raw(RESOURCE_SLICES), taking)
+        made = await driver.create(raw(RESOURCE_SLICES), slice_("n1"))
+        moved = {**made, "spec": {**made["spec"], "pool": taking["spec"]["pool"]}}
+        with pytest.raises(errors.ApiError):
+            await driver.replace(raw(RESOURCE_SLICES), moved)
+        with pytest.raises(errors.ApiError):
+            body = {"spec": {"pool": taking["spec"]["pool"]}}
+            await driver.patch(raw(RESOURCE_SLICES), made["metadata"]["name"], body)
+
+
 async def test_a_driver_without_a_node_announces_nothing(cluster: Cluster) -> None:
     async with cluster.client(names.DRIVER_USER, *GROUPS) as driver:
         with pytest.raises(errors.ApiError):
