@@ -153,8 +153,8 @@ async def test_a_drivers_token_takes_no_other_nodes_pool(cluster: Cluster) -> No
         moved = {**made, "spec": {**made["spec"], "pool": taking["spec"]["pool"]}}
         with pytest.raises(errors.ApiError):
             await driver.replace(raw(RESOURCE_SLICES), moved)
+        body = {"spec": {"pool": taking["spec"]["pool"]}}
         with pytest.raises(errors.ApiError):
-            body = {"spec": {"pool": taking["spec"]["pool"]}}
             await driver.patch(raw(RESOURCE_SLICES), made["metadata"]["name"], body)
 
 

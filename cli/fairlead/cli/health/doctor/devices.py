@@ -107,7 +107,8 @@ def stale(seen: Seen) -> Iterator[Finding]:
     ]
     lines += [f"pool {each}" for each in torn[:5]]
     lines += [
-        pool_homes.stranger_text(values.name(each), node_of(each) or None, *pool_of(each)) for each in seen.strangers[:5]
+        pool_homes.stranger_text(values.name(each), node_of(each) or None, *pool_of(each))
+        for each in seen.strangers[:5]
     ]
     if lines:
         whole = len(set(gone) | set(away)) == len(of_nodes) or len(torn) == len(pools)
