@@ -77,7 +77,7 @@ async def test_a_bad_secret_neither_ends_the_webhook_nor_keeps_it_from_starting(
         await put(cluster, wrong)
 
         async def restored() -> bool:
-            return (await stored(cluster))["tls.key"] == good["tls.key"]
+            return bool((await stored(cluster))["tls.key"] == good["tls.key"])
 
         await until(restored, what="the last good certificate written again")
         assert (await stored(cluster)) == good

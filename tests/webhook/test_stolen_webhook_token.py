@@ -20,7 +20,7 @@ __all__ = ["cluster"]
 
 Json = dict[str, Any]
 ABSENT = {"apiVersion": "v1", "kind": "ConfigMap", "name": "absent", "uid": "00000000-0000-4000-8000-000000000000"}
-TOKEN = {
+TOKEN: Json = {
     "metadata": {
         "name": SECRET,
         "namespace": names.NAMESPACE,
@@ -36,8 +36,8 @@ async def test_it_makes_no_secret_also_where_its_own_is_gone(cluster: Cluster) -
         for body in (TOKEN, {**TOKEN, "type": "Opaque"}, {**TOKEN, "metadata": {**TOKEN["metadata"], "name": "mine"}}):
             with pytest.raises(errors.Forbidden):
                 await stolen.create(raw(SECRETS), body)
-            name, apply = body["metadata"]["name"], {"field_manager": "x", "force": True}
-            for kind, manager in ((Patch.APPLY, apply), (Patch.MERGE, {})):
+            name, empty = body["metadata"]["name"], dict[str, Any]()
+            for kind, manager in ((Patch.APPLY, {"field_manager": "x", "force": True}), (Patch.MERGE, empty)):
                 call = stolen.patch(raw(SECRETS), name, body, namespace=names.NAMESPACE, kind=kind, **manager)
                 with pytest.raises((errors.Forbidden, errors.NotFound)):
                     await call
