@@ -183,3 +183,20 @@ async def test_only_controllers_take_the_finalizer_off_a_claim_that_holds_device
             await finalizers(admin, kept[1:])
         await finalizers(admin, kept[:1])
         await finalizers(ours, [])
+
+
+async def test_nobody_but_the_controller_changes_for_which_legacy_limit_a_claim_counts(cluster: Cluster) -> None:
+    """Without it the claim would count for no quota on requests.nvidia.com/gpu while it has the devices."""
+    controller = cluster.client(names.CONTROLLER_USER, *GROUPS)
+    async with cluster.client("admin") as admin, controller as ours:
+        made = await claim(admin)
+        limit = {names.LEGACY_REQUEST: "fairlead-gpu-2"}
+        await ours.patch(raw(RESOURCE_CLAIMS), "c", {"metadata": {"annotations": limit}}, namespace="ml")
+        await written(ours, allocated(made, names.DRIVER)["status"])
+        for value in (None, "fairlead-gpu-1", ""):
+            body = {"metadata": {"annotations": {names.LEGACY_REQUEST: value}}}
+            with pytest.raises(errors.Forbidden, match=r"fairlead\.dev/legacy-request.*leave it as it is"):
+                await admin.patch(raw(RESOURCE_CLAIMS), "c", body, namespace="ml")
+            after = await admin.patch(raw(RESOURCE_CLAIMS), "c", body, namespace="ml", subresource="status")
+            assert after["metadata"]["annotations"] == limit, "the status subresource changes no metadata"
+        await admin.patch(raw(RESOURCE_CLAIMS), "c", {"metadata": {"annotations": {"mine": "x"}}}, namespace="ml")
