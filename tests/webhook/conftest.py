@@ -11,6 +11,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.kube.client import Client
+from fairlead.kube.resources import CLUSTER_ROLES
 from fairlead.sandbox.apiserver.server import ApiServer
 from fairlead.sandbox.install.apply import Applier
 from fairlead.sandbox.install.manifests import load
@@ -41,6 +42,11 @@ class Cluster:
         path = self.workdir / f"{user.replace(':', '-')}.kubeconfig"
         path.write_text(self.server.kubeconfig(user, groups=groups))
         return path
+
+    async def allow(self, rule: dict[str, Any]) -> None:
+        """Give the tenant one rule more."""
+        role = await self.admin.get(CLUSTER_ROLES, "tenant")
+        await self.admin.patch(CLUSTER_ROLES, "tenant", {"rules": [*role["rules"], rule]})
 
     @contextlib.asynccontextmanager
     async def webhook(self, **options: Any) -> AsyncIterator[None]:

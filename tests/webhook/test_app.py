@@ -28,7 +28,6 @@ from fairlead.kube.resources import (
     VALIDATING_WEBHOOKS,
     raw,
 )
-from fairlead.sandbox.apiserver.server import ApiServer
 from fairlead.sandbox.install.apply import Applier
 from fairlead.webhook import app
 from fairlead.webhook.app import WebhookOptions
@@ -329,11 +328,3 @@ async def test_health_readiness_and_metrics_are_served(cluster: Cluster, unused_
 async def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="write https://host:port"):
         await app.run(WebhookOptions(url=url))
-
-
-async def test_without_its_namespace_the_webhook_says_what_is_missing(tmp_path: Path) -> None:
-    async with ApiServer(workdir=tmp_path) as server:
-        config = tmp_path / "config"
-        config.write_text(server.kubeconfig())
-        with pytest.raises(errors.NotFound, match=r"fairlead-system.*apply manifests/base first"):
-            await app.run(WebhookOptions(kubeconfig=config, bind="127.0.0.1:0", url="https://127.0.0.1:0"))

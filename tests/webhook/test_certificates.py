@@ -4,6 +4,8 @@ import asyncio
 import base64
 import copy
 import datetime as dt
+import json
+import re
 import ssl
 import sys
 import tempfile
@@ -16,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fairlead.api import names
 from fairlead.kube import errors
-from fairlead.webhook.certificates import authority, tls
+from fairlead.webhook.certificates import authority, soundness, tls
 from fairlead.webhook.certificates.authority import (
     AUTHORITY_LIFE,
     PROPAGATION,
@@ -140,7 +142,7 @@ class Secrets:
     """A cluster with one Secret, as the client sees it."""
 
     def __init__(self) -> None:
-        self.stored: dict[str, Any] | None = None
+        self.stored: dict[str, Any] | None = {"metadata": {"resourceVersion": "0"}}  # as it is installed
         self.version = 0
         self.writes = 0
         self.before_write: Any = None
@@ -151,11 +153,6 @@ class Secrets:
         if self.stored is None:
             raise errors.NotFound("no")
         return copy.deepcopy(self.stored)
-
-    async def create(self, resource: Any, obj: Any, namespace: str | None = None) -> Any:
-        if self.stored is not None:
-            raise errors.AlreadyExists("there")
-        return self._store(obj)
 
     async def replace(self, resource: Any, obj: Any) -> Any:
         if self.stored is None or obj["metadata"]["resourceVersion"] != self.stored["metadata"]["resourceVersion"]:
@@ -168,6 +165,11 @@ class Secrets:
         self.stored = copy.deepcopy(obj)
         self.stored["metadata"]["resourceVersion"] = str(self.version)
         return self.stored
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
 
 
 def keeper(cluster: Secrets, *hosts: str, now: dt.datetime = NOW) -> CertificateSecret:
@@ -199,6 +201,14 @@ async def test_replicas_reached_by_different_names_share_a_certificate_for_all()
     assert await keeper(cluster, "a.example.com").material() == both
 
 
+async def test_no_secret_is_an_error_that_says_what_to_do() -> None:
+    """The account may create none: of any name, it could be a token of another account."""
+    cluster = Secrets()
+    cluster.stored = None
+    with pytest.raises(CertificateError, match=r"fairlead-webhook-tls: is not there.*run `helm upgrade`, or apply"):
+        await keeper(cluster).material()
+
+
 @pytest.mark.parametrize(
     "data", [None, {}, {"authorities.json": "!"}, {"tls.crt": "x", "tls.key": "x", "authorities.json": ""}]
 )
@@ -208,6 +218,80 @@ async def test_a_secret_that_cannot_be_read_is_recreated(data: Any) -> None:
     assert cluster.stored is not None
     cluster.stored["data"] = data
     assert (await keeper(cluster).material()).issuer is not None
+
+
+def encoded(**texts: str) -> dict[str, str]:
+    return {key.replace("_", "."): base64.b64encode(text.encode()).decode() for key, text in texts.items()}
+
+
+def authorities_of(*pairs: Pair) -> str:
+    return json.dumps([{"certificate": pair.certificate, "key": pair.key} for pair in pairs])
+
+
+OTHER = authority.new_material(HOSTS, NOW)
+EARLY = authority.new_material(HOSTS, NOW + dt.timedelta(days=1))
+MANY = authority.new_material(tuple(f"h{n}.example.com" for n in range(200)), NOW)
+BAD: dict[str, tuple[dict[str, str], str]] = {
+    "key of another": (encoded(tls_key=OTHER.server.key), "the private key beside it is of another certificate"),
+    "certificate of another": (encoded(tls_crt=OTHER.server.certificate), "is of another certificate"),
+    "garbage key": (encoded(tls_key="garbage"), "the private key cannot be read"),
+    "no key": (encoded(tls_key=""), "the private key cannot be read"),
+    "garbage certificate": (encoded(tls_crt="garbage"), "the certificate cannot be read"),
+    "begins tomorrow": (
+        encoded(
+            tls_crt=EARLY.server.certificate, tls_key=EARLY.server.key, authorities_json=authorities_of(*EARLY.authorities)
+        ),
+        "tls.crt: is not valid before 2026-01-01T23:55:00Z, and it is 2026-01-01T00:00:00Z",
+    ),
+    "authority begins tomorrow": (encoded(authorities_json=authorities_of(*EARLY.authorities)), "is not valid before"),
+    "authority without its key": (
+        encoded(authorities_json=authorities_of(Pair(OTHER.authorities[0].certificate, OTHER.server.key))),
+        r"authorities\.json\[0\]: the private key beside it",
+    ),
+    "no authority": (encoded(authorities_json="[]"), "has 0 authorities"),
+    "many authorities": (encoded(authorities_json=authorities_of(*OTHER.authorities * 9)), "has 9 authorities"),
+    "many names": (
+        encoded(tls_crt=MANY.server.certificate, tls_key=MANY.server.key, authorities_json=authorities_of(*MANY.authorities)),
+        "is for 200 names",
+    ),
+    "long": (encoded(tls_key="x" * 100_000), "longer than"),
+    "number": (encoded(authorities_json="5"), "cannot be read"),
+    "numbers in it": (encoded(authorities_json='[{"certificate": 1, "key": 2}]'), "int in place of a text"),
+    "nested": (encoded(authorities_json="[" * 100_000), "RecursionError"),
+    "no base64": ({"tls.crt": "\u00e4"}, "cannot be read"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BAD)
+async def test_a_bad_secret_is_overwritten_with_the_last_good_material_and_reported(kind: str, told: list[str]) -> None:
+    """Replicas and apiservers trust that; a new authority would be unknown to both for a moment."""
+    data, said = BAD[kind]
+    cluster = Secrets()
+    running = CertificateSecret(client=cluster, hosts=HOSTS, now=lambda: NOW, report=told.append)
+    good = await running.material()
+    assert cluster.stored is not None
+    cluster.stored["data"] |= data
+    assert await running.material() == good
+    assert len(told) == 1
+    assert re.search(said, told[0])
+    assert told[0].endswith("; writing the last good one again")
+    assert await running.material() == good
+    assert (len(told), cluster.writes) == (1, 2)
+
+    cluster.stored["data"] |= data
+    started = CertificateSecret(client=cluster, hosts=HOSTS, now=lambda: NOW, report=told.append)
+    made = await started.material()
+    assert made != good
+    assert (made.issuer is not None, soundness.fault(made, NOW)) == (True, None)
+    assert told[1].endswith("; making a new one")
+    assert await running.material() == made, "replicas agree again"
+
+
+async def test_an_expired_secret_is_renewed_and_no_fault(told: list[str]) -> None:
+    cluster = Secrets()
+    await keeper(cluster, now=NOW - AUTHORITY_LIFE * 2).material()
+    made = await CertificateSecret(client=cluster, hosts=HOSTS, now=lambda: NOW, report=told.append).material()
+    assert (made.server.ends, told) == (NOW + SERVER_LIFE, [])
 
 
 async def test_further_keys_of_the_secret_are_kept() -> None:

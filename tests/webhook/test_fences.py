@@ -141,6 +141,23 @@ async def test_a_driver_announces_its_own_nodes_devices_under_its_own_name_only(
         await driver.delete(RESOURCE_SLICES, made["metadata"]["name"])
 
 
+async def test_a_drivers_token_takes_no_other_nodes_pool(cluster: Cluster) -> None:
+    """With its own nodeName, the other's pool and a higher generation: readers key devices by pool."""
+    async with cluster.client(names.DRIVER_USER, *GROUPS, node="n1") as driver, cluster.client("admin") as admin:
+        await admin.create(raw(RESOURCE_SLICES), slice_("n2"))
+        taking = slice_("n1")
+        taking["spec"]["pool"] = {"name": "n2", "generation": 99, "resourceSliceCount": 1}
+        with pytest.raises(errors.ApiError, match=r"spec\.pool\.name: 'n2' is not the driver's node 'n1'"):
+            await driver.create(raw(RESOURCE_SLICES), taking)
+        made = await driver.create(raw(RESOURCE_SLICES), slice_("n1"))
+        moved = {**made, "spec": {**made["spec"], "pool": taking["spec"]["pool"]}}
+        with pytest.raises(errors.ApiError):
+            await driver.replace(raw(RESOURCE_SLICES), moved)
+        body = {"spec": {"pool": taking["spec"]["pool"]}}
+        with pytest.raises(errors.ApiError):
+            await driver.patch(raw(RESOURCE_SLICES), made["metadata"]["name"], body)
+
+
 async def test_a_driver_without_a_node_announces_nothing(cluster: Cluster) -> None:
     async with cluster.client(names.DRIVER_USER, *GROUPS) as driver:
         with pytest.raises(errors.ApiError):
@@ -166,3 +183,20 @@ async def test_only_controllers_take_the_finalizer_off_a_claim_that_holds_device
             await finalizers(admin, kept[1:])
         await finalizers(admin, kept[:1])
         await finalizers(ours, [])
+
+
+async def test_nobody_but_the_controller_changes_for_which_legacy_limit_a_claim_counts(cluster: Cluster) -> None:
+    """Without it the claim would count for no quota on requests.nvidia.com/gpu while it has the devices."""
+    controller = cluster.client(names.CONTROLLER_USER, *GROUPS)
+    async with cluster.client("admin") as admin, controller as ours:
+        made = await claim(admin)
+        limit = {names.LEGACY_REQUEST: "fairlead-gpu-2"}
+        await ours.patch(raw(RESOURCE_CLAIMS), "c", {"metadata": {"annotations": limit}}, namespace="ml")
+        await written(ours, allocated(made, names.DRIVER)["status"])
+        for value in (None, "fairlead-gpu-1", ""):
+            body = {"metadata": {"annotations": {names.LEGACY_REQUEST: value}}}
+            with pytest.raises(errors.Forbidden, match=r"fairlead\.dev/legacy-request.*leave it as it is"):
+                await admin.patch(raw(RESOURCE_CLAIMS), "c", body, namespace="ml")
+            after = await admin.patch(raw(RESOURCE_CLAIMS), "c", body, namespace="ml", subresource="status")
+            assert after["metadata"]["annotations"] == limit, "the status subresource changes no metadata"
+        await admin.patch(raw(RESOURCE_CLAIMS), "c", {"metadata": {"annotations": {"mine": "x"}}}, namespace="ml")

@@ -22,6 +22,14 @@ TENANT = "system:serviceaccount:ml:pipeline"
 FORGED = {names.USER: "mallory"}
 
 
+OWNERS = {
+    "JobSet": "jobset.x-k8s.io/v1alpha2",
+    "CronJob": "batch/v1",
+    "MPIJob": "kubeflow.org/v2beta1",
+    "TrainJob": "trainer.kubeflow.org/v1alpha1",
+}
+
+
 def known() -> Facts:
     return facts(records_users=True)
 
@@ -32,7 +40,8 @@ def template(annotations: Json | None = None) -> Json:
 
 
 def job(annotations: Json | None = None, *, owner: str = "", **metadata: Any) -> Json:
-    owners = [{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": owner, "name": "o", "uid": "o", "controller": True}]
+    version = OWNERS.get(owner, "example.com/v1")
+    owners = [{"apiVersion": version, "kind": owner, "name": "o", "uid": "o", "controller": True}]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -102,10 +111,91 @@ def test_a_job_has_the_user_who_creates_it_in_its_template(annotations: Json | N
 def test_a_job_that_is_made_of_another_workload_keeps_its_user() -> None:
     jobset = "system:serviceaccount:jobset-system:jobset-controller-manager"
     assert of_template(job({names.USER: "alice"}, owner="JobSet"), jobset) == "alice"
-    around = job(owner="JobSet", annotations=None) | {}
-    around["metadata"]["annotations"] = {names.USER: "bob"}
-    assert of_template(around, jobset) == "bob", "the object around the template says it"
     assert of_template(job(), jobset) == jobset, "one that it makes of nothing is its own"
+
+
+JOBSETS = "system:serviceaccount:jobset-system:jobset-controller-manager"
+CRON_JOBS = "system:serviceaccount:kube-system:cronjob-controller"
+TRAINER = "system:serviceaccount:kubeflow-system:kubeflow-trainer-controller-manager"
+
+
+@pytest.mark.parametrize(("owner", "by"), [("CronJob", CRON_JOBS), ("JobSet", JOBSETS), ("MPIJob", TRAINER)])
+def test_metadata_that_a_maker_copies_around_the_template_forge_nothing(owner: str, by: str) -> None:
+    """They come from a jobTemplate or a replicatedJob, in which nothing is written at any review."""
+    around = job(owner=owner)
+    around["metadata"]["annotations"] = dict(FORGED)
+    assert of_template(around, by) is None
+
+
+def test_templates_of_an_owner_that_is_not_reviewed_say_nothing() -> None:
+    for owner in ("Spark", "TrainingRuntime"):
+        assert of_template(job(FORGED, owner=owner), TRAINER) is None
+    elsewhere = job(FORGED, owner="CronJob")
+    assert elsewhere["metadata"]["ownerReferences"][0]["apiVersion"] == "batch/v1"
+    elsewhere["metadata"]["ownerReferences"][0]["apiVersion"] = "example.com/v1"
+    assert of_template(elsewhere, CRON_JOBS) is None
+
+
+def test_a_cronjob_that_gets_its_claims_by_a_patch_is_the_patchers() -> None:
+    plain = cron()
+    plain["spec"]["jobTemplate"]["spec"]["template"]["spec"].pop("resourceClaims", None)
+    plain["spec"]["jobTemplate"]["metadata"] = {"annotations": dict(FORGED)}
+    patched = cron()
+    patched["spec"]["jobTemplate"]["metadata"] = {"annotations": dict(FORGED)}
+    patched["spec"]["jobTemplate"]["spec"]["template"]["spec"]["priorityClassName"] = "high"
+    assert of_template(patched, "alice", old=plain) == "alice"
+    assert of_template(patched, "bob", old=cron({names.USER: "alice"})) == "bob", "what it runs is bob's now"
+    assert of_template(patched, CRON_JOBS, old=cron({names.USER: "alice"})) == "alice"
+
+
+def jobset(*, owner: str = "", metadata: Json | None = None, annotations: Json | None = None) -> Json:
+    made = job(owner=owner)
+    made["metadata"]["annotations"] = metadata or {}
+    replicated = {
+        "name": "w",
+        "template": {"metadata": {"annotations": dict(FORGED)}, "spec": job(annotations)["spec"]},
+    }
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": made["metadata"],
+        "spec": {"replicatedJobs": [replicated]},
+    }
+
+
+def of_jobset(body: Json, by: str, *, old: Json | None = None) -> str | None:
+    verdict = dispatch.mutate(
+        review(body, username=by, old=old, operation="CREATE" if old is None else "UPDATE"), known()
+    )
+    assert verdict.allowed, verdict.message
+    template = apply_patch(body, verdict.patch)["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    found: str | None = template["metadata"].get("annotations", {}).get(names.USER)
+    return found
+
+
+def test_a_jobset_of_a_trainjob_has_the_users_of_that_and_not_of_its_runtime() -> None:
+    """A TrainingRuntime is a tenant's, and comes to no review; the JobSet's metadata are of the TrainJob's spec.annotations."""
+    said = {names.USER: "alice"}
+    assert of_jobset(jobset(owner="TrainJob", metadata=said, annotations=FORGED), TRAINER) == "alice"
+    assert of_jobset(jobset(owner="TrainJob", annotations=FORGED), TRAINER) is None
+    assert of_jobset(jobset(metadata=FORGED, annotations=FORGED), "alice") == "alice"
+    assert of_jobset(jobset(annotations=FORGED), "alice", old=jobset(annotations=said)) == "alice"
+
+
+def test_a_stored_trainjob_cannot_be_given_to_another() -> None:
+    old: Json = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "t", "namespace": "ml"},
+        "spec": {"annotations": {names.USER: "alice"}},
+    }
+    for said in (FORGED, {}):
+        new = copy.deepcopy(old)
+        new["spec"]["annotations"] = dict(said)
+        verdict = dispatch.validate(review(new, operation="UPDATE", old=old, username="alice"), known())
+        assert not verdict.allowed
+        assert "TrainJob ml/t: spec.annotations[fairlead.dev/user]: is written once" in verdict.message
+        assert dispatch.validate(review(new, operation="UPDATE", old=old, username=TRAINER), known()).allowed
 
 
 def cron(annotations: Json | None = None) -> Json:

@@ -31,6 +31,7 @@ from fairlead.kube.limits import Clock
 
 log = logging.getLogger(__name__)
 
+IGNORED_LOGGED_MAX = 20  # slices of one report
 LONG_S = 60.0  # pods that take longer to end are named, with what bounds that
 
 
@@ -68,6 +69,7 @@ class Reporting:
         self._forecasts = forecasts
         self._traces = traces
         self._awaited = awaited
+        self._ignored_slices: frozenset[str] = frozenset()
         self._created = created
         self._wall = wall
         self._flavors = HeldFlavors(caches)
@@ -91,6 +93,15 @@ class Reporting:
         for queue in self._usage.tick(now):
             self._reporter.usage_changed(queue)
         self._metrics.note_phases(self._reporter.phases)
+        self._report_slices()
+
+    def _report_slices(self) -> None:
+        """Those that do not count: how many, and each once in the log."""
+        texts = self._caches.tables.inventory.ignored_slices()
+        self._metrics.ignored_slices.set(len(texts))
+        for text in [each for each in texts if each not in self._ignored_slices][:IGNORED_LOGGED_MAX]:
+            log.warning("%s", text)
+        self._ignored_slices = frozenset(texts)
 
     def gone(self, gang_id: GangId) -> None:
         """The gang has no members left."""

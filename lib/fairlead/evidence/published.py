@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
+from fairlead.api import pool_homes
 from fairlead.api.certificate import DeviceId
 from fairlead.evidence.node_fit import selects
 from fairlead.kube import core, resource
@@ -78,11 +79,14 @@ def pools(
     slices: Iterable[resource.ResourceSlice],
 ) -> Iterator[tuple[list[Device], dict[tuple[str, str], Fraction], bool]]:
     """The devices of each pool's newest generation, its counters, and whether they can be used."""
-    by_pool: dict[tuple[str, str], list[resource.ResourceSliceSpec]] = defaultdict(list)
+    by_pool: dict[tuple[str, str], dict[str, resource.ResourceSliceSpec]] = defaultdict(dict)
     for each in slices:
-        by_pool[each.spec.driver, each.spec.pool.name].append(each.spec)
-    for specs in by_pool.values():
-        newest = max(spec.pool.generation for spec in specs)
+        by_pool[each.spec.driver, each.spec.pool.name][each.metadata.name] = each.spec
+    for pool, found in by_pool.items():
+        homes = {name: spec.node_name or (None if spec.devices else pool[1]) for name, spec in found.items()}
+        strangers = pool_homes.strangers(*pool, homes)
+        specs = [spec for name, spec in found.items() if name not in strangers]
+        newest = max((spec.pool.generation for spec in specs), default=0)
         current = [spec for spec in specs if spec.pool.generation == newest]
         usable = all(spec.pool.resource_slice_count == len(current) for spec in current)
         counters: dict[tuple[str, str], Fraction] = {}

@@ -170,6 +170,7 @@ class PodSpec(Struct, frozen=True, kw_only=True):
     host_network: bool = False
     active_deadline_seconds: int | None = None
     termination_grace_period_seconds: int | None = None
+    scheduler_name: str = ""
 
 
 class PodCondition(Struct, frozen=True, kw_only=True):

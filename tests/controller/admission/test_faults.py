@@ -11,7 +11,7 @@ import pytest
 from fairlead.api import names
 from fairlead.controller import app, term
 from fairlead.controller.commit import writes
-from fairlead.controller.gangs.admission import recovery
+from fairlead.controller.gangs.admission import bind_clock, recovery
 from fairlead.controller.pacing import IDLE_MAX_S
 from fairlead.controller.report.metrics import Metrics
 from fairlead.kube import resources
@@ -156,6 +156,23 @@ async def test_a_scheduler_that_is_away_costs_time_and_no_pod(bench: Bench, monk
         await bench.until(
             lambda: "scheduler" not in bench.status("patient").get("message", ""), "and the message is gone"
         )
+
+
+async def test_a_scheduler_that_does_not_exist_holds_devices_for_a_bounded_time(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    """A tenant's gang names one: it is taken back with its reason, and its devices go to the gang that waits for them."""
+    monkeypatch.setattr(bind_clock, "UNTRIED_MAX_S", 1.0)
+    await bench.template("eight", 8)
+    async with bench.controller(gang_timeout_s=1.0):
+        stuck = await bench.gang("stuck", 2, template="eight", schedulerName="nobody")
+        await bench.until(lambda: not bench.gated(stuck), "it is released, with all devices")
+        waiting = await bench.gang("waiting", 2, template="eight")
+        await bench.until(lambda: all(bench.get(pod) is None for pod in stuck), "it is taken back")
+        await bench.event(
+            "stuck", "RolledBack: 2 of its pods (stuck-0, stuck-1) name scheduler 'nobody', which has not"
+        )
+        await bench.until(lambda: bench.running(waiting), "the other one runs")
 
 
 async def test_a_node_that_vanishes_before_its_pods_bind_takes_no_gang_with_it(bench: Bench):

@@ -84,6 +84,29 @@ async def test_a_gang_on_hold_waits_over_a_kill_and_starts_when_it_is_resumed(be
         await bench.until(lambda: held(bench, "train") == "", "no condition any more")
 
 
+async def test_a_protected_hold_outlives_the_pods_and_keeps_those_that_come_again(bench: Bench) -> None:
+    """Else its tenant ends it by deleting the Job, and submits the Job again under the same name."""
+    await bench.template("one", 1)
+    async with bench.controller():
+        first = await bench.gang("train", 2, template="one")
+        await bench.until(lambda: bench.running(first) and bool(bench.status("train")), "the gang, and its object")
+        await put(bench, "train", {**HOLD, "protected": True})
+        await bench.delete(first)
+        await bench.until(lambda: "has no pods" in str(bench.status("train").get("message")), "the status without pods")
+        status = bench.status("train")
+        assert (status["reason"], status["members"], held(bench, "train")) == ("OnHold", 0, SAID)
+    async with bench.controller():  # nor does another leader forget it
+        again = await bench.gang("train", 2, template="one")
+        await bench.until(lambda: bench.status("train").get("members") == 2, "the gang that came again")
+        other = await bench.gang("other", 2, template="one")
+        await bench.until(lambda: bench.running(other), "the gang beside it")
+        assert bench.gated(again)
+        await bench.delete(again)
+        await bench.until(lambda: bench.status("train").get("members") == 0, "the status without pods")
+        await put(bench, "train", None)
+        await bench.until(lambda: bench.status("train") == {}, "the object gone with its hold")
+
+
 async def test_what_runs_goes_on_and_is_evicted_where_the_hold_says_so_over_kills(bench: Bench) -> None:
     await bench.template("one", 1)
     async with bench.controller():

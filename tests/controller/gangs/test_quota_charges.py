@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fairlead.api import legacy, names
-from fairlead.controller.gangs.claims import quotas
+from fairlead.controller.gangs.claims import claims, quotas
 from fairlead.controller.gangs.membership.members import Member, PodClaim, Stage
 from fairlead.controller.watch.namespace_quotas import NamespaceQuotaTable
 from fairlead.kube import resource
@@ -76,6 +76,16 @@ def test_a_legacy_limit_is_charged_when_its_claim_has_devices(name: str, charged
 def test_claims_of_legacy_limits_carry_the_request() -> None:
     made = msgspec.convert(legacy.template_manifest("fairlead-gpu-2", "ml"), resource.ResourceClaimTemplate)
     assert made.spec.metadata.annotations == {names.LEGACY_REQUEST: "fairlead-gpu-2"}
+
+
+def test_a_claim_of_a_legacy_limit_says_so_though_a_user_made_the_template_without() -> None:
+    """Its name is the webhook's word; a tenant may have created the template first, with nothing in its metadata."""
+    body = legacy.template_manifest("fairlead-gpu-2", "ml")
+    body["spec"]["metadata"] = {"annotations": {names.LEGACY_REQUEST: "fairlead-gpu-1"}}
+    for forged in (body, {**body, "spec": {"spec": body["spec"]["spec"]}}):
+        template = msgspec.convert(forged, resource.ResourceClaimTemplate)
+        made = claims.manifest(pod("p"), "gpu", template, name="c", raw_spec={})
+        assert made["metadata"]["annotations"][names.LEGACY_REQUEST] == "fairlead-gpu-2"
 
 
 def member(name: str, *claims: PodClaim) -> Member:

@@ -117,6 +117,32 @@ def test_time_in_which_the_scheduler_has_not_tried_a_pod_does_not_count():
     )  # another leader: by the allocation
 
 
+def with_scheduler(gang_of, name):
+    """The same gang, whose unbound pods name that scheduler."""
+    pods = [replace(m.pod, spec=replace(m.pod.spec, scheduler_name=name)) for m in gang_of.members]
+    return view(*pods, objects=Objects([each.claim for member in gang_of.members for each in member.claims]))
+
+
+def test_a_pod_that_names_a_scheduler_which_never_tries_it_does_not_hold_its_devices_for_ever():
+    fresh, old = (with_scheduler(untried(released_with(2, 1, size=3, age_s=age)), "nobody") for age in (599, 601))
+    clock = BindClock()
+    tried = clock.update(fresh, NOW)
+    assert step(fresh, tried=tried, timeout_s=120) is None
+    assert recovery.next_deadline(fresh, 120, tried) == NOW + 1, "it is looked at again"
+    found = recovery.next_step(
+        old, now=NOW, timeout_s=120, tried=BindClock().update(old, NOW), node_exists=lambda _: True
+    )
+    assert isinstance(found, recovery.RollBack)
+    assert len(found.members) == 3
+    assert found.nodes == (), "no node is at fault"
+    assert "(p2) name scheduler 'nobody', which has not tried them within 600 s: start it, or remove" in found.why
+    clock, same = BindClock(), with_scheduler(released_with(2, 1, size=3, age_s=100), "mine")
+    clock.update(with_scheduler(untried(released_with(2, 1, size=3, age_s=99)), "mine"), NOW - 1)
+    assert clock.update(same, NOW) == {"uid-p2": NOW}, "once it is tried, the usual time counts"
+    default = with_scheduler(untried(released_with(2, 1, size=3, age_s=6000)), names.DEFAULT_SCHEDULER)
+    assert step(default, tried=BindClock().update(default, NOW)) is None
+
+
 def test_a_gang_says_that_the_scheduler_does_not_try_its_pods():
     assert recovery.untried(untried(released_with(0, 3, size=3, age_s=10)), NOW) == (0, NOW + 5 + recovery.STAMP_S)
     away = untried(released_with(0, 3, size=3, age_s=16))

@@ -2,6 +2,10 @@
 
 It serves before it registers, so that the apiserver never calls a webhook that has not listed the cluster yet. Stopping removes
 nothing: a restart must not leave objects unreviewed.
+
+A certificate that cannot be served ends nothing: the last good one stays, and what is wrong is logged, counted, and an event. Without
+one from the start the port is served with a certificate that no client knows, for the probes, until there is a better one; then
+the webhook registers.
 """
 
 from __future__ import annotations
@@ -21,13 +25,14 @@ from fairlead.api import names
 from fairlead.kube import errors, otlp, probes, tracing
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import Kubeconfig
+from fairlead.kube.events import EventRecorder, Regarding
 from fairlead.kube.garbage import frozen_heap
 from fairlead.kube.tracing import Tracer
 from fairlead.webhook.cache.informer_cache import InformerCache
 from fairlead.webhook.certificates import authority
 from fairlead.webhook.certificates.authority import CertificateError, Material
 from fairlead.webhook.certificates.mounted import MountedCertificate
-from fairlead.webhook.certificates.secret import CertificateSecret
+from fairlead.webhook.certificates.secret import SECRET, CertificateSecret
 from fairlead.webhook.certificates.signing import signing_key
 from fairlead.webhook.certificates.tls import load, tls_context
 from fairlead.webhook.registration import registrar
@@ -118,12 +123,23 @@ class _Program:
         )
         self._certificate: CertificateSecret | MountedCertificate
         if options.certificate_from is not None:
-            self._certificate = MountedCertificate(directory=options.certificate_from)
+            self._certificate = MountedCertificate(directory=options.certificate_from, now=_now)
         else:
-            self._certificate = CertificateSecret(client=client, hosts=hosts, now=_now)
+            self._certificate = CertificateSecret(client=client, hosts=hosts, now=_now, report=self._certificate_fault)
+        self._hosts = hosts
+        namespace, _, service = options.service.partition("/")
+        self._regarding = Regarding(api_version="v1", kind="Service", name=service, namespace=namespace)
+        if options.certificate_from is None:
+            self._regarding = Regarding(api_version="v1", kind="Secret", name=SECRET, namespace=names.NAMESPACE)
+        self._events = EventRecorder(client, "fairlead-webhook")
+        self._uncertified: str | None = None  # why there is no certificate that clients know
 
     async def run(self, host: str, port: int) -> None:
-        material = await self._certificate.material()
+        try:
+            material = await self._certificate.material()
+        except CertificateError as error:
+            self._no_certificate(error)
+            self._uncertified, material = str(error), authority.new_material(self._hosts, _now())
         self._context = tls_context(material)
         self._serving(material)
         server = Server(
@@ -135,7 +151,11 @@ class _Program:
             server.serve(host, port, self._context) as bound_port,  # from the start, for the probes
         ):
             tasks.create_task(self._cache.run())
+            tasks.create_task(self._events.run())
             await self._cache.synced()
+            while self._uncertified is not None:
+                await asyncio.sleep(RECONCILE_S)
+                await self._renew()
             with frozen_heap(COLLECTED):  # to traverse all of them takes longer than an answer may
                 target = self._target(bound_port)
                 await registrar.ensure(self._client, target)
@@ -155,6 +175,8 @@ class _Program:
     def _unready(self) -> str | None:
         if self._cache.unsynced:
             return f"waiting for {', '.join(self._cache.unsynced)}"
+        if self._uncertified is not None:
+            return self._uncertified
         if _now() > self._material.server.ends:
             return "the certificate has expired"
         return None if self._ready.is_set() else "not registered yet"
@@ -188,24 +210,47 @@ class _Program:
                 )
 
     async def _reconcile(self, target: Target) -> None:
-        """Runs forever: renews the certificate in time and repairs the registration. Errors are logged and tried again."""
+        """Runs forever: renews the certificate in time and repairs the registration. What fails is tried again."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RECONCILE_S):
                     await self._cache.policies_changed.wait()
             self._cache.policies_changed.clear()
+            await self._renew()
             try:
-                material = await self._certificate.material()
-                target = replace(target, bundle=material.bundle, policies=self._cache.policies)
+                target = replace(target, bundle=self._material.bundle, policies=self._cache.policies)
                 await registrar.ensure(self._client, target)
                 self._tell_sharing(target)
-            except (errors.ApiError, CertificateError) as error:
-                log.warning("certificate or registration: %s; trying again in %.0f s", error, RECONCILE_S)
-                continue
+            except errors.ApiError as error:
+                log.warning("registration: %s; trying again in %.0f s", error, RECONCILE_S)
+
+    async def _renew(self) -> None:
+        """Serve the certificate that is due; what is served stays where there is none. Raises nothing."""
+        try:
+            material = await self._certificate.material()
             if material.server != self._material.server:
                 load(self._context, material)
                 log.info("serving a new certificate, valid until %s", material.server.ends.isoformat())
             self._serving(material)
+            self._uncertified = None
+        except CertificateError as error:
+            self._no_certificate(error)
+            if self._uncertified is not None:
+                self._uncertified = str(error)
+        except errors.ApiError as error:
+            log.warning("certificate: %s; trying again in %.0f s", error, RECONCILE_S)
+        except Exception as error:  # whatever another program wrote: the webhook must go on
+            log.exception("certificate: not renewed")
+            self._certificate_fault(f"not renewed: {type(error).__name__}: {error}")
+
+    def _no_certificate(self, error: CertificateError) -> None:
+        self._certificate_fault(f"{error}; trying again in {RECONCILE_S:.0f} s")
+
+    def _certificate_fault(self, text: str) -> None:
+        """What was found cannot be served."""
+        log.warning("certificate: %s", text)
+        self._metrics.certificate_fault()
+        self._events.record(self._regarding, "CertificateUnusable", text, type="Warning")
 
 
 def _first_error(group: BaseExceptionGroup[errors.ApiError]) -> errors.ApiError:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.api import drivers, names
+from fairlead.api import drivers, names, pool_homes
 from fairlead.cli.health import values
 from fairlead.kube.resources import Raw, Resource
 
@@ -106,9 +106,29 @@ class Seen:
     # -- devices -------------------------------------------------------------------------------------------------------
 
     @functools.cached_property
+    def _published(self) -> tuple[Raw, ...]:
+        """Every slice of managed drivers."""
+        return tuple(each for each in self.items("resourceslices.resource.k8s.io") if driver_of(each) in self.drivers)
+
+    @functools.cached_property
+    def strangers(self) -> tuple[Raw, ...]:
+        """Slices of managed drivers that name another node's pool."""
+        pools: dict[tuple[str, str], dict[str, Raw]] = {}
+        for each in self._published:
+            pools.setdefault(pool_of(each), {})[values.name(each)] = each
+        return tuple(
+            found[name]
+            for pool, found in sorted(pools.items())
+            for name in sorted(
+                pool_homes.strangers(*pool, {name: node_of(each) or None for name, each in found.items()})
+            )
+        )
+
+    @functools.cached_property
     def slices(self) -> tuple[Raw, ...]:
-        """Of managed drivers, the newest generation of each pool."""
-        ours = [each for each in self.items("resourceslices.resource.k8s.io") if driver_of(each) in self.drivers]
+        """Of managed drivers, the newest generation of each pool, without the slices of nodes whose pool it is not."""
+        ignored = {values.name(each) for each in self.strangers}
+        ours = [each for each in self._published if values.name(each) not in ignored]
         newest: dict[tuple[str, str], int] = {}
         for each in ours:
             pool = pool_of(each)

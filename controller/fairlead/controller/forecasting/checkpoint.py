@@ -1,14 +1,13 @@
 """The history's ConfigMap: read once by each new leader, written when there is something new, at most every `WRITE_S`.
 
-One small object in the controller's own namespace, rather than storage of its own. Where it cannot be read or written forecasts go on
-without a past; that is logged once.
+One small object in the controller's own namespace, rather than storage of its own. It is installed empty: the account creates none.
+Where it cannot be read or written forecasts go on without a past; that is logged once.
 """
 
 from __future__ import annotations
 
 import logging
 
-from fairlead.api import names
 from fairlead.controller.forecasting.history import RunHistory
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
@@ -26,7 +25,6 @@ class Checkpoint:
         self._client = client
         self._namespace = namespace
         self._clock = clock
-        self._exists = False
         self._failed = False
         self._written = 0  # version of the history
         self._written_at = float("-inf")
@@ -34,10 +32,7 @@ class Checkpoint:
     async def read(self, history: RunHistory) -> None:
         try:
             found = await self._client.get(resources.CONFIG_MAPS, NAME, self._namespace)
-            self._exists = True
             history.restore((found.get("data") or {}).get(KEY) or "{}")
-        except errors.NotFound:
-            pass
         except (errors.ApiError, ValueError) as error:
             self._fail("read", error)
         self._written = history.version
@@ -49,28 +44,17 @@ class Checkpoint:
         self._written_at, version = self._clock(), history.version
         data = {KEY: history.text()}
         try:
-            if not self._exists:
-                metadata = {
-                    "name": NAME,
-                    "namespace": self._namespace,
-                    "labels": {names.MANAGED_BY: names.MANAGED_BY_VALUE},
-                }
-                await self._client.create(resources.CONFIG_MAPS, {"metadata": metadata, "data": data})
-                self._exists = True
-            else:
-                await self._client.patch(resources.CONFIG_MAPS, NAME, {"data": data}, namespace=self._namespace)
+            await self._client.patch(resources.CONFIG_MAPS, NAME, {"data": data}, namespace=self._namespace)
             self._written = version
-        except errors.AlreadyExists:
-            self._exists = True
-        except errors.NotFound:
-            self._exists = False
         except errors.ApiError as error:
             self._fail("written", error)
 
     def _fail(self, verb: str, error: Exception) -> None:
+        absent = isinstance(error, errors.NotFound)
         log.log(
             logging.DEBUG if self._failed else logging.WARNING,
-            "ConfigMap %s/%s: history of run times not %s: %s; forecasts do without it",
+            "ConfigMap %s/%s: history of run times not %s: %s; forecasts do without it%s",
             self._namespace, NAME, verb, error,
+            "; it comes with the installation: run `helm upgrade`, or apply manifests/base" if absent else "",
         )  # fmt: skip
         self._failed = True

@@ -138,7 +138,7 @@ def _placed(gang: Gang, state: SchedulingState) -> PhaseSummary:
     elif state.hold and not gang.gated:
         more = f"{more}; {state.hold}: what runs goes on"
     if state.untried:
-        more += f"; kube-scheduler has not tried {state.untried} of its pods: see that it runs (they wait for it without a timeout)"
+        more += f"; kube-scheduler has not tried {state.untried} of its pods: see that it runs (they wait without a timeout, for another scheduler ten minutes)"
     text = f"{ready} of {gang.size} members run{more}"
     if ready >= gang.size:
         return PhaseSummary(phase="Running", reason=Progress.RUN.value, text=text)

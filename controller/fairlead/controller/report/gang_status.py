@@ -15,7 +15,7 @@ from fairlead.controller.gangs.claims.allocations import node_of
 from fairlead.controller.gangs.conditions import MESSAGE_MAX, condition, with_transition_time
 from fairlead.controller.gangs.evictions.past_evictions import Outlook, PastEviction
 from fairlead.controller.gangs.held import idleness
-from fairlead.controller.gangs.membership.gangs import Gang
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.members import Stage
 from fairlead.controller.report.gang_phase import (
     PhaseSummary,
@@ -26,6 +26,7 @@ from fairlead.controller.report.gang_phase import (
     summarize,
 )
 from fairlead.engine.explain.explanation import explanation
+from fairlead.engine.types.hold import Hold
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import timestamps
 
@@ -117,6 +118,19 @@ def evicted_status(past: PastEviction, outlook: Outlook, before: Mapping[str, An
         summary = PhaseSummary(
             phase="Failed", reason=Code.NO_MORE_PODS.value, text=f"{outlook.text} ({past.description})"
         )
+    return _without_pods(summary, SchedulingState(), before, now, past=past)
+
+
+def held_status(hold: Hold, gang: GangId, before: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """Of a gang without pods, whose Gang object is kept because of its protected hold."""
+    text = f"has no pods; {hold}; kept until `fairlead resume gang {gang[1]} -n {gang[0]}`"
+    summary = PhaseSummary(phase="Gathering", reason=Code.ON_HOLD.value, text=text)
+    return _without_pods(summary, SchedulingState(hold=str(hold)), before, now, past=None)
+
+
+def _without_pods(
+    summary: PhaseSummary, state: SchedulingState, before: Mapping[str, Any], now: float, *, past: PastEviction | None
+) -> dict[str, Any]:
     return {
         "phase": summary.phase,
         "reason": summary.reason,
@@ -133,7 +147,7 @@ def evicted_status(past: PastEviction, outlook: Outlook, before: Mapping[str, An
         "conditions": [
             _phase_condition("Admitted", False, summary, before, now),
             _phase_condition("Running", False, summary, before, now),
-            *_eviction_conditions(SchedulingState(), before, now, past=past),
+            *_eviction_conditions(state, before, now, past=past),
             *_foreign_conditions(before),
         ],
     }

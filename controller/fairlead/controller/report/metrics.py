@@ -203,6 +203,11 @@ class Metrics:
             ["flavor", "state"],
             registry=registry,
         )
+        self.ignored_slices = Gauge(
+            "fairlead_controller_ignored_slices",
+            "ResourceSlices that do not count, since they name another node's pool; the log names them.",
+            registry=registry,
+        )
         self._flavors: set[str] = set()  # that have series of devices
         self.errors = Counter(
             "fairlead_controller_errors_total", "Unexpected errors; each is in the log.", ["where"], registry=registry

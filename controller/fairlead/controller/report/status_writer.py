@@ -13,6 +13,7 @@ from fairlead.api import names
 from fairlead.api.flavor import FlavorStatus
 from fairlead.api.gang import GangSpec, GangStatus
 from fairlead.api.queue import QueueStatus
+from fairlead.controller.gangs.admission import holds
 from fairlead.controller.gangs.conditions import MESSAGE_MAX
 from fairlead.controller.gangs.evictions import past_evictions
 from fairlead.controller.gangs.held import idleness
@@ -132,7 +133,10 @@ class StatusWriter:
             self._events.pod(member.pod, "DevicesIdle", told, warning=True)
 
     async def gang_without_pods(self, gang: GangId) -> float | None:
-        """Deletes the Gang object, unless the gang was evicted and its pods may be recreated: then seconds until the next look."""
+        """Deletes the Gang object, unless its hold is protected or the gang was evicted and its pods may be recreated.
+
+        In the latter case the seconds until the next look.
+        """
         raw = self._caches.gang_object(gang)
         if raw is None:
             self._without_job_since.pop(gang, None)
@@ -150,6 +154,14 @@ class StatusWriter:
                 self._caches.gang_objects.note(await self._patch_status(gang, patch))
                 return max(0.1, outlook.until - now)
         self._without_job_since.pop(gang, None)
+        hold = holds.protected_hold(raw)
+        if hold is not None:  # else a tenant ends it by deleting the pods, and submits them again
+            stored = raw.get("status") or {}
+            status = gang_status.held_status(hold, gang, known_fields(stored, GangStatus), now)
+            if any(stored.get(key) != value for key, value in status.items()):
+                patch = merge_patch(stored, status, GangStatus, whole=False)
+                self._caches.gang_objects.note(await self._patch_status(gang, patch))
+            return None
         try:
             await self._client.delete(resources.GANGS, gang[1], gang[0], uid=raw["metadata"]["uid"])
         except (errors.NotFound, errors.Conflict):

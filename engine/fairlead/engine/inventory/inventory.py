@@ -1,7 +1,7 @@
 """Every device of the cluster and the claims that hold it: updated slice by slice and claim by claim, read by each decision.
 
 A decision starts from these tables, not from lists of objects. Chooses nothing; only the controller updates it.
-Keeps: devices come from valid pools only (highest generation, all slices there, no name twice, counters known); a changed
+Keeps: devices come from valid pools only (slices of the node whose pool it is, highest generation, all slices there, no name twice, counters known); a changed
 slice costs its pool, a changed claim its devices; every order is total: pools by (binding conditions last, driver, pool),
 slices by name, devices as listed.
 Source: structured allocator GatherPools; completeness is judged over all slices of a pool, also those of other nodes.
@@ -40,6 +40,7 @@ class Inventory:
         self._layouts: dict[NamedConsumption, CounterLayout] = {}
         self._pools: dict[tuple[str, str], Pool] = {}
         self._slice_pool: dict[str, tuple[str, str]] = {}  # slice name: its pool's key
+        self._ignored: dict[tuple[str, str], tuple[str, ...]] = {}  # pool key: which of its slices do not count, and why
         self._uses: dict[tuple[str, str], dict[str, DeviceUse]] = {}  # pool key: device name: use
         self._claims: dict[str, AllocatedClaim] = {}
         self._rules: dict[str, resource.DeviceTaintRuleSpec] = {}  # by name
@@ -146,6 +147,10 @@ class Inventory:
         key = self._slice_pool.get(name)
         return None if key is None else self._pools[key].slices[name]
 
+    def ignored_slices(self) -> list[str]:
+        """Why slices do not count that name another node's pool; in order."""
+        return [text for key in sorted(self._ignored) for text in self._ignored[key]]
+
     def pools_unordered(self) -> Iterable[Pool]:
         """Every pool, in no order: for sums."""
         return self._pools.values()
@@ -189,10 +194,13 @@ class Inventory:
         for key in keys:
             pool = self._pools[key]
             self._unlink(key, pool)
+            self._ignored.pop(key, None)
             if not pool.slices:
                 del self._pools[key]
                 continue
             pool.rebuild(self._uses.get(key, {}), self._layout)
+            if pool.strangers:
+                self._ignored[key] = pool.ignored()
             for node in pool.local:
                 self._pools_on.setdefault(node, {})[key] = pool
                 self._on_node.pop(node, None)

@@ -1,9 +1,10 @@
 """A driver's pool: its slices of all generations, and the devices of the generation that counts.
 
-Decides whether the pool's devices can be used, over all of its slices, also those of other nodes: the highest generation
-counts; all of its slices must be there; no device name twice; every counter that a device consumes must be published; devices
-that overlap without counters get one between them (`overlaps`). A device that its driver withholds, since the apiserver drops
-taints (`fairlead.api.withheld`), is there with those taints and nothing else, unless some slice publishes it.
+Decides whether the pool's devices can be used, over all of its slices: those of a node whose pool it is not are ignored
+(`fairlead.api.pool_homes`); of the others the highest generation counts; all of its slices must be there; no device name
+twice; every counter that a device consumes must be published; devices that overlap without counters get one between them
+(`overlaps`). A device that its driver withholds, since the apiserver drops taints (`fairlead.api.withheld`), is there with those
+taints and nothing else, unless some slice publishes it.
 Of claims it has only the uses that are passed to it.
 Source: structured allocator GatherPools, ValidateSlices.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.api import names, withheld
+from fairlead.api import names, pool_homes, withheld
 from fairlead.engine.inventory import overlaps
 from fairlead.engine.inventory.counters import PoolCounters, published_counters
 from fairlead.kube import resource
@@ -33,7 +34,8 @@ class SliceEntry:
     """
 
     __slots__ = (
-        "count", "counters", "devices", "driver", "fault", "generation", "noted", "pool_name", "unreadable", "withheld",
+        "count", "counters", "devices", "driver", "fault", "generation", "home", "node", "noted", "pool_name",
+        "unreadable", "withheld",
     )  # fmt: skip
 
     def __init__(self, pool: PoolCounters, slice_: resource.ResourceSlice, interner: DeviceInterner) -> None:
@@ -57,6 +59,9 @@ class SliceEntry:
             self.devices.append(before)
         self.noted = [interner.device(pool, each, spec, None) for each in _withheld(slice_)]
         self.withheld: list[Device] = []
+        self.node = spec.node_name or None
+        # Older recordings do not say of which node a slice without devices is: it counts as the pool's own.
+        self.home = self.node or (None if self.devices or self.unreadable else pool.name)
 
 
 def _withheld(slice_: resource.ResourceSlice) -> Iterator[resource.Device]:
@@ -72,7 +77,18 @@ def _withheld(slice_: resource.ResourceSlice) -> Iterator[resource.Device]:
 class Pool(PoolCounters):
     """`problem` says why its devices can't be used; None when they can. `added`: the counters of `overlaps`, by device."""
 
-    __slots__ = ("added", "binding", "built", "devices", "local", "network_attached", "problem", "slices", "tainted")
+    __slots__ = (
+        "added",
+        "binding",
+        "built",
+        "devices",
+        "local",
+        "network_attached",
+        "problem",
+        "slices",
+        "strangers",
+        "tainted",
+    )
 
     def __init__(self, driver: str, name: str) -> None:
         super().__init__(driver, name)
@@ -85,16 +101,28 @@ class Pool(PoolCounters):
         self.binding = False  # some device has binding conditions: such pools come last
         self.built = 0  # how often
         self.problem: str | None = None
+        self.strangers: frozenset[str] = frozenset()  # names of slices that are another node's
 
     @property
     def sort_key(self) -> tuple[bool, str, str]:
         return (self.binding, self.driver, self.name)
 
+    def ignored(self) -> tuple[str, ...]:
+        """Of each slice that is another node's, why it does not count; in order of names."""
+        return tuple(
+            pool_homes.stranger_text(name, self.slices[name].node, self.driver, self.name)
+            for name in sorted(self.strangers)
+        )
+
     def rebuild(self, uses: Mapping[str, DeviceUse], layout: Callable[[NamedConsumption], CounterLayout]) -> None:
         """Devices, counters and problem from the slices of the highest generation."""
         self.built += 1
-        newest = max((entry.generation for entry in self.slices.values()), default=0)
-        current = [self.slices[name] for name in sorted(self.slices) if self.slices[name].generation == newest]
+        self.strangers = pool_homes.strangers(
+            self.driver, self.name, {name: entry.home for name, entry in self.slices.items()}
+        )
+        own = [self.slices[name] for name in sorted(self.slices) if name not in self.strangers]
+        newest = max((entry.generation for entry in own), default=0)
+        current = [entry for entry in own if entry.generation == newest]
         built = [device for entry in current for device in entry.devices]
         published = {device.name for device in built}
         for entry in current:

@@ -22,7 +22,7 @@ def published_slice(entry: SliceEntry) -> resource.ResourceSliceSpec:
     devices = (*entry.devices, *entry.withheld)
     places = {(device.node, device.node_selector, device.all_nodes) for device in devices}
     alike = len(places) <= 1
-    node, selector, everywhere = places.pop() if len(places) == 1 else (None, None, False)
+    node, selector, everywhere = places.pop() if len(places) == 1 else (entry.node, None, False)
     return resource.ResourceSliceSpec(
         driver=entry.driver,
         pool=resource.ResourcePool(name=entry.pool_name, generation=entry.generation, resource_slice_count=entry.count),

@@ -217,7 +217,8 @@ def _view(inventory: Inventory, nodes: tuple[NodeView, ...]) -> ClusterView:
         for gpu in node.gpus:
             counts[gpu.state] += 1
         queues |= node.queues
-    problems = tuple(pool.problem for pool in inventory.pools() if pool.problem is not None)
+    unusable = (pool.problem for pool in inventory.pools() if pool.problem is not None)
+    problems = (*unusable, *inventory.ignored_slices())
     return ClusterView(nodes=nodes, counts=counts, queues=tuple(sorted(queues)), problems=problems)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
-import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.webhook.certificates.authority import CertificateError, Material, Pair
+from fairlead.webhook.certificates.soundness import mounted_fault
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +22,7 @@ class MountedCertificate:
     """
 
     directory: Path
+    now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
 
     async def material(self) -> Material:
         """What the files hold now. Raises CertificateError where they cannot be served, such as halfway through a change."""
@@ -27,11 +30,11 @@ class MountedCertificate:
             certificate, key = ((self.directory / name).read_text() for name in ("tls.crt", "tls.key"))
             authority = self.directory / "ca.crt"
             bundle = authority.read_text() if authority.exists() else ""
-            pair = Pair(certificate, key)
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
-                self.directory / "tls.crt", self.directory / "tls.key"
-            )
         except (OSError, ValueError) as error:
             raise CertificateError(f"{self.directory}: tls.crt and tls.key cannot be served: {error}") from None
-        log.debug("%s: valid until %s", self.directory, pair.ends.isoformat())
-        return Material(authorities=(Pair(bundle, ""),) if bundle else (), server=pair)
+        material = Material(authorities=(Pair(bundle, ""),) if bundle else (), server=Pair(certificate, key))
+        found = mounted_fault(material, self.now())
+        if found is not None:
+            raise CertificateError(f"{self.directory}: {found}")
+        log.debug("%s: valid until %s", self.directory, material.server.ends.isoformat())
+        return material

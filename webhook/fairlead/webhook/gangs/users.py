@@ -1,9 +1,14 @@
 """Whose a workload is: the user who created it, on its pods and pod templates, for whoever adds up what users spent.
 
-Written when an object is created, over what it says itself, and changed by our own accounts only afterwards. A pod that a
-controller makes of a Job's template keeps what the template says, since that was written when the Job was created; so does a Job
-that is made of another workload. Of other templates (a Deployment's, a StatefulSet's) the webhook has not seen who created them:
-what they say is taken off, and their pods have no user.
+Written when an object is created, over what it says itself, and changed by our own accounts only afterwards; where another user
+changes what a template runs, it is that user's from then on. A pod that a controller makes of a Job's template keeps what the
+template says, since that was written when the Job was created; so does a Job that is made of another workload whose templates
+come here. **Only what was written here is believed**: of such a Job the pod template, not the metadata around it, which its
+maker copies from where nothing was written; of a JobSet that a TrainJob makes its metadata, not the pod templates, which are
+those of a runtime. Of other templates (a Deployment's, a StatefulSet's) the webhook has not seen who created them: what they
+say is taken off, and their pods have no user.
+Example: a CronJob is created without claims, so without a review, with `user: bob` in `jobTemplate.metadata`, and gets its claims
+by a patch of mallory's: its pod template says mallory, and so do its pods.
 """
 
 from __future__ import annotations
@@ -22,6 +27,13 @@ MAKER_NAMESPACES = ("kube-system", "jobset-system", "lws-system", "kubeflow-syst
 """Of the controllers that make Jobs and pods of templates: Kubernetes', and those of JobSet, LeaderWorkerSet and Trainer as they are installed."""
 MAKERS = frozenset({"system:kube-controller-manager"})
 """Kubernetes' controllers where they have no accounts of their own."""
+
+
+REVIEWED = frozenset(
+    {("batch", "CronJob"), ("jobset.x-k8s.io", "JobSet"), ("kubeflow.org", "MPIJob"), ("ray.io", "RayJob")}
+)
+"""Owners of Jobs whose templates were reviewed, by group and kind."""
+TRAIN_JOB = ("trainer.kubeflow.org", "TrainJob")
 
 
 def is_maker(username: str) -> bool:
@@ -67,24 +79,37 @@ def changed(before: Json, after: Json, where: str = "metadata") -> Iterator[str]
         yield f"{where}.annotations[{names.USER}]: is written once, when the webhook admits the object; leave it as it is"
 
 
+def train_job_changed(review: Review) -> Iterator[str]:
+    """A fault where an update of a TrainJob says another user. Raises MalformedError."""
+    before, after = (map_at(version or {}, "spec") for version in (review.old, review.object))
+    yield from changed(before, after, "spec")
+
+
 def _user_of_template(review: Review, template: PodTemplate) -> str | None:
+    object_, old = review.object or {}, review.old or {}
     if review.operation == "UPDATE":
-        return _said(review.old or {}, (template.path,), template)
+        if not is_maker(review.username) and _runs(object_, template) != _runs(old, template):
+            return review.username or None
+        return _said(old, template.path)
     if not is_maker(review.username):
         return review.username or None
-    if controller_of(map_at(review.object or {}, "metadata")) is None:
+    owner = controller_of(map_at(object_, "metadata"))
+    if owner is None:
         return review.username
-    return _said(review.object or {}, (template.path, *(source[:-1] for source in template.metadata_sources)), template)
+    made_of = str(owner.get("apiVersion")).partition("/")[0], owner.get("kind")
+    if made_of == TRAIN_JOB:
+        return _said(object_, ())
+    return _said(object_, template.path) if made_of in REVIEWED else None
 
 
-def _said(body: Json, paths: Iterable[Path], template: PodTemplate) -> str | None:
-    """What the template, or else the object around it, says."""
-    for path in paths:
-        metadata = map_at(object_at(body, path), "metadata", dotted(path) or template.where)
-        found = strings_at(metadata, "annotations", dotted((*path, "metadata"))).get(names.USER)
-        if found is not None:
-            return found
-    return None
+def _runs(version: Json, template: PodTemplate) -> Json:
+    return map_at(object_at(version, template.path), "spec", template.where)
+
+
+def _said(body: Json, path: Path) -> str | None:
+    """What the metadata at that path say."""
+    metadata = map_at(object_at(body, path), "metadata", dotted(path))
+    return strings_at(metadata, "annotations", dotted((*path, "metadata"))).get(names.USER)
 
 
 def _write(patch: PatchBuilder, path: Path, user: str | None) -> None:

@@ -144,10 +144,10 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
 
 
 def _changed_user(review: Review, facts: Facts) -> Verdict:
-    """Of a Job: while it is suspended the annotations of its template may change, but not this one."""
+    """Of a Job: while it is suspended the annotations of its template may change, but not this one; nor a TrainJob's."""
     if review.username in facts.controllers or users.is_maker(review.username):
         return UNTOUCHED
-    faults: list[str] = []
+    faults: list[str] = list(users.train_job_changed(review)) if review.group_resource == TRAIN_JOB else []
     for template in pod_templates(review.group_resource, review.object or {}):
         before, after = (
             map_at(object_at(version or {}, template.path), "metadata", template.where)

@@ -47,6 +47,11 @@ class Metrics:
             "When the certificate that is served ends.",
             registry=registry,
         )
+        self._certificate_faults = Counter(
+            "fairlead_webhook_certificate_faults",
+            "Times that a certificate was found which cannot be served; the last good one stays.",
+            registry=registry,
+        )
         self._policies = Counter(
             "fairlead_webhook_policy_findings",
             "Broken rules of tenancy policies, by policy, rule, the policy's mode and what became of the object.",
@@ -106,3 +111,6 @@ class Metrics:
 
     def certificate(self, ends_timestamp: float) -> None:
         self._certificate.set(ends_timestamp)
+
+    def certificate_fault(self) -> None:
+        self._certificate_faults.inc()

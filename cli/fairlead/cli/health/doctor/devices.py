@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fairlead.api import names
+from fairlead.api import names, pool_homes
 from fairlead.cli.health import values
 from fairlead.cli.health.doctor.finding import Finding, Stops
 from fairlead.cli.health.doctor.programs import DRIVER, INSTALL, state
@@ -86,7 +86,7 @@ def partly_published(seen: Seen) -> Iterator[Finding]:
 
 def stale(seen: Seen) -> Iterator[Finding]:
     """What is published and does not hold: of nodes that are gone or away, and pools of which a slice is missing."""
-    if seen.gap(NODES, RESOURCE_SLICES) or not seen.slices:
+    if seen.gap(NODES, RESOURCE_SLICES) or not (seen.slices or seen.strangers):
         return
     nodes = {values.name(node): node for node in seen.items(NODES)}
     of_nodes = sorted({node for each in seen.slices if (node := node_of(each))})
@@ -106,6 +106,10 @@ def stale(seen: Seen) -> Iterator[Finding]:
         if len(found) != (wanted := values.integer(found[0], "spec", "pool", "resourceSliceCount"))
     ]
     lines += [f"pool {each}" for each in torn[:5]]
+    lines += [
+        pool_homes.stranger_text(values.name(each), node_of(each) or None, *pool_of(each))
+        for each in seen.strangers[:5]
+    ]
     if lines:
         whole = len(set(gone) | set(away)) == len(of_nodes) or len(torn) == len(pools)
         yield Finding(

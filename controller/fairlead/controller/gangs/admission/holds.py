@@ -37,6 +37,12 @@ def of_object(raw: Mapping[str, Any] | None) -> engine.Hold | None:
     )
 
 
+def protected_hold(raw: Mapping[str, Any] | None) -> engine.Hold | None:
+    """The hold of a Gang object that only users with the verb `hold` take away; None where there is none."""
+    said = ((raw or {}).get("spec") or {}).get("hold")
+    return of_object(raw) if isinstance(said, dict) and said.get("protected") is True else None
+
+
 def _line(value: object, most: int) -> str:
     """Printed in terminals: nothing that moves a cursor."""
     if not isinstance(value, str):

@@ -3,7 +3,7 @@
 Derived from claims and pods alone, so a new leader continues where the last one stopped. A claim reserved for a gated
 pod is the trace of an admission that began; all claims of a gang are written before its first pod is released. Hence:
 - Some members fully written, none released: undo. All written, or some released: complete, so that none runs alone.
-- Released but not bound in time: the whole gang is evicted (rolled back); a surplus member, or one that replaces another,
+- Released but not bound in time, or with another scheduler than kube-scheduler not even tried: the whole gang is evicted (rolled back); a surplus member, or one that replaces another,
   alone.
 - Released but not bound, and a claim of it is being deleted: kube-scheduler binds no pod to it any more. Rolled back at once.
 - An allocation without a reservation, of which no living pod refers to the claim: orphaned, to be cleared.
@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fairlead.api import names
-from fairlead.controller.gangs.admission.bind_clock import NEVER, allocation_time
+from fairlead.controller.gangs.admission import bind_clock
+from fairlead.controller.gangs.admission.bind_clock import NEVER, allocation_time, other_scheduler
 from fairlead.controller.gangs.claims.allocation_times import known_allocation_time
 from fairlead.controller.gangs.claims.allocations import allocated_node, node_of, results
 from fairlead.controller.gangs.membership.gangs import Gang
@@ -95,6 +96,13 @@ def _late(gang: Gang, late: Sequence[Member], timeout_s: float) -> RollBack | Un
     at = [(member, node) for member in late if (node := node_of(member) or _any_node(member))]
     nodes = tuple(sorted({node for _, node in at}))
     pods = ", ".join(member.pod.metadata.name for member in late[:4]) + (" …" if len(late) > 4 else "")
+    ignored = next((other_scheduler(m) for m in late if not m.tried and other_scheduler(m)), "")
+    if ignored:  # no node is at fault
+        why = (
+            f"{len(late)} of its pods ({pods}) name scheduler {ignored!r}, which has not tried them within "
+            f"{bind_clock.UNTRIED_MAX_S + timeout_s:.0f} s: start it, or remove spec.schedulerName"
+        )
+        return _roll_back(gang, late, (), why)
     why = f"{len(late)} of its pods ({pods}) did not bind to {', '.join(nodes) or 'a node'} within {timeout_s:.0f} s"
     refused = {node: said for member, node in at if (said := _refusal(member.pod))}
     step = _roll_back(gang, late, nodes, why)
@@ -152,7 +160,7 @@ def _any_node(member: Member) -> str | None:
 
 
 def bind_deadline(member: Member, timeout_s: float, tried: Mapping[str, float]) -> float:
-    """By when the member must be bound, unix seconds; inf while kube-scheduler has not tried it.
+    """By when the member must be bound, unix seconds; inf while kube-scheduler itself has not tried it.
 
     Counted from the allocation, which outlives a leader, or from what the bind clock says (`tried`) where that was later.
     """

@@ -158,8 +158,13 @@ def claim_name(pod: str, entry: str, pick: Callable[[str], str]) -> str:
 def manifest(
     pod: core.Pod, entry: str, template: resource.ResourceClaimTemplate, *, name: str, raw_spec: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A template's claim for one pod, finalizer included. `raw_spec` is the template's, every field kept."""
+    """A template's claim for one pod, finalizer included. `raw_spec` is the template's, every field kept.
+
+    Of a legacy limit it says so whatever the template's metadata say: a user may have created the template first.
+    """
     metadata = template.spec.metadata
+    name_of_limit = template.metadata.name
+    limit = {names.LEGACY_REQUEST: name_of_limit} if is_legacy_template(name_of_limit) else {}
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -167,7 +172,7 @@ def manifest(
             "name": name,
             "namespace": pod.metadata.namespace,
             "labels": {**metadata.labels, names.MANAGED_BY: names.MANAGED_BY_VALUE},
-            "annotations": {**metadata.annotations, names.POD_CLAIM_NAME: entry},
+            "annotations": {**metadata.annotations, **limit, names.POD_CLAIM_NAME: entry},
             "finalizers": [names.CLAIM_FINALIZER],
             "ownerReferences": [
                 {

@@ -1,0 +1,42 @@
+"""Which slices count as a pool's: those of the node whose pool it is, and of no other.
+
+A driver's token is bound to a node, and slices are read by pool. So a slice of one node that names another node's pool, with a
+higher generation, would put that node's devices away and its own in their place. The apiserver refuses that of our driver
+(policy `fairlead-driver-slices`); here is the same rule for readers, who see slices of every driver, and of before the policy.
+
+- A pool that is called like a node which publishes in it is that node's: slices of other nodes, and of no single node, are
+  ignored, whatever their generation.
+- So is a slice of our driver with a `nodeName` that is not its pool's name, also where that node publishes nothing.
+- Other pools span nodes or are network attached, and have one generation, the highest, as in Kubernetes.
+
+Example: pool `n1` has a slice of node n1, generation 3, and one of node n2, generation 9: its devices are those of generation 3.
+Pure; every reader of pools asks here (the inventory, the evidence, the command line).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from fairlead.api import names
+
+NONE: Final[frozenset[str]] = frozenset()
+
+
+def strangers(driver: str, pool: str, nodes: Mapping[str, str | None]) -> frozenset[str]:
+    """Of a pool's slices, by name those that do not count. `nodes`: the `spec.nodeName` of each, None without one."""
+    if len(nodes) == 1 and driver != names.DRIVER:
+        return NONE
+    if pool in nodes.values():
+        return frozenset(name for name, node in nodes.items() if node != pool)
+    if driver == names.DRIVER:
+        return frozenset(name for name, node in nodes.items() if node and node != pool)
+    return NONE
+
+
+def stranger_text(name: str, node: str | None, driver: str, pool: str) -> str:
+    """Why that slice is ignored, and what to do."""
+    return (
+        f"ResourceSlice {name} of {f'node {node}' if node else 'no single node'} is ignored: pool {driver}/{pool} is node {pool}'s; "
+        f"find out what wrote it, and delete it: kubectl delete resourceslice {name}"
+    )
