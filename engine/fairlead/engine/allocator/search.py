@@ -1,6 +1,7 @@
 """The search for devices: depth first over requests, alternatives and devices, with exact undo.
 
-Devices that are interchangeable (see `search_space`) are tried once per position.
+Devices that are interchangeable (see `search_space`) are tried once per position. A search that takes long is first looked at by
+`counting`: walking through every way would prove the same, much later.
 Source: k/k allocator_{stable,incubating}.go for the order of tests.
 """
 
@@ -9,8 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.constraints import Constraint, add_all
-from fairlead.engine.allocator.model import Pick, StepBudget
+from fairlead.engine.allocator.counting import counted_out
+from fairlead.engine.allocator.model import Pick
 from fairlead.engine.allocator.requests import RESULTS_MAX
+from fairlead.engine.allocator.steps import StepBudget
 
 if TYPE_CHECKING:
     from fairlead.engine.allocator.candidates import Candidates
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from fairlead.engine.allocator.search_space import SearchSpace
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Consumption, Ledger
+
+COUNTED_AFTER = 200  # tries: most searches end before, and are not worth counting
 
 
 def take_device(ledger: Ledger, request: CompiledRequest, device: Device, consumption: Consumption) -> bool:
@@ -39,6 +44,10 @@ class OutOfStepsError(Exception):
     """The budget ended."""
 
 
+class CountedOutError(Exception):
+    """Less is free than is wanted: no order of trying finds it."""
+
+
 class Search:
     """One search: `request(0)`; then `picks` is the result, or `short` is the request that got furthest and fell short."""
 
@@ -55,6 +64,7 @@ class Search:
         self.picked = 0  # for `short`
         self.depth = -1
         self.detail = ""
+        self._tried = 0
 
     def request(self, slot: int) -> bool:
         """Serve the requests from this slot on."""
@@ -107,9 +117,7 @@ class Search:
             signature = self._signature(request, device)
             if signature in tried:
                 continue
-            self.budget.steps -= 1
-            if self.budget.steps < 0:
-                raise OutOfStepsError
+            self._step()
             tried.add(signature)
             if self._take(claim, request, device, found):
                 if self._choose(slot, claim, request, position + 1, left - 1):
@@ -117,6 +125,14 @@ class Search:
                 self._undo(len(self.trail) - 1)
         self._fell_short(request, request.count - left, "")
         return False
+
+    def _step(self) -> None:
+        """Count one try; what is hard to find may be impossible by count."""
+        if not self.budget.spend(1):
+            raise OutOfStepsError
+        self._tried += 1
+        if self._tried == COUNTED_AFTER and counted_out(self.space):
+            raise CountedOutError
 
     def _take(self, claim: int, request: CompiledRequest, device: Device, found: Candidates) -> bool:
         consumption = found.consumption.get(device, ())

@@ -17,6 +17,7 @@ from fairlead.engine.plan.answers import flavor_totals, queue_uses, waiting
 from fairlead.engine.plan.node_demand import awaiting
 from fairlead.engine.plan.retry import Retry
 from fairlead.engine.plan.scheduling import Scheduling
+from fairlead.engine.plan.search_turns import TURN_S
 from fairlead.engine.plan.session import Session
 from fairlead.engine.plan.turns import by_share, preemptors_first
 from fairlead.engine.queues.charges import add
@@ -137,6 +138,8 @@ class Decision:
         session.divide()  # what was given may cost more than the least
         session.pending.demand(lambda pending: not session.servable(pending))  # for the status, no more for shares
         self.scheduling.post_filter.demands.note_due()
+        if session.turns_of_search.any_passed_over:
+            session.note_due(session.now + TURN_S)
 
     def _plan(self) -> Plan:
         session, post_filter = self.session, self.scheduling.post_filter
@@ -168,6 +171,7 @@ class Decision:
                 *sorted(post_filter.demands.problems),
             ),
             due=session.due,
+            searched=session.turns_of_search.searched({each.gang.uid for each in self.scheduling.left.values()}),
         )
 
     def _gpus(self) -> dict[Queue, Amount]:

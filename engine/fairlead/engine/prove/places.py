@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from fairlead.api import certificate as form
 from fairlead.engine.allocator import allocate as allocator
-from fairlead.engine.allocator.model import ClaimCandidates, SearchStatus, StepBudget
+from fairlead.engine.allocator.model import ClaimCandidates, SearchStatus
+from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.inventory import node_selector
 from fairlead.engine.inventory.nodes import GOES_SOON
 from fairlead.engine.placement.topology import parse

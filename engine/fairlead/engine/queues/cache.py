@@ -69,7 +69,7 @@ class SchedulerCache:
         self.selector_kinds: dict[
             str, tuple[GangRequest, frozenset[tuple[str, ...]], tuple[Neighbours, ...]]
         ] = {}  # of `plan.selector_kinds`
-        self.ever: dict[object, bool | None] = {}  # gang signature: fits on the empty cluster
+        self.ever: dict[object, tuple[bool | None, int, int]] = {}  # of `plan.gang`, by gang signature: fits when empty
         self._others: dict[str, tuple[Placer, TopologyDomains]] = {}
         self._cursors = (-1, -1)
         self._structure = (-1, -1)
