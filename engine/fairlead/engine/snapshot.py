@@ -43,8 +43,9 @@ class Snapshot:
     usage_weight: float = 1.0  # k of the fair share: how strongly past use corrects weights; 0: not at all
     reserve_after_s: float = 600.0  # a blocked gang older than this gets a reservation; backfill no longer passes it
     search_steps: int = 200_000  # steps of one gang's search, after which it ends unproven
-    namespace_steps: int = 25_000  # steps of all searches for gangs of one namespace, see `allocator.steps`
-    decision_steps: int = 50_000  # of all namespaces together
+    # Steps of all searches for gangs of one namespace, see `plan.search_turns`; None: as many as `search_steps` allow where one
+    # gang waits alone.
+    namespace_steps: int | None = None
     searched: frozenset[str] = frozenset()  # UIDs of gangs that had their turn, see `plan.search_turns`
 
     def without_autoscaling(self) -> Snapshot:

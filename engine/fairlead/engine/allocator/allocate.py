@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairlead.engine.allocator.counting import counted_out
 from fairlead.engine.allocator.model import SearchResult, SearchStatus
-from fairlead.engine.allocator.search import CountedOutError, OutOfStepsError, Search, release_device, take_device
+from fairlead.engine.allocator.search import LongSearchError, OutOfStepsError, Search, release_device, take_device
 from fairlead.engine.allocator.search_space import SearchSpace
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.ledger import Ledger
 
 QUICK_STEPS = 2_000  # before claims are tried one by one
+COUNTED_AFTER = 2_000  # steps: most searches end before, and are not worth counting
+COUNTED_SOON = 100  # for claims of so many requests and alternatives that they are not small
 SMALL = 1_024  # pairs of a request and a device up to which nothing is charged for a look at them
 PAIRS_STEP = 16  # further pairs that cost a step
 
@@ -81,12 +84,20 @@ def _run(space: SearchSpace, budget: StepBudget) -> SearchResult:
     refusal = space.refusal()
     if refusal is not None:
         return refusal
-    search = Search(space, budget)
+    pause = COUNTED_SOON if space.size > SMALL else COUNTED_AFTER
+    search = Search(space, budget, pause=pause)
     try:
-        found = search.request(0)
-    except CountedOutError:
-        search.unwind()
-        return SearchResult(SearchStatus.IMPOSSIBLE, short=search.short, picked=search.picked, detail=search.detail)
+        try:
+            found = search.request(0)
+        except LongSearchError:  # walking through every way would prove what counting does, much later
+            search.unwind()
+            if counted_out(space):
+                return SearchResult(
+                    SearchStatus.IMPOSSIBLE, short=search.short, picked=search.picked, detail=search.detail
+                )
+            budget.give_back(pause)  # it is made again
+            search = Search(space, budget)
+            found = search.request(0)
     except (OutOfStepsError, RecursionError):
         search.unwind()
         budget.ended = True

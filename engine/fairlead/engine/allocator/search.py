@@ -1,7 +1,6 @@
 """The search for devices: depth first over requests, alternatives and devices, with exact undo.
 
-Devices that are interchangeable (see `search_space`) are tried once per position. A search that takes long is first looked at by
-`counting`: walking through every way would prove the same, much later.
+Devices that are interchangeable (see `search_space`) are tried once per position.
 Source: k/k allocator_{stable,incubating}.go for the order of tests.
 """
 
@@ -10,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.constraints import Constraint, add_all
-from fairlead.engine.allocator.counting import counted_out
 from fairlead.engine.allocator.model import Pick
 from fairlead.engine.allocator.requests import RESULTS_MAX
 from fairlead.engine.allocator.steps import StepBudget
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
     from fairlead.engine.allocator.search_space import SearchSpace
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Consumption, Ledger
-
-COUNTED_AFTER = 200  # tries: most searches end before, and are not worth counting
 
 
 def take_device(ledger: Ledger, request: CompiledRequest, device: Device, consumption: Consumption) -> bool:
@@ -44,14 +40,15 @@ class OutOfStepsError(Exception):
     """The budget ended."""
 
 
-class CountedOutError(Exception):
-    """Less is free than is wanted: no order of trying finds it."""
+class LongSearchError(Exception):
+    """It takes long: what is hard to find may be impossible by count."""
 
 
 class Search:
     """One search: `request(0)`; then `picks` is the result, or `short` is the request that got furthest and fell short."""
 
-    def __init__(self, space: SearchSpace, budget: StepBudget) -> None:
+    def __init__(self, space: SearchSpace, budget: StepBudget, *, pause: int = 0) -> None:
+        """`pause`: steps after which LongSearchError is raised; 0: it is not."""
         self.space = space
         self.ledger = space.ledger
         self.budget = budget
@@ -64,6 +61,7 @@ class Search:
         self.picked = 0  # for `short`
         self.depth = -1
         self.detail = ""
+        self._pause = pause
         self._tried = 0
 
     def request(self, slot: int) -> bool:
@@ -127,12 +125,11 @@ class Search:
         return False
 
     def _step(self) -> None:
-        """Count one try; what is hard to find may be impossible by count."""
         if not self.budget.spend(1):
             raise OutOfStepsError
         self._tried += 1
-        if self._tried == COUNTED_AFTER and counted_out(self.space):
-            raise CountedOutError
+        if self._tried == self._pause:
+            raise LongSearchError
 
     def _take(self, claim: int, request: CompiledRequest, device: Device, found: Candidates) -> bool:
         consumption = found.consumption.get(device, ())

@@ -61,6 +61,11 @@ class StepBudget:
         self.account.spend(steps)
         return not self.out
 
+    def give_back(self, steps: int) -> None:
+        """What was spent on a search that is made again."""
+        self.steps += steps
+        self.account.spend(-steps)
+
     @property
     def out(self) -> bool:
         return self.steps < 0 or self.account.exhausted()

@@ -50,7 +50,6 @@ def _settings(snapshot: Snapshot, share_ids: object) -> tuple[Any, ...]:
         snapshot.reserve_after_s,
         snapshot.search_steps,
         snapshot.namespace_steps,
-        snapshot.decision_steps,
         snapshot.searched,
         share_ids,
         snapshot.gangs,

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.snapshot import Snapshot
 
+NAMESPACE_STEPS = 25_000  # half a second to a second
+NAMESPACES = 2  # that may use all of theirs in one decision
+UNBOUNDED = 1 << 40
 TURN_S = 30.0  # after which those that had no turn are considered again, though nothing else has changed
 TURN_STEPS = 100  # a gang that used fewer had no turn: it costs little to look at it each time
 FEW = 16  # alternatives of a gang's requests that cost nothing to look at
@@ -34,14 +37,14 @@ class SearchTurns:
 
     def __init__(self, snapshot: Snapshot, devices: int) -> None:
         """`devices`: how many the cluster has."""
-        self.accounts = StepAccounts(each=snapshot.namespace_steps, together=snapshot.decision_steps)
-        self.ever = StepAccounts(each=snapshot.namespace_steps, together=None)
+        self._each = snapshot.namespace_steps or (NAMESPACE_STEPS if len(snapshot.gangs) > 1 else UNBOUNDED)
+        self.accounts = StepAccounts(each=self._each, together=NAMESPACES * self._each)
+        self.ever = StepAccounts(each=self._each, together=None)
         self._devices = devices
         self._had = snapshot.searched
         self._has: dict[str, dict[str, None]] = {}  # by namespace, UIDs of gangs that had a turn now
         self._missed: set[str] = set()  # namespaces of which a gang has had none
         self._began = 0
-        self._each = snapshot.namespace_steps
         self.any_passed_over = False
 
     def begin(self, pending: PendingGang) -> Reason | None:
