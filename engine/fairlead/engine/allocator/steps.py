@@ -6,7 +6,7 @@ at most, whatever it asks for. Counted, never measured in time: the same decisio
 A step is one device tried; what else costs as much is charged in steps, too. Devices that are found cost none.
 Keeps: an account's part of the `StepPool` is left to it when others have emptied that.
 
-Example: 50,000 steps a decision, 25,000 of them for one namespace, 2,000 in any case: two namespaces at their worst use all of
+Example: 100,000 steps a decision, 50,000 of them for one namespace, 2,000 in any case: two namespaces at their worst use all of
 them, and a third one still has 2,000.
 """
 

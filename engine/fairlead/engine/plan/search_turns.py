@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.snapshot import Snapshot
 
-NAMESPACE_STEPS = 25_000  # half a second to a second
+NAMESPACE_STEPS = 50_000  # a quarter of a second or more
+ALONE_STEPS = 400_000  # by default, where gangs of no other namespace wait, and on the empty cluster
 NAMESPACES = 2  # that may use all of theirs in one decision
-UNBOUNDED = 1 << 40
 TURN_S = 30.0  # after which those that had no turn are considered again, though nothing else has changed
 TURN_STEPS = 100  # a gang that used fewer had no turn: it costs little to look at it each time
 FEW = 16  # alternatives of a gang's requests that cost nothing to look at
@@ -37,9 +37,11 @@ class SearchTurns:
 
     def __init__(self, snapshot: Snapshot, devices: int) -> None:
         """`devices`: how many the cluster has."""
-        self._each = snapshot.namespace_steps or (NAMESPACE_STEPS if len(snapshot.gangs) > 1 else UNBOUNDED)
+        alone = len({gang.namespace for gang in snapshot.gangs}) <= 1
+        self._each = snapshot.namespace_steps or (ALONE_STEPS if alone else NAMESPACE_STEPS)
         self.accounts = StepAccounts(each=self._each, together=NAMESPACES * self._each)
-        self.ever = StepAccounts(each=self._each, together=None)
+        # What was searched on the empty cluster is remembered, so that it costs time once.
+        self.ever = StepAccounts(each=snapshot.namespace_steps or ALONE_STEPS, together=None)
         self._devices = devices
         self._had = snapshot.searched
         self._has: dict[str, dict[str, None]] = {}  # by namespace, UIDs of gangs that had a turn now
