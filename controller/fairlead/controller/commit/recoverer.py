@@ -74,7 +74,9 @@ class Recoverer:
         log.warning("gang %s/%s: rolled back: %s", *gang.id, step.why)
         self._events.gang(gang.id, "RolledBack", step.why, warning=True)
         for member in step.members[:EVENTS_MAX]:
-            self._events.pod(member.pod, "RolledBack", step.why if member.owner else f"{step.why}; {BARE}", warning=True)
+            self._events.pod(
+                member.pod, "RolledBack", step.why if member.owner else f"{step.why}; {BARE}", warning=True
+            )
         why = f"rolled back: {step.why}"
         self._backoffs.note_failure(gang.id, why, now=self._wall(), nodes=step.nodes, created=gang.created)
         self._backoffs.refusals.note(gang, step.refused, self._wall())

@@ -84,7 +84,7 @@ def _run(space: SearchSpace, budget: StepBudget) -> SearchResult:
     refusal = space.refusal()
     if refusal is not None:
         return refusal
-    pause = COUNTED_SOON if space.size > SMALL else COUNTED_AFTER
+    pause = 0 if not budget.counts else COUNTED_SOON if space.size > SMALL else COUNTED_AFTER
     search = Search(space, budget, pause=pause)
     try:
         try:

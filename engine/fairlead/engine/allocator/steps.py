@@ -49,11 +49,15 @@ class StepAccount:
 
 @dataclass(slots=True)
 class StepBudget:
-    """Steps left, shared by all searches for one gang. `ended`: a search stopped for lack of them, and so proved nothing."""
+    """Steps left, shared by all searches for one gang. `ended`: a search stopped for lack of them, and so proved nothing.
+
+    `counts`: whether counting may prove what a long search would; not where somebody else is to follow that search.
+    """
 
     steps: int
     ended: bool = False
     account: StepAccount = field(default_factory=StepAccount)
+    counts: bool = True
 
     def spend(self, steps: int) -> bool:
         """Whether there were as many left."""
@@ -77,7 +81,7 @@ class StepBudget:
 
     def part(self, steps: int) -> StepBudget:
         """Of a search that has a limit of its own, on the same account."""
-        return StepBudget(steps, account=self.account)
+        return StepBudget(steps, account=self.account, counts=self.counts)
 
 
 class StepAccounts:

@@ -94,7 +94,7 @@ def forecast(
     """
     if horizon_s <= 0 or samples <= 0:
         raise ValueError(f"a forecast needs a horizon and samples: {horizon_s:g} s and {samples} were asked for")
-    snapshot = snapshot.without_autoscaling()
+    snapshot = snapshot.simulated()
     first = decide(snapshot, now)
     if not any(gang.whole for gang in snapshot.gangs):
         return Forecast(now, _without_samples(first.waiting), 0, horizon_s)
