@@ -45,7 +45,8 @@ class Snapshot:
     usage_weight: float = 1.0  # k of the fair share: how strongly past use corrects weights; 0: not at all
     reserve_after_s: float = 600.0  # a blocked gang older than this gets a reservation; backfill no longer passes it
     search_steps: int = 200_000  # steps of one gang's search, after which it ends unproven
-    # Steps of all searches for gangs of one namespace, see `plan.search_turns`; None: more where gangs of one namespace wait alone.
+    # Steps of all searches for gangs of one namespace, beside those for the size of the cluster, see `plan.search_turns`; None: more
+    # where gangs of one namespace wait alone.
     namespace_steps: int | None = None
     searched: frozenset[str] = frozenset()  # UIDs of gangs that had their turn, see `plan.search_turns`
 

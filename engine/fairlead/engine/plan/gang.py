@@ -55,10 +55,13 @@ class LeftPending(NamedTuple):
 class Places:
     """Placement of one decision on the ledger of now. What failed fails again, until `failed` is cleared."""
 
-    def __init__(self, cache: SchedulerCache, snapshot: Snapshot, statement: Statement, accounts: StepAccounts) -> None:
-        """`accounts`: on which searches on the empty cluster are charged."""
+    def __init__(
+        self, cache: SchedulerCache, snapshot: Snapshot, statement: Statement, accounts: StepAccounts, ever_steps: int
+    ) -> None:
+        """`accounts`: on which searches on the empty cluster are charged; `ever_steps`: what one of them may use."""
         self.cache = cache
         self._accounts = accounts
+        self._ever_steps = ever_steps
         self._ever_now: dict[object, bool | None] = {}  # by signature, of this decision
         self.snapshot = snapshot
         self.statement = statement
@@ -136,7 +139,7 @@ class Places:
         with a fresh cache gives the same plan.
         """
         gang = replace(gang, refused=()) if gang.refused else gang  # for a while only
-        key = (signature(gang, units, spread=False), self.snapshot.search_steps)
+        key = (signature(gang, units, spread=False), self._ever_steps)
         if key in self._ever_now:
             return self._ever_now[key]
         account, known = self._accounts.of(gang.namespace), self.cache.ever
@@ -165,7 +168,7 @@ class Places:
             found = alike_fit(units, placer.node_snapshot, placer.device_room(units[0].shape))
             if found is not None:
                 return found
-        budget = StepBudget(self.snapshot.search_steps, account=account)
+        budget = StepBudget(self._ever_steps, account=account)
         outcome = domains.place(gang, units, budget, spread=False)
         placer.undo(outcome.placed)
         if outcome.status is SearchStatus.FOUND and any(unit.shape.facets for unit in units):

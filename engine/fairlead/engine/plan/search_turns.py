@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from fairlead.engine.snapshot import Snapshot
 
 NAMESPACE_STEPS = 50_000  # a quarter of a second or more
-ALONE_STEPS = 400_000  # by default, where gangs of no other namespace wait, and on the empty cluster
+DEVICE_STEPS = 10  # further ones for each device of the cluster: a look at all nodes and what runs there is ordinary
+ALONE_STEPS = 400_000  # by default, where gangs of no other namespace wait
+EVER_STEPS = 125_000  # by default, on the empty cluster
+EVER_GANG_STEPS = 100_000  # of these for one gang
 NAMESPACES = 2  # that may use all of theirs in one decision
 TURN_S = 30.0  # after which those that had no turn are considered again, though nothing else has changed
 TURN_STEPS = 100  # a gang that used fewer had no turn: it costs little to look at it each time
@@ -39,9 +42,11 @@ class SearchTurns:
         """`devices`: how many the cluster has."""
         alone = len({gang.namespace for gang in snapshot.gangs}) <= 1
         self._each = snapshot.namespace_steps or (ALONE_STEPS if alone else NAMESPACE_STEPS)
+        self._each += DEVICE_STEPS * devices
         self.accounts = StepAccounts(each=self._each, together=NAMESPACES * self._each)
         # What was searched on the empty cluster is remembered, so that it costs time once.
-        self.ever = StepAccounts(each=snapshot.namespace_steps or ALONE_STEPS, together=None)
+        self.ever = StepAccounts(each=snapshot.namespace_steps or (ALONE_STEPS if alone else EVER_STEPS), together=None)
+        self.ever_steps = snapshot.search_steps if alone else min(snapshot.search_steps, EVER_GANG_STEPS)
         self._devices = devices
         self._had = snapshot.searched
         self._has: dict[str, dict[str, None]] = {}  # by namespace, UIDs of gangs that had a turn now

@@ -54,7 +54,9 @@ class Session:
         self.turns_of_search = SearchTurns(snapshot, self.totals.devices)
         accounts = self.turns_of_search.accounts
         self.statement = Statement(self.cache.placer, self.cache.domains, snapshot.inventory, snapshot.nodes, accounts)
-        self.places = Places(self.cache, snapshot, self.statement, self.turns_of_search.ever)
+        self.places = Places(
+            self.cache, snapshot, self.statement, self.turns_of_search.ever, self.turns_of_search.ever_steps
+        )
         self.quotas = NamespaceQuotas(snapshot.namespace_quotas)
         self.admitted = AdmittedGangs(self.statement, self.quotas)
         self.running = RunningGangs.of(snapshot, self.cache, self.tree)

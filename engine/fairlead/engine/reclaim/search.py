@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fairlead.engine.reclaim.eviction_policy import Preemptor, VictimPolicy
 
 UNITS_MAX = 20_000  # looked at for one gang when nodes alone do not show the way
+STEPS_VICTIM = 2_000  # given back for each victim that was found
 STEPS_UNIT = 10  # what placing one unit again costs, in eviction units looked at
 
 
@@ -56,7 +57,11 @@ class VictimSearch:
             self._refused[preemptor.kind, "none"] = PreemptionBlock.PLACE
             return PreemptionBlock.PLACE
         budget = self.cluster.accounts.budget(self.cluster.snapshot.search_steps)
+        before = budget.account.used
         choice = self._unit_by_unit(preemptor, budget) or self._of_all(preemptor, budget)
+        if choice is not None:  # what is found costs no steps, but for what is far more than that takes
+            used = budget.account.used - before
+            budget.account.spend(-min(used, STEPS_VICTIM * len(choice.victims)))
         if choice is None:
             block = PreemptionBlock.STEPS if budget.ended or budget.account.exhausted() else PreemptionBlock.PLACE
             if budget.account.exhausted():
