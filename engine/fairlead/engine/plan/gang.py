@@ -14,6 +14,7 @@ from fairlead.engine.placement.bounds import alike_fit
 from fairlead.engine.placement.shapes import signature
 from fairlead.engine.queues.limits import held, limit_reason, over_limit
 from fairlead.engine.types.reasons import Code, PreemptionBlocker, Reason
+from fairlead.kube.containment import described
 
 if TYPE_CHECKING:
     from fairlead.engine.allocator.requests import InvalidClaimError
@@ -203,6 +204,15 @@ def shared(claim: ClaimRequest, gang: str) -> Reason:
         code=Code.CLAIM_BEING_ALLOCATED,
         message=f"ResourceClaim {claim} is shared with gang {gang}, for which it is being allocated",
         advice="it is considered again as soon as that is written",
+    )
+
+
+def failed(error: Exception) -> Reason:
+    """What nobody foresaw, of this gang alone."""
+    return Reason(
+        code=Code.INVALID,
+        message=f"it cannot be computed ({described(error)}); the others are",
+        advice="this is a fault of Fairlead: please report it, with the gang's pods and claims",
     )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.types.reasons import Code, Reason
+from fairlead.kube.containment import contained
 from fairlead.kube.spec_key import spec_key
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ class SelectorKinds:
         for gang in gangs:
             found = before.get(gang.uid)
             if found is None or found[0] is not gang:
-                found = (gang, *_kinds(gang), _neighbours(gang))
+                found = (gang, frozenset(), frozenset(), ())
+                with contained(lambda _: None):  # it fails again where it is compiled, and is named there
+                    found = (gang, *_kinds(gang), _neighbours(gang))
             kept[gang.uid] = found
             if found[3]:
                 self.neighbours += found[3]
