@@ -93,6 +93,10 @@ class Cycle:
             self._flight.decided(noted, decided, now, self._last_s)
             self._snapshots.decided(decided or Plan())
         self.decisions += 1
+        self._snapshots.had_turns(decided)
+        for name, text in decided.failures:
+            log.error("gang %s cannot be decided on: %s", name, text)
+            self._metrics.errors.labels("decision").inc()
         awaiting = self._awaited.decided(decided, self._snapshots.pending, now)
         self._note_settings(decided, now)
         for admission in self._executor.start(decided, now):

@@ -28,6 +28,7 @@ from fairlead.controller.spending.budgets import SpendingBudgets
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.scheduled import Scheduled, ScheduledQuotas
 from fairlead.engine.placement.workload import WorkloadCounter
+from fairlead.engine.plan.search_turns import NAMESPACE_STEPS, TURN_S
 from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang
@@ -70,6 +71,8 @@ class SnapshotBuilder:
         self._holding = Holding()
         self._scheduled = ScheduledQuotas()
         self._built_at = 0.0  # the last snapshot; unix seconds
+        self._searched: frozenset[str] = frozenset()  # see `engine.plan.search_turns`
+        self._searched_at = 0.0
         # So that a gang of which one member after the other is replaced does not begin its min-runtime anew. Unix seconds.
         self._running_since: dict[GangId, float] = {}
 
@@ -206,6 +209,8 @@ class SnapshotBuilder:
             namespace_quotas=tables.namespace_quotas.now(self._writing_charges()),
             usage_weight=self._usage_weight,
             workload=self._learner.workload(),
+            namespace_steps=NAMESPACE_STEPS,
+            searched=self._searched,
         )
 
     def decided(self, plan: Plan) -> None:
@@ -214,6 +219,11 @@ class SnapshotBuilder:
         self._moves.restore(plan.admissions, plan.waiting, self._built_at)
         if self._any_awaits_admissions(plan):
             self._tasks.awaited()
+
+    def had_turns(self, plan: Plan) -> None:
+        """Which gangs the next decisions pass over: the same for a while, so that what wakes the loop searches for no more."""
+        if self._built_at - self._searched_at >= TURN_S and self._searched != frozenset(plan.searched):
+            self._searched, self._searched_at = frozenset(plan.searched), self._built_at
 
     def _any_awaits_admissions(self, plan: Plan) -> bool:
         """Whether what gangs are being given is part of the answer to a gang that waits."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fairlead.engine.types.workload import Workload
     from fairlead.kube import resource
 
+SIMULATED_STEPS = 5_000  # of one namespace, in each decision of a simulated future
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
@@ -43,6 +45,18 @@ class Snapshot:
     usage_weight: float = 1.0  # k of the fair share: how strongly past use corrects weights; 0: not at all
     reserve_after_s: float = 600.0  # a blocked gang older than this gets a reservation; backfill no longer passes it
     search_steps: int = 200_000  # steps of one gang's search, after which it ends unproven
+    # Steps of all searches for gangs of one namespace, beside those for the size of the cluster, see `plan.search_turns`; None: more
+    # where gangs of one namespace wait alone.
+    namespace_steps: int | None = None
+    searched: frozenset[str] = frozenset()  # UIDs of gangs that had their turn, see `plan.search_turns`
+
+    def simulated(self) -> Snapshot:
+        """As simulated futures start: without autoscaling, no gang had its turn, and searches are short.
+
+        A future takes hundreds of decisions. What is not found in so many steps starts in none of them.
+        """
+        steps = self.namespace_steps or SIMULATED_STEPS
+        return replace(self.without_autoscaling(), searched=frozenset(), namespace_steps=min(steps, SIMULATED_STEPS))
 
     def without_autoscaling(self) -> Snapshot:
         """For simulated futures: no node is asked for in them, and none comes."""

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fairlead.engine.allocator.model import SearchStatus, StepBudget
+from fairlead.engine.allocator.model import SearchStatus
+from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.explain import counts, node_refusals
 from fairlead.engine.explain.node_refusals import NodeRefusals
 from fairlead.engine.explain.node_room import NodeRoom

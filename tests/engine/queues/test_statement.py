@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.api import names
-from fairlead.engine.allocator.model import SearchStatus, StepBudget
+from fairlead.engine.allocator.model import SearchStatus
+from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.plan.session import Session
 from fairlead.engine.queues.statement import Statement
 from fairlead.engine.reclaim.eviction_policy import VictimPolicy

@@ -143,6 +143,9 @@ class Forecaster:
         return busy_s
 
     def _made(self, found: Forecast, now: float) -> None:
+        for gang_id, text in found.failures.items():
+            log.error("gang %s has no forecast: %s", gang_id, text)
+            self._metrics.errors.labels("forecast").inc()
         if self._outcome != MADE:
             log.info("forecasts are made again")
         self._outcome, self._made_at = MADE, self._clock()

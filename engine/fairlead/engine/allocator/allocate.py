@@ -12,17 +12,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import SearchResult, SearchStatus, StepBudget
-from fairlead.engine.allocator.search import OutOfStepsError, Search, release_device, take_device
+from fairlead.engine.allocator.counting import counted_out
+from fairlead.engine.allocator.model import SearchResult, SearchStatus
+from fairlead.engine.allocator.search import LongSearchError, OutOfStepsError, Search, release_device, take_device
 from fairlead.engine.allocator.search_space import SearchSpace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairlead.engine.allocator.model import ClaimCandidates, Pick
+    from fairlead.engine.allocator.steps import StepBudget
     from fairlead.engine.inventory.ledger import Ledger
 
 QUICK_STEPS = 2_000  # before claims are tried one by one
+COUNTED_AFTER = 2_000  # steps: most searches end before, and are not worth counting
+COUNTED_SOON = 100  # for claims of so many requests and alternatives that they are not small
+SMALL = 1_024  # pairs of a request and a device up to which nothing is charged for a look at them
+PAIRS_STEP = 16  # further pairs that cost a step
 
 
 def allocate(claims: Sequence[ClaimCandidates], ledger: Ledger, budget: StepBudget) -> SearchResult:
@@ -60,7 +66,7 @@ def _search(
     """One search; where several claims together take long, each is first searched alone: most refusals show there."""
     if len(claims) == 1 or budget.steps <= QUICK_STEPS:
         return _run(SearchSpace(claims, ledger, by_preference=by_preference), budget)
-    quick = StepBudget(QUICK_STEPS)
+    quick = budget.part(QUICK_STEPS)
     result = _run(SearchSpace(claims, ledger, by_preference=by_preference), quick)
     budget.steps -= QUICK_STEPS - max(quick.steps, 0)
     if result.status is not SearchStatus.BUDGET_ENDED:
@@ -74,18 +80,31 @@ def _search(
 
 
 def _run(space: SearchSpace, budget: StepBudget) -> SearchResult:
+    budget.account.spend(max(0, space.size - SMALL) // PAIRS_STEP)
     refusal = space.refusal()
     if refusal is not None:
         return refusal
-    search = Search(space, budget)
+    pause = 0 if not budget.counts else COUNTED_SOON if space.size > SMALL else COUNTED_AFTER
+    search = Search(space, budget, pause=pause)
     try:
-        found = search.request(0)
+        try:
+            found = search.request(0)
+        except LongSearchError:  # walking through every way would prove what counting does, much later
+            search.unwind()
+            if counted_out(space):
+                return SearchResult(
+                    SearchStatus.IMPOSSIBLE, short=search.short, picked=search.picked, detail=search.detail
+                )
+            budget.give_back(pause)  # it is made again
+            search = Search(space, budget)
+            found = search.request(0)
     except (OutOfStepsError, RecursionError):
         search.unwind()
         budget.ended = True
         return SearchResult(SearchStatus.BUDGET_ENDED, short=search.short, picked=search.picked)
     if not found:
         return SearchResult(SearchStatus.IMPOSSIBLE, short=search.short, picked=search.picked, detail=search.detail)
+    budget.account.spend(-sum(map(len, search.picks)))
     return SearchResult(SearchStatus.FOUND, picks=search.picks)
 
 

@@ -21,14 +21,6 @@ class SearchStatus(enum.Enum):
     BUDGET_ENDED = "budget ended"
 
 
-@dataclass(slots=True)
-class StepBudget:
-    """Steps left, shared by all searches for one gang. One step is one device tried."""
-
-    steps: int
-    ended: bool = False
-
-
 class Pick(NamedTuple):
     """A device chosen for a request, and the capacity that the request consumes of it."""
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from fairlead.cel import CompileError, compile_selector, load_fault
 from fairlead.cel.devices.requests import device_requests, expressions
 from fairlead.engine.types.amounts import amount
 from fairlead.kube.quantity import QuantityError
+from fairlead.kube.spec_key import spec_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,7 +108,7 @@ class Compiler:
 
     def compile_spec(self, spec: resource.ResourceClaimSpec) -> CompiledClaim:
         """As `compile`, without the claim's name in the error. Raises InvalidClaimError."""
-        key = msgspec.json.encode(spec)
+        key = spec_key(spec)
         found = self._known.get(key)
         if found is None:
             try:

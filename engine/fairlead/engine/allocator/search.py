@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.constraints import Constraint, add_all
-from fairlead.engine.allocator.model import Pick, StepBudget
+from fairlead.engine.allocator.model import Pick
 from fairlead.engine.allocator.requests import RESULTS_MAX
+from fairlead.engine.allocator.steps import StepBudget
 
 if TYPE_CHECKING:
     from fairlead.engine.allocator.candidates import Candidates
@@ -39,10 +40,15 @@ class OutOfStepsError(Exception):
     """The budget ended."""
 
 
+class LongSearchError(Exception):
+    """It takes long: what is hard to find may be impossible by count."""
+
+
 class Search:
     """One search: `request(0)`; then `picks` is the result, or `short` is the request that got furthest and fell short."""
 
-    def __init__(self, space: SearchSpace, budget: StepBudget) -> None:
+    def __init__(self, space: SearchSpace, budget: StepBudget, *, pause: int = 0) -> None:
+        """`pause`: steps after which LongSearchError is raised; 0: it is not."""
         self.space = space
         self.ledger = space.ledger
         self.budget = budget
@@ -55,6 +61,8 @@ class Search:
         self.picked = 0  # for `short`
         self.depth = -1
         self.detail = ""
+        self._pause = pause
+        self._tried = 0
 
     def request(self, slot: int) -> bool:
         """Serve the requests from this slot on."""
@@ -107,9 +115,7 @@ class Search:
             signature = self._signature(request, device)
             if signature in tried:
                 continue
-            self.budget.steps -= 1
-            if self.budget.steps < 0:
-                raise OutOfStepsError
+            self._step()
             tried.add(signature)
             if self._take(claim, request, device, found):
                 if self._choose(slot, claim, request, position + 1, left - 1):
@@ -117,6 +123,13 @@ class Search:
                 self._undo(len(self.trail) - 1)
         self._fell_short(request, request.count - left, "")
         return False
+
+    def _step(self) -> None:
+        if not self.budget.spend(1):
+            raise OutOfStepsError
+        self._tried += 1
+        if self._tried == self._pause:
+            raise LongSearchError
 
     def _take(self, claim: int, request: CompiledRequest, device: Device, found: Candidates) -> bool:
         consumption = found.consumption.get(device, ())

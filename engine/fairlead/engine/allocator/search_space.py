@@ -65,9 +65,11 @@ class SearchSpace:
                 for device in found.devices:
                     keys_of.setdefault(device, []).append(key)
         attributes = sorted({spec.attribute for candidates in claims for spec in candidates.claim.constraints})
-        self.signatures: dict[Device, object] = {
-            device: self._signature(device, keys, attributes) for device, keys in keys_of.items()
-        }
+        numbers: dict[object, int] = {}
+        self.signatures: dict[Device, int] = {}  # equal for devices that are interchangeable before the search
+        for device, keys in keys_of.items():
+            self.signatures[device] = numbers.setdefault(self._signature(device, keys, attributes), len(numbers))
+        self.size = sum(len(found.devices) for found in self.candidates.values())  # pairs of a request and a device
 
     def _alternatives(
         self, claim: int, request: int, chosen: Sequence[Mapping[str, CompiledRequest]] | None

@@ -71,6 +71,7 @@ class Forecast:
     horizon_s: float = HORIZON_S
     cut: str = ""
     spent_s: float = 0.0
+    failures: Mapping[str, str] = field(default_factory=dict)  # gangs that cannot be computed: what was raised
 
 
 def forecast(
@@ -94,7 +95,7 @@ def forecast(
     """
     if horizon_s <= 0 or samples <= 0:
         raise ValueError(f"a forecast needs a horizon and samples: {horizon_s:g} s and {samples} were asked for")
-    snapshot = snapshot.without_autoscaling()
+    snapshot = snapshot.simulated()
     first = decide(snapshot, now)
     if not any(gang.whole for gang in snapshot.gangs):
         return Forecast(now, _without_samples(first.waiting), 0, horizon_s)
@@ -109,7 +110,9 @@ def forecast(
     found = {}
     for gang in snapshot.gangs:
         stays = waiting.get(gang.id)
-        if stays is not None and not gang.whole:
+        if gang.id in simulation.failures:
+            found[gang.id] = GangForecast(None, None, "no forecast: it cannot be computed")
+        elif stays is not None and not gang.whole:
             found[gang.id] = _unknown(stays)
         elif stays is not None and stays.reason.code in NEVER:
             found[gang.id] = GangForecast(None, None, f"cannot run: {stays.reason.message}", never=True)
@@ -118,7 +121,7 @@ def forecast(
         else:
             found[gang.id] = context.of(gang.id, stays)
     cut = _cut(len(drawn), samples, resolution, until - now, horizon_s)
-    return Forecast(now, found, len(drawn), until - now, cut, spent_s())
+    return Forecast(now, found, len(drawn), until - now, cut, spent_s(), simulation.failures)
 
 
 def _samples(

@@ -11,6 +11,8 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from fairlead.kube.spec_key import spec_key
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -26,7 +28,7 @@ class Kinds:
 
     def __init__(self) -> None:
         self._numbers: dict[object, int] = {}
-        self._specs: dict[object, int] = {}
+        self._specs: dict[bytes, int] = {}
         self._spec_of: dict[int, tuple[object, int]] = {}  # by identity, which the value keeps alive
         self._kinds: dict[int, tuple[GangRequest, int]] = {}
 
@@ -69,7 +71,7 @@ class Kinds:
     def _spec(self, spec: resource.ResourceClaimSpec) -> int:
         known = self._spec_of.get(id(spec))
         if known is None:
-            number = self._specs.setdefault(spec, len(self._specs))
+            number = self._specs.setdefault(spec_key(spec), len(self._specs))
             known = self._spec_of[id(spec)] = (spec, number)
         return known[1]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import dropwhile, islice
 from math import inf
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from fairlead.engine.forecast.pace import at_pace
 from fairlead.engine.forecast.pending_window import Kinds, PendingWindow
 from fairlead.engine.plan.decide import decide_unexplained
 from fairlead.engine.queues.holds import gangs_on_hold
+from fairlead.kube.containment import contained, described
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -82,6 +83,13 @@ class Simulation:
         if self.on_hold:
             held = {gang.id for gang in self.on_hold}
             snapshot = replace(snapshot, gangs=tuple(gang for gang in snapshot.gangs if gang.id not in held))
+        self._kinds = Kinds()
+        self.failures: dict[str, str] = {}  # gangs that cannot be computed, left out: what was raised
+        for gang in snapshot.gangs:
+            with contained(partial(self._failed, gang.id)):
+                self._kinds.of(gang)
+        if self.failures:
+            snapshot = replace(snapshot, gangs=tuple(gang for gang in snapshot.gangs if gang.id not in self.failures))
         self.snapshot = snapshot
         self.now = now
         self.run_times = run_times
@@ -93,9 +101,11 @@ class Simulation:
         self.paced_until = 0.0  # unix seconds: starts between the horizon and this time are those of `at_pace`
         self.first_plans: dict[int, Plan] = {}  # the first decision, which no draw changes, by `Resolution.window`
         self.wanted = frozenset(gang.id for gang in snapshot.gangs if gang.whole)
-        self._kinds = Kinds()
         self._cluster = SimulatedCluster(snapshot)
         self._requests = {gang.id: gang for gang in snapshot.gangs}
+
+    def _failed(self, gang_id: str, error: Exception) -> None:
+        self.failures[gang_id] = described(error)
 
     def sample(self, draws: Draws, out_of_budget: Callable[[], bool] = lambda: False) -> Sample:
         """`out_of_budget` ends it early, at a time that the sample states."""

@@ -114,7 +114,7 @@ def compare(
         raise ChangeError(
             "nothing is changed: name nodes to add or remove, a field of a queue, or a workload to submit"
         )
-    snapshot = snapshot.without_autoscaling()
+    snapshot = snapshot.simulated()
     _check(snapshot, change)
     known = _requests(snapshot, requests or {}, change)
     resolution = _resolution(len(snapshot.gangs) + len(snapshot.running))

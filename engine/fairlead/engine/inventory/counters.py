@@ -42,10 +42,10 @@ class CounterLayout:
         sums: dict[CounterKey, Amount] = {}
         for index, (counter_set, name) in enumerate(self.keys):
             self.sets.setdefault(counter_set, []).append(index)
-            group = (counter_set, _group(name))
+            group = (counter_set, group_name(name))
             sums[group] = sums.get(group, 0) + self.totals[index]
         # memory-slice-0 … memory-slice-7 are parts of one thing: each counter's group and the group's total.
-        self._groups = [((key[0], _group(key[1])), sums[key[0], _group(key[1])]) for key in self.keys]
+        self._groups = [((key[0], group_name(key[1])), sums[key[0], group_name(key[1])]) for key in self.keys]
         self._consumptions: dict[NamedConsumption, CounterConsumption] = {}
         self._shares: dict[CounterConsumption, Amount] = {}
         self._sizes: dict[CounterConsumption, float] = {}
@@ -128,7 +128,8 @@ class PoolCounters:
             used[index] += sign * value
 
 
-def _group(name: str) -> str:
+def group_name(name: str) -> str:
+    """Of what numbered counters are parts: memory-slice- of memory-slice-3."""
     return name.rstrip("0123456789")
 
 

@@ -19,7 +19,7 @@ class NodeDevices:
     `problems` are pools that have devices for the node and can't be used: incomplete or invalid.
     """
 
-    __slots__ = ("cache", "devices", "labels", "local_only", "problems", "rules")
+    __slots__ = ("cache", "devices", "labels", "local_only", "problems", "rules", "tainted")
 
     def __init__(
         self, pools: list[Pool], node: str, labels: Mapping[str, str], rules: tuple[resource.DeviceTaintRuleSpec, ...]
@@ -42,4 +42,5 @@ class NodeDevices:
                 continue
             devices.extend(reached)
         self.devices = tuple(devices)
+        self.tainted = bool(rules) or any(device.kind.taints for device in devices)
         self.cache: dict[object, object] = {}  # what the allocator derived: candidates by filter

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator import allocate as allocator
-from fairlead.engine.allocator.model import SearchResult, SearchStatus, StepBudget
+from fairlead.engine.allocator.model import SearchResult, SearchStatus
+from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.placement.model import PlacementResult, UnitPlacement
 from fairlead.engine.placement.shapes import hardest_first
 
@@ -54,8 +55,7 @@ class Backtracking:
         for node in self._nodes_for(unit.shape).among:
             if node.name < least:
                 continue  # alike units in ascending order of nodes: other orders are the same placement
-            self._budget.steps -= NODE_STEPS
-            if self._budget.steps < 0:
+            if not self._budget.spend(NODE_STEPS):
                 raise _OutOfStepsError
             before = [each.picks for each in placed]
             placement: UnitPlacement | SearchResult | None = self._placer.put(unit, node, self._budget)

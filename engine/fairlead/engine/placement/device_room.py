@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
     from fairlead.engine.allocator.candidates import Candidates
     from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
+    from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
+
+FEW = 8  # requests, of which no sum is taken: the allocator sees soon that they do not fit together
 
 
 class Spare(NamedTuple):
@@ -35,6 +38,7 @@ class DeviceRoom:
     def __init__(self, claims: tuple[CompiledClaim, ...], node_snapshot: NodeSnapshot, ledger: Ledger) -> None:
         self.nodes: dict[CandidateNode, Spare] = {}
         self._requests = tuple(alternatives for claim in claims for alternatives in claim.alternatives)
+        self._least = sum(min(each.count for each in alternatives) for alternatives in self._requests)
         self._node_snapshot = node_snapshot
         self._ledger = ledger
         self._cursor = -1
@@ -67,7 +71,24 @@ class DeviceRoom:
             rank += found.rank
             left += found.left
             size += found.size
+        if len(self._requests) > FEW and self._counted_out(node):
+            return None
         return Spare(rank, left, size)
+
+    def _counted_out(self, node: CandidateNode) -> bool:
+        """Whether all requests together want more devices than are free for any of them."""
+        free: set[Device] = set()
+        seen: set[object] = set()
+        for request in (each for alternatives in self._requests for each in alternatives):
+            if request.admin:
+                return False
+            if request.filter not in seen:
+                seen.add(request.filter)
+                found = self._node_snapshot.candidates(node, request)
+                if found.consumption:
+                    return False
+                free.update(device for device in found.devices if self._ledger.free(device))
+        return self._least > len(free)
 
     def _first_fit(self, node: CandidateNode, alternatives: tuple[CompiledRequest, ...]) -> Spare | None:
         """Of the first alternative that may fit."""

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlead.engine.allocator.model import SearchResult, SearchStatus, StepBudget
+from fairlead.engine.allocator.model import SearchResult, SearchStatus
 from fairlead.engine.allocator.result import node_selector
+from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.placement.model import PlacementResult, UnitPlacement
 from fairlead.engine.placement.shapes import hardest_first
 from fairlead.engine.types.reasons import NodeShortage

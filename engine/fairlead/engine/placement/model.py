@@ -37,6 +37,7 @@ class PlacementResult:
     closest: CandidateNode | None = None
     short: SearchResult | None = None
     beside: tuple[NodeShortage, ...] = ()  # nodes that terms about other pods ruled out for `unplaced` then
+    starved: bool = False  # its namespace had no steps left: no verdict on equal gangs of others
 
 
 class NodeScope(NamedTuple):

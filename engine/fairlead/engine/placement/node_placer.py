@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator import allocate as allocator
-from fairlead.engine.allocator.model import ClaimCandidates, Pick, SearchResult, SearchStatus, StepBudget
+from fairlead.engine.allocator.model import ClaimCandidates, Pick, SearchResult, SearchStatus
+from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.placement.model import UnitPlacement
 from fairlead.engine.placement.preference import free_of, preferred, smallest
 

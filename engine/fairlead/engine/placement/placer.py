@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import SearchStatus, StepBudget
+from fairlead.engine.allocator.model import SearchStatus
+from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.placement.backtracking import Backtracking
 from fairlead.engine.placement.bounds import too_many
 from fairlead.engine.placement.greedy import Greedy
@@ -60,7 +61,7 @@ class Placer(NodePlacer):
             if found is not None:
                 return found
         if result.status is SearchStatus.IMPOSSIBLE and self._worth_searching(units, scope):
-            steps = StepBudget(min(budget.steps, RELATED_STEPS)) if related else budget
+            steps = budget.part(min(budget.steps, RELATED_STEPS)) if related else budget
             searched = Backtracking(self, self._nodes_for(scope), steps).place(units)
             if searched.status is not SearchStatus.IMPOSSIBLE:
                 return searched if searched.status is SearchStatus.FOUND else replace(result, status=searched.status)

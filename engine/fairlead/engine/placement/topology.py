@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.api import names
 from fairlead.api import topology as text
-from fairlead.engine.allocator.model import SearchStatus, StepBudget
+from fairlead.engine.allocator.model import SearchStatus
 from fairlead.engine.allocator.requests import InvalidClaimError
+from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.placement.bounds import counts
 from fairlead.engine.placement.domains import Domains
 from fairlead.engine.placement.groups import all_units, by_subgroup, one_by_one
@@ -136,7 +137,7 @@ class _Search:
             result = PlacementResult(SearchStatus.IMPOSSIBLE)
             for domain in self._ordered(wanted, depth, within, last=depth in {bound, 1}):
                 # A long search in one domain must not use up the steps of the next.
-                part = StepBudget(max(budget.steps // 4, min(budget.steps, STEPS_MIN)))
+                part = budget.part(max(budget.steps // 4, min(budget.steps, STEPS_MIN)))
                 found = self._fewest(wanted, depth, domain, part)
                 if found.status is SearchStatus.FOUND:
                     return found

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from fairlead.engine.types.pod_needs import Constraints
 from fairlead.engine.types.workload import Demand, Workload
+from fairlead.kube.spec_key import spec_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,7 +49,7 @@ class WorkloadCounter:
             if len(member.claims) != 1 or member.claims[0] not in specs:
                 continue
             spec = specs[member.claims[0]]
-            text = msgspec.json.encode(spec)
+            text = spec_key(spec)
             self._specs.setdefault(text, spec)
             key = (text, member.needs)
             self._counts[key] = self._counts.get(key, 0) + 1

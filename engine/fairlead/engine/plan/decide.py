@@ -14,15 +14,18 @@ from fairlead.engine.explain.largest_holders import ClaimOwners
 from fairlead.engine.explain.levels import LevelCounter
 from fairlead.engine.plan import plan_cache
 from fairlead.engine.plan.answers import flavor_totals, queue_uses, waiting
+from fairlead.engine.plan.gang import failed
 from fairlead.engine.plan.node_demand import awaiting
 from fairlead.engine.plan.retry import Retry
 from fairlead.engine.plan.scheduling import Scheduling
+from fairlead.engine.plan.search_turns import TURN_S
 from fairlead.engine.plan.session import Session
 from fairlead.engine.plan.turns import by_share, preemptors_first
 from fairlead.engine.queues.charges import add
 from fairlead.engine.reclaim.shares import over_contested_share
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.references import DeviceRef
+from fairlead.kube.containment import contained, described
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -137,6 +140,8 @@ class Decision:
         session.divide()  # what was given may cost more than the least
         session.pending.demand(lambda pending: not session.servable(pending))  # for the status, no more for shares
         self.scheduling.post_filter.demands.note_due()
+        if session.turns_of_search.any_passed_over:
+            session.note_due(session.now + TURN_S)
 
     def _plan(self) -> Plan:
         session, post_filter = self.session, self.scheduling.post_filter
@@ -151,11 +156,12 @@ class Decision:
             add(allocated, assumed.charge)
         charges, totals = session.cache.charges, session.totals
         demand = post_filter.demands.settled(self.scheduling.left)
+        left = waiting(
+            self.scheduling.left.values(), self._explain(demand), session.pending.by_id, self.scheduling.position
+        )
         return Plan(
             admissions=session.admitted.admissions(session.snapshot, self.share_ids),
-            waiting=waiting(
-                self.scheduling.left.values(), self._explain(demand), session.pending.by_id, self.scheduling.position
-            ),
+            waiting=left,
             evictions=(*session.replaced, *post_filter.preemption.evictions),
             reservations=tuple(post_filter.held.reservations),
             queues=queue_uses(session.tree, self._gpus() if session.tree.budgeted else {}),
@@ -168,6 +174,8 @@ class Decision:
                 *sorted(post_filter.demands.problems),
             ),
             due=session.due,
+            failures=tuple(sorted(session.pending.failures.items())),
+            searched=session.turns_of_search.searched({each.gang.uid for each in self.scheduling.left.values()}),
         )
 
     def _gpus(self) -> dict[Queue, Amount]:
@@ -191,6 +199,17 @@ class Decision:
         standing = {id(reservation) for reservation in held.reservations}  # one may have been cancelled since
 
         def explain(gang: GangRequest, found: Unschedulable) -> Reason:
+            said: list[Reason] = []
+
+            def fail(error: Exception) -> None:
+                session.pending.failures[gang.id] = described(error)
+                said.append(failed(error))
+
+            with contained(fail):
+                said.append(explained(gang, found))
+            return said[0]
+
+        def explained(gang: GangRequest, found: Unschedulable) -> Reason:
             units = session.pending.by_id[gang.id].units
             ever = session.places.ever(gang, units)
             reserved = found.reserved if id(found.reserved) in standing else None

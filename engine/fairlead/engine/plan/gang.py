@@ -8,14 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.engine.allocator.model import SearchStatus, StepBudget
+from fairlead.engine.allocator.model import SearchStatus
+from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.placement.bounds import alike_fit
 from fairlead.engine.placement.shapes import signature
 from fairlead.engine.queues.limits import held, limit_reason, over_limit
 from fairlead.engine.types.reasons import Code, PreemptionBlocker, Reason
+from fairlead.kube.containment import described
 
 if TYPE_CHECKING:
     from fairlead.engine.allocator.requests import InvalidClaimError
+    from fairlead.engine.allocator.steps import StepAccount, StepAccounts
     from fairlead.engine.placement.model import PlacementResult, UnitPlacement
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.cache import SchedulerCache
@@ -53,8 +56,14 @@ class LeftPending(NamedTuple):
 class Places:
     """Placement of one decision on the ledger of now. What failed fails again, until `failed` is cleared."""
 
-    def __init__(self, cache: SchedulerCache, snapshot: Snapshot, statement: Statement) -> None:
+    def __init__(
+        self, cache: SchedulerCache, snapshot: Snapshot, statement: Statement, accounts: StepAccounts, ever_steps: int
+    ) -> None:
+        """`accounts`: on which searches on the empty cluster are charged; `ever_steps`: what one of them may use."""
         self.cache = cache
+        self._accounts = accounts
+        self._ever_steps = ever_steps
+        self._ever_now: dict[object, bool | None] = {}  # by signature, of this decision
         self.snapshot = snapshot
         self.statement = statement
         self.failed: dict[object, tuple[str, PlacementResult]] = {}  # by signature: whose, and why
@@ -120,20 +129,39 @@ class Places:
                 # Its own failure as it was: how often a gang is tried depends on what is remembered, and what is said of it must not.
                 return known[1] if known[0] == gang.id else for_gang(known[1], units)
         outcome = self.statement.place(gang, units, self.snapshot.search_steps, spread=spread)
-        if outcome.status is not SearchStatus.FOUND:
+        if outcome.status is not SearchStatus.FOUND and not outcome.starved:
             self.failed[signature(gang, units, spread=spread)] = (gang.id, outcome)
         return outcome
 
     def ever(self, gang: GangRequest, units: list[PlacementUnit]) -> bool | None:
-        """Whether it fits on the same cluster with nothing running; None when that search did not end."""
-        gang = replace(gang, refused=()) if gang.refused else gang  # for a while only
-        key = (signature(gang, units, spread=False), self.snapshot.search_steps)
-        known = self.cache.ever
-        if key not in known:
-            known[key] = self._ever(gang, units)
-        return known[key]
+        """Whether it fits on the same cluster with nothing running; None when that search did not end.
 
-    def _ever(self, gang: GangRequest, units: list[PlacementUnit]) -> bool | None:
+        What an earlier decision found is remembered with the steps that it took, and costs the namespace as many again: a decision
+        with a fresh cache gives the same plan.
+        """
+        gang = replace(gang, refused=()) if gang.refused else gang  # for a while only
+        key = (signature(gang, units, spread=False), self._ever_steps)
+        if key in self._ever_now:
+            return self._ever_now[key]
+        account, known = self._accounts.of(gang.namespace), self.cache.ever
+        if account.exhausted():
+            return None
+        if key in known:
+            found, cost, peak = known[key]
+            account.spend(peak)
+            if account.exhausted():
+                return None
+            account.spend(cost - peak)
+        else:
+            before, account.peak = account.used, account.used
+            found = self._ever(gang, units, account)
+            if account.exhausted():
+                return None
+            known[key] = found, account.used - before, account.peak - before
+        self._ever_now[key] = found
+        return found
+
+    def _ever(self, gang: GangRequest, units: list[PlacementUnit], account: StepAccount) -> bool | None:
         placer, domains = self.cache.empty
         placer.begin()
         alike = all(unit.shape is units[0].shape for unit in units)
@@ -141,7 +169,8 @@ class Places:
             found = alike_fit(units, placer.node_snapshot, placer.device_room(units[0].shape))
             if found is not None:
                 return found
-        outcome = domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=False)
+        budget = StepBudget(self._ever_steps, account=account)
+        outcome = domains.place(gang, units, budget, spread=False)
         placer.undo(outcome.placed)
         if outcome.status is SearchStatus.FOUND and any(unit.shape.facets for unit in units):
             return None  # terms about other pods do not count here: that it fits without them is no proof
@@ -175,6 +204,15 @@ def shared(claim: ClaimRequest, gang: str) -> Reason:
         code=Code.CLAIM_BEING_ALLOCATED,
         message=f"ResourceClaim {claim} is shared with gang {gang}, for which it is being allocated",
         advice="it is considered again as soon as that is written",
+    )
+
+
+def failed(error: Exception) -> Reason:
+    """What nobody foresaw, of this gang alone."""
+    return Reason(
+        code=Code.INVALID,
+        message=f"it cannot be computed ({described(error)}); the others are",
+        advice="this is a fault of Fairlead: please report it, with the gang's pods and claims",
     )
 
 

@@ -173,7 +173,8 @@ class Reservations:
             return None
         place = self._reserver.reserve(preemptor, self._session.statement)
         if place is None:
-            self._refused[alike] = stand
+            if not self._session.statement.accounts.payer.exhausted():
+                self._refused[alike] = stand
             return None
         reservation = self._held.add(pending, place.placed, evicted=False, ready_by=place.ready_by)
         self.by_gang[pending.id] = (place, reservation)

@@ -112,6 +112,7 @@ class Moves:
             notice = self._first(unit, noticed)
             if notice is None or unit.id in policy.stopped or policy.spent(unit) is not None:
                 continue
+            session.statement.accounts.charge(unit.gang.namespace)
             place = new_place(unit, session.statement, session.snapshot, session.cache)
             if place is None:
                 continue

@@ -6,15 +6,17 @@ What is known of a pending gang is kept in the scheduler cache for the next deci
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.requests import InvalidClaimError
-from fairlead.engine.plan.gang import gathering, invalid
+from fairlead.engine.plan.gang import failed, gathering, invalid
 from fairlead.engine.plan.selector_kinds import SelectorKinds
 from fairlead.engine.queues.charges import add
 from fairlead.engine.queues.gangs import PendingGang
 from fairlead.engine.queues.holds import on_hold
 from fairlead.engine.types.reasons import Reason
+from fairlead.kube.containment import contained, described
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,6 +35,7 @@ class PendingGangs:
         """`devices`: how many the cluster has."""
         self.gangs: list[PendingGang] = []
         self.refused: list[tuple[GangRequest, Queue | None, Reason]] = []
+        self.failures: dict[str, str] = {}  # by gang id: what was raised
         known, cache.pending = cache.pending, {}
         kinds = SelectorKinds(snapshot.gangs, devices, cache.selector_kinds)
         cache.neighbours.begin(kinds.neighbours)
@@ -45,7 +48,9 @@ class PendingGangs:
                 continue
             before = known.get(gang.uid)
             if before is None or before[0].gang is not gang or before[1] is not tree or before[2] is not cache.charges:
-                pending = self._compile(gang, cache, tree)
+                pending = None
+                with contained(partial(self._failed, gang)):
+                    pending = self._compile(gang, cache, tree)
                 if pending is None:
                     continue
                 before = (pending, tree, cache.charges, version)
@@ -56,6 +61,10 @@ class PendingGangs:
         self.by_id = {pending.id: pending for pending in self.gangs}
         self._first = {pending.equivalence: pending for pending in reversed(self.gangs)}
         self._alike = Counter(pending.equivalence for pending in self.gangs)
+
+    def _failed(self, gang: GangRequest, error: Exception) -> None:
+        self.failures[gang.id] = described(error)
+        self.refused.append((gang, None, failed(error)))
 
     def _renewed(self, pending: PendingGang, cache: SchedulerCache) -> PendingGang:
         """Where other terms about pods are live than when it was compiled: they may concern its pods."""

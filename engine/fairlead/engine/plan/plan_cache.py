@@ -49,6 +49,8 @@ def _settings(snapshot: Snapshot, share_ids: object) -> tuple[Any, ...]:
         snapshot.usage_weight,
         snapshot.reserve_after_s,
         snapshot.search_steps,
+        snapshot.namespace_steps,
+        snapshot.searched,
         share_ids,
         snapshot.gangs,
         snapshot.running,

@@ -122,6 +122,8 @@ class PostFilter:
             return
         if session.stopped(pending) is not None or session.quotas.shortage(pending.gang) is not None:
             return
+        if session.statement.accounts.charge(pending.gang.namespace).exhausted():
+            return
         preemptor = self._preemptor(pending)
         mark = session.statement.checkpoint()
         outcome = session.places.place(pending.gang, pending.units, spread=preemptor.spread)

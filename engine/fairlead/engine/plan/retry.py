@@ -72,6 +72,8 @@ class Retry:
             why = self._why_blocked(pending)
             if why is None:
                 continue
+            if self._session.statement.accounts.charge(pending.gang.namespace).exhausted():
+                continue
             still = self._post_filter.consider(pending, why, again=True)
             if still is None:
                 return pending

@@ -118,11 +118,21 @@ class Scheduling:
         over_quota = self.session.quotas.shortage(pending.gang)
         if over_quota is not None:
             return over_quota
+        passed_over = self.session.turns_of_search.begin(pending)
+        if passed_over is not None:
+            return passed_over
+        why = self._search(pending)
+        self.session.turns_of_search.end(pending, stays=why is not None)
+        return why
+
+    def _search(self, pending: PendingGang) -> WhyPending | None:
         try:
             found = self._place(pending)
             if isinstance(found, tuple):
                 self.session.admit(pending, *found)
                 return None
+            if self.session.turns_of_search.out and not isinstance(found, Reason):
+                return self.session.turns_of_search.passed_over(pending)
             why = self.post_filter.consider(pending, found)
         except InvalidClaimError as error:
             return invalid(error)

@@ -13,6 +13,7 @@ from fairlead.engine.plan.answers import admission
 from fairlead.engine.plan.gang import Places
 from fairlead.engine.plan.pending import PendingGangs
 from fairlead.engine.plan.running import RunningGangs
+from fairlead.engine.plan.search_turns import SearchTurns
 from fairlead.engine.queues.cache import SchedulerCache
 from fairlead.engine.queues.charges import chargeable
 from fairlead.engine.queues.gangs import AssumedGang
@@ -50,8 +51,12 @@ class Session:
         self.tree = self.cache.tree(snapshot.queues)
         self.totals = self.cache.totals()
         self.tree.begin({} if self.tree.implicit else self.cache.usable(), now)
-        self.statement = Statement(self.cache.placer, self.cache.domains, snapshot.inventory, snapshot.nodes)
-        self.places = Places(self.cache, snapshot, self.statement)
+        self.turns_of_search = SearchTurns(snapshot, self.totals.devices)
+        accounts = self.turns_of_search.accounts
+        self.statement = Statement(self.cache.placer, self.cache.domains, snapshot.inventory, snapshot.nodes, accounts)
+        self.places = Places(
+            self.cache, snapshot, self.statement, self.turns_of_search.ever, self.turns_of_search.ever_steps
+        )
         self.quotas = NamespaceQuotas(snapshot.namespace_quotas)
         self.admitted = AdmittedGangs(self.statement, self.quotas)
         self.running = RunningGangs.of(snapshot, self.cache, self.tree)
@@ -99,7 +104,9 @@ class Session:
     @property
     def pipelined(self) -> PipelinedCluster:
         if self._pipelined is None:
-            self._pipelined = PipelinedCluster(self.cache, self.snapshot, self.running.protection)
+            self._pipelined = PipelinedCluster(
+                self.cache, self.snapshot, self.running.protection, self.statement.accounts
+            )
             for assumed in self.admitted.gangs.values():
                 self._pipelined.assume(assumed)
         return self._pipelined

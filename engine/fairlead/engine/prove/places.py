@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from fairlead.api import certificate as form
 from fairlead.engine.allocator import allocate as allocator
-from fairlead.engine.allocator.model import ClaimCandidates, SearchStatus, StepBudget
+from fairlead.engine.allocator.model import ClaimCandidates, SearchStatus
+from fairlead.engine.allocator.steps import StepAccount, StepBudget
 from fairlead.engine.inventory import node_selector
 from fairlead.engine.inventory.nodes import GOES_SOON
 from fairlead.engine.placement.topology import parse
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from fairlead.engine.types.pod_needs import PodNeeds
 
 STEPS_MAX = 50_000  # of the search on one node; the verifier allows itself twice as many
+PROOF_STEPS = 400_000  # of the searches on all nodes
 VECTORS_MAX = 512  # combinations of kinds on one node; beyond it they are taken one by one
 Vector = tuple[int, ...]
 
@@ -52,6 +54,7 @@ class PlaceProof:
         units: Sequence[PlacementUnit],
     ) -> None:
         self._gang = gang
+        self._steps = StepAccount(PROOF_STEPS)
         self._claims = {claim.key: claim for claim in gang.claims}
         self._cache = cache
         self._nodes = cache.node_snapshot
@@ -233,7 +236,7 @@ class PlaceProof:
             return True
         if len(claims) > 1 and self._takes_what_is_left(node):
             raise SearchEndedError  # what `All` means then depends on which claim comes first
-        found = allocator.allocate(claims, self._ledger, StepBudget(STEPS_MAX))
+        found = allocator.allocate(claims, self._ledger, StepBudget(STEPS_MAX, account=self._steps, counts=False))
         if found.status is SearchStatus.BUDGET_ENDED:
             raise SearchEndedError
         for picks in found.picks:

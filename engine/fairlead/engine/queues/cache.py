@@ -6,7 +6,7 @@ cache gives the same plan. One cache belongs to one inventory and one node table
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairlead.engine.allocator.requests import Compiler
 from fairlead.engine.inventory.ledger import Ledger
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.nodes import NodeTable
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.snapshot import Snapshot
-    from fairlead.engine.types.gangs import GangRequest
-    from fairlead.engine.types.neighbours import Neighbours
     from fairlead.engine.types.settings import FlavorSpec, QueueSpec
     from fairlead.engine.types.workload import Workload
     from fairlead.kube import resource
@@ -66,10 +64,8 @@ class SchedulerCache:
         self.charges = Charges((), self.selectors)
         self.equivalence_classes: dict[object, object] = {}  # of pending gangs, see gangs.PendingGang
         self.pending: dict[str, tuple[PendingGang, Tree, Charges, int]] = {}  # by gang UID, as of the last decision
-        self.selector_kinds: dict[
-            str, tuple[GangRequest, frozenset[tuple[str, ...]], tuple[Neighbours, ...]]
-        ] = {}  # of `plan.selector_kinds`
-        self.ever: dict[object, bool | None] = {}  # gang signature: fits on the empty cluster
+        self.selector_kinds: dict[str, Any] = {}  # of `plan.selector_kinds`
+        self.ever: dict[object, tuple[bool | None, int, int]] = {}  # of `plan.gang`, by gang signature: fits when empty
         self._others: dict[str, tuple[Placer, TopologyDomains]] = {}
         self._cursors = (-1, -1)
         self._structure = (-1, -1)

@@ -23,13 +23,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fairlead.engine.allocator.allocate import retake
-from fairlead.engine.allocator.model import StepBudget
+from fairlead.engine.allocator.model import SearchStatus
 from fairlead.engine.placement.model import UnitPlacement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Sequence
 
     from fairlead.engine.allocator.model import Pick
+    from fairlead.engine.allocator.steps import StepAccounts, StepBudget
     from fairlead.engine.inventory.allocated import AllocatedClaim
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.inventory import Inventory
@@ -48,8 +49,17 @@ if TYPE_CHECKING:
 class Statement:
     """One per ledger and decision: that of now, and the pipelined one (`reclaim.releasing`)."""
 
-    def __init__(self, placer: Placer, domains: TopologyDomains, inventory: Inventory, nodes: NodeTable) -> None:
+    def __init__(
+        self,
+        placer: Placer,
+        domains: TopologyDomains,
+        inventory: Inventory,
+        nodes: NodeTable,
+        accounts: StepAccounts,
+    ) -> None:
+        """`accounts`: on which the steps of searches are charged."""
         self.placer = placer
+        self.accounts = accounts
         self.domains = domains
         self.ledger = placer.ledger
         self._inventory = inventory
@@ -92,7 +102,9 @@ class Statement:
 
     def place(self, gang: GangRequest, units: Sequence[PlacementUnit], steps: int, *, spread: bool) -> PlacementResult:
         """Places for the whole gang, or none."""
-        result = self.domains.place(gang, units, StepBudget(steps), spread=spread)
+        budget = self.accounts.budget(steps)
+        result = self.domains.place(gang, units, budget, spread=spread)
+        result.starved = budget.account.exhausted() and result.status is SearchStatus.BUDGET_ENDED
         self.allocated(result.placed)
         return result
 

@@ -25,7 +25,7 @@ from fairlead.engine.reclaim.policy import branches, path_to
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from fairlead.engine.allocator.model import StepBudget
+    from fairlead.engine.allocator.steps import StepBudget
     from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
     from fairlead.engine.placement.scored_nodes import ScoredNodes
@@ -75,7 +75,7 @@ class EvictionCosts:
         while (queues := self._cheapest(preemptor)) is not None:
             cost, _, node = self._heaps[queues][0]
             found = self._cheapest_on(preemptor, unit, node, budget)
-            if budget.steps < 0:
+            if budget.out:
                 budget.ended = True
                 return None
             if found is not None and found[0] == cost:
@@ -107,7 +107,7 @@ class EvictionCosts:
         self.scored.best()
         changed = None if self._cursor < 0 else log.since(self._cursor)
         for node in self.scored.among if changed is None else dict.fromkeys(changed):
-            if budget.steps < 0:
+            if budget.out:
                 budget.ended = True
                 self._cursor = -1  # not all were seen: begin again
                 return
@@ -192,7 +192,8 @@ class EvictionCosts:
         for _ in range(2):  # what is refused at first may be allowed once gangs of the own queue are gone
             before = len(victims)
             for each in order:
-                budget.steps -= 1
+                if not budget.spend(1):
+                    break
                 if self.policy.refusal(preemptor, each) is not None:
                     continue
                 self.policy.evict(each, only=node.name)
@@ -220,7 +221,7 @@ class EvictionCosts:
             return False
         if unit.shape.plain:
             return True
-        budget.steps -= STEPS_PUT
+        budget.spend(STEPS_PUT)
         mark = self.statement.checkpoint()
         placed = self.statement.put(unit, node, budget)
         self.statement.rollback(mark)

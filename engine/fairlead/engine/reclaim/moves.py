@@ -22,8 +22,8 @@ import heapq
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import StepBudget
 from fairlead.engine.allocator.requests import InvalidClaimError
+from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.queues.limits import held, over_limit, used
 from fairlead.engine.reclaim.costs import STEPS_PUT, EvictionCosts, allowed_domains, evict_and_place
 from fairlead.engine.reclaim.eviction_policy import EvictionPolicy
@@ -107,7 +107,7 @@ class MoveCosts(EvictionCosts):
         if node.info in self.policy.unsettled:
             return None
         around = self.policy.candidates.by_node.get(node.name, ())
-        budget.steps -= len(around)
+        budget.spend(len(around))
         there = [each for each in around if self.policy.refusal(preemptor, each) is None]
         if not there:
             return None
@@ -121,7 +121,7 @@ class MoveCosts(EvictionCosts):
                 if not allowed:
                     break
                 self.policy.evict(each, only=node.name)
-            budget.steps -= STEPS_PUT
+            budget.spend(STEPS_PUT)
             fits = allowed and self._fits(preemptor, unit, node, budget)
             self.statement.rollback(mark)
             if fits:
@@ -184,7 +184,7 @@ class MoveSearch:
         self.policy.unsettled = {node for node, pods in self.pipelined.ledger.releasing_pods.items() if pods}
         plan = self._choose(preemptor)
         self.policy.placeless.clear()
-        if plan is None:
+        if plan is None and not self.cluster.accounts.payer.exhausted():
             self._refused.add(key)
         return plan
 
@@ -195,7 +195,7 @@ class MoveSearch:
         if not self._enough_free(preemptor) or all(self.policy.refusal(preemptor, unit) for unit in units):
             return None
         self.policy.evictable = self.policy.evictable_for(preemptor) if self.policy.unsettled else set()
-        budget = StepBudget(self.cluster.snapshot.search_steps)
+        budget = self.cluster.accounts.budget(self.cluster.snapshot.search_steps)
         for _ in range(ATTEMPTS_MAX):
             known = len(self.policy.placeless)
             plan = self._attempt(preemptor, budget)

@@ -19,6 +19,7 @@ from fairlead.engine.reclaim.candidates import TentativeAdmission
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from fairlead.engine.allocator.steps import StepAccounts
     from fairlead.engine.placement.model import PlacementResult, UnitPlacement
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.cache import SchedulerCache
@@ -33,12 +34,15 @@ if TYPE_CHECKING:
 class PipelinedCluster:
     """One per decision, made when pods are leaving or the first gang finds no place."""
 
-    def __init__(self, cache: SchedulerCache, snapshot: Snapshot, protection: Protection) -> None:
+    def __init__(
+        self, cache: SchedulerCache, snapshot: Snapshot, protection: Protection, accounts: StepAccounts
+    ) -> None:
         self.cache = cache
+        self.accounts = accounts
         self.snapshot = snapshot
         placer, self.domains = cache.pipelined
         placer.begin()
-        self.statement = Statement(placer, self.domains, snapshot.inventory, snapshot.nodes)
+        self.statement = Statement(placer, self.domains, snapshot.inventory, snapshot.nodes, accounts)
         self.version = 0  # grows when something comes free
         self._protection = protection
         self.leaving = False  # some pods go for another reason
@@ -100,6 +104,6 @@ class PipelinedCluster:
         if known is not None and known[0] == self.version:
             return known[1]
         outcome = self.statement.place(gang, units, self.snapshot.search_steps, spread=spread)
-        if not outcome.placed:
+        if not outcome.placed and not outcome.starved:
             self._failed[signature] = (self.version, outcome)
         return outcome

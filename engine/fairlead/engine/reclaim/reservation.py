@@ -17,7 +17,7 @@ from heapq import nlargest
 from math import inf
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import StepBudget
+from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.queues.limits import over_limit
 from fairlead.engine.reclaim.costs import EvictionCosts, allowed_domains, evict_and_place
 from fairlead.engine.reclaim.eviction_policy import EvictionPolicy
@@ -138,7 +138,7 @@ class Reserver:
         if self._costs_of != self.policy.candidates.version:
             self._costs.clear()
             self._costs_of = self.policy.candidates.version
-        budget = StepBudget(self.cluster.snapshot.search_steps)
+        budget = self.cluster.accounts.budget(self.cluster.snapshot.search_steps)
         allowed = allowed_domains(self.cluster.domains, preemptor.gang)
         domains: Sequence[TopologyDomain | None] = [None] if allowed is None else allowed
         waits = [wait for domain in domains if (wait := self._wait(preemptor, domain, budget)) is not None]

@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import StepBudget
 from fairlead.engine.queues.limits import over_limit
 from fairlead.engine.reclaim.costs import EvictionCosts, allowed_domains, evict_and_place
 from fairlead.engine.types.reasons import PreemptionBlock
@@ -20,11 +19,13 @@ from fairlead.engine.types.reasons import PreemptionBlock
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fairlead.engine.allocator.steps import StepBudget
     from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.reclaim.eviction_policy import Preemptor, VictimPolicy
 
 UNITS_MAX = 20_000  # looked at for one gang when nodes alone do not show the way
+STEPS_VICTIM = 2_000  # given back for each victim that was found
 STEPS_UNIT = 10  # what placing one unit again costs, in eviction units looked at
 
 
@@ -55,10 +56,17 @@ class VictimSearch:
         if not self.policy.any_victim(preemptor):
             self._refused[preemptor.kind, "none"] = PreemptionBlock.PLACE
             return PreemptionBlock.PLACE
-        budget = StepBudget(self.cluster.snapshot.search_steps)
+        budget = self.cluster.accounts.budget(self.cluster.snapshot.search_steps)
+        before = budget.account.used
         choice = self._unit_by_unit(preemptor, budget) or self._of_all(preemptor, budget)
+        if choice is not None:  # what is found costs no steps, but for what is far more than that takes
+            used = budget.account.used - before
+            budget.account.spend(-min(used, STEPS_VICTIM * len(choice.victims)))
         if choice is None:
-            self._refused[key] = PreemptionBlock.STEPS if budget.ended else PreemptionBlock.PLACE
+            block = PreemptionBlock.STEPS if budget.ended or budget.account.exhausted() else PreemptionBlock.PLACE
+            if budget.account.exhausted():
+                return block
+            self._refused[key] = block
         return choice or self._refused[key]
 
     def forget(self) -> None:
@@ -124,8 +132,7 @@ class VictimSearch:
         for _ in range(2):  # what is refused at first may be allowed once gangs of the own queue are gone
             before = len(evicted)
             for unit in units:
-                budget.steps -= 1
-                if budget.steps < 0:
+                if not budget.spend(1):
                     budget.ended = True
                     break
                 if self.policy.refusal(preemptor, unit) is None:
@@ -163,8 +170,7 @@ class VictimSearch:
         """Without the victims that are not needed: those on none of the gang's nodes at once, then one by one, last one first."""
         victims = self._on_its_nodes(preemptor, victims, placed)
         for unit in list(reversed(victims)) if len(victims) > 1 else ():
-            budget.steps -= STEPS_UNIT * len(preemptor.units)
-            if budget.steps < 0:
+            if not budget.spend(STEPS_UNIT * len(preemptor.units)):
                 budget.ended = True
                 break
             self.statement.deallocate(placed)

@@ -192,3 +192,6 @@ class Plan:
     demand: tuple[NodeDemand, ...] = ()  # in order of decision
     due: float | None = None  # unix seconds: when time alone may change the answer; None: never
     problems: tuple[Problem, ...] = ()  # cycles, unknown parents, selectors that don't compile or select nothing
+    failures: tuple[tuple[str, str], ...] = ()  # ids of gangs that cannot be computed, and what was raised
+    # UIDs of gangs that have had their turn: for the next snapshot, see `plan.search_turns`.
+    searched: tuple[str, ...] = ()

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-import msgspec
-
 from fairlead.engine.types.neighbours import Neighbours, neighbours_of
 from fairlead.kube.quantity import Quantity, QuantityError
+from fairlead.kube.spec_key import spec_key
 
 if TYPE_CHECKING:
     from fairlead.engine.types.neighbours import Namespaces
@@ -86,7 +85,7 @@ KNOWN_MAX = 10_000
 
 def _requests(spec: core.PodSpec) -> tuple[tuple[str, int], ...]:
     """Sorted. Remembered by all that it depends on: each pod is read several times, and those of one owner are alike."""
-    key = msgspec.json.encode((spec.containers, spec.init_containers, spec.resources, spec.overhead))
+    key = spec_key((spec.containers, spec.init_containers, spec.resources, spec.overhead))
     known = _known_requests.get(key)
     if known is None:
         if len(_known_requests) >= KNOWN_MAX:

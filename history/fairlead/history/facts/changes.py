@@ -239,4 +239,6 @@ def _settings(snapshot: Snapshot) -> form.Settings:
         usage_weight=snapshot.usage_weight,
         reserve_after_s=snapshot.reserve_after_s,
         search_steps=snapshot.search_steps,
+        namespace_steps=snapshot.namespace_steps,
+        searched=tuple(sorted(snapshot.searched)),
     )

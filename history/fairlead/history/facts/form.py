@@ -311,6 +311,8 @@ class Settings(Item, frozen=True, kw_only=True):
     usage_weight: float = 1.0
     reserve_after_s: float = 600.0
     search_steps: int = 200_000
+    namespace_steps: int | None = None
+    searched: tuple[str, ...] = ()  # UIDs of gangs, sorted
 
 
 class Facts(Item, frozen=True, kw_only=True):

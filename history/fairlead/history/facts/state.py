@@ -150,4 +150,6 @@ class State:
             usage_weight=settings.usage_weight,
             reserve_after_s=settings.reserve_after_s,
             search_steps=settings.search_steps,
+            namespace_steps=settings.namespace_steps,
+            searched=frozenset(settings.searched),
         )

@@ -46,7 +46,11 @@ class Renaming(RenamingObjects):
             name: None if listed is None else tuple(map(keys[name], listed)) for name, listed in facts.order.items()
         }
         mix = replace(facts.mix, rare=self._demands(facts.mix.rare))
-        return replace(facts, **tables, order=order, workload=self._workload(facts.workload), mix=mix)
+        settings = facts.settings
+        if settings is not None and settings.searched:
+            settings = replace(settings, searched=tuple(sorted(map(names.place, settings.searched))))
+        workload = self._workload(facts.workload)
+        return replace(facts, **tables, order=order, workload=workload, mix=mix, settings=settings)
 
     # -- keys ------------------------------------------------------------------------------------------------------
 

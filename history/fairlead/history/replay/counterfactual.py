@@ -256,6 +256,7 @@ class _Life:
             usage_weight=weight,
             reserve_after_s=settings.reserve_after_s,
             search_steps=settings.search_steps,
+            namespace_steps=settings.namespace_steps,
         )
 
     def _admit(self, admission: Admission) -> None:

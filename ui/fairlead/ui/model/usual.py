@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import msgspec
-
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.workload import Demand, Workload
 from fairlead.kube.core import Pod
 from fairlead.kube.resource import ResourceClaim, ResourceClaimSpec
+from fairlead.kube.spec_key import spec_key
 
 LEAST = 8  # pods seen before something is called usual
 DEMANDS_MAX = 16
@@ -42,7 +41,7 @@ class UsualRequests:
 
     def set_claim(self, claim: ResourceClaim) -> None:
         key = (claim.metadata.namespace, claim.metadata.name)
-        spec = msgspec.json.encode(claim.spec)
+        spec = spec_key(claim.spec)
         if self._specs.get(key) == spec:
             return
         self.drop_claim(*key)

@@ -18,6 +18,7 @@ from fairlead.kube.informer import Change
 from fairlead.kube.nulls import convert
 from fairlead.kube.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from fairlead.kube.resources import Raw
+from fairlead.kube.spec_key import spec_key
 from fairlead.ui.model.facts import Hardware, Holder
 from fairlead.ui.model.holders import holder, lately, queue_of
 from fairlead.ui.model.usual import UsualRequests
@@ -170,7 +171,7 @@ class WatchedTables:
 
 
 def _requests(workload: Workload) -> frozenset[tuple[object, ...]]:
-    return frozenset((msgspec.json.encode(each.spec), each.needs) for each in workload.demands)
+    return frozenset((spec_key(each.spec), each.needs) for each in workload.demands)
 
 
 def _discard(index: dict[str, set[str]], key: str, uid: str) -> None:
