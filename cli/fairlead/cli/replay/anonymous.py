@@ -6,22 +6,25 @@ import secrets
 import sys
 from pathlib import Path
 
+from fairlead.bounded import files
+from fairlead.bounded.limits import BoundError
 from fairlead.history.facts.errors import FactsError
 from fairlead.history.recording.anonymise import anonymise, anonymise_snapshot
 from fairlead.history.recording.errors import RecordingError
 from fairlead.history.recording.segment import SUFFIX
 
 KEY_BYTES = 32
+KEY_FILE_BYTES_MAX = 4096
 
 
 def anonymous(source: Path, target: Path, key_file: Path | None) -> int:
     """The exit code."""
     try:
-        key = secrets.token_bytes(KEY_BYTES) if key_file is None else key_file.read_bytes()
+        key = secrets.token_bytes(KEY_BYTES) if key_file is None else files.read(key_file, bytes_max=KEY_FILE_BYTES_MAX)
         if not key:
             raise RecordingError(f"{key_file} is empty: a key is any secret bytes, such as `head -c 32 /dev/urandom`")
         if source.is_file() and not source.name.endswith(SUFFIX):
-            data = anonymise_snapshot(source.read_bytes(), key)
+            data = anonymise_snapshot(files.read(source, bytes_max=files.BYTES_MAX), key)
             with target.open("xb") as file:
                 file.write(data)
             print(f"{target}: a snapshot without names", file=sys.stderr)
@@ -30,7 +33,7 @@ def anonymous(source: Path, target: Path, key_file: Path | None) -> int:
     except FileExistsError:
         print(f"{target} exists: name a new file", file=sys.stderr)
         return 2
-    except (RecordingError, FactsError, OSError) as error:
+    except (RecordingError, FactsError, BoundError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
     print(f"{target}: {found.decisions} decisions, {found.names} names replaced", file=sys.stderr)

@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import mean, quantiles
 from typing import Any
 
-import yaml
-
+from fairlead.bounded import files, yaml_text
+from fairlead.bounded.limits import UnreadableError
 from fairlead.cli.replay.drawing import draw
 from fairlead.cli.views import printing
 from fairlead.cli.views.table import Cell, Column
@@ -72,8 +72,8 @@ def read_policy(
     if path is None:
         return Policy(usage_weight=usage_weight, half_life_s=half_life_s)
     try:
-        objects = list(_objects(list(yaml.safe_load_all(path.read_text(encoding="utf-8")))))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        objects = list(_objects(yaml_text.documents(files.read(path))))
+    except UnreadableError as error:
         raise PolicyError(f"{path}: no YAML: {error}") from None
     for each in objects:
         if not isinstance(each, dict) or each.get("kind") not in {"Queue", "Flavor"}:

@@ -12,6 +12,8 @@ import yaml
 
 from fairlead.api.tenant import Tenant
 from fairlead.api.tenant_objects import objects, shared_objects
+from fairlead.bounded import files, yaml_text
+from fairlead.bounded.limits import SMALL, UnreadableError
 from fairlead.cli.tenant.applying import Applying, Outcome
 from fairlead.cli.tenant.flags import FlagError
 from fairlead.cli.views import printing
@@ -26,8 +28,8 @@ def read(file: Path, given: Mapping[str, Any]) -> dict[str, Any]:
             "--filename", f"{file} describes the tenant, and flags do ({', '.join(more)}): use one of the two"
         )
     try:
-        raw = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        raw = yaml_text.document(files.read(file, bytes_max=SMALL.bytes), SMALL)
+    except (OSError, UnreadableError) as error:
         raise FlagError("--filename", f"{file} cannot be read: {error}") from None
     if not isinstance(raw, dict):
         raise FlagError("--filename", f"{file} is no description: write name: NAME and what else it has")

@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from fairlead.bounded import files
+from fairlead.bounded.limits import BoundError
 from fairlead.cli.options import LogFormat, LogLevel, ManagedDrivers, MetricsBind
 from fairlead.cli.options import drivers as drivers_of
 
@@ -113,7 +115,10 @@ def verify(
     from fairlead.cli.views import proving
 
     try:
-        data = sys.stdin.buffer.read() if certificate == "-" else Path(certificate).read_bytes()
+        data = files.read(Path(certificate), bytes_max=proving.BYTES_MAX)
+    except BoundError as error:
+        print(f"{certificate}: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
     except OSError as error:
         print(f"{certificate}: {error.strerror}", file=sys.stderr)
         raise typer.Exit(1) from None

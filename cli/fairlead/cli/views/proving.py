@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fairlead.api import certificate as form
+from fairlead.bounded import files, json_text
+from fairlead.bounded.limits import UnreadableError
 from fairlead.cli.views import printing, reading
 from fairlead.cli.views.certificates import lines
 from fairlead.engine.prove.prover import Prover
@@ -28,6 +30,10 @@ from fairlead.verify.check import RefusedError, check
 from fairlead.verify.search import UnprovenError
 
 NOT_PROVEN = 3  # exit status
+
+_ANY = msgspec.json.Decoder()
+_CERTIFICATE = msgspec.json.Decoder(form.Certificate)
+BYTES_MAX = 64 * 2**20  # of a certificate
 
 
 class Observed(NamedTuple):
@@ -94,8 +100,8 @@ def verify(data: bytes, *, observed: Observed, output: str) -> int:
 def read(data: bytes) -> form.Certificate:
     """Raises RefusedError for what is no certificate of a known version."""
     try:
-        head = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        head = json_text.decode(data, _ANY)
+    except (msgspec.DecodeError, UnreadableError) as error:
         raise RefusedError(
             f"this is no certificate: {error}; it may be cut: `explain --prove -o json` writes one"
         ) from None
@@ -105,8 +111,8 @@ def read(data: bytes) -> form.Certificate:
             f"version: {version!r}: this fairlead reads certificates of version {form.VERSION}; use the one that wrote it"
         )
     try:
-        return msgspec.json.decode(data, type=form.Certificate)
-    except msgspec.DecodeError as error:
+        return json_text.decode(data, _CERTIFICATE)
+    except (msgspec.DecodeError, UnreadableError) as error:
         raise RefusedError(f"this is no certificate: {error}") from None
 
 
@@ -116,7 +122,10 @@ def observe(
     """Exit status, and what the file holds, or the cluster now; messages go to standard error."""
     if snapshot is not None:
         try:
-            return 0, Observed(snapshot.read_bytes(), live=False)
+            return 0, Observed(files.read(snapshot, bytes_max=files.BYTES_MAX), live=False)
+        except UnreadableError as error:
+            print(f"{snapshot}: {error}", file=sys.stderr)
+            return 1, None
         except OSError as error:
             print(f"{snapshot}: {error.strerror}", file=sys.stderr)
             return 1, None

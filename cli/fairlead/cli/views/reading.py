@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
+from fairlead.bounded import files, yaml_text
+from fairlead.bounded.limits import SMALL, UnreadableError
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import CredentialsError
@@ -91,7 +91,7 @@ def _contexts(kubeconfig: Path | None) -> dict[Any, Any]:
 def _read(kubeconfig: Path | None) -> dict[str, Any]:
     path = kubeconfig or Path(os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0] or Path.home() / ".kube/config")
     try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+        found = yaml_text.document(files.read(Path(path), bytes_max=SMALL.bytes), SMALL)
+    except (OSError, UnreadableError):
         return {}
     return found if isinstance(found, dict) else {}
