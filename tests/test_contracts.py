@@ -1,6 +1,6 @@
 """The import contracts of pyproject.toml catch what they forbid: each import below is planted in a copy of the source.
 
-And what no import tells: that only `fairlead.bounded` reads YAML, JSON and gzip of others.
+And what no import tells: that only `fairlead.bounded` reads YAML, JSON and gzip of others, and that only `fairlead.cli.printer` prints.
 """
 
 import ast
@@ -117,3 +117,37 @@ def test_a_planted_reader_is_found():
     assert readers("import yaml\nyaml.safe_load(x)") == {"yaml.safe_load"}
     assert readers("from json import loads") == {"from json import loads"}
     assert readers("import json\njson.dumps(x)") == set()
+
+
+PRINTS = {"print", "typer.echo", "typer.secho", "click.echo", "click.secho", "Console", "rich.print", "sys.stdout.write", "sys.stderr.write",
+          "sys.stdout.buffer.write", "sys.stdout.writelines", "sys.stderr.writelines"}  # fmt: skip
+PRINTERS = {
+    "cli/fairlead/cli/printer.py": "the printer",
+    "cli/fairlead/cli/replay/take.py": "a snapshot, as bytes, never to a terminal",
+    "driver/fairlead/driver/common/launch.py": "a child's OSError to the driver's log, before any import",
+    "driver/fairlead/driver/backend/simulated/mps_standin.py": "what a program of NVIDIA's would print, in tests",
+}
+
+
+def prints(source: str) -> set[str]:
+    return {
+        name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in PRINTS
+    }
+
+
+def test_nothing_prints_past_the_printer():
+    found = {
+        str(file.relative_to(ROOT)): calls
+        for root in ROOTS
+        if root != "sandbox"
+        for file in (ROOT / root).rglob("*.py")
+        if "/generated/" not in str(file) and file.name != "generate.py" and (calls := prints(file.read_text()))
+    }
+    assert found.keys() == PRINTERS.keys(), {file: calls for file, calls in found.items() if file not in PRINTERS}
+
+
+def test_a_planted_print_is_found():
+    assert prints("def f(): print(1)") == {"print"}
+    assert prints("console = Console(width=3)") == {"Console"}

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
+from fairlead.api.texts import line as one_line
+from fairlead.api.texts import plain
 from fairlead.kube.limits import Clock
 
 current_op: contextvars.ContextVar[str] = contextvars.ContextVar("op", default="")
@@ -106,7 +108,7 @@ class JsonFormatter(logging.Formatter):
         line |= _fields(record)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return plain(json.dumps(line, default=str, ensure_ascii=False))
 
 
 class TextFormatter(logging.Formatter):
@@ -116,6 +118,7 @@ class TextFormatter(logging.Formatter):
         op = getattr(record, "op", "")
         fields = "".join(f" {key}={value}" for key, value in _fields(record).items())
         line = f"{_time(record)} {record.levelname:<7} {op or '-':<8} {record.name}: {record.getMessage()}{fields}"
+        line = one_line(line)  # a message must not look like several
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
+            line += "\n" + plain(self.formatException(record.exc_info))
         return line

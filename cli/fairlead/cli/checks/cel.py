@@ -18,6 +18,8 @@ from rich.text import Text
 from fairlead.bounded import files, yaml_text
 from fairlead.bounded.limits import Limits
 from fairlead.cel import COST_MAX, CompileError, DeviceView, Outcome, Selector, admit_selector, compile_selector
+from fairlead.cli.printer import console as console_of
+from fairlead.cli.printer import say
 from fairlead.kube import nulls
 from fairlead.kube.resource import ResourceSlice
 
@@ -27,7 +29,7 @@ _COLORS = {Outcome.MATCH: "green", Outcome.NO_MATCH: "yellow", Outcome.ERROR: "r
 
 def check(expression: str, *, device: Path | None = None, console: Console | None = None) -> int:
     """Print the verdict; returns the exit status."""
-    console = console or Console(highlight=False)
+    console = console or console_of(highlight=False)
     try:
         selector = compile_selector(expression)
     except CompileError as error:
@@ -41,7 +43,7 @@ def check(expression: str, *, device: Path | None = None, console: Console | Non
         try:
             slices = list(_slices(device))
         except (OSError, msgspec.ValidationError, ValueError) as error:
-            print(f"{device}: {error}", file=sys.stderr)
+            say(f"{device}: {error}", file=sys.stderr)
             return 2
         _judge(selector, slices, console)
     return int(refusal is not None)

@@ -24,6 +24,8 @@ from fairlead.bounded.limits import UnreadableError
 from fairlead.cli.checks import settings
 from fairlead.cli.checks.traps import table
 from fairlead.cli.checks.traps.base import Trap
+from fairlead.cli.printer import console as console_of
+from fairlead.cli.printer import say
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import (
@@ -74,7 +76,7 @@ def check(
         of_cluster, serves = asyncio.run(_cluster(kubeconfig)) if kubeconfig else ([], frozenset[str]())
         context = [*of_cluster, *documents_of(policies)]
     except (OSError, ValueError, errors.ApiError, NotReadError) as error:
-        print(error, file=sys.stderr)
+        say(error, file=sys.stderr)
         return 2
     world = world_of([*context, *documents], served_apis=serves, drivers=drivers)
     every_group = GROUPS | set(groups)
@@ -88,11 +90,11 @@ def check(
         for document in everything
     ]
     if output == "json":
-        print(json.dumps([each for answer in answers for each in answer.json], indent=1, ensure_ascii=False))
+        say(json.dumps([each for answer in answers for each in answer.json], indent=1, ensure_ascii=False))
     else:
-        _show(answers, console or Console(highlight=False, soft_wrap=True))
+        _show(answers, console or console_of(highlight=False, soft_wrap=True))
     for fault in world.faults:
-        print(fault, file=sys.stderr)
+        say(fault, file=sys.stderr)
     return int(any(answer.wrong for answer in answers))
 
 

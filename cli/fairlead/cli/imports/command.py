@@ -15,6 +15,7 @@ from fairlead.cli.imports import live, write
 from fairlead.cli.imports.documents import Document, documents
 from fairlead.cli.imports.model import Fault, Imported, RefusedError, Source, plain
 from fairlead.cli.imports.systems import READERS, System
+from fairlead.cli.printer import say
 from fairlead.cli.views.reading import run as on_cluster
 
 SUFFIXES = {".yaml", ".yml", ".json"}
@@ -39,7 +40,7 @@ def run(
         imported = READERS[system](found)
     except RefusedError as error:
         return _refused(error)
-    print(write.as_json(imported) if output == "json" else write.as_yaml(imported, system), end="")
+    say(write.as_json(imported) if output == "json" else write.as_yaml(imported, system), end="")
     _say(imported)
     return int(strict and imported.lost > 0)
 
@@ -64,14 +65,14 @@ def of_path(path: Path) -> list[Document]:
 
 def _refused(error: RefusedError) -> int:
     for fault in error.faults:
-        print(fault, file=sys.stderr)
-    print(f"nothing is imported: {len(error.faults)} faults", file=sys.stderr)
+        say(fault, file=sys.stderr)
+    say(f"nothing is imported: {len(error.faults)} faults", file=sys.stderr)
     return 2
 
 
 def _say(imported: Imported) -> None:
     for note in imported.notes:
-        print(note, file=sys.stderr)
+        say(note, file=sys.stderr)
     counts = ((imported.queues, "Queues"), (imported.flavors, "Flavors"), (imported.policies, "TenancyPolicies"))
     written = ", ".join(f"{len(each)} {name}" for each, name in counts)
-    print(f"{written}; {imported.lost} without an equal", file=sys.stderr)
+    say(f"{written}; {imported.lost} without an equal", file=sys.stderr)

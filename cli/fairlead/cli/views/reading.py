@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from fairlead.bounded import files, yaml_text
 from fairlead.bounded.limits import SMALL, UnreadableError
+from fairlead.cli.printer import say
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import CredentialsError
@@ -54,18 +55,18 @@ def run(
     try:
         return 0, asyncio.run(connected())
     except NotReadError as error:
-        print(error, file=sys.stderr)
+        say(error, file=sys.stderr)
     except errors.ApiError as error:
-        print(f"the cluster could not be asked: {error}", file=sys.stderr)
+        say(f"the cluster could not be asked: {error}", file=sys.stderr)
     except (CredentialsError, OSError) as error:
         known = _contexts(kubeconfig)
         if context and known and context not in known:
-            print(f"the kubeconfig has no context {context!r}; it has {', '.join(sorted(known))}", file=sys.stderr)
+            say(f"the kubeconfig has no context {context!r}; it has {', '.join(sorted(known))}", file=sys.stderr)
             return 1, None
         more = (
             "" if "--kubeconfig" in str(error) else "; name one with --kubeconfig FILE, $KUBECONFIG or --context NAME"
         )
-        print(f"no cluster to ask: {error}{more}", file=sys.stderr)
+        say(f"no cluster to ask: {error}{more}", file=sys.stderr)
     return 1, None
 
 

@@ -1,7 +1,7 @@
 """Writes the status of Gang, Queue and Flavor objects, and creates and deletes Gang objects.
 
 A status is written only if it differs from the object's. Each write is noted in the informer, so that the next
-comparison sees it. Errors are the caller's (`Reporter`), which tries again.
+comparison sees it. Texts lose what steers a terminal: they hold names and messages of tenants. Errors are the caller's (`Reporter`), which tries again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairlead.api import names
+from fairlead.api import names, texts
 from fairlead.api.flavor import FlavorStatus
 from fairlead.api.gang import GangStatus
 from fairlead.api.queue import QueueStatus
@@ -59,7 +59,7 @@ class StatusWriter:
         before = known_fields(stored, GangStatus)
         past = past_evictions.past_eviction(raw)
         created = past.waits_since if past is not None else min(object_created, gang.created or object_created)
-        status = gang_status.gang_status(gang, state, before=before, created=created, now=now, past=past)
+        status = texts.tree(gang_status.gang_status(gang, state, before=before, created=created, now=now, past=past))
         status["observedGeneration"] = raw["metadata"].get("generation", 1)
         if status != before:
             raw = await self._patch_status(gang.id, merge_patch(stored, status, GangStatus, whole=True))
@@ -131,7 +131,7 @@ class StatusWriter:
             outlook = past_evictions.outlook(past, jobs, now=now, without_job_since=since)
             if outlook.until is not None:
                 stored = raw.get("status") or {}
-                status = gang_status.evicted_status(past, outlook, known_fields(stored, GangStatus), now)
+                status = texts.tree(gang_status.evicted_status(past, outlook, known_fields(stored, GangStatus), now))
                 patch = merge_patch(stored, status, GangStatus, whole=False)
                 self._caches.gang_objects.note(await self._patch_status(gang, patch))
                 return max(0.1, outlook.until - now)
@@ -169,6 +169,7 @@ class StatusWriter:
             generation=generation,
             now=now,
         )
+        status = texts.tree(status)
         if _differs(before, status):
             patch = {"status": merge_patch(stored, status, QueueStatus, whole=False)}
             written = await self._client.patch(resources.QUEUES, name, patch, subresource="status")
@@ -200,6 +201,7 @@ class StatusWriter:
         status = queue_status.flavor_status(
             total, problems, scale_ups=scale_ups, before=before, generation=generation, now=self._wall()
         )
+        status = texts.tree(status)
         if _differs(before, status):
             patch = {"status": merge_patch(stored, status, FlavorStatus, whole=False)}
             written = await self._client.patch(resources.FLAVORS, name, patch, subresource="status")
