@@ -20,6 +20,7 @@ from fairlead.api.texts import line as one_line
 from fairlead.api.texts import plain
 from fairlead.kube.limits import Clock
 
+_SAID_S = 10.0
 current_op: contextvars.ContextVar[str] = contextvars.ContextVar("op", default="")
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "op", "taskName"}
@@ -43,6 +44,7 @@ def configure(
     root.handlers[:] = [handler]
     root.setLevel(level.upper() if isinstance(level, str) else level)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    logging.getLogger("aiohttp.server").addFilter(BRIEF)
 
 
 @contextlib.contextmanager
@@ -122,3 +124,25 @@ class TextFormatter(logging.Formatter):
         if record.exc_info:
             line += "\n" + plain(self.formatException(record.exc_info))
         return line
+
+
+class _Brief(logging.Filter):
+    """What cannot be read as a request is its sender's fault: a line now and then, without a traceback."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said = float("-inf")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+        if type(error).__module__ != "aiohttp.http_exceptions":
+            return True
+        if time.monotonic() - self._said < _SAID_S:
+            return False
+        self._said = time.monotonic()
+        record.msg, record.args = "a request that cannot be read: %s", (f"{type(error).__name__}",)
+        record.exc_info, record.levelno, record.levelname = None, logging.WARNING, "WARNING"
+        return True
+
+
+BRIEF = _Brief()
