@@ -64,6 +64,7 @@ UNREAD = {
     "webhook/fairlead/webhook/certificates/secret.py": "the webhook's own Secret, of at most a mebibyte",
     "webhook/fairlead/webhook/review/envelope.py": "a review, of at most some mebibytes, cut by nesting.bounded",
     "webhook/fairlead/webhook/review/patch.py": "a copy of what was just encoded",
+    "controller/fairlead/controller/accounting/allocation_child.py": "the question of our own process",
     "controller/fairlead/controller/forecasting/history.py": "the controller's own ConfigMap, of at most a mebibyte, typed",
     "controller/fairlead/controller/gangs/evictions/eviction_marks.py": "an annotation, of at most 256 KiB",
     "controller/fairlead/controller/gangs/evictions/past_evictions.py": "an annotation, of at most 256 KiB",
@@ -123,6 +124,7 @@ PRINTS = {"print", "typer.echo", "typer.secho", "click.echo", "click.secho", "Co
           "sys.stdout.buffer.write", "sys.stdout.writelines", "sys.stderr.writelines"}  # fmt: skip
 PRINTERS = {
     "cli/fairlead/cli/printer.py": "the printer",
+    "controller/fairlead/controller/accounting/allocation_child.py": "its answer, through a pipe",
     "cli/fairlead/cli/replay/take.py": "a snapshot, as bytes, never to a terminal",
     "driver/fairlead/driver/common/launch.py": "a child's OSError to the driver's log, before any import",
     "driver/fairlead/driver/backend/simulated/mps_standin.py": "what a program of NVIDIA's would print, in tests",

@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from aiohttp import web
-from multidict import MultiDictProxy
 
 from fairlead.kube.limits import Clock
 from fairlead.ui.access.attempts import network
@@ -61,9 +61,7 @@ class Connections:
             if each.transport is not None:
                 each.transport.abort()
 
-    def _heaviest(
-        self, late: frozenset[web.RequestHandler], excess: int
-    ) -> list[web.RequestHandler]:
+    def _heaviest(self, late: frozenset[web.RequestHandler], excess: int) -> list[web.RequestHandler]:
         """So many of those that are idle, the oldest of the address with most, in turn."""
         by_address: dict[str, list[web.RequestHandler]] = {}
         for each in self._idle:
@@ -83,7 +81,7 @@ def _address(handler: web.RequestHandler) -> str:
     return network(str(peer[0])) if peer else ""
 
 
-async def form(request: web.Request) -> MultiDictProxy[str | bytes | bytearray | web.FileField]:
+async def form(request: web.Request) -> Mapping[str, Any]:
     """The form that is sent. Raises HTTPRequestTimeout where its end does not come, HTTPRequestEntityTooLarge."""
     try:
         async with asyncio.timeout(BODY_S):
