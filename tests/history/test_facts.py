@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from fairlead.bounded import unpack
+from fairlead.bounded.limits import BoundError
 from fairlead.engine.placement.workload import DEMANDS_MAX, WorkloadCounter
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.plan import Plan
-from fairlead.evidence.packed import PackedError, unpacked
 from fairlead.history.facts.changes import Watcher
 from fairlead.history.facts.errors import FactsError
 from fairlead.history.facts.snapshot_file import dump, load, load_facts
@@ -136,7 +137,7 @@ def broken(change: Callable[[dict[str, Any]], object]) -> bytes:
         (b'{"kind": "List"}', "format: ''"),
         (dump(*small())[:200], "it may be cut"),
         (gzip.compress(dump(*small()))[:-20], "its end is missing"),
-        (b"\x1f\x8bnonsense", "compressed snapshot that cannot be read"),
+        (b"\x1f\x8bnonsense", "compressed data that cannot be read"),
         (broken(lambda body: body.update(version=7)), "version: 7: this fairlead reads version 1"),
         (broken(lambda body: body["facts"].pop("slices")), "has no ResourceSlices"),
         (broken(lambda body: body["facts"]["gangs"].update(x={"name": "x"})), "missing required field"),
@@ -158,6 +159,6 @@ def test_two_gangs_of_one_name_are_named():
 
 def test_what_is_too_large_when_it_is_unpacked_is_named():
     packed = gzip.compress(bytes(1000))
-    assert unpacked(packed) == bytes(1000)
-    with pytest.raises(PackedError, match="of more than 999 bytes"):
-        unpacked(packed, 999)
+    assert unpack.whole(packed) == bytes(1000)
+    with pytest.raises(BoundError, match="more than 999 bytes"):
+        unpack.whole(packed, 999)

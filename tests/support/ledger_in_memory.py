@@ -47,6 +47,9 @@ class Ledger:
         own = [each for each in self._decisions if (each.namespace, each.gang) == (namespace, gang)]
         return sorted(own, key=lambda each: -each.at_us)[:most]
 
+    def overlapping(self, since_us: int, until_us: int, most: int) -> int:
+        return min(most + 1, sum(_part(each, since_us, until_us) is not None for each in self.intervals))
+
     def sums(self, since_us: int, until_us: int, by: tuple[str, ...]) -> list[Sum]:
         found: dict[tuple[tuple[str, ...], Bucket, bool, Measure], list[int]] = defaultdict(lambda: [0, 0, 0])
         cuts = _days(since_us, until_us) if "day" in by else [(since_us, until_us)]

@@ -50,7 +50,8 @@ async def test_a_token_for_the_apiserver_is_accepted_only_where_that_was_chosen(
 
 
 @pytest.mark.parametrize(
-    "token", ["", "a.b", "a.!.c", "a.bnVsbA.c", "a.W10.c", made(exp="x", aud=1), made(exp=True), "." * 20]
+    "token",
+    ["", "a.b", "a.!.c", "a.bnVsbA.c", "a.W10.c", made(exp="x", aud=1), made(exp=True), made(exp=10**400), "." * 20],
 )
 def test_what_a_token_says_of_itself_may_be_anything(token):
     assert jwt.ends(token) is None

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from fairlead.cli.printer import say
+
 PANEL = "Without a cluster"
 NO_SANDBOX = (
     "fairlead demo: fairlead.sandbox is not installed here (the image leaves it out); "
@@ -42,12 +44,12 @@ def demo(
     except ModuleNotFoundError as error:
         if not str(error.name).startswith("fairlead.sandbox"):
             raise
-        print(NO_SANDBOX, file=sys.stderr)
+        say(NO_SANDBOX, file=sys.stderr)
         raise typer.Exit(1) from None
     try:
         release = chosen(kubernetes) if kubernetes else NEWEST
     except ValueError as error:
-        print(f"fairlead demo: --kubernetes={error}", file=sys.stderr)
+        say(f"fairlead demo: --kubernetes={error}", file=sys.stderr)
         raise typer.Exit(2) from None
     raise typer.Exit(run_demo(keep=keep, plain=plain or not sys.stdout.isatty(), workdir=workdir, release=release))
 
@@ -153,9 +155,9 @@ def crds(
 
     files = generated.render()
     if output is None:
-        print("---\n".join(files[name] for name in sorted(files)), end="")
+        say("---\n".join(files[name] for name in sorted(files)), end="")
         return
     output.mkdir(parents=True, exist_ok=True)
     for name, text in sorted(files.items()):
         (output / name).write_text(text)
-        print(output / name)
+        say(output / name)

@@ -22,6 +22,7 @@ from fairlead.cli.imports import commands as import_commands
 from fairlead.cli.ledger.commands import ledger_app
 from fairlead.cli.node import commands as node_commands
 from fairlead.cli.operate import commands as operate_commands
+from fairlead.cli.printer import fail, say
 from fairlead.cli.programs import commands as program_commands
 from fairlead.cli.replay import commands as replay_commands
 from fairlead.cli.tenant.commands import PANEL as TENANT_PANEL
@@ -57,7 +58,7 @@ app.add_typer(ledger_app, name="ledger", rich_help_panel=replay_commands.PANEL)
 
 def _version(value: bool) -> None:
     if value:
-        print(f"fairlead {VERSION}")
+        say(f"fairlead {VERSION}")
         raise typer.Exit
 
 
@@ -71,4 +72,8 @@ def _root(
 def main() -> None:
     """Also what `kubectl fairlead` calls: kubectl runs the program kubectl-fairlead."""
     called = Path(sys.argv[0]).name
-    app(prog_name="kubectl fairlead" if called.startswith("kubectl-") else "fairlead")
+    try:
+        app(prog_name="kubectl fairlead" if called.startswith("kubectl-") else "fairlead")
+    except Exception as error:
+        fail(error)
+        sys.exit(1)

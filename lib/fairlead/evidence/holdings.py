@@ -6,6 +6,7 @@ from collections import defaultdict
 from fractions import Fraction
 
 from fairlead.api.certificate import DeviceId, Given
+from fairlead.bounded.limits import fraction
 from fairlead.evidence.document import Facts
 from fairlead.evidence.node_fit import Port, milli, needs, pinned, ports
 from fairlead.evidence.published import Device, full, number, pools
@@ -59,7 +60,7 @@ class Holdings:
             for share in gang.devices:
                 self.taken[share.device].add(gang.gang)
                 for name, text in share.consumes.items():
-                    self.consumed[share.device, full(name, share.device[0])] += Fraction(text)
+                    self.consumed[share.device, full(name, share.device[0])] += fraction(text)
 
     def reached(self, node: core.Node) -> list[Device]:
         attached = [device for device in self._at[None] if device.reached_from(node)]

@@ -7,13 +7,13 @@ possibly compressed with gzip. Parts of objects are the API's; amounts of flavor
 from __future__ import annotations
 
 import hashlib
-from fractions import Fraction
 from typing import Any
 
 import msgspec
 
+from fairlead.bounded import json_text, unpack
+from fairlead.bounded.limits import UnreadableError, fraction
 from fairlead.evidence.document import Claim, Facts, Gang, Member, Quota
-from fairlead.evidence.packed import PackedError, unpacked
 from fairlead.kube import core, resource
 from fairlead.kube.objects import ObjectMeta
 
@@ -183,15 +183,18 @@ class _File(_Part, frozen=True, kw_only=True):
     version: int = 0
 
 
+_FILE = msgspec.json.Decoder(_File)
+_TABLES = msgspec.json.Decoder(_Tables)
+_PLAIN = msgspec.json.Decoder(dict[str, Any])
+
+
 def read(data: bytes) -> tuple[Facts, str]:
     """The document, and the digest by which certificates name it. Raises SnapshotError."""
     try:
-        text = unpacked(data)
-    except PackedError as error:
-        raise SnapshotError(str(error)) from None
-    try:
-        head = msgspec.json.decode(text, type=_File)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        head = json_text.decode(unpack.whole(data), _FILE)
+    except UnreadableError as error:
+        raise SnapshotError(f"no snapshot: {error}") from None
+    except msgspec.DecodeError as error:
         raise SnapshotError(f"no snapshot: {error}; it may be cut, `fairlead snapshot > FILE` writes one") from None
     if head.format != FORMAT:
         raise SnapshotError(
@@ -202,7 +205,7 @@ def read(data: bytes) -> tuple[Facts, str]:
             f"version: {head.version}: this fairlead reads version {VERSION} of snapshots; use the fairlead that wrote it"
         )
     try:
-        tables, plain = msgspec.json.decode(head.facts, type=_Tables), msgspec.json.decode(head.facts)
+        tables, plain = json_text.decode(head.facts, _TABLES), json_text.decode(head.facts, _PLAIN)
         document = _document(tables)
     except (msgspec.DecodeError, ValueError, ZeroDivisionError) as error:
         raise SnapshotError(f"a snapshot that cannot be read: {error}") from None
@@ -249,5 +252,5 @@ def _queue(spec: dict[str, Any]) -> dict[str, Any]:
 
 def _quantity(text: str) -> str:
     """A fraction as a quantity; quantities are whole in billionths."""
-    exact = Fraction(text)
+    exact = fraction(text)
     return text if exact.denominator == 1 else f"{int(exact * 10**9)}n"

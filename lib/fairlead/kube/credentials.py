@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from fairlead.bounded import files, yaml_text
+from fairlead.bounded.limits import SMALL, UnreadableError
 from fairlead.kube.wire import Wire
 
 REREAD_S = 30.0
@@ -140,6 +140,7 @@ async def _from_file(paths: str, context: str | None, clock: Callable[[], float]
         raise CredentialsError(f"kubeconfig {paths}: no such file")
     configuration = Configuration()
     try:
+        _check_bounds(paths)
         loader = await config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=paths, context=context, client_configuration=configuration, persist_config=False
         )
@@ -150,12 +151,20 @@ async def _from_file(paths: str, context: str | None, clock: Callable[[], float]
             proxy=configuration.proxy or _environment_proxy(str(configuration.host)),
             authorization=_authorization(paths, loader, clock),
         )
-    except (config.ConfigException, OSError, ssl.SSLError, yaml.YAMLError) as error:
+    except (config.ConfigException, OSError, ssl.SSLError, UnreadableError) as error:
         raise CredentialsError(f"kubeconfig {paths}: {error}") from error
     except (
         Exception
     ) as error:  # the loader checks no types, and PyYAML not every scalar: whatever they raise, the file is wrong
         raise CredentialsError(f"kubeconfig {paths}: cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _check_bounds(paths: str) -> None:
+    """The official loader has no bounds: what it would read is read with ours first. Raises UnreadableError, OSError."""
+    for each in filter(None, paths.split(os.pathsep)):
+        path = Path(each).expanduser()
+        if path.is_file():
+            yaml_text.documents(files.read(path, bytes_max=SMALL.bytes), SMALL)
 
 
 def _environment_proxy(url: str) -> str | None:

@@ -13,6 +13,7 @@ import logging
 import time
 from typing import Any
 
+from fairlead.api import texts
 from fairlead.kube import errors, timestamps
 from fairlead.kube.client import Client
 from fairlead.kube.limits import Clock
@@ -100,7 +101,7 @@ class EventRecorder:
 
     def record(self, regarding: Regarding, reason: str, message: str, *, type: str = "Normal") -> None:  # noqa: A002
         """Enqueues an event; `type` is Normal or Warning. Never blocks, never raises."""
-        text = message.encode()[:MESSAGE_MAX_BYTES].decode(errors="ignore")
+        text = texts.plain(message).encode()[:MESSAGE_MAX_BYTES].decode(errors="ignore")
         if not self._allowed(regarding):
             self.dropped += 1
             return

@@ -12,15 +12,16 @@ Invariants:
 
 import asyncio
 import ssl
-import zlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import httptools
 
+from fairlead.bounded import unpack
+from fairlead.bounded.limits import UnreadableError
+
 KEPT_S = 15.0  # unused: a load balancer may close a connection without a word, minutes later
-GUNZIP = 16 + zlib.MAX_WBITS
 BODY_MAX_BYTES = 2**31
 
 
@@ -275,8 +276,8 @@ class _Connection(asyncio.Protocol):
             return
         if self._gzip:
             try:
-                body = zlib.decompress(body, GUNZIP)
-            except zlib.error as error:
+                body = unpack.whole(body, BODY_MAX_BYTES)
+            except UnreadableError as error:
                 answered.set_exception(ExchangeError(f"the answer cannot be decompressed: {error}"))
                 return
         self.reusable = self.usable and bool(self._parser.should_keep_alive())

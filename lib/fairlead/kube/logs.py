@@ -16,8 +16,11 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
+from fairlead.api.texts import line as one_line
+from fairlead.api.texts import plain
 from fairlead.kube.limits import Clock
 
+_SAID_S = 10.0
 current_op: contextvars.ContextVar[str] = contextvars.ContextVar("op", default="")
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "op", "taskName"}
@@ -41,6 +44,7 @@ def configure(
     root.handlers[:] = [handler]
     root.setLevel(level.upper() if isinstance(level, str) else level)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    logging.getLogger("aiohttp.server").addFilter(BRIEF)
 
 
 @contextlib.contextmanager
@@ -106,7 +110,7 @@ class JsonFormatter(logging.Formatter):
         line |= _fields(record)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return plain(json.dumps(line, default=str, ensure_ascii=False))
 
 
 class TextFormatter(logging.Formatter):
@@ -116,6 +120,29 @@ class TextFormatter(logging.Formatter):
         op = getattr(record, "op", "")
         fields = "".join(f" {key}={value}" for key, value in _fields(record).items())
         line = f"{_time(record)} {record.levelname:<7} {op or '-':<8} {record.name}: {record.getMessage()}{fields}"
+        line = one_line(line)  # a message must not look like several
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
+            line += "\n" + plain(self.formatException(record.exc_info))
         return line
+
+
+class _Brief(logging.Filter):
+    """What cannot be read as a request is its sender's fault: a line now and then, without a traceback."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said = float("-inf")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+        if type(error).__module__ != "aiohttp.http_exceptions":
+            return True
+        if time.monotonic() - self._said < _SAID_S:
+            return False
+        self._said = time.monotonic()
+        record.msg, record.args = "a request that cannot be read: %s", (f"{type(error).__name__}",)
+        record.exc_info, record.levelno, record.levelname = None, logging.WARNING, "WARNING"
+        return True
+
+
+BRIEF = _Brief()

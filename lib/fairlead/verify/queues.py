@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from fairlead.api.flavor import selector_of
+from fairlead.bounded.limits import fraction
 from fairlead.evidence.document import Gang
 from fairlead.evidence.published import Ask, Device, asks, consumption, full, is_admin, number, share, wants_all
 from fairlead.evidence.queue_tree import QueueTree
@@ -34,7 +35,7 @@ class Queues(QueueTree):
         for given in self.cluster.given:
             if given.role != "Reserved" and queue in self.path(self.of(pending[given.gang])[0]):
                 for each in given.devices:
-                    consumed = {name: Fraction(text) for name, text in each.consumes.items()}
+                    consumed = {name: fraction(text) for name, text in each.consumes.items()}
                     total += self.cost(flavor, self.cluster.devices[each.device], consumed)
         return total
 

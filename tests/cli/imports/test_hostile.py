@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.cli.imports import documents as parsing
+from fairlead.bounded.limits import MANIFESTS
 from fairlead.cli.imports import write
 from fairlead.cli.imports.documents import Document
 from fairlead.cli.imports.model import RefusedError
@@ -34,7 +34,7 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 
         ('{"a": NaN}', "NaN is no number of JSON"),
         ('{"a": 1, "a": 2}', "the key 'a' stands twice in one mapping"),
         ("? [a]\n: 1", "unhashable key"),
-        ("x" * (parsing.TEXT_MAX + 1), "is longer than 16777216 characters"),
+        ("x" * (MANIFESTS.bytes + 1), "is longer than 16777216 bytes"),
         ("a: \x00", "characters are not allowed"),
         ("a: 2026-13-45", "month must be in 1..12"),
     ],

@@ -17,7 +17,7 @@ from fairlead.api import names
 from fairlead.controller.forecasting import checkpoint, forecaster
 from fairlead.controller.forecasting.forecaster import Forecaster
 from fairlead.controller.forecasting.forked import Forked
-from fairlead.controller.forecasting.history import LIKE_MAX, RUNS_MAX, RunHistory
+from fairlead.controller.forecasting.history import KEYS_MAX, LIKE_MAX, RUNS_MAX, RunHistory
 from fairlead.controller.report.forecasts import ShownForecasts, forecast_text
 from fairlead.controller.report.metrics import Metrics
 from fairlead.engine.forecast.calibration import Outcome
@@ -234,3 +234,23 @@ async def test_the_first_gang_that_waits_is_forecast_without_a_rest():
     since = [at for at in paced.made if at >= 60.0]
     assert since[0] <= 62.0
     assert since[1] - since[0] >= forecaster.LEAST_S
+
+
+def test_one_namespace_s_many_runs_push_out_its_own_and_no_other_s():
+    history = RunHistory()
+    history.note((), [running("train", 0.0)], 86_402.0, lambda _: False)
+    history.note((), (), 86_402.0, lambda _: False)
+    for start in range(0, RUNS_MAX + 1000, 500):
+        flood = [
+            RunningGang(namespace="red", name=f"x{at}y", uid=str(at), queue=None, claims=(), started=90_000.0)
+            for at in range(start, start + 500)
+        ]
+        history.note((), flood, 90_001.0, lambda _: False)
+        history.note((), (), 90_001.0, lambda _: False)
+    records = history.records(90_001.0)
+    assert len(records) == RUNS_MAX
+    assert [(each.key.stem, each.run_s) for each in records if each.key.namespace == "ml"] == [("train", 86_402.0)]
+    history.note_restart(GangKey("ml", "train", 1), 5.0)
+    for at in range(KEYS_MAX + 100):
+        history.note_restart(GangKey("red", f"x{at}", 1), 1.0)
+    assert history.restart_s(GangKey("ml", "train", 1)) == 5.0

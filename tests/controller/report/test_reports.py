@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 import msgspec
 import pytest
 
-from fairlead.api import claim_sources, names
+from fairlead.api import claim_sources, names, texts
 from fairlead.api.claim_sources import ClaimSource
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, Stage
@@ -82,3 +82,17 @@ async def test_an_admission_that_takes_long_is_reported(setup: Setup):
     setup.reporter.gang(gang(solo=False), ADMITTING)
     await setup.time.advance(ADMITTING_S + 0.1)
     assert setup.objects.gangs["ml/g"]["status"]["reason"] == "Admitting"
+
+
+async def test_a_selector_with_control_characters_reaches_neither_status_nor_events(setup: Setup):
+    evil = 'device.attributes["\x1b]0;owned\x07\x9b2J\u202e"].x: no such key'
+    setup.reporter.gang(gang(), waits(gang(), Code.NEVER_FITS, evil))
+    await setup.time.advance(FIRST_DELAY_S)
+    status = setup.objects.gangs["ml/g"]["status"]
+    assert "owned" in status["message"]
+    assert texts.tree(setup.objects.gangs["ml/g"]) is setup.objects.gangs["ml/g"], status
+    assert all(texts.plain(event["message"]) == event["message"] for event in setup.objects.events.values())
+    written = dict(setup.objects.written)
+    setup.reporter.gang(gang(), waits(gang(), Code.NEVER_FITS, evil))
+    await setup.time.advance(60.0)
+    assert setup.objects.written == written, "what is written equals what was, so it is not written again"

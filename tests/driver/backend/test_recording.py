@@ -75,7 +75,7 @@ def test_connections_that_are_no_islands_are_kept(tmp_path: Path) -> None:
         ("gpus: [{minor: 0, mig: a100-80gb, migEnabled: true, migDevices: [7g.80gb@0, 1g.10gb@0]}]", "does not fit"),
         ("gpus: [{minor: 0, mig: a100-80gb, migEnabled: true, migDevices: [1g.5gb@0]}]", "known profiles: 1g.10gb"),
         ("gpus: [{minor: 0, mig: a100-80gb, migEnabled: true, migDevices: [1g]}]", "write <profile>@<start>"),
-        ("gpus: {", "not YAML"),
+        ("gpus: {", "while parsing a flow"),
         ("[]", "Expected `object`"),
     ],
 )

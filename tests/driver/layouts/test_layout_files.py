@@ -82,9 +82,9 @@ def test_a_file_of_the_gpu_operators_is_read() -> None:
         ("version: v1", "mig-configs: None has no layout"),
         ("version: v1\nmig-configs: {}\nmore: 1", "'more' is no field; write version and mig-configs"),
         ("version: v1\nmig-configs: {x: []}", "mig-configs.x: [] is no list of entries"),
-        ("version: v1\nmig-configs: {x: [], x: []}", "'x' is there twice"),
-        ("version: v1\nmig-configs: &a {x: *a}", "aliases are not read"),
-        ("version: [", "not YAML"),
+        ("version: v1\nmig-configs: {x: [], x: []}", "the key 'x' stands twice in one mapping"),
+        ("version: v1\nmig-configs: &a {x: *a}", "stands for nothing, or for what holds it"),
+        ("version: [", "while parsing a flow"),
         ("- 1", "[1] has no layouts"),
         (one("- {mig-enabled: false}"), "mig-configs.x[0].devices: is missing"),
         (one("- {devices: all}"), "mig-configs.x[0].mig-enabled: is missing"),
@@ -118,7 +118,7 @@ def test_a_file_of_the_gpu_operators_is_read() -> None:
             "mig-configs.x[0].mig-devices.1g.10gb: 1.5 is no number of MIG devices",
         ),
         (one("- {devices: all, mig-enabled: true, mig-devices: {1g.10gb: 0}}"), "all counts are 0; write {}"),
-        ("a: " + "[" * 40 + "]" * 40, "brackets within brackets"),
+        ("a: " + "[" * 40 + "]" * 40, "is nested more than 16 levels deep"),
     ],
 )
 def test_what_is_wrong_is_named_by_file_layout_entry_and_field(text: str, message: str) -> None:

@@ -290,4 +290,4 @@ def _decoded(answer: Response) -> Any:
 
 
 def _warning(answer: Response) -> str:
-    return ", ".join(warning_header(text) for text in answer.warnings)
+    return ", ".join(filter(None, map(warning_header, answer.warnings)))

@@ -11,21 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fairlead.bounded import files, yaml_text
+from fairlead.bounded.limits import Limits
 from fairlead.cel import COST_MAX, CompileError, DeviceView, Outcome, Selector, admit_selector, compile_selector
+from fairlead.cli.printer import console as console_of
+from fairlead.cli.printer import say
 from fairlead.kube import nulls
 from fairlead.kube.resource import ResourceSlice
 
+SLICES = Limits(bytes=64 * 2**20, values=2_000_000)  # of a whole cluster
 _COLORS = {Outcome.MATCH: "green", Outcome.NO_MATCH: "yellow", Outcome.ERROR: "red"}
 
 
 def check(expression: str, *, device: Path | None = None, console: Console | None = None) -> int:
     """Print the verdict; returns the exit status."""
-    console = console or Console(highlight=False)
+    console = console or console_of(highlight=False)
     try:
         selector = compile_selector(expression)
     except CompileError as error:
@@ -38,8 +42,8 @@ def check(expression: str, *, device: Path | None = None, console: Console | Non
     if device is not None:
         try:
             slices = list(_slices(device))
-        except (OSError, yaml.YAMLError, msgspec.ValidationError, ValueError) as error:
-            print(f"{device}: {error}", file=sys.stderr)
+        except (OSError, msgspec.ValidationError, ValueError) as error:
+            say(f"{device}: {error}", file=sys.stderr)
             return 2
         _judge(selector, slices, console)
     return int(refusal is not None)
@@ -72,7 +76,9 @@ def _type(selector: Selector) -> str:
 def _slices(path: Path) -> list[ResourceSlice]:
     """The ResourceSlices of a file: YAML documents or JSON, or a List of them."""
     found: list[ResourceSlice] = []
-    documents: list[Any] = [document for document in yaml.safe_load_all(path.read_text()) if document]
+    documents: list[Any] = [
+        document for document in yaml_text.documents(files.read(path, bytes_max=SLICES.bytes), SLICES) if document
+    ]
     for document in documents:
         if not isinstance(document, dict):
             raise ValueError("must hold ResourceSlices, not " + type(document).__name__)  # noqa: TRY004 - the file is wrong

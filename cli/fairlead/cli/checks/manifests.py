@@ -15,14 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
 from rich.text import Text
 
 from fairlead.api import names
+from fairlead.bounded import files, json_text
+from fairlead.bounded.limits import UnreadableError
 from fairlead.cli.checks import settings
 from fairlead.cli.checks.traps import table
 from fairlead.cli.checks.traps.base import Trap
+from fairlead.cli.printer import console as console_of
+from fairlead.cli.printer import say
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import (
@@ -72,8 +75,8 @@ def check(
         documents = list(documents_of([path for path, found in read.items() if found is None]))
         of_cluster, serves = asyncio.run(_cluster(kubeconfig)) if kubeconfig else ([], frozenset[str]())
         context = [*of_cluster, *documents_of(policies)]
-    except (OSError, yaml.YAMLError, ValueError, errors.ApiError, NotReadError) as error:
-        print(error, file=sys.stderr)
+    except (OSError, ValueError, errors.ApiError, NotReadError) as error:
+        say(error, file=sys.stderr)
         return 2
     world = world_of([*context, *documents], served_apis=serves, drivers=drivers)
     every_group = GROUPS | set(groups)
@@ -87,11 +90,11 @@ def check(
         for document in everything
     ]
     if output == "json":
-        print(json.dumps([each for answer in answers for each in answer.json], indent=1, ensure_ascii=False))
+        say(json.dumps([each for answer in answers for each in answer.json], indent=1, ensure_ascii=False))
     else:
-        _show(answers, console or Console(highlight=False, soft_wrap=True))
+        _show(answers, console or console_of(highlight=False, soft_wrap=True))
     for fault in world.faults:
-        print(fault, file=sys.stderr)
+        say(fault, file=sys.stderr)
     return int(any(answer.wrong for answer in answers))
 
 
@@ -132,12 +135,15 @@ class Answer:
 
 
 def documents_of(paths: Sequence[Path]) -> Iterator[Json]:
-    """The objects of files, directories and standard input (-), Lists unpacked. Raises OSError, YAMLError, ValueError."""
+    """The objects of files, directories and standard input (-), Lists unpacked. Raises OSError, ValueError."""
     for path in paths:
         if path.is_dir():
             yield from documents_of(sorted(p for p in path.rglob("*") if p.suffix in _SUFFIXES and p.is_file()))
             continue
-        text = sys.stdin.read() if str(path) == "-" else path.read_text()
+        try:
+            text = files.text(path)
+        except UnreadableError as error:
+            raise UnreadableError(f"{path}: {error}") from None
         yield from documents(text, str(path))
 
 
@@ -151,7 +157,7 @@ async def _cluster(kubeconfig: Path) -> tuple[list[Json], frozenset[str]]:
             except errors.ApiError as error:
                 raise not_read(error, "list", resource, None) from error
             found += [{**item, "kind": resource.kind} for item in listing.items]
-        groups = json.loads(await client.request("GET", "/apis")).get("groups") or ()
+        groups = json_text.value(await client.request("GET", "/apis")).get("groups") or ()
         return found, frozenset({group.get("name") for group in groups} & {names.KUEUE_API})
 
 

@@ -8,15 +8,15 @@ computed is not known (None).
 from __future__ import annotations
 
 import ast
-import json
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from fairlead.bounded import files, json_text, yaml_text
+from fairlead.bounded.limits import UnreadableError
 from fairlead.cli.checks.traps import mlflow
 
 Json = dict[str, Any]
+PYTHON_BYTES_MAX = 256 * 2**10
 
 
 def read(path: Path) -> Json | None:
@@ -28,8 +28,8 @@ def read(path: Path) -> Json | None:
     if path.suffix not in {".yaml", ".yml"} or not path.is_file():
         return None
     try:
-        found = list(yaml.safe_load_all(path.read_text()))
-    except (yaml.YAMLError, RecursionError):
+        found = yaml_text.documents(files.read(path))
+    except UnreadableError:
         return None  # said by the reader of manifests
     first = found[0] if found and isinstance(found[0], dict) and "kind" not in found[0] else {}
     if "deploymentSpec" in first and "pipelineInfo" in first:  # what follows in the file is of its platform
@@ -44,8 +44,8 @@ def _backend_config(path: Path) -> Json | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text())
-    except (ValueError, RecursionError):
+        found = json_text.value(files.read(path))
+    except UnreadableError:
         return None  # said by the reader of manifests
     if not isinstance(found, dict) or "kind" in found or mlflow.TEMPLATE not in found:
         return None
@@ -54,12 +54,12 @@ def _backend_config(path: Path) -> Json | None:
         raise ValueError(f"{path}: {mlflow.TEMPLATE}: {said!r} is no path: write that of the Job template")
     of_template = path.parent / said
     try:
-        template = yaml.safe_load(of_template.read_text())
+        template = yaml_text.document(files.read(of_template))
     except OSError as error:
         raise ValueError(
             f"{path}: {mlflow.TEMPLATE}: {of_template} cannot be read: {error.strerror}; write a path from the directory of this file on"
         ) from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except UnreadableError as error:
         raise ValueError(f"{of_template}: {error}") from None
     if not isinstance(template, dict) or template.get("kind") != "Job":
         raise ValueError(f"{path}: {mlflow.TEMPLATE}: {of_template} holds no Job: MLflow makes Jobs only")
@@ -78,9 +78,15 @@ def _object(kind: str, path: Path, spec: Json) -> Json:
 
 def _assigned(path: Path) -> Json:
     try:
-        tree = ast.parse(path.read_text())
-    except (SyntaxError, RecursionError, ValueError) as error:
-        raise ValueError(f"{path}: is no Python: {error}") from None
+        tree = ast.parse(files.text(path, bytes_max=PYTHON_BYTES_MAX))
+        return _settings(tree)
+    except UnreadableError as error:
+        raise ValueError(f"{path}: {error}") from None
+    except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
+        raise ValueError(f"{path}: is no Python: {error or 'nested too deeply'}") from None
+
+
+def _settings(tree: ast.AST) -> Json:
     found: dict[str, Json] = {"c.Spawner": {}, "c.KubeSpawner": {}}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Assign):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.cli.cost import reading, table
+from fairlead.cli.printer import say
 from fairlead.cli.views import printing
 from fairlead.history.cost import bill, focus, grouping, window, written
 from fairlead.history.cost.errors import CostError
@@ -53,20 +54,20 @@ def run(
                 return code
             book = PriceBook.of(settings.flavors)
             if known.missing:
-                print(known.missing, file=sys.stderr)
+                say(known.missing, file=sys.stderr)
             if output == "focus":
                 units = focus.pricing_units(settings.flavors)
                 for line in focus.lines(reader, book, asked, known, account=account, units=units):
-                    sys.stdout.write(line)
+                    say(line, end="")
                 return 0
             made = bill.make(reader, book, asked, known)
     except CostError as error:
-        print(error, file=sys.stderr)
+        say(error, file=sys.stderr)
         return 2
     if output == "json":
         printing.structured(written.bill_json(made), output)
     elif output == "csv":
-        print(written.bill_csv(made), end="")
+        say(written.bill_csv(made), end="")
     else:
         table.show(made)
     return 0

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
+from fairlead.bounded import files, yaml_text
+from fairlead.bounded.limits import UnreadableError
 from fairlead.cli.views import reading
 from fairlead.history.cost.errors import CostError
 from fairlead.history.cost.reading import Reader
@@ -62,8 +62,8 @@ def settings(file: Path | None, kubeconfig: Path | None, context: str | None) ->
 
 def _of_file(file: Path) -> Settings:
     try:
-        objects = list(_objects(yaml.safe_load_all(file.read_text(encoding="utf-8"))))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        objects = list(_objects(yaml_text.documents(files.read(file))))
+    except (OSError, UnreadableError) as error:
         raise CostError(f"{file}: cannot be read as YAML: {error}") from None
     for each in objects:
         if not isinstance(each, dict) or not isinstance(each.get("metadata"), dict):

@@ -7,7 +7,8 @@ from fractions import Fraction
 from pathlib import Path
 
 from fairlead.cli.cost import reading
-from fairlead.cli.cost.table import conservation, printable
+from fairlead.cli.cost.table import conservation
+from fairlead.cli.printer import say
 from fairlead.cli.views import printing
 from fairlead.cli.views.table import Cell, Column
 from fairlead.driver.backend.geometry import compute_slices, memory_slices
@@ -42,14 +43,14 @@ def run(
                 targets_s=report.wait_targets(settings.queues),
             )
     except CostError as error:
-        print(error, file=sys.stderr)
+        say(error, file=sys.stderr)
         return 2
     if known.missing:
-        print(known.missing, file=sys.stderr)
+        say(known.missing, file=sys.stderr)
     if output == "json":
         printing.structured(report_json(made), output)
     elif output == "html":
-        print(page.html(made), end="")
+        say(page.html(made), end="")
     else:
         _show(made)
     return 0
@@ -74,14 +75,14 @@ def size_tables() -> list[Table]:
 
 
 def _show(made: Report) -> None:
-    print(f"{made.known.window}\n")
+    say(f"{made.known.window}\n")
     _table(
         ["TARGET", "", "WANTED", ""],
         [[name, percent(part), wanted, verdict(met)] for name, part, wanted, met in targets(made)],
     )
     if made.unsampled:
-        print(f"{percent(made.unsampled)} of the time held has no samples; it counts as busy.")
-    print()
+        say(f"{percent(made.unsampled)} of the time held has no samples; it counts as busy.")
+    say()
     conservation(made.conservation)
     _table(["NOT PUT TO USE", "TIME", "COST"], wording.losses(made), "\n")
     if made.holders:
@@ -93,13 +94,13 @@ def _show(made: Report) -> None:
             "\n",
         )
         if made.sizing_total > len(made.sizing):
-            print(f"(and {made.sizing_total - len(made.sizing)} more)")
+            say(f"(and {made.sizing_total - len(made.sizing)} more)")
     if made.waiting:
         _table(["WAITS IN QUEUE", "GANGS", "P50", "P95", "TARGET OF P95", ""], wording.waits(made), "\n")
 
 
 def _table(head: list[str], rows: list[list[str]], before: str = "") -> None:
-    print(before, end="")
+    say(before, end="")
     columns = [
         Column(
             title=name,
@@ -109,4 +110,4 @@ def _table(head: list[str], rows: list[list[str]], before: str = "") -> None:
         )
         for place, name in enumerate(head)
     ]
-    printing.table(columns, [[Cell(printable(text)) for text in row] for row in rows])
+    printing.table(columns, [[Cell(text) for text in row] for row in rows])

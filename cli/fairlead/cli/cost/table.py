@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
+from fairlead.cli.printer import say
 from fairlead.cli.views import printing
 from fairlead.cli.views.table import Cell, Column
 from fairlead.history.cost import written
@@ -34,7 +35,7 @@ UNPRICED = Column(title="UNPRICED", right=True)
 
 def show(bill: Bill) -> None:
     asked, unpriced = bill.asked, bool(bill.figures.unpriced)
-    print(f"{bill.known.window}, charged: {asked.basis} time, idle time in claims to {_IDLE[asked.idle]}")
+    say(f"{bill.known.window}, charged: {asked.basis} time, idle time in claims to {_IDLE[asked.idle]}")
     columns = [*(Column(title=name.upper(), least=8, most=48) for name in asked.by), *FIGURES]
     rows = [_row(line) for line in bill.lines]
     rows.append(_total(bill))
@@ -45,14 +46,14 @@ def show(bill: Bill) -> None:
             row.append(Cell(number(hours(figures.unpriced))))
     printing.table(columns, rows)
     if not bill.lines:
-        print("Nothing in this window matches.")
+        say("Nothing in this window matches.")
     if unpriced:
-        print("UNPRICED: hours of flavors without a price at that time; they are charged nothing.")
+        say("UNPRICED: hours of flavors without a price at that time; they are charged nothing.")
     if any(line.figures.lost for line in bill.lines):
-        print("LOST: the work of these hours, a part of USED, was lost to evictions.")
+        say("LOST: the work of these hours, a part of USED, was lost to evictions.")
     if asked.where:
-        print("Filtered: lines that do not match are left out, and so are charges that belong to no line.")
-    print()
+        say("Filtered: lines that do not match are left out, and so are charges that belong to no line.")
+    say()
     conservation(bill.conservation)
 
 
@@ -66,11 +67,11 @@ def conservation(found: Conservation) -> None:
         f"{', '.join(parts) or 'none'}."
     )
     if found.weighed["unknown"] or found.gaps:
-        print(f"Unknown: {number(hours(found.weighed['unknown']))} h. Not seen:")
+        say(f"Unknown: {number(hours(found.weighed['unknown']))} h. Not seen:")
         for gap in found.gaps[:GAPS_MAX]:
-            print(f"  {shown(gap.start_us)} to {shown(gap.end_us)}: {printable(gap.reason)}")
+            say(f"  {shown(gap.start_us)} to {shown(gap.end_us)}: {gap.reason}")
         if len(found.gaps) > GAPS_MAX:
-            print(f"  and {len(found.gaps) - GAPS_MAX} more; -o json shows all")
+            say(f"  and {len(found.gaps) - GAPS_MAX} more; -o json shows all")
 
 
 def _count(number: int, what: str) -> str:
@@ -79,9 +80,9 @@ def _count(number: int, what: str) -> str:
 
 def _row(line: Line) -> list[Cell]:
     if line.kind == "use":
-        names = [printable(key) or "-" for key in line.keys]
+        names = [key or "-" for key in line.keys]
     else:
-        names = [printable(key) for key in line.keys]
+        names = list(line.keys)
         names[0] = f"({written.kind(line)}) {names[0]}".strip()
     return [*(Cell(name) for name in names), *_figures(line.figures, line.charged, held=line.kind == "use")]
 
@@ -108,8 +109,3 @@ def _figures(figures: Figures, charged: Mapping[str, Fraction], *, held: bool, e
         Cell(amounts(figures.money(utilised=True)) if held else ""),
         Cell(amounts(charged)),
     ]
-
-
-def printable(text: str) -> str:
-    """Without control characters: names come from tenants."""
-    return "".join(char if char.isprintable() else "?" for char in text)

@@ -19,6 +19,7 @@ from rich.live import Live
 
 from fairlead.cli.demo import accounted, cases, report, view
 from fairlead.cli.demo.observe import Observer
+from fairlead.cli.printer import console as console_of
 from fairlead.kube import resources
 from fairlead.sandbox import files
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
@@ -44,7 +45,7 @@ PLAIN_WIDTH = 140
 
 def run_demo(*, keep: bool, plain: bool, workdir: Path | None, release: Release = NEWEST) -> int:
     """The exit code: 0 when every expectation held, 1 when one did not, 130 when interrupted."""
-    console = Console(highlight=False, soft_wrap=plain, width=PLAIN_WIDTH if plain else None)
+    console = console_of(highlight=False, soft_wrap=plain, width=PLAIN_WIDTH if plain else None)
     with contextlib.ExitStack() as stack:
         if workdir is None:
             workdir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fl-")))

@@ -20,6 +20,7 @@ from fairlead.api import names
 from fairlead.api import repair as api
 from fairlead.cli.gpus.holders import Evictions, holders
 from fairlead.cli.gpus.published import SLICES, ask, devices_of, slices_of, state_of
+from fairlead.cli.printer import say
 from fairlead.cli.views import printing, reading
 from fairlead.cli.views.table import Cell, Column
 from fairlead.kube.client import Client
@@ -56,16 +57,16 @@ def repair(
     """The exit code: 0 repaired (or taken back), 1 failed or refused, 3 not finished in time."""
     begun_s = time.monotonic()
 
-    def say(text: str, **fields: Any) -> None:
+    def told(text: str, **fields: Any) -> None:
         elapsed_s = time.monotonic() - begun_s
         if as_json:
             known = {"node": node, "gpu": device, "elapsedSeconds": round(elapsed_s, 1)}
-            print(json.dumps({**known, **(fields or {"message": text})}), flush=True)
+            say(json.dumps({**known, **(fields or {"message": text})}), flush=True)
         else:
-            print(f"{elapsed_s:6.0f} s  {text}", flush=True)
+            say(f"{elapsed_s:6.0f} s  {text}", flush=True)
 
     async def work(cluster: Cluster) -> int:
-        operation = Operation(cluster.client, node, device, say)
+        operation = Operation(cluster.client, node, device, told)
         if dry_run:
             return await operation.look(drain)
         if cancel:
@@ -76,7 +77,7 @@ def repair(
         status, result = reading.run(work, kubeconfig=kubeconfig, context=context)
     except KeyboardInterrupt:
         again = f"{reading.program()} repair {node} {device}"
-        print(
+        say(
             f"the driver goes on with it; to watch, run `{again}` again, to take it back `{again} --cancel`",
             file=sys.stderr,
         )
@@ -273,7 +274,7 @@ def listing(*, output: str, kubeconfig: Path | None, context: str | None) -> int
     if output != "table":
         printing.structured(rows, output)
     elif not rows:
-        print("no GPU is being repaired")
+        say("no GPU is being repaired")
     else:
         columns = (
             Column(title="NODE", least=12),

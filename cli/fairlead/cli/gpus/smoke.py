@@ -22,6 +22,7 @@ from fairlead.api import names
 from fairlead.cli.gpus import smoke_objects
 from fairlead.cli.gpus.holders import belongs, holders
 from fairlead.cli.gpus.smoke_verdict import verdict
+from fairlead.cli.printer import say
 from fairlead.cli.views import printing, reading
 from fairlead.cli.views.table import Cell, Column
 from fairlead.kube import errors
@@ -90,7 +91,7 @@ def smoke(options: Options, *, output: str, kubeconfig: Path | None, context: st
     try:
         status, rows = reading.run(work, kubeconfig=kubeconfig, context=context)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        print("stopped; its pods and claims are removed", file=sys.stderr)
+        say("stopped; its pods and claims are removed", file=sys.stderr)
         return 130
     if rows is None:
         return status
@@ -100,7 +101,7 @@ def smoke(options: Options, *, output: str, kubeconfig: Path | None, context: st
         _print(rows)
     tested = [row for row in rows if row.result != "skipped"]
     if not tested:
-        print(f"no device of {options.node} could be tested", file=sys.stderr)
+        say(f"no device of {options.node} could be tested", file=sys.stderr)
         return NOTHING_TESTED
     return ALL_WELL if all(row.result == "ok" for row in tested) else FAILED
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 from fairlead.api import names
 from fairlead.api.namespaces import is_exempt
+from fairlead.bounded import json_text
 from fairlead.cli.health import trials, values
 from fairlead.cli.health.seen import Listed, Seen, Trial, has_gate, legacy_limits, written_s
 from fairlead.kube import errors, resources
@@ -302,8 +302,8 @@ def _newest(lists: dict[str, Listed]) -> float | None:
 def _object(body: bytes) -> Raw:
     """An answer that is no JSON object reads as an empty one."""
     try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
+        found = json_text.value(body)
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
 

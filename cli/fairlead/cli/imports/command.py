@@ -9,23 +9,26 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from fairlead.bounded import files
+from fairlead.bounded.limits import BoundError
 from fairlead.cli.imports import live, write
-from fairlead.cli.imports.documents import TEXT_MAX, Document, documents
+from fairlead.cli.imports.documents import Document, documents
 from fairlead.cli.imports.model import Fault, Imported, RefusedError, Source, plain
 from fairlead.cli.imports.systems import READERS, System
+from fairlead.cli.printer import say
 from fairlead.cli.views.reading import run as on_cluster
 
 SUFFIXES = {".yaml", ".yml", ".json"}
 
 
 def run(
-    system: System, files: Sequence[Path], *, kubeconfig: Path | None, context: str | None, output: str, strict: bool
+    system: System, paths: Sequence[Path], *, kubeconfig: Path | None, context: str | None, output: str, strict: bool
 ) -> int:
     """Print the objects, the notes to standard error; returns the exit status."""
     found: list[Document] = []
-    if files:
+    if paths:
         try:
-            found = [each for path in files for each in of_path(path)]
+            found = [each for path in paths for each in of_path(path)]
         except RefusedError as error:
             return _refused(error)
     else:
@@ -37,7 +40,7 @@ def run(
         imported = READERS[system](found)
     except RefusedError as error:
         return _refused(error)
-    print(write.as_json(imported) if output == "json" else write.as_yaml(imported, system), end="")
+    say(write.as_json(imported) if output == "json" else write.as_yaml(imported, system), end="")
     _say(imported)
     return int(strict and imported.lost > 0)
 
@@ -52,29 +55,24 @@ def of_path(path: Path) -> list[Document]:
                     [Fault(Source(plain(str(path))), "", "holds no .yaml, .yml or .json file: name files")]
                 )
             return [document for each in inside for document in of_path(each)]
-        if str(path) == "-":
-            return documents(sys.stdin.read(TEXT_MAX + 1), "standard input")
-        with path.open(encoding="utf-8") as stream:
-            return documents(stream.read(TEXT_MAX + 1), str(path))
+        return documents(files.read(path), "standard input" if str(path) == "-" else str(path))
     except OSError as error:
         text = f"cannot be read: {error.strerror or error}; name a file, a directory or - for standard input"
         raise RefusedError([Fault(Source(plain(str(path))), "", text)]) from None
-    except UnicodeDecodeError:
-        raise RefusedError(
-            [Fault(Source(plain(str(path))), "", "is no UTF-8 text: name a YAML or JSON file")]
-        ) from None
+    except BoundError as error:
+        raise RefusedError([Fault(Source(plain(str(path))), "", str(error))]) from None
 
 
 def _refused(error: RefusedError) -> int:
     for fault in error.faults:
-        print(fault, file=sys.stderr)
-    print(f"nothing is imported: {len(error.faults)} faults", file=sys.stderr)
+        say(fault, file=sys.stderr)
+    say(f"nothing is imported: {len(error.faults)} faults", file=sys.stderr)
     return 2
 
 
 def _say(imported: Imported) -> None:
     for note in imported.notes:
-        print(note, file=sys.stderr)
+        say(note, file=sys.stderr)
     counts = ((imported.queues, "Queues"), (imported.flavors, "Flavors"), (imported.policies, "TenancyPolicies"))
     written = ", ".join(f"{len(each)} {name}" for each, name in counts)
-    print(f"{written}; {imported.lost} without an equal", file=sys.stderr)
+    say(f"{written}; {imported.lost} without an equal", file=sys.stderr)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from fairlead.bounded import json_text
 from fairlead.cli.imports.documents import Document
 from fairlead.cli.imports.systems import System
 from fairlead.cli.imports.yunikorn import CONFIG_MAP
@@ -87,7 +87,7 @@ async def _resources(
 
 async def _get(cluster: Cluster, path: str) -> Any:
     try:
-        return json.loads(await cluster.client.request("GET", path))
+        return json_text.value(await cluster.client.request("GET", path))
     except errors.ApiError as error:
         raise NotReadError(
             f"the cluster's API groups cannot be read at {path}: {error}; ask for the role system:discovery"

@@ -10,6 +10,7 @@ from contextlib import closing
 from fractions import Fraction
 from typing import Any, Final
 
+from fairlead.cli.printer import say
 from fairlead.cli.views import printing
 from fairlead.cli.views.table import Cell, Column
 from fairlead.history.cost.usage import hours
@@ -37,7 +38,7 @@ def show(ledger: str, window: str, only: Mapping[str, str], output: str) -> int:
         found = reader.spans(*known.window)
         rows = [_row(each, known_until_us) for each in found if all(getattr(each, name) == only[name] for name in only)]
     if known.missing:
-        print(known.missing, file=sys.stderr)
+        say(known.missing, file=sys.stderr)
     rows.sort(key=lambda row: (row["from"], row["namespace"], row["claim"], row["node"], row["device"]))
     _PRINTED[output](rows, known)
     return 0
@@ -70,11 +71,11 @@ def _table(rows: list[dict[str, str]], known: Known) -> None:
         Column(title=_SHORT.get(name, name.upper()), right=name in {"share", "gpuHours"}, least=8, most=48)
         for name in FIELDS
     ]
-    print(f"{known.window}: {len(rows):,} times that a claim held a device")
+    say(f"{known.window}: {len(rows):,} times that a claim held a device")
     if rows:
         printing.table(columns, [[Cell(row[name]) for name in FIELDS] for row in rows])
     if any(row["ended"] == _CUT for row in rows):
-        print(f"{_CUT}: it ended after this window.")
+        say(f"{_CUT}: it ended after this window.")
 
 
 def _csv(rows: Iterable[dict[str, str]], _: Known) -> None:

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from fairlead.cli.printer import say
+
 ledger_app = typer.Typer(
     help="Copy, look at, shorten and check the ledger of where GPU time went.", no_args_is_help=True
 )
@@ -118,6 +120,6 @@ def _exit(work: Callable[[], int]) -> None:
     try:
         code = work()
     except (CostError, LedgerError) as error:
-        print(error, file=sys.stderr)
+        say(error, file=sys.stderr)
         code = 2
     raise typer.Exit(code)

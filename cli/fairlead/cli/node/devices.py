@@ -13,10 +13,11 @@ from pathlib import Path
 
 import msgspec
 import yaml
-from rich.console import Console
 from rich.table import Table
 
 from fairlead.api import names
+from fairlead.cli.printer import console as console_of
+from fairlead.cli.printer import say
 from fairlead.driver.backend import device_names, factory, xids
 from fairlead.driver.backend.interface import Backend, BackendError
 from fairlead.driver.backend.profiles import recording
@@ -45,9 +46,9 @@ def devices(backend: str, *, node_name: str | None = None, dynamic_mig: bool = F
         text = (
             json.dumps(documents, indent=2) if output == "json" else yaml.safe_dump(_plain(documents), sort_keys=False)
         )
-        print(text.rstrip("\n"))
+        say(text.rstrip("\n"))
     for warning in (*found.warnings, *built.warnings):
-        print(f"warning: {warning}", file=sys.stderr)
+        say(f"warning: {warning}", file=sys.stderr)
     return 0
 
 
@@ -58,10 +59,10 @@ def record(backend: str = "nvml", *, output: Path | None = None, uuids: bool = F
         return 1
     text = recording.to_yaml(recording.record(found, description="recorded from a live node", uuids=uuids))
     if output is None:
-        print(text, end="")
+        say(text, end="")
     else:
         output.write_text(text, encoding="utf-8")
-        print(f"{output}: {len(found.gpus)} GPUs; simulate it with --backend simulated:{output}")
+        say(f"{output}: {len(found.gpus)} GPUs; simulate it with --backend simulated:{output}")
     return 0
 
 
@@ -79,29 +80,29 @@ def fault(
     """Break a simulated GPU, or mend it. `device` is gpu-<minor>, or `all` with mend."""
     match = re.fullmatch(r"gpu-(\d+)", device)
     if match is None and not (mend and device == "all"):
-        print(f"device {device!r}: name a whole GPU, such as gpu-3 (or all, with --mend)", file=sys.stderr)
+        say(f"device {device!r}: name a whole GPU, such as gpu-3 (or all, with --mend)", file=sys.stderr)
         return 2
     if [xid is not None, lost, throttle is not None, ecc is not None, reset_fails, mend].count(True) != 1:
-        print(
+        say(
             "say what shall happen: one of --xid CODE, --lost, --throttle REASON, --ecc KIND, --reset-fails, --mend",
             file=sys.stderr,
         )
         return 2
     if throttle is not None and throttle not in THROTTLE_REASONS:
-        print(f"--throttle {throttle!r}: unknown; write one of {', '.join(THROTTLE_REASONS)}", file=sys.stderr)
+        say(f"--throttle {throttle!r}: unknown; write one of {', '.join(THROTTLE_REASONS)}", file=sys.stderr)
         return 2
     if ecc is not None and ecc not in fault_file.ECC_KINDS:
-        print(f"--ecc {ecc!r}: unknown; write one of {', '.join(fault_file.ECC_KINDS)}", file=sys.stderr)
+        say(f"--ecc {ecc!r}: unknown; write one of {', '.join(fault_file.ECC_KINDS)}", file=sys.stderr)
         return 2
     data = plugins_dir / names.DRIVER
     if not data.is_dir():
-        print(f"{data}: not there; --plugins-dir is not that of a driver on simulated hardware", file=sys.stderr)
+        say(f"{data}: not there; --plugins-dir is not that of a driver on simulated hardware", file=sys.stderr)
         return 1
     path = data / fault_file.NAME
     minor = int(match[1]) if match else None
     if mend:
         fault_file.clear(path, minor)
-        print(f"{device} is well again")
+        say(f"{device} is well again")
     elif minor is not None:
         fault_file.inject(
             path,
@@ -112,7 +113,7 @@ def fault(
             ecc=ecc,
             reset_fails=reset_fails,
         )
-        print(f"{device} {_happened(xid, throttle, ecc, reset_fails=reset_fails)}")
+        say(f"{device} {_happened(xid, throttle, ecc, reset_fails=reset_fails)}")
     return 0
 
 
@@ -134,7 +135,7 @@ def load(
     `memory` is a quantity of bytes, `nvlink` one of bytes a second; without it NVLink follows the utilization.
     """
     if device != HELD and device_names.parse(device) is None:
-        print(
+        say(
             f"device {device!r}: name a GPU, such as gpu-3, a MIG device as it is published, or {HELD}: every device that "
             "a claim holds",
             file=sys.stderr,
@@ -145,11 +146,11 @@ def load(
         try:
             sizes[option] = None if text is None else int(Quantity.of(text))
         except QuantityError as error:
-            print(f"{option}: {error}; write a size such as 20Gi", file=sys.stderr)
+            say(f"{option}: {error}; write a size such as 20Gi", file=sys.stderr)
             return 2
     memory_bytes, nvlink_bytes = sizes["--memory"] or 0, sizes["--nvlink"]
     if not 0 <= memory_bytes < 2**63 or not 0 <= utilization <= 100 or not 0 <= (nvlink_bytes or 0) <= 10**15:
-        print(
+        say(
             f"{device}: {utilization:g} %, {memory} of memory and {nvlink or 0} over NVLink are no load; write 0 to 100, and "
             "sizes such as 20Gi",
             file=sys.stderr,
@@ -157,17 +158,17 @@ def load(
         return 2
     data = plugins_dir / names.DRIVER
     if not data.is_dir():
-        print(f"{data}: not there; --plugins-dir is not that of a driver on simulated hardware", file=sys.stderr)
+        say(f"{data}: not there; --plugins-dir is not that of a driver on simulated hardware", file=sys.stderr)
         return 1
     wanted = fault_file.Load(
         utilization_percent=utilization, memory_used_bytes=memory_bytes, nvlink_bytes_per_second=nvlink_bytes
     )
     if device == HELD:
         fault_file.load_held(data / fault_file.NAME, wanted)
-        print(f"every device is {utilization:g} % busy while a claim holds it, with {memory} of its memory in use")
+        say(f"every device is {utilization:g} % busy while a claim holds it, with {memory} of its memory in use")
     else:
         fault_file.load(data / fault_file.NAME, device, wanted)
-        print(f"{device} is {utilization:g} % busy, with {memory} of its memory in use")
+        say(f"{device} is {utilization:g} % busy, with {memory} of its memory in use")
     return 0
 
 
@@ -177,7 +178,7 @@ def _inventory(backend: str, node_name: str | None) -> Inventory | None:
         made = factory.open_backend(backend, node=node_name or socket.gethostname(), data=None)
         return made.inventory()
     except (BackendError, ProfileError, factory.BackendSpecError) as error:
-        print(error, file=sys.stderr)
+        say(error, file=sys.stderr)
         return None
     finally:
         if made is not None:
@@ -198,7 +199,7 @@ def _table(built: PoolSlices) -> None:
             _nvlink(device),
             _value(device, "uuid"),
         )
-    Console(width=None if sys.stdout.isatty() else 200, highlight=False).print(table)
+    console_of(width=None if sys.stdout.isatty() else 200, highlight=False).print(table)
 
 
 def _nvlink(device: Device) -> str:

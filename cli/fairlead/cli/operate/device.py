@@ -19,6 +19,7 @@ from fairlead.cli.gpus.holders import Evictions, Holder, holders
 from fairlead.cli.gpus.published import devices_of, slices_of
 from fairlead.cli.gpus.repair import NOT_FINISHED, OK, Say
 from fairlead.cli.operate.drain_marks import DriverMarks, RuleMarks, drained, marks, served_rules
+from fairlead.cli.printer import say
 from fairlead.cli.views import printing, reading
 from fairlead.cli.views.table import Cell, Column
 from fairlead.kube import errors
@@ -171,16 +172,16 @@ def run(
     """The exit code: 0 done, 1 it could not be, 3 something still holds it when the time is over."""
     begun_s = time.monotonic()
 
-    def say(text: str, **fields: Any) -> None:
+    def told(text: str, **fields: Any) -> None:
         elapsed_s = time.monotonic() - begun_s
         if as_json:
             known = {"node": node, "gpu": gpu, "elapsedSeconds": round(elapsed_s, 1), "message": text}
-            print(json.dumps(known | fields), flush=True)
+            say(json.dumps(known | fields), flush=True)
         else:
-            print(f"{elapsed_s:6.0f} s  {text}", flush=True)
+            say(f"{elapsed_s:6.0f} s  {text}", flush=True)
 
     async def work(cluster: Cluster) -> int:
-        operation = Operation(cluster.client, node, gpu, say)
+        operation = Operation(cluster.client, node, gpu, told)
         try:
             if action == "look":
                 return await operation.look()
@@ -194,7 +195,7 @@ def run(
         status, result = reading.run(work, kubeconfig=kubeconfig, context=context)
     except KeyboardInterrupt:
         again = f"{reading.program()} device undrain {node}/{gpu}"
-        print(f"it stays as it is; `{again}` ends a drain", file=sys.stderr)
+        say(f"it stays as it is; `{again}` ends a drain", file=sys.stderr)
         return 130
     return status if result is None else result
 
@@ -207,7 +208,7 @@ def listing(*, output: str, kubeconfig: Path | None, context: str | None) -> int
     if output != "table":
         printing.structured(rows, output)
     elif not rows:
-        print("no GPU is drained")
+        say("no GPU is drained")
     else:
         columns = (
             Column(title="NODE", least=12),

@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 from fairlead.api import names
 from fairlead.api.hold import REASON_MAX, VERB
+from fairlead.api.texts import line
+from fairlead.cli.printer import say
 from fairlead.cli.views import reading
 from fairlead.kube import errors, timestamps
 from fairlead.kube.resources import (
@@ -212,7 +214,7 @@ def _text(hold: dict[str, Any]) -> str:
 
 
 def _printable(value: object) -> str:
-    return "".join(each if each.isprintable() else "?" for each in value) if isinstance(value, str) else ""
+    return line(value) if isinstance(value, str) else ""
 
 
 def _elsewhere(found: Raw) -> str:
@@ -241,14 +243,14 @@ def run(
 ) -> int:
     """Returns the exit code."""
 
-    def say(text: str) -> None:
+    def told(text: str) -> None:
         if output == "json":
-            print(json.dumps({"kind": kind, "name": name, "namespace": namespace, "message": text}))
+            say(json.dumps({"kind": kind, "name": name, "namespace": namespace, "message": text}))
         else:
-            print(text)
+            say(text)
 
     async def work(cluster: Cluster) -> bool:
-        operation = Operation(cluster, kind, name, namespace, say)
+        operation = Operation(cluster, kind, name, namespace, told)
         if action == "hold":
             await operation.hold(reason=reason, evict=evict, now=now)
         else:

@@ -15,12 +15,13 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from pathlib import Path
 
-import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
 from fairlead.cli.operate.frame import Drawing, Row, Wish
+from fairlead.cli.printer import console as console_of
+from fairlead.cli.printer import say_coloured
 from fairlead.cli.views import reading
 from fairlead.kube import timestamps
 from fairlead.kube.client import Client
@@ -38,7 +39,7 @@ def top(
     wish: Wish, *, once: bool, interval_s: float, namespace: str, kubeconfig: Path | None, context: str | None
 ) -> int:
     """The exit code; `namespace`: the user's own."""
-    console = Console(highlight=False)
+    console = console_of(highlight=False)
 
     async def work(cluster: Cluster) -> bool:
         drawing = Drawing(wish=wish)
@@ -114,15 +115,5 @@ def _texts(lines: Iterable[Row]) -> Iterable[Text]:
 
 
 def _print(lines: Iterable[Row]) -> None:
-    """`typer.echo` removes colours where the output is no terminal."""
-    plain = bool(os.environ.get("NO_COLOR"))
     for row in lines:
-        parts = (
-            cell.text
-            if plain or not cell.colour
-            else typer.style(cell.text, bold=True)
-            if cell.colour == "bold"
-            else typer.style(cell.text, fg=cell.colour)
-            for cell in row
-        )
-        typer.echo("".join(parts).rstrip())
+        say_coloured(row)

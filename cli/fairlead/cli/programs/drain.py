@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.api import names
+from fairlead.cli.printer import say
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import (
@@ -49,7 +50,7 @@ async def _connected(kubeconfig: Path | None, drivers: Collection[str], *, evict
         if evict:
             await draining.evict(timeout_s)
         held = await draining.look()
-        print("\n".join(said(held)))
+        say("\n".join(said(held)))
         return 1 if held.claims else 0
 
 
@@ -107,10 +108,10 @@ class Drain:
                 except errors.NotFound:
                     pass
                 except errors.TooManyRequests as error:
-                    print(f"  {pod}: not now: {error}")
+                    say(f"  {pod}: not now: {error}")
                     continue
                 asked.add(pod)
-                print(f"  {pod}: evicted")
+                say(f"  {pod}: evicted")
             await self._sleep(POLL_S)
 
     async def _stop_controller(self) -> None:
@@ -118,13 +119,11 @@ class Drain:
             await self._client.patch(
                 DEPLOYMENTS, names.CONTROLLER_ACCOUNT, {"spec": {"replicas": 0}}, namespace=names.NAMESPACE
             )
-            print(
+            say(
                 f"Deployment {names.NAMESPACE}/{names.CONTROLLER_ACCOUNT}: scaled to 0, so that nothing new is admitted"
             )
         except errors.NotFound:
-            print(
-                f"Deployment {names.NAMESPACE}/{names.CONTROLLER_ACCOUNT}: is not there; stop your controller yourself"
-            )
+            say(f"Deployment {names.NAMESPACE}/{names.CONTROLLER_ACCOUNT}: is not there; stop your controller yourself")
 
     def _ours(self, claim: Raw) -> bool:
         allocation: dict[str, Any] = (claim.get("status") or {}).get("allocation") or {}

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.api import names
+from fairlead.cli.printer import say
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import PODS, Raw, raw
@@ -38,11 +39,11 @@ async def _connected(kubeconfig: Path | None, namespace: str | None, *, dry_run:
         for pod in found.pods:
             outcome = "would be deleted" if dry_run else await _delete(client, pod)
             failed += outcome.startswith("not deleted")
-            print(f"  {_key(pod)}: {outcome}")
+            say(f"  {_key(pod)}: {outcome}")
         for key in found.without_owner:
-            print(f"  {key}: nothing would create it again; delete it yourself")
+            say(f"  {key}: nothing would create it again; delete it yourself")
         done = "to delete" if dry_run else "looked at"
-        print(f"{len(found.pods)} waiting pods with named claims {done}")
+        say(f"{len(found.pods)} waiting pods with named claims {done}")
         return 1 if failed else 0
 
 

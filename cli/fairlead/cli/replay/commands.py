@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from fairlead.cli.options import ManagedDrivers, drivers
+from fairlead.cli.printer import say
 
 PANEL = "Recorded decisions"
 Output = Annotated[
@@ -77,7 +78,7 @@ def replay(
                 recordings, policy, usage_weight=usage_weight, half_life_s=half_life_s, svg_file=svg, output=output
             )
     except (RecordingError, FactsError, OSError) as error:
-        print(error, file=sys.stderr)
+        say(error, file=sys.stderr)
         code = 2
     raise typer.Exit(code)
 

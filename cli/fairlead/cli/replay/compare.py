@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.cli.printer import say
 from fairlead.cli.views import printing
 from fairlead.history.code_version import code_version
 from fairlead.history.facts import form
@@ -83,40 +84,40 @@ def _print(summary: Json, *, every: bool) -> None:
     count, first = summary["decisions"], summary["first"]
     recorded = ", ".join(summary["recordedBy"]) or "an unknown version"
     if first is None:
-        print(f"{count} decisions{span} decided again: all the same, bit by bit")
+        say(f"{count} decisions{span} decided again: all the same, bit by bit")
     else:
         told = f"{1 + len(summary['others'])} of {count} decisions" if every else f"decision {first['decision']}"
-        print(f"{told}{span} {'differ' if every else 'differs'}")
-    print(f"recorded by {recorded}, decided again by {summary['decidedBy']}")
+        say(f"{told}{span} {'differ' if every else 'differs'}")
+    say(f"recorded by {recorded}, decided again by {summary['decidedBy']}")
     if summary["missed"]:
-        print(f"{summary['missed']} decisions were made and not recorded (gaps)")
+        say(f"{summary['missed']} decisions were made and not recorded (gaps)")
     if summary["torn"]:
-        print(f"note: {summary['torn']}")
+        say(f"note: {summary['torn']}")
     if first is not None:
         _print_difference(first)
     for other in summary["others"][:LISTED_MAX]:
-        print(f"also decision {other['decision']} at {other['at']}")
+        say(f"also decision {other['decision']} at {other['at']}")
     if len(summary["others"]) > LISTED_MAX:
-        print(f"and {len(summary['others']) - LISTED_MAX} more; -o json has them all")
+        say(f"and {len(summary['others']) - LISTED_MAX} more; -o json has them all")
 
 
 def _print_difference(first: Json) -> None:
-    print(f"\nfirst: decision {first['decision']} at {first['at']} ({first['where']})")
+    say(f"\nfirst: decision {first['decision']} at {first['at']} ({first['where']})")
     inputs = first["inputs"]
-    print(f"inputs: {len(inputs['gangs'])} gangs wait, {len(inputs['running'])} hold devices, {inputs['nodes']} nodes")
+    say(f"inputs: {len(inputs['gangs'])} gangs wait, {len(inputs['running'])} hold devices, {inputs['nodes']} nodes")
     for table, entries in inputs["changed"].items():
-        print(f"  changed {table}: {_keys(entries)}")
+        say(f"  changed {table}: {_keys(entries)}")
     rows = side_by_side(lines(first["recorded"]), lines(first["now"]))
     if all(mark != "≠" for mark, _, _ in rows):
-        print("\nThe plans are alike in what is recorded whole; they differ in facts or sentences of gangs that wait.")
+        say("\nThe plans are alike in what is recorded whole; they differ in facts or sentences of gangs that wait.")
         return
     wide = ((printing.width() or 2 * COLUMN + 7) - 7) // 2
-    print(f"\n    {'recorded':<{wide}}   now")
+    say(f"\n    {'recorded':<{wide}}   now")
     for mark, one, other in rows:
         left, right = textwrap.wrap(one, wide) or [""], textwrap.wrap(other, wide) or [""]
         for place in range(max(len(left), len(right))):
             cells = [side[place] if place < len(side) else "" for side in (left, right)]
-            print(f"{mark if place == 0 else ' '}   {cells[0]:<{wide}}   {cells[1]}".rstrip())
+            say(f"{mark if place == 0 else ' '}   {cells[0]:<{wide}}   {cells[1]}".rstrip())
 
 
 def _keys(entries: Any) -> str:

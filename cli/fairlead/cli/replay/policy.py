@@ -10,8 +10,9 @@ from pathlib import Path
 from statistics import mean, quantiles
 from typing import Any
 
-import yaml
-
+from fairlead.bounded import files, yaml_text
+from fairlead.bounded.limits import UnreadableError
+from fairlead.cli.printer import say
 from fairlead.cli.replay.drawing import draw
 from fairlead.cli.views import printing
 from fairlead.cli.views.table import Cell, Column
@@ -72,8 +73,8 @@ def read_policy(
     if path is None:
         return Policy(usage_weight=usage_weight, half_life_s=half_life_s)
     try:
-        objects = list(_objects(list(yaml.safe_load_all(path.read_text(encoding="utf-8")))))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        objects = list(_objects(yaml_text.documents(files.read(path))))
+    except UnreadableError as error:
         raise PolicyError(f"{path}: no YAML: {error}") from None
     for each in objects:
         if not isinstance(each, dict) or each.get("kind") not in {"Queue", "Flavor"}:
@@ -230,9 +231,9 @@ _ROWS = (
 
 
 def _print(found: Json) -> None:
-    print(f"{found['from']} to {found['to']}, lived again in virtual time")
+    say(f"{found['from']} to {found['to']}, lived again in virtual time")
     if found["torn"]:
-        print(f"note: {found['torn']}")
+        say(f"note: {found['torn']}")
     columns = [Column(title="")] + [
         Column(title=title, right=True) for title in ("RECORDED", "ITS POLICY", "OTHER POLICY")
     ]
@@ -241,11 +242,11 @@ def _print(found: Json) -> None:
     _print_queues(parts[1]["queues"], parts[2]["queues"])
     _print_gangs(found["gangs"])
     if parts[2]["runTimesAssumed"]:
-        print(
+        say(
             f"\n{parts[2]['runTimesAssumed']} gangs never ran in the recording; they run as long as the median of their queue"
         )
     if parts[2]["evictedAndNotKnownHowToStart"]:
-        print(
+        say(
             f"{parts[2]['evictedAndNotKnownHowToStart']} evicted gangs ran when the recording began; what they asked for is not recorded, "
             "so they do not come back"
         )
@@ -254,7 +255,7 @@ def _print(found: Json) -> None:
 def _print_queues(before: list[Json], after: list[Json]) -> None:
     if not before and not after:
         return
-    print("\nQueues, in the flavor's measure × hours (its policy → other policy)")
+    say("\nQueues, in the flavor's measure × hours (its policy → other policy)")
     by_key = {(each["queue"], each["flavor"]): each for each in before}
     known = {(each["queue"], each["flavor"]): each for each in after}
     columns = [Column(title="QUEUE", least=10), Column(title="FLAVOR", least=6)]
@@ -272,10 +273,10 @@ def _print_queues(before: list[Json], after: list[Json]) -> None:
 def _print_gangs(gangs: list[Json]) -> None:
     moved = [gang for gang in gangs if gang["started"]["recordedPolicy"] != gang["started"]["otherPolicy"]]
     if not moved:
-        print("\nEvery gang starts when it starts under the recorded policy")
+        say("\nEvery gang starts when it starts under the recorded policy")
         return
     moved.sort(key=lambda gang: -abs(gang["laterBySeconds"] if gang["laterBySeconds"] is not None else float("inf")))
-    print(
+    say(
         f"\n{len(moved)} gangs start at another time" + (f"; {GANGS_SHOWN} of them" if len(moved) > GANGS_SHOWN else "")
     )
     columns = [Column(title="GANG", least=12), Column(title="QUEUE", least=8)]

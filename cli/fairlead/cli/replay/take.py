@@ -6,6 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
+from fairlead.cli.printer import say
 from fairlead.controller.observation import Unread, observe
 from fairlead.history.code_version import code_version
 from fairlead.history.facts.snapshot_file import dump
@@ -18,15 +19,15 @@ from fairlead.ui.reading.errors import NotReadError, not_read
 def take(kubeconfig: Path | None, context: str | None, drivers: tuple[str, ...]) -> int:
     """The exit code; the snapshot goes to standard output."""
     if sys.stdout.isatty():
-        print("fairlead snapshot writes megabytes: send them to a file, fairlead snapshot > FILE", file=sys.stderr)
+        say("fairlead snapshot writes megabytes: send them to a file, fairlead snapshot > FILE", file=sys.stderr)
         return 2
     try:
         data = asyncio.run(_read(kubeconfig, context, drivers))
     except (NotReadError, CredentialsError, OSError, errors.ApiError) as error:
-        print(f"no snapshot: {error}", file=sys.stderr)
+        say(f"no snapshot: {error}", file=sys.stderr)
         return 1
     sys.stdout.buffer.write(data)
-    print(
+    say(
         "the snapshot has names of namespaces, pods, nodes and queues; `fairlead record --anonymise` replaces them",
         file=sys.stderr,
     )

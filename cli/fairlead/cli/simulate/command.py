@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from fairlead.cli.printer import console as console_of
 from fairlead.cli.simulate import report
 from fairlead.cli.simulate.protocol import drawn_arrivals
 from fairlead.cli.simulate.replay import Run, replay
@@ -30,7 +31,7 @@ def simulate(
     plot: Path | None,
 ) -> int:
     """The exit status: 0, 2 for input that can't be used, 130 when interrupted (what was finished is shown)."""
-    out, err = Console(), Console(stderr=True)
+    out, err = console_of(), console_of(stderr=True)
     for file in (json_file, plot):
         if file is not None and not file.absolute().parent.is_dir():
             err.print(f"{file}: there is no directory {file.absolute().parent}", markup=False)

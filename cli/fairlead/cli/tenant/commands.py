@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from fairlead.cli.printer import say
 from fairlead.cli.views.commands import Context, Kubeconfig, Output
 
 PANEL = "Set up a team"
@@ -155,7 +156,7 @@ def create(
         tenant = Tenant.read(raw)
     except ManifestError as error:
         faults = [f"{file}: {fault}" for fault in error.faults] if file is not None else named(error)
-        print("\n".join(faults), file=sys.stderr)
+        say("\n".join(faults), file=sys.stderr)
         raise typer.Exit(2) from None
     if dry_run:
         work.show(tenant, "json" if output == "json" else "yaml")

@@ -12,6 +12,9 @@ import yaml
 
 from fairlead.api.tenant import Tenant
 from fairlead.api.tenant_objects import objects, shared_objects
+from fairlead.bounded import files, yaml_text
+from fairlead.bounded.limits import SMALL, UnreadableError
+from fairlead.cli.printer import say
 from fairlead.cli.tenant.applying import Applying, Outcome
 from fairlead.cli.tenant.flags import FlagError
 from fairlead.cli.views import printing
@@ -26,8 +29,8 @@ def read(file: Path, given: Mapping[str, Any]) -> dict[str, Any]:
             "--filename", f"{file} describes the tenant, and flags do ({', '.join(more)}): use one of the two"
         )
     try:
-        raw = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        raw = yaml_text.document(files.read(file, bytes_max=SMALL.bytes), SMALL)
+    except (OSError, UnreadableError) as error:
         raise FlagError("--filename", f"{file} cannot be read: {error}") from None
     if not isinstance(raw, dict):
         raise FlagError("--filename", f"{file} is no description: write name: NAME and what else it has")
@@ -43,7 +46,7 @@ def show(tenant: Tenant, output: str) -> None:
         printing.structured({"apiVersion": "v1", "kind": "List", "items": found}, "json")
         return
     plain = json.loads(json.dumps(found))  # each by itself: no anchors
-    print(yaml.safe_dump_all(plain, sort_keys=False, allow_unicode=True, width=4096), end="")
+    say(yaml.safe_dump_all(plain, sort_keys=False, allow_unicode=True, width=4096), end="")
 
 
 def create(tenant: Tenant, *, adopt: bool, kubeconfig: Path | None, context: str | None, output: str) -> int:
@@ -59,17 +62,17 @@ def create(tenant: Tenant, *, adopt: bool, kubeconfig: Path | None, context: str
     if output != "text":
         printing.structured([each.as_json() for each in done], output)
     for line in refused or ():
-        print(line, file=sys.stderr)
+        say(line, file=sys.stderr)
     return 1 if refused else code
 
 
 async def _noted(applying: Applying) -> list[str]:
     for line in await applying.notes():
-        print(line, file=sys.stderr)
+        say(line, file=sys.stderr)
     return []
 
 
 def _said(outcome: Outcome, done: list[Outcome], output: str) -> None:
     done.append(outcome)
     if output == "text":
-        print(outcome.line(), flush=True)
+        say(outcome.line(), flush=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from fairlead.api import names
 from fairlead.api.tenant_objects import NAME, PER_CLASS
+from fairlead.cli.printer import say
 from fairlead.cli.tenant.applying import KINDS, described
 from fairlead.cli.views import printing
 from fairlead.cli.views.reading import run
@@ -37,9 +38,7 @@ def show_all(*, kubeconfig: Path | None, context: str | None, output: str) -> in
         table = [[*(Cell(row[each]) for each in fields), Cell(_devices(row["devices"]))] for row in rows]
         printing.table(COLUMNS, table)
     else:
-        print(
-            f"no namespace has the label {names.TENANT}; create a tenant: fairlead tenant create NAME", file=sys.stderr
-        )
+        say(f"no namespace has the label {names.TENANT}; create a tenant: fairlead tenant create NAME", file=sys.stderr)
     return code
 
 
@@ -51,14 +50,14 @@ def show_one(name: str, *, kubeconfig: Path | None, context: str | None, output:
     if not own:
         near = difflib.get_close_matches(name, sorted({_tenant(each) for each in found}))
         hint = f"did you mean {', '.join(near)}?" if near else "all tenants: fairlead tenant list"
-        print(f"no object bears the label {names.TENANT}={name}; {hint}", file=sys.stderr)
+        say(f"no object bears the label {names.TENANT}={name}; {hint}", file=sys.stderr)
         return 1
     if output != "table":
         printing.structured({"apiVersion": "v1", "kind": "List", "items": own}, output)
         return 0
     for each in own:
-        print(described(each))
-    print(f"to remove all of it, and what runs there: kubectl delete queues,namespaces -l {names.TENANT}={name}")
+        say(described(each))
+    say(f"to remove all of it, and what runs there: kubectl delete queues,namespaces -l {names.TENANT}={name}")
     return 0
 
 

@@ -11,8 +11,11 @@ from typing import Annotated, Literal
 
 import typer
 
+from fairlead.bounded import files
+from fairlead.bounded.limits import BoundError
 from fairlead.cli.options import LogFormat, LogLevel, ManagedDrivers, MetricsBind
 from fairlead.cli.options import drivers as drivers_of
+from fairlead.cli.printer import say
 
 Kubeconfig = Annotated[
     Path | None,
@@ -113,9 +116,12 @@ def verify(
     from fairlead.cli.views import proving
 
     try:
-        data = sys.stdin.buffer.read() if certificate == "-" else Path(certificate).read_bytes()
+        data = files.read(Path(certificate), bytes_max=proving.BYTES_MAX)
+    except BoundError as error:
+        say(f"{certificate}: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
     except OSError as error:
-        print(f"{certificate}: {error.strerror}", file=sys.stderr)
+        say(f"{certificate}: {error.strerror}", file=sys.stderr)
         raise typer.Exit(1) from None
     status, observed = proving.observe(snapshot, kubeconfig, context, drivers_of(managed_drivers))
     if observed is not None:
@@ -208,7 +214,7 @@ def ui(
     except ModuleNotFoundError as error:
         if error.name != "jinja2":
             raise
-        print(NO_PAGES, file=sys.stderr)
+        say(NO_PAGES, file=sys.stderr)
         raise typer.Exit(1) from None
     if login is None:
         raise typer.Exit(

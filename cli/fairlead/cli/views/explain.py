@@ -14,6 +14,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
+from fairlead.cli.printer import say
 from fairlead.cli.views import printing, reading
 from fairlead.kube import resources
 from fairlead.kube.resources import Raw, Resource
@@ -31,7 +32,7 @@ def show(target: str, *, namespace: str, kubeconfig: Path | None, context: str |
     """Print the explanation of `target`: kind/name, or a name that is tried as gang, pod and queue in turn."""
     kind, slash, name = target.rpartition("/")
     if slash and kind.rstrip("s") not in KINDS:
-        print(f"{target}: cannot explain a {kind!r}; write pod/NAME, gang/NAME or queue/NAME", file=sys.stderr)
+        say(f"{target}: cannot explain a {kind!r}; write pod/NAME, gang/NAME or queue/NAME", file=sys.stderr)
         return 2
     kinds = (kind.rstrip("s"),) if slash else KINDS
 
@@ -151,5 +152,5 @@ def _print(explanation: Explanation) -> None:
         for text in part.lines:
             printing.paragraph(text, indent=4)
     for each in explanation.more:
-        print()
+        say()
         _print(each)

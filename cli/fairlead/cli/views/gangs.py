@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from time import time
 
+from fairlead.cli.printer import say
 from fairlead.cli.views import printing, reading
 from fairlead.cli.views.table import Cell, Column
 from fairlead.kube import resources
@@ -83,5 +84,5 @@ def show(*, namespace: str | None, kubeconfig: Path | None, context: str | None,
     else:
         where = f"namespace {namespace}" if namespace else "any namespace"
         more = f"; all others: {reading.program()} gangs -A" if namespace else ""
-        print(f"no gangs in {where}: no pod there asks for devices that Fairlead manages{more}", file=sys.stderr)
+        say(f"no gangs in {where}: no pod there asks for devices that Fairlead manages{more}", file=sys.stderr)
     return 0

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-import typer
-
+from fairlead.api import texts
+from fairlead.cli.printer import say, say_coloured
 from fairlead.cli.views.table import GAP, Cell, Column, fit
 
 
@@ -21,11 +20,11 @@ def width() -> int | None:
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
-    fitted = fit(columns, rows, width())
+    fitted = fit(columns, [[cell._replace(text=texts.line(cell.text)) for cell in row] for row in rows], width())
     for line in fitted.lines:
-        typer.echo((" " * GAP).join(_coloured(cell) for cell in line).rstrip())
+        say_coloured(line, gap=" " * GAP)
     if fitted.missing:
-        print(f"({', '.join(fitted.missing)}: no room; a wider terminal or -o json shows more)", file=sys.stderr)
+        say(f"({', '.join(fitted.missing)}: no room; a wider terminal or -o json shows more)", file=sys.stderr)
 
 
 def paragraph(text: str, *, indent: int = 0, bold: bool = False) -> None:
@@ -42,7 +41,7 @@ def paragraph(text: str, *, indent: int = 0, bold: bool = False) -> None:
             break_on_hyphens=False,
         )
     for line in lines:
-        typer.echo(_coloured(Cell(line, "bold" if bold else "")))
+        say_coloured([(line, "bold" if bold else "")])
 
 
 def structured(value: Any, output: str) -> None:
@@ -50,13 +49,6 @@ def structured(value: Any, output: str) -> None:
     if output == "yaml":
         import yaml  # a tenth of a second, which tables need not pay
 
-        print(yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False, allow_unicode=True, width=4096), end="")
+        say(yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False, allow_unicode=True, width=4096), end="")
     else:
-        print(json.dumps(value, indent=2))
-
-
-def _coloured(cell: Cell) -> str:
-    """`typer.echo` removes colours where the output is no terminal."""
-    if not cell.colour or os.environ.get("NO_COLOR"):
-        return cell.text
-    return typer.style(cell.text, bold=True) if cell.colour == "bold" else typer.style(cell.text, fg=cell.colour)
+        say(json.dumps(value, indent=2))

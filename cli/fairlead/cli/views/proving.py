@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fairlead.api import certificate as form
+from fairlead.bounded import files, json_text
+from fairlead.bounded.limits import UnreadableError
+from fairlead.cli.printer import say
 from fairlead.cli.views import printing, reading
 from fairlead.cli.views.certificates import lines
 from fairlead.engine.prove.prover import Prover
@@ -29,6 +32,10 @@ from fairlead.verify.search import UnprovenError
 
 NOT_PROVEN = 3  # exit status
 
+_ANY = msgspec.json.Decoder()
+_CERTIFICATE = msgspec.json.Decoder(form.Certificate)
+BYTES_MAX = 64 * 2**20  # of a certificate
+
 
 class Observed(NamedTuple):
     data: bytes  # of a snapshot's file
@@ -39,21 +46,21 @@ def prove(target: str, *, namespace: str, observed: Observed, output: str) -> in
     """Print the certificate of a gang that waits."""
     kind, slash, name = target.rpartition("/")
     if slash and kind.rstrip("s") != "gang":
-        print(f"{target}: only of gangs can be proven that they cannot start; write gang/NAME", file=sys.stderr)
+        say(f"{target}: only of gangs can be proven that they cannot start; write gang/NAME", file=sys.stderr)
         return 2
     facts, digest = _facts(observed)
     snapshot, now = _load(observed)
     prover = Prover(snapshot, now)
     gang_id = f"{namespace}/{name}"
     if all(waiting.id != gang_id for waiting in prover.plan.waiting):
-        print(_not_waiting(gang_id, prover, snapshot), file=sys.stderr)
+        say(_not_waiting(gang_id, prover, snapshot), file=sys.stderr)
         return 1
     certificate = prover.certificate(gang_id, digest)
     try:
         check(certificate, facts)
     except (RefusedError, UnprovenError) as error:
         if not isinstance(certificate.because, form.NotProven):
-            print(f"a proof was found that does not verify; please report it: {error}", file=sys.stderr)
+            say(f"a proof was found that does not verify; please report it: {error}", file=sys.stderr)
         code = next(str(waiting.reason.code) for waiting in prover.plan.waiting if waiting.id == gang_id)
         certificate = msgspec.structs.replace(certificate, given=(), because=form.NotProven(code=code))
     if output == "table":
@@ -81,7 +88,7 @@ def verify(data: bytes, *, observed: Observed, output: str) -> int:
     except UnprovenError as error:
         verdict, message = "not proven", str(error)
     if output == "table":
-        print(f"{verdict}: {message}" if message else verdict)
+        say(f"{verdict}: {message}" if message else verdict)
         if certificate is not None and not message:
             _print(certificate)
     else:
@@ -94,8 +101,8 @@ def verify(data: bytes, *, observed: Observed, output: str) -> int:
 def read(data: bytes) -> form.Certificate:
     """Raises RefusedError for what is no certificate of a known version."""
     try:
-        head = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        head = json_text.decode(data, _ANY)
+    except (msgspec.DecodeError, UnreadableError) as error:
         raise RefusedError(
             f"this is no certificate: {error}; it may be cut: `explain --prove -o json` writes one"
         ) from None
@@ -105,8 +112,8 @@ def read(data: bytes) -> form.Certificate:
             f"version: {version!r}: this fairlead reads certificates of version {form.VERSION}; use the one that wrote it"
         )
     try:
-        return msgspec.json.decode(data, type=form.Certificate)
-    except msgspec.DecodeError as error:
+        return json_text.decode(data, _CERTIFICATE)
+    except (msgspec.DecodeError, UnreadableError) as error:
         raise RefusedError(f"this is no certificate: {error}") from None
 
 
@@ -116,9 +123,12 @@ def observe(
     """Exit status, and what the file holds, or the cluster now; messages go to standard error."""
     if snapshot is not None:
         try:
-            return 0, Observed(snapshot.read_bytes(), live=False)
+            return 0, Observed(files.read(snapshot, bytes_max=files.BYTES_MAX), live=False)
+        except UnreadableError as error:
+            say(f"{snapshot}: {error}", file=sys.stderr)
+            return 1, None
         except OSError as error:
-            print(f"{snapshot}: {error.strerror}", file=sys.stderr)
+            say(f"{snapshot}: {error.strerror}", file=sys.stderr)
             return 1, None
 
     async def now(cluster: Cluster) -> Observed:
@@ -133,7 +143,7 @@ def guarded(work: Any) -> int:
     try:
         return int(work())
     except (snapshot_file.SnapshotError, FactsError, NotReadError) as error:
-        print(error, file=sys.stderr)
+        say(error, file=sys.stderr)
         return 1
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from fairlead.cli.printer import say
 from fairlead.cli.views import printing, reading
 from fairlead.cli.views.table import Cell, Column
 from fairlead.kube import resources
@@ -65,7 +66,7 @@ def show(*, kubeconfig: Path | None, context: str | None, output: str) -> int:
         printing.structured([asdict(each) for each in lines], output)
         return 0
     if not lines:
-        print("no queues: every gang waits in one line, without quota; see docs/queues.md", file=sys.stderr)
+        say("no queues: every gang waits in one line, without quota; see docs/queues.md", file=sys.stderr)
         return 0
     printing.table(COLUMNS, rows(lines))
     for each in lines:

@@ -15,8 +15,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
+from fairlead.bounded import files, yaml_text
+from fairlead.bounded.limits import SMALL, UnreadableError
+from fairlead.cli.printer import say
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import CredentialsError
@@ -54,18 +55,18 @@ def run(
     try:
         return 0, asyncio.run(connected())
     except NotReadError as error:
-        print(error, file=sys.stderr)
+        say(error, file=sys.stderr)
     except errors.ApiError as error:
-        print(f"the cluster could not be asked: {error}", file=sys.stderr)
+        say(f"the cluster could not be asked: {error}", file=sys.stderr)
     except (CredentialsError, OSError) as error:
         known = _contexts(kubeconfig)
         if context and known and context not in known:
-            print(f"the kubeconfig has no context {context!r}; it has {', '.join(sorted(known))}", file=sys.stderr)
+            say(f"the kubeconfig has no context {context!r}; it has {', '.join(sorted(known))}", file=sys.stderr)
             return 1, None
         more = (
             "" if "--kubeconfig" in str(error) else "; name one with --kubeconfig FILE, $KUBECONFIG or --context NAME"
         )
-        print(f"no cluster to ask: {error}{more}", file=sys.stderr)
+        say(f"no cluster to ask: {error}{more}", file=sys.stderr)
     return 1, None
 
 
@@ -91,7 +92,7 @@ def _contexts(kubeconfig: Path | None) -> dict[Any, Any]:
 def _read(kubeconfig: Path | None) -> dict[str, Any]:
     path = kubeconfig or Path(os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0] or Path.home() / ".kube/config")
     try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+        found = yaml_text.document(files.read(Path(path), bytes_max=SMALL.bytes), SMALL)
+    except (OSError, UnreadableError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from fairlead.api import names
+from fairlead.cli.printer import say
 from fairlead.cli.views import reading
 from fairlead.kube import resources
 from fairlead.kube.garbage import frozen_heap
@@ -36,7 +37,7 @@ def show(
         try:
             source = FileSource(snapshot)
         except NotReadError as error:
-            print(error, file=sys.stderr)
+            say(error, file=sys.stderr)
             return 1
         return asyncio.run(_serve(source, port, Ledger(ledger), Computing(Where(snapshot=snapshot)), drivers))
 
@@ -70,14 +71,12 @@ async def _serve(source: Source, port: int, ledger: Ledger, computing: Computing
             )
         except OSError as error:
             reason = error.strerror or str(error)
-            print(
+            say(
                 f"cannot listen on {HOST}:{port}: {reason}; choose another port with --port, or 0 for any",
                 file=sys.stderr,
             )
             return 1
-        print(address, flush=True)
-        print(
-            "Ctrl-C ends it; whoever may log in to this machine can open it and sees what you may see", file=sys.stderr
-        )
+        say(address, flush=True)
+        say("Ctrl-C ends it; whoever may log in to this machine can open it and sees what you may see", file=sys.stderr)
         await stop.wait()
     return 0

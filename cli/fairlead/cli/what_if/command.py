@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.api import names
+from fairlead.cli.printer import say
 from fairlead.cli.views import printing
 from fairlead.cli.what_if.report import show
 from fairlead.engine.forecast.what_if import ChangeError
@@ -44,7 +45,7 @@ class Asked:
 
 def run(asked: Asked) -> int:
     if asked.snapshot is not None and (asked.kubeconfig is not None or asked.context):
-        print(
+        say(
             "--snapshot: what-if asks a file or a cluster, and --kubeconfig or --context names one: leave out either",
             file=sys.stderr,
         )
@@ -61,10 +62,10 @@ def run(asked: Asked) -> int:
             own_profiles=True,
         )
     except OSError as error:
-        print(f"-f {error.filename}: {error.strerror}", file=sys.stderr)
+        say(f"-f {error.filename}: {error.strerror}", file=sys.stderr)
         return 1
     except (ChangeError, ValueError) as error:
-        print(error, file=sys.stderr)
+        say(error, file=sys.stderr)
         return 1
     gc.disable()  # of what is read nothing becomes free: each collection would look at all of it in vain, a fifth of the time
     try:
@@ -86,11 +87,11 @@ def _read_and_compare(asked: Asked, question: Question) -> int:
             show(comparison)
             gc.freeze()
             gc.enable()  # the simulations that follow may be long
-            print("\nThat was a first look. With every gang decided on:\n", flush=True)
+            say("\nThat was a first look. With every gang decided on:\n", flush=True)
             world.snapshot = snapshot_file.load(world.data).snapshot  # the comparison changed it
             comparison = answer(question, world)
     except ChangeError as error:
-        print(error, file=sys.stderr)
+        say(error, file=sys.stderr)
         return 1
     if asked.output == "table":
         show(comparison)
@@ -113,7 +114,7 @@ def _read(asked: Asked, question: Question) -> tuple[int, World | None]:
         try:
             return 0, worlds.of_file(asked.snapshot)
         except NotReadError as error:
-            print(error, file=sys.stderr)
+            say(error, file=sys.stderr)
             return 1, None
 
     from fairlead.cli.views import reading

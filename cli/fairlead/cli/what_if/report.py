@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fairlead.cli.printer import say
 from fairlead.cli.views import printing
 from fairlead.cli.views.table import Cell, Column
 from fairlead.engine.forecast.what_if import Comparison
@@ -24,7 +25,7 @@ _COLOURS = {True: "green", False: "red", None: ""}
 
 def show(found: Comparison) -> None:
     shown = written.shown(found)
-    print(shown.headline)
+    say(shown.headline)
     if shown.starts:
         printing.table(
             COLUMNS,
@@ -40,12 +41,12 @@ def show(found: Comparison) -> None:
             ],
         )
     if shown.more:
-        print(f"(and {shown.more} more; -o json shows all)")
+        say(f"(and {shown.more} more; -o json shows all)")
     for line in shown.evicted:
         printing.paragraph(line)
     if shown.shares:
         printing.paragraph("Fair shares that change:")
         printing.table(SHARES, [[Cell(value) for value in row] for row in shown.shares])
     for name, line in shown.figures:
-        print(f"{name + ':':<14} {line}")
+        say(f"{name + ':':<14} {line}")
     printing.paragraph(shown.note)

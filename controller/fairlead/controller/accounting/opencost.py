@@ -6,69 +6,76 @@ Both are served on the metrics port. The series exists while this replica leads;
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
-from collections.abc import Iterable, Iterator
+import json
+import logging
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from aiohttp import web
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fairlead.api.base import ManifestError
-from fairlead.api.flavor import Flavor
+from fairlead.controller.accounting.allocation_child import problem
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.claims.allocations import allocated_node
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.inventory.allocated import AllocatedClaim
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.queues.charges import Charges
-from fairlead.history.cost import gpu_series, opencost
+from fairlead.history.cost import gpu_series
 from fairlead.history.cost.gpu_series import Container, HeldClaim
-from fairlead.history.ledger.store.errors import LedgerError
-from fairlead.history.ledger.store.reader import open_reader
-from fairlead.history.prices import PriceBook
 from fairlead.kube import core
 
 _SHARES = Charges((), Selectors())  # without flavors: every device counts as its share of a whole one
 AT_ONCE = 1  # answers that are being made: each reads the ledger through
+ANSWER_S = 30.0
+COMMAND = (sys.executable, "-m", "fairlead.controller.accounting.allocation_child")
+LOG = logging.getLogger(__name__)
 
 
 class Allocations:
-    """Of `GET /allocation`. `caches` are None while they are not filled: then nothing has a price."""
+    """Of `GET /allocation`, each computed by a process of its own. `caches` are None while they are not filled: then nothing has a price."""
 
-    def __init__(self, ledger: str) -> None:
+    def __init__(self, ledger: str, *, command: Sequence[str] = COMMAND, answer_s: float = ANSWER_S) -> None:
         self.caches: Caches | None = None
-        self._ledger = ledger
+        self._ledger, self._command, self._answer_s = ledger, tuple(command), answer_s
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if self._turns.locked():
             return _problem(429, "another allocation is being made; try again in some seconds")
+        flavors = [] if self.caches is None else list(self.caches.flavors.all())
+        asked = {"ledger": self._ledger, "query": dict(request.query), "flavors": flavors}
         async with self._turns:
-            try:
-                status, body = await asyncio.to_thread(self._answer, dict(request.query), self._book())
-            except LedgerError as error:
-                return _problem(503, str(error))
-        return web.json_response(body, status=status)
+            return await self._run(json.dumps(asked).encode())
 
-    def _answer(self, query: dict[str, str], book: PriceBook) -> tuple[int, opencost.Json]:
-        reader = open_reader(self._ledger)
-        with contextlib.closing(reader):
-            return opencost.allocation(query, reader, book, now_s=time.time())
-
-    def _book(self) -> PriceBook:
-        flavors: list[Flavor] = []
-        for raw in self.caches.flavors.all() if self.caches is not None else ():
-            with contextlib.suppress(ManifestError):  # its status says so
-                flavors.append(Flavor.stored(raw))
-        return PriceBook.of(flavors)
+    async def _run(self, asked: bytes) -> web.Response:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*self._command, stdin=pipe, stdout=pipe, stderr=pipe)
+        try:
+            async with asyncio.timeout(self._answer_s):
+                out, err = await process.communicate(asked)
+        except TimeoutError:
+            return _problem(
+                422,
+                f"it took longer than {self._answer_s:g} s and was ended: ask for a shorter window, or longer steps",
+            )
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        status, newline, body = out.partition(b"\n")
+        if not newline or not status.isdigit():
+            LOG.error("allocation: the process ended with %s: %s", process.returncode, err.decode(errors="replace"))
+            return _problem(
+                422, "its process ended, by too much memory or CPU: ask for a shorter window, or longer steps"
+            )
+        return web.Response(body=body, status=int(status), content_type="application/json", charset="utf-8")
 
 
 def _problem(status: int, message: str) -> web.Response:
-    return web.json_response(
-        {"code": status, "status": "", "data": None, "message": f"Error: {message}"}, status=status
-    )
+    return web.json_response(problem(status, message), status=status)
 
 
 class HeldGpus(Collector):

@@ -6,11 +6,11 @@ and runs when it starts. Pure: time is an argument.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,7 +19,8 @@ from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
 from fairlead.engine.forecast.run_times import GangKey, RunRecord
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 
-RUNS_MAX = 3_000  # of all gangs
+K = TypeVar("K")
+RUNS_MAX = 3_000  # of all gangs; beyond, the namespace with most loses its oldest
 STARTS_MAX = 20  # of like gangs
 KEYS_MAX = 2_000  # of which starts are known
 LIKE_MAX = 50  # of like gangs: one that runs every minute leaves room for the others
@@ -64,8 +65,7 @@ class RunHistory:
             if request.whole and not request.placed_nodes and not request.replaces and request.id not in self._requests:
                 self._requests[request.id] = replace(request, preemptor=False)
                 came.append(request.id)
-        while len(self._requests) > REQUESTS_MAX:
-            del self._requests[next(iter(self._requests))]
+        _forget(self._requests, REQUESTS_MAX, lambda gang_id: gang_id.partition("/")[0])
         self._users |= {gang_id: user for gang_id in came if (user := user_of(gang_id))}
         if len(self._users) > 2 * REQUESTS_MAX + len(now_running):
             kept = self._requests.keys() | now_running.keys()
@@ -77,8 +77,7 @@ class RunHistory:
         known = self._starts.pop(key, None) or deque(maxlen=STARTS_MAX)
         known.append(round(seconds, 1))
         self._starts[key] = known
-        while len(self._starts) > KEYS_MAX:
-            del self._starts[next(iter(self._starts))]
+        _forget(self._starts, KEYS_MAX, lambda each: each.namespace)
 
     def restart_s(self, key: GangKey) -> float | None:
         """The median; None where no run of such a gang is known."""
@@ -103,10 +102,13 @@ class RunHistory:
             self._runs.remove(next(each for each in self._runs if each.key == record.key))
             self._like[record.key] -= 1
         if len(self._runs) > RUNS_MAX:
-            oldest = self._runs.popleft().key
-            self._like[oldest] -= 1
-            if not self._like[oldest]:
-                del self._like[oldest]
+            counts = Counter(each.key.namespace for each in self._runs)
+            most = max(counts.values())
+            forgotten = next(each for each in self._runs if counts[each.key.namespace] == most)
+            self._runs.remove(forgotten)
+            self._like[forgotten.key] -= 1
+            if not self._like[forgotten.key]:
+                del self._like[forgotten.key]
 
     # -- what is learned -------------------------------------------------------------------------------------------
 
@@ -170,3 +172,20 @@ class RunHistory:
         for key, times in starts:
             for time in times:
                 self.note_restart(key, time)
+
+
+def _forget(kept: dict[K, Any], most: int, namespace_of: Callable[[K], str]) -> None:
+    """Down to so many: the oldest of the namespace that has most, one after another."""
+    excess = len(kept) - most
+    if excess <= 0:
+        return
+    counts = Counter(map(namespace_of, kept))
+    going = Counter[str]()
+    for _ in range(excess):
+        heaviest = max(counts, key=counts.__getitem__)
+        counts[heaviest] -= 1
+        going[heaviest] += 1
+    for key in list(kept):
+        if going[namespace_of(key)]:
+            going[namespace_of(key)] -= 1
+            del kept[key]

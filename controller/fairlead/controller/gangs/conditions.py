@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fairlead.api.texts import plain
 from fairlead.kube import timestamps
 
 MESSAGE_MAX = 4096
@@ -15,7 +16,7 @@ def condition(kind: str, holds: bool, reason: str, message: str, *, now: float) 
         "type": kind,
         "status": "True" if holds else "False",
         "reason": reason,
-        "message": message[:MESSAGE_MAX],
+        "message": plain(message[:MESSAGE_MAX]),
         "lastTransitionTime": timestamps.seconds(now),
     }
 

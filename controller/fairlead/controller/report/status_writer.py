@@ -1,7 +1,8 @@
 """Writes the status of Gang, Queue and Flavor objects, and creates and deletes Gang objects.
 
-A status is written only if it differs from the object's; a spec too, so that what a user writes there is put back. Each write is noted in the informer, so that the next
-comparison sees it. Errors are the caller's (`Reporter`), which tries again.
+A status is written only if it differs from the object's; a spec too, so that what a user writes there is put back. Each write is noted
+in the informer, so that the next comparison sees it. Texts lose what steers a terminal: they hold names and messages of tenants. Errors
+are the caller's (`Reporter`), which tries again.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairlead.api import names
+from fairlead.api import names, texts
 from fairlead.api.flavor import FlavorStatus
 from fairlead.api.gang import GangSpec, GangStatus
 from fairlead.api.queue import QueueStatus
@@ -68,7 +69,7 @@ class StatusWriter:
         if not stored and own is None:  # for a gang of one: of the evicted pod that this one replaces
             past = self._caches.past_eviction(gang, now)
         created = past.waits_since if past is not None else min(object_created, gang.created or object_created)
-        status = gang_status.gang_status(gang, state, before=before, created=created, now=now, past=past)
+        status = texts.tree(gang_status.gang_status(gang, state, before=before, created=created, now=now, past=past))
         status["observedGeneration"] = raw["metadata"].get("generation", 1)
         if status != before:
             patch = merge_patch(stored, status, GangStatus, whole=True)
@@ -149,7 +150,9 @@ class StatusWriter:
             outlook = past_evictions.outlook(past, jobs, now=now, without_job_since=since)
             if outlook.until is not None:
                 stored = reported(raw)
-                status = gang_status.evicted_status(past, outlook, known_fields(stored, GangStatus), now)
+                status = texts.tree(
+                    gang_status.evicted_status(past, outlook, known_fields(stored, GangStatus), now)
+                )
                 patch = merge_patch(stored, status, GangStatus, whole=False)
                 self._caches.gang_objects.note(await self._patch_status(gang, patch))
                 return max(0.1, outlook.until - now)
@@ -195,6 +198,7 @@ class StatusWriter:
             generation=generation,
             now=now,
         )
+        status = texts.tree(status)
         if _differs(before, status):
             patch = {"status": merge_patch(stored, status, QueueStatus, whole=False)}
             written = await self._client.patch(resources.QUEUES, name, patch, subresource="status")
@@ -226,6 +230,7 @@ class StatusWriter:
         status = queue_status.flavor_status(
             total, problems, scale_ups=scale_ups, before=before, generation=generation, now=self._wall()
         )
+        status = texts.tree(status)
         if _differs(before, status):
             patch = {"status": merge_patch(stored, status, FlavorStatus, whole=False)}
             written = await self._client.patch(resources.FLAVORS, name, patch, subresource="status")

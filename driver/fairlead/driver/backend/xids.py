@@ -10,7 +10,7 @@ import functools
 from importlib import resources
 from typing import Literal, cast
 
-import yaml
+from fairlead.bounded import yaml_text
 
 XidClass = Literal["application", "informational", "recoverable", "needs-reset", "fatal"]
 
@@ -18,7 +18,9 @@ XidClass = Literal["application", "informational", "recoverable", "needs-reset",
 @functools.cache
 def _table() -> dict[int, tuple[XidClass, str]]:
     text = (resources.files("fairlead.driver.backend") / "xids.yaml").read_text(encoding="utf-8")
-    return {int(code): (cast("XidClass", row["class"]), str(row["name"])) for code, row in yaml.safe_load(text).items()}
+    return {
+        int(code): (cast("XidClass", row["class"]), str(row["name"])) for code, row in yaml_text.document(text).items()
+    }
 
 
 def classify(code: int) -> XidClass:

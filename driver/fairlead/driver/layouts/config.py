@@ -17,18 +17,19 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import yaml
+from fairlead.bounded import yaml_text
+from fairlead.bounded.limits import Limits, UnreadableError
 
-BYTES_MAX = 1024 * 1024
+LIMITS = Limits(bytes=2**20, bytes_expanded=2**20, values=100_000, depth=16)
+BYTES_MAX = LIMITS.bytes
 VERSION = "v1"
 _FIELDS = ("device-filter", "devices", "mig-enabled", "mig-devices")
 _DEVICE_ID = re.compile(r"0[xX][0-9A-Fa-f]{8}")
 _PROFILE = re.compile(r"[1-9][0-9]?g\.[1-9][0-9]*gb([+-][a-z0-9.]+)*")
 _COMPUTE_INSTANCE = re.compile(r"[1-9]c\..*")
-_NESTING_MAX = 16
 
 
 class LayoutError(ValueError):
@@ -153,54 +154,14 @@ def _counts(where: str, value: object) -> dict[str, int]:
     return found
 
 
-# -- YAML --------------------------------------------------------------------------------------------------------------
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses what YAML lets pass: a key that is there twice, and aliases, which no layout needs and which can grow."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
-            if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is there twice", key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]
-            raise yaml.composer.ComposerError(None, None, "aliases are not read; write the entry out", event.start_mark)
-        return super().compose_node(parent, index)
-
-
 def _read(content: bytes, path: str) -> dict[Any, Any]:
-    if len(content) > BYTES_MAX:
-        raise LayoutError(f"{path}: is larger than {BYTES_MAX} bytes")
     try:
-        text = content.decode()
-        if _nesting(text) > _NESTING_MAX:
-            raise LayoutError(f"{path}: brackets within brackets, more than {_NESTING_MAX} deep; a layout has three")
-        document = yaml.load(text, Loader=_Loader)  # noqa: S506 - it is a SafeLoader
-    except yaml.YAMLError as error:
-        raise LayoutError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
-    except LayoutError:
-        raise
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise LayoutError(f"{path}: not YAML: {type(error).__name__}") from error
+        document = yaml_text.document(content, LIMITS)
+    except UnreadableError as error:
+        raise LayoutError(f"{path}: {error}") from error
     if not isinstance(document, dict):
         raise LayoutError(f"{path}: {_shown(document)} has no layouts; write version: {VERSION} and mig-configs")
     return document
-
-
-def _nesting(text: str) -> int:
-    """The depth of flow brackets, whose cost for PyYAML grows with its square."""
-    deepest = depth = 0
-    for bracket in re.findall(r"[\[\]{}]", text):
-        depth = depth + 1 if bracket in "[{" else max(0, depth - 1)
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _shown(value: object) -> str:

@@ -25,6 +25,10 @@ class Reader(Protocol):
 
     def unit_days(self, since_us: int, until_us: int) -> Iterator[UnitDay]: ...
 
+    def overlapping(self, since_us: int, until_us: int, most: int) -> int:
+        """How many overlap the window, counted up to one more than `most`."""
+        ...
+
     def known(self) -> tuple[int, int] | None:
         """From when until when the ledger is known; None: it holds nothing yet."""
         ...

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from fairlead.api.bounds import NO_BOUNDS, Bound, Bounds
+from fairlead.bounded.limits import fraction
 from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
 from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.inventory.notices import NodeNotice
@@ -49,7 +49,7 @@ def _fields(value: msgspec.Struct) -> dict[str, Any]:
 
 def amount(text: str) -> Amount:
     """Raises ValueError, ZeroDivisionError."""
-    exact = Fraction(text)
+    exact = fraction(text)
     return exact.numerator if exact.denominator == 1 else exact
 
 

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from fairlead.bounded import json_text, unpack
+from fairlead.bounded.limits import UnreadableError
 from fairlead.engine.snapshot import Snapshot
-from fairlead.evidence.packed import PackedError, unpacked
 from fairlead.history.facts import form
 from fairlead.history.facts.changes import Watcher
 from fairlead.history.facts.errors import FactsError
@@ -32,6 +33,10 @@ class _Document(form.Item, frozen=True, kw_only=True, omit_defaults=False):
     at: float
     code: str = ""
     facts: form.Facts
+
+
+_HEAD = msgspec.json.Decoder(_Head)
+_DOCUMENT = msgspec.json.Decoder(_Document)
 
 
 class Dumped(NamedTuple):
@@ -64,12 +69,11 @@ def load(data: bytes) -> Dumped:
 def load_facts(data: bytes) -> tuple[form.Facts, float]:
     """The facts, and their time. Raises FactsError."""
     try:
-        text = unpacked(data)
-    except PackedError as error:
-        raise FactsError(str(error)) from None
-    try:
-        head = msgspec.json.decode(text, type=_Head)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        text = unpack.whole(data)
+        head = json_text.decode(text, _HEAD)
+    except UnreadableError as error:
+        raise FactsError(f"this is no snapshot of `fairlead snapshot`: {error}") from None
+    except msgspec.DecodeError as error:
         raise FactsError(f"this is no snapshot of `fairlead snapshot`: {error}; it may be cut") from None
     if head.format != FORMAT:
         raise FactsError(
@@ -80,7 +84,7 @@ def load_facts(data: bytes) -> tuple[form.Facts, float]:
             f"version: {head.version}: this fairlead reads version {form.VERSION}; use the fairlead that wrote the snapshot"
         )
     try:
-        document = msgspec.json.decode(text, type=_Document)
-    except msgspec.DecodeError as error:
+        document = json_text.decode(text, _DOCUMENT)
+    except (msgspec.DecodeError, UnreadableError) as error:
         raise FactsError(f"a snapshot that cannot be read: {error}") from None
     return document.facts, document.at

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from fairlead.bounded import json_text
+from fairlead.bounded.limits import BoundError
 from fairlead.history.facts import form
 from fairlead.history.recording.errors import RecordingError
 
@@ -118,8 +120,8 @@ def line(chain: str, record: AnyRecord) -> tuple[str, bytes]:
 
 
 def parse_line(text: bytes) -> Line:
-    """Raises msgspec.DecodeError."""
-    return _LINES.decode(text)
+    """Raises msgspec.DecodeError; BoundError for one that was made to take much memory, or is nested too deeply."""
+    return json_text.decode(text, _LINES)
 
 
 def parse_record(found: Line, where: str) -> AnyRecord:
@@ -134,8 +136,8 @@ def parse_brief(found: Line, where: str) -> BriefRecord:
 
 def _parsed(decoder: msgspec.json.Decoder[T], found: Line, where: str) -> T:
     try:
-        return decoder.decode(found.record)
-    except msgspec.DecodeError as error:
+        return json_text.decode(found.record, decoder)
+    except (msgspec.DecodeError, BoundError) as error:
         raise RecordingError(
             f"{where}: a record that cannot be read: {error}; it was edited, or written by another version"
         ) from None

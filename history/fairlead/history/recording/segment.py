@@ -6,7 +6,6 @@ A flush ends a block of the one compressed stream, so that what was flushed can 
 
 from __future__ import annotations
 
-import contextlib
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -16,6 +15,8 @@ from typing import IO, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from fairlead.bounded.limits import BoundError, UnreadableError
+from fairlead.bounded.unpack import CHUNK_BYTES, Unpacker
 from fairlead.history.recording.errors import EmptySegmentError, RecordingError
 from fairlead.history.recording.records import (
     CHAIN_START,
@@ -37,8 +38,8 @@ R = TypeVar("R", bound=AnyRecord | BriefRecord)
 SUFFIX = ".jsonl.gz"
 NAME = re.compile(r"segment-(\d{8,})\.jsonl\.gz")
 LEVEL = 6
-CHUNK_BYTES = 1 << 16  # compressed: a hundred times as much when it is read
-LINE_BYTES_MAX = 2 * 2**30
+LINE_BYTES_MAX = 64 * 2**20  # a part is of a megabyte or so; the plan of ten thousand gangs, of ten
+SEGMENT_BYTES_MAX = 64 * 2**30  # unpacked
 
 
 def segment_name(number: int) -> str:
@@ -139,6 +140,8 @@ def _record(
     """The record, its chain value, and its bytes. `chain`: of the record before; None for the first."""
     try:
         found = parse_line(text)
+    except BoundError as error:
+        raise RecordingError(f"{where}: {error}") from None
     except msgspec.DecodeError as error:
         if chain is None:
             raise _SenselessError(
@@ -197,39 +200,32 @@ def _head(found: Line, where: str) -> _Head:
 
 def _lines(path: Path, torn: Torn) -> Iterator[bytes]:
     """Whole lines; what is behind the last one goes to `torn`."""
-    unpack = zlib.decompressobj(wbits=31)
-    rest = b""
+    unpacker = Unpacker(SEGMENT_BYTES_MAX)
+    rest = bytearray()
     with path.open("rb") as file:
-        while data := file.read(CHUNK_BYTES):
-            before = unpack.copy()
+        while not unpacker.eof and not torn.why and (data := file.read(CHUNK_BYTES)):
             try:
-                rest += unpack.decompress(data)
-            except zlib.error as error:
-                torn.why = f"compressed data that cannot be read: {error}"
-                rest += _readable(before, data)
-            *lines, rest = rest.split(b"\n")
-            yield from lines
-            if torn.why:
-                return
-            if len(rest) > LINE_BYTES_MAX:
-                raise RecordingError(f"{path}: a record of more than {LINE_BYTES_MAX} bytes; this is no segment")
-            if unpack.eof:
-                if unpack.unused_data or file.read(1):
-                    torn.why = "data behind the end of the segment"
-                break
+                for found in unpacker.feed(data):
+                    rest += found
+                    if b"\n" in found:
+                        *lines, rest = rest.split(b"\n")
+                        yield from map(bytes, lines)
+                    if len(rest) > LINE_BYTES_MAX:
+                        raise RecordingError(
+                            f"{path}: a record of more than {LINE_BYTES_MAX} bytes; this is no segment"
+                        )
+            except BoundError as error:
+                raise RecordingError(f"{path}: {error}; this is no segment") from None
+            except UnreadableError as error:
+                torn.why = str(error)
+        if torn.why:
+            return
+        if unpacker.eof and (unpacker.unused or file.read(1)):
+            torn.why = "data behind the end of the segment"
     if rest:
         torn.why = torn.why or f"the last record is cut after {len(rest)} bytes"
-    elif not unpack.eof:
+    elif not unpacker.eof:
         torn.why = torn.why or "the end of the compressed data is missing"
-
-
-def _readable(unpack: zlib._Decompress, data: bytes) -> bytes:
-    """What comes before the byte that cannot be read: a failing call returns nothing at all."""
-    found = b""
-    with contextlib.suppress(zlib.error):
-        for place in range(len(data)):
-            found += unpack.decompress(data[place : place + 1])
-    return found
 
 
 def ended(record: AnyRecord | BriefRecord) -> bool:

@@ -240,5 +240,6 @@ def _headers(answer: Response | Stream) -> list[tuple[str, str]]:
     if isinstance(answer, Response):
         headers += list(answer.headers.items())
     for text in dict.fromkeys(answer.warnings):
-        headers.append(("Warning", warning_header(text)))
+        if (header := warning_header(text)) is not None:
+            headers.append(("Warning", header))
     return headers

@@ -30,7 +30,10 @@ def claims(token: str) -> dict[str, Any]:
 def ends(token: str) -> float | None:
     """Unix seconds; None where it says nothing."""
     found = claims(token).get("exp")
-    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+    try:
+        return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+    except OverflowError:
+        return None
 
 
 def hint(token: str, audiences: Sequence[str], *, cluster_tokens: bool, now: float) -> str:

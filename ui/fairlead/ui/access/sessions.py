@@ -3,7 +3,7 @@
 The value has two parts: one finds the session (by its hash), the other is the key that the viewer's token is encrypted with (AES-256-GCM).
 So the token can be reviewed again while its owner asks for pages, and neither what the server keeps nor the cookie's value alone yields it.
 A session ends when it was not used for `idle_s`, after `absolute_s`, when its token ends, and at a logout. There are at most `most`, and
-`each` of one user: a further one ends that which was used longest ago. Time and randomness are arguments.
+`each` of one user: a further one ends that which was used longest ago, of the user, or of whoever has most (`shares`). Time and randomness are arguments.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from fairlead.kube.limits import Clock
+from fairlead.ui.access.shares import heaviest, party
 
 ID_BYTES = 24
 KEY_BYTES = 32
@@ -68,7 +69,9 @@ class Sessions:
         for key in own[: max(0, len(own) + 1 - self._each)]:
             del self._kept[key]
         while len(self._kept) >= self._most:
-            self._kept.popitem(last=False)
+            loses = heaviest((party(session.user) for session in self._kept.values()), party(user))
+            of_it = (key for key, session in self._kept.items() if party(session.user) == loses)
+            del self._kept[next(of_it, next(iter(self._kept)))]
         found, key = self._random(ID_BYTES), self._random(KEY_BYTES)
         nonce = self._random(NONCE_BYTES)
         self._kept[_hash(found)] = _Session(

@@ -22,6 +22,7 @@ from fairlead.ui.access.sessions import Sessions
 from fairlead.ui.access.users import User
 from fairlead.ui.pages import render
 from fairlead.ui.serve import pages
+from fairlead.ui.serve.connections import form as sent_form
 from fairlead.ui.serve.origins import ARRIVED, local_path
 from fairlead.ui.serve.pages import Shown
 from fairlead.ui.serve.responses import respond
@@ -149,7 +150,7 @@ class TokenViewers:
     async def _log_in(self, request: web.Request) -> web.StreamResponse:
         if request.content_type != FORM:
             return self._form(request, f"a login is sent as {FORM}", status=415, path="")
-        given = await request.post()
+        given = await sent_form(request)
         token, path = str(given.get("token", "")).strip(), str(given.get("next", ""))
         try:
             user = await self._accepted(token, request.remote or "")

@@ -9,7 +9,6 @@ from typing import Any
 from fairlead.engine.forecast.what_if import ChangeError
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.scope import Scope
-from fairlead.ui.reading.manifests import documents
 from fairlead.ui.what_if.question import SAMPLES_MAX, Question, horizon_s
 
 HORIZONS = ("90m", "6h", "24h", "7d")
@@ -51,15 +50,11 @@ class Form:
                 raise ChangeError(f"{name}: more than {TEXT_MAX} characters: ask in parts")
         if not (self.samples.isascii() and self.samples.isdigit() and 1 <= int(self.samples[:4]) <= SAMPLES_MAX):
             raise ChangeError(f"--samples {self.samples[:20]}: a number from 1 to {SAMPLES_MAX}")
-        try:
-            submit = tuple(documents(self.manifests, "manifests")) if self.manifests else ()
-        except ValueError as error:
-            raise ChangeError(str(error)) from None
         made = Question(
             add_nodes=self.add_nodes.split(),
             remove=self.remove.split(),
             queue=self.queue.split(),
-            submit=submit,
+            manifests=self.manifests,
             horizon_s=horizon_s(self.horizon),
             samples=int(self.samples),
             drivers=drivers,

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from fairlead.api import texts
 from fairlead.history.cost.bill import BASES, IDLES
 from fairlead.history.cost.grouping import BY
 from fairlead.ui.model import costs
@@ -85,26 +86,11 @@ def _hash(name: str) -> str:
 
 SCRIPTS = ("htmx.min.js", "hx-sse.min.js")
 
-# Characters that reorder or hide what stands beside them: a name with them would look like another one.
-_HIDDEN = dict.fromkeys(
-    [
-        *range(0x20),
-        0x7F,
-        *range(0x80, 0xA0),
-        0x061C,
-        *range(0x200B, 0x2010),
-        *range(0x2028, 0x202F),
-        *range(0x2060, 0x2070),
-        0xFEFF,
-    ],
-    "\N{REPLACEMENT CHARACTER}",
-) | {ord("\n"): "\n", ord("\t"): " "}
-
 
 def visible(value: Any) -> Any:
     """Text without characters that a reader does not see."""
     if isinstance(value, str) and not (value.isascii() and value.isprintable()) and not isinstance(value, Marked):
-        return value.translate(_HIDDEN)
+        return texts.plain(value.replace("\r", "\n").replace("\t", " "))
     return value
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import yaml
+from fairlead.bounded import yaml_text
+from fairlead.bounded.limits import MANIFESTS, Limits, UnreadableError
 
 Json = dict[str, Any]
 
 
-def documents(text: str, where: str) -> Iterator[Json]:
+def documents(text: str, where: str, limits: Limits = MANIFESTS) -> Iterator[Json]:
     """`where`: what the text is called in messages. Raises ValueError for what is no YAML, or no object."""
     try:
-        found = list(yaml.safe_load_all(text))
-    except (yaml.YAMLError, RecursionError) as error:
+        found = yaml_text.documents(text, limits)
+    except UnreadableError as error:
         raise ValueError(f"{where}: {error}") from None
     for document in found:
         if document is None:

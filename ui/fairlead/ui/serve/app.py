@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import ssl
@@ -15,6 +16,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from fairlead.api import names
+from fairlead.kube.logs import BRIEF
 from fairlead.ui.model.scope import ScopedFacts
 from fairlead.ui.pages import render
 from fairlead.ui.pages.render import SHOWN_TO, ShownTo, Trouble
@@ -24,6 +26,7 @@ from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.reading.source import Source
 from fairlead.ui.serve import pages
 from fairlead.ui.serve.answers import answer
+from fairlead.ui.serve.connections import HANDSHAKE_S, HEAD_S, Connections
 from fairlead.ui.serve.live import Hub
 from fairlead.ui.serve.looks import Look, Seen
 from fairlead.ui.serve.of_ledger import PagesOfLedger
@@ -42,6 +45,7 @@ PROBES = ("/healthz", "/readyz")  # kubelet asks for them by the pod's address
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Observe = Callable[[str, int, float], None]
 """Is called after each answer, with the route, the status and the seconds that it took."""
+CONNECTIONS: web.AppKey[Connections] = web.AppKey("connections", Connections)
 VIEWER: web.RequestKey[Viewer] = web.RequestKey("viewer", Viewer)
 
 
@@ -67,12 +71,22 @@ async def listening(
     app: web.Application, host: str, port: int, context: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
     """Serves inside the context; yields the port. Raises OSError where it is taken."""
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=HEAD_S)
     await runner.setup()
+    assert runner.server is not None
+    logging.getLogger("aiohttp.server").addFilter(BRIEF)
+    sweeping = asyncio.create_task(app[CONNECTIONS].sweep(runner.server))
+    handshake_s = None if context is None else HANDSHAKE_S
     try:
-        await web.TCPSite(runner, host, port, ssl_context=context).start()
-        yield int(runner.addresses[0][1])
+        listener = await asyncio.get_running_loop().create_server(
+            runner.server, host, port, ssl=context, ssl_handshake_timeout=handshake_s, backlog=128
+        )
+        try:
+            yield int(listener.sockets[0].getsockname()[1])
+        finally:
+            listener.close()
     finally:
+        sweeping.cancel()
         await runner.cleanup()
 
 
@@ -90,7 +104,9 @@ def application(
     """`hosts`: what the Host header may be; None: anything. `ready`: why it cannot answer yet, None when it can."""
     viewers = viewers or Everyone()
     scoped = ScopedFacts()
-    app = web.Application(middlewares=[_guard(hosts, viewers, observe)], client_max_size=BODY_MAX)
+    connections = Connections()
+    app = web.Application(middlewares=[_guard(hosts, viewers, observe, connections)], client_max_size=BODY_MAX)
+    app[CONNECTIONS] = connections
     ledger = ledger or Ledger("")
     views = Views(source, scoped, ledger)
     hub = Hub(views)
@@ -184,12 +200,18 @@ def _readyz(ready: Callable[[], str | None]) -> Handler:
     return handler
 
 
-def _guard(hosts: Collection[str] | None, viewers: Viewers, observe: Observe | None) -> Middleware:
+def _guard(
+    hosts: Collection[str] | None, viewers: Viewers, observe: Observe | None, connections: Connections
+) -> Middleware:
     """Every answer has the headers, errors too; a request that means another host has no answer but that."""
     headers = headers_for(private=viewers.private, hosts=hosts)
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        with connections.asking(request):
+            return await guarded(request, handler)
+
+    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
         began = time.perf_counter()
         SHOWN_TO.set(ShownTo())
         if hosts is not None and request.path not in PROBES and request.headers.get("Host", "").lower() not in hosts:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from urllib.parse import urlencode
 
@@ -19,6 +19,7 @@ from aiohttp import web
 from markupsafe import escape
 
 from fairlead.kube.limits import Clock
+from fairlead.ui.access.shares import heaviest, party
 from fairlead.ui.model.scope import Scope
 from fairlead.ui.pages import render
 from fairlead.ui.serve.answers import takes_gzip
@@ -49,13 +50,13 @@ class Hub:
         self._clock = clock
         self.viewers_max = viewers_max
         self._channels: OrderedDict[tuple[Address, Scope], Channel] = OrderedDict()
-        self._streams: Counter[str] = Counter()
+        self._seats: dict[_Seat, None] = {}  # taken longest ago first
         self._opened = asyncio.Event()
         self._closing = False
 
     @property
     def viewers(self) -> int:
-        return self._streams.total()
+        return len(self._seats)
 
     async def page(self, address: Address, scope: Scope) -> tuple[Shown, str]:
         """And what opens its stream, "" for a page that has none."""
@@ -113,13 +114,14 @@ class Hub:
         if refused:
             await out.send(_notice(refused))
         else:
-            with self._counted(viewer):
-                await self._follow(out, address, viewers, viewer)
+            seat = _Seat(viewer.name, out)
+            with self._seated(seat):
+                await self._follow(seat, address, viewers, viewer)
         await out.end()
         return response
 
-    async def _follow(self, out: _Out, address: Address, viewers: Viewers, viewer: Viewer) -> None:
-        request = out.request
+    async def _follow(self, seat: _Seat, address: Address, viewers: Viewers, viewer: Viewer) -> None:
+        out, request = seat.out, seat.out.request
         channel = self._channel(address, viewer.scope)
         revision = request.headers.get("Last-Event-ID") or request.query.get("from", "")
         channel.viewers += 1
@@ -128,6 +130,9 @@ class Hub:
             await out.send(_HEARTBEAT)  # so that a proxy passes the head on
             checked = self._clock()
             while not self._closing:
+                if seat.lost:
+                    await out.send(_notice(_full(self.viewers_max)))
+                    return
                 news = channel.news
                 lacking = channel.since(revision)
                 if lacking is not None:
@@ -144,10 +149,13 @@ class Hub:
                     if now.scope != viewer.scope:
                         return  # it opens again, with the rights of now
                 try:
-                    async with asyncio.timeout(HEARTBEAT_S):
+                    async with asyncio.timeout(HEARTBEAT_S) as seat.waits:
                         await news.wait()
                 except TimeoutError:
-                    await out.send(_HEARTBEAT)
+                    if not seat.lost:
+                        await out.send(_HEARTBEAT)
+                finally:
+                    seat.waits = None
         except (ConnectionError, TimeoutError):
             out.abort()
         finally:
@@ -171,27 +179,59 @@ class Hub:
         return channel
 
     def _refused(self, viewer: Viewer) -> str:
-        if self.viewers >= self.viewers_max:
-            return (
-                f"this page stays as it was loaded: {self.viewers_max} live pages are open, which is what this server allows; "
-                "it tries again by itself"
-            )
-        if viewer.name and self._streams[viewer.name] >= STREAMS_MAX:
+        """Why there is no stream for this viewer. Where the server has no room, whoever has most of it loses one first."""
+        scope = viewer.scope
+        if scope.namespaces is not None and not (scope.namespaces or scope.cluster or scope.queues):
+            return f"this page stays as it was loaded: {scope.namespaces_why}"
+        if viewer.name and sum(seat.user == viewer.name for seat in self._seats) >= STREAMS_MAX:
             return f"this page stays as it was loaded: you have {STREAMS_MAX} live pages open; close some of them"
+        if self.viewers < self.viewers_max:
+            return ""
+        own = party(viewer.name)
+        loses = heaviest((seat.party for seat in self._seats), own)
+        if loses == own:
+            return _full(self.viewers_max)
+        seat = next(each for each in self._seats if each.party == loses)
+        del self._seats[seat]
+        seat.lose()
         return ""
 
     @contextlib.contextmanager
-    def _counted(self, viewer: Viewer) -> Iterator[None]:
-        self._streams[viewer.name] += 1
+    def _seated(self, seat: _Seat) -> Iterator[None]:
+        self._seats[seat] = None
         self._opened.set()
         try:
             yield
         finally:
-            self._streams[viewer.name] -= 1
-            if not self._streams[viewer.name]:
-                del self._streams[viewer.name]
-            if not self._streams:
+            self._seats.pop(seat, None)
+            if not self._seats:
                 self._opened.clear()
+
+
+def _full(most: int) -> str:
+    return (
+        f"this page stays as it was loaded: {most} live pages are open, which is what this server allows, and of those who have them you "
+        "have most; it tries again by itself"
+    )
+
+
+class _Seat:
+    """One stream's place among those that the server has."""
+
+    def __init__(self, user: str, out: _Out) -> None:
+        self.user = user
+        self.party = party(user)
+        self.out = out
+        self.lost = False
+        self.waits: asyncio.Timeout | None = None  # while there is nothing to send
+
+    def lose(self) -> None:
+        """It is told so and ends; one that is in the middle of taking something ends at once."""
+        self.lost = True
+        if self.waits is None:
+            self.out.abort()
+        else:
+            self.waits.reschedule(asyncio.get_running_loop().time())
 
 
 class _Out:

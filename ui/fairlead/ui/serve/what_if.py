@@ -19,6 +19,7 @@ from fairlead.ui.pages.render import Trouble
 from fairlead.ui.reading.computing import Computing, NoAnswerError, ReaderGoneError
 from fairlead.ui.serve import pages
 from fairlead.ui.serve.answers import as_json
+from fairlead.ui.serve.connections import form as sent_form
 from fairlead.ui.serve.looks import Look, Seen
 from fairlead.ui.serve.pages import Shown
 from fairlead.ui.serve.responses import asks_json, respond
@@ -55,7 +56,7 @@ class WhatIf:
             return respond(request, pages.trouble(what, 415, json=json), json=json)
         form = Form()
         try:
-            form = Form.of(await request.post())
+            form = Form.of(await sent_form(request))
             found = await self._computing.answer(form.question(self._drivers), lambda: _gone(request))
         except ChangeError as error:
             return respond(request, self._shown(seen, form, str(error), 400, json=json), json=json)

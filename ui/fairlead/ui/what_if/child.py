@@ -1,33 +1,23 @@
 """A process that answers one question and ends: `python -m fairlead.ui.what_if.child`, the question on its standard input, both as JSON.
 
 It reads the cluster itself, so the program that started it may kill it at any time, and what it takes of memory is gone with it. It is nicer than
-the server, and the kernel ends it beyond `CPU_S`. The answer is `{"json": …, "shown": …}` or `{"error": …, "kind": "change" | "cluster"}`.
+the server, and the kernel ends it beyond `CPU_S`. Manifests are read first, before what computes is imported: what was made to be slow costs little.
+The answer is `{"json": …, "shown": …}` or `{"error": …, "kind": "change" | "cluster"}`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gc
 import json
 import os
 import resource
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fairlead.engine.forecast.what_if import ChangeError
-from fairlead.kube import errors, resources
-from fairlead.kube.client import Client
-from fairlead.kube.credentials import CredentialsError
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import NotReadError
-from fairlead.ui.what_if import world as worlds
-from fairlead.ui.what_if.answer import answer
-from fairlead.ui.what_if.question import Question
-from fairlead.ui.what_if.world import World
-from fairlead.ui.what_if.written import as_json, shown
+from fairlead.bounded.limits import SMALL
+from fairlead.ui.reading.manifests import documents
 
 NICE = 10
 CPU_S = 90
@@ -48,31 +38,13 @@ def main() -> None:
 
 
 def _answer(asked: Json) -> Json:
-    question = Question(**asked["question"] | {"drivers": tuple(asked["question"]["drivers"])})
     try:
-        world = _world(asked["where"], question)
-        found = answer(question, world)
-    except ChangeError as error:
+        submit = list(documents(asked["question"].pop("manifests"), "manifests", SMALL))
+    except ValueError as error:
         return {"error": str(error), "kind": "change"}
-    except (NotReadError, CredentialsError, errors.ApiError, OSError) as error:
-        return {"error": str(error), "kind": "cluster"}
-    return {"json": as_json(found, world.now), "shown": asdict(shown(found))}
+    from fairlead.ui.what_if.reply import reply  # seconds, and a hundred megabytes
 
-
-def _world(where: Json, question: Question) -> World:
-    if where.get("snapshot"):
-        return worlds.of_file(Path(where["snapshot"]))
-
-    async def read() -> World:
-        kubeconfig = Path(where["kubeconfig"]) if where.get("kubeconfig") else None
-        async with Client.connect(kubeconfig, context=where.get("context"), user_agent="fairlead-ui") as client:
-            cluster = Cluster(client)
-            await cluster.list(
-                resources.QUEUES
-            )  # a cluster that is away is said at once: the lists that follow are tried for minutes
-            return await worlds.of_cluster(cluster, question)
-
-    return asyncio.run(read())
+    return reply(asked, submit)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,13 @@ SAMPLES_MAX = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """`submit`: objects of manifests. `own_profiles`: whether nodes may be of a profile's file, and not of a bundled profile only."""
+    """`submit`: objects of manifests; `manifests`: the text of such, which the process that answers reads. `own_profiles`: whether nodes may be of a profile's file, and not of a bundled profile only."""
 
     add_nodes: Sequence[str] = ()
     remove: Sequence[str] = ()
     queue: Sequence[str] = ()
     submit: Sequence[dict[str, Any]] = field(default=())
+    manifests: str = ""
     horizon_s: float = 86_400.0
     samples: int = 1
     drivers: tuple[str, ...] = (names.DRIVER,)
@@ -28,7 +29,7 @@ class Question:
 
     @property
     def empty(self) -> bool:
-        return not (self.add_nodes or self.remove or self.queue or self.submit)
+        return not (self.add_nodes or self.remove or self.queue or self.submit or self.manifests)
 
 
 def horizon_s(text: str) -> float:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairlead.api import names
+from fairlead.bounded import files
+from fairlead.bounded.limits import BoundError
 from fairlead.controller.forecasting.history import RunHistory
 from fairlead.engine.snapshot import Snapshot
 from fairlead.history.facts import snapshot_file
@@ -35,11 +37,11 @@ class World:
 def of_file(path: Path) -> World:
     """Raises NotReadError."""
     try:
-        data = path.read_bytes()
+        data = files.read(path, bytes_max=files.BYTES_MAX)
         found = snapshot_file.load(data)
     except OSError as error:
         raise NotReadError(f"{path}: {error.strerror}") from error
-    except FactsError as error:
+    except (FactsError, BoundError) as error:
         raise NotReadError(f"{path}: {error}") from error
     return World(snapshot=found.snapshot, now=found.now, data=data)
 

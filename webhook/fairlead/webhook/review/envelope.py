@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from fairlead.api import texts
 from fairlead.kube import nesting
 from fairlead.webhook.objects.fields import Json, MalformedError, map_at, text_at
 from fairlead.webhook.review import size
@@ -158,7 +159,7 @@ def encode(uid: str, verdict: Verdict) -> bytes:
     if not verdict.allowed:
         response["status"] = {
             "status": "Failure",
-            "message": verdict.message,
+            "message": texts.plain(verdict.message),
             "reason": _REASONS.get(verdict.code, "BadRequest"),
             "code": verdict.code,
         }
@@ -176,7 +177,7 @@ def _cut_to_limits(warnings: tuple[str, ...]) -> list[str]:
     kept: list[str] = []
     left = WARNINGS_CHARS_MAX
     for index, warning in enumerate(warnings):
-        text = " ".join(warning.split())
+        text = texts.line(" ".join(warning.split()))
         text = text if len(text) <= WARNING_CHARS_MAX else f"{text[: WARNING_CHARS_MAX - 1]}…"
         if len(text) > left - 40:
             kept.append(f"and {len(warnings) - index} more")

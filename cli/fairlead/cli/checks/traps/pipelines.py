@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import yaml
-
 from fairlead.api import names
+from fairlead.bounded import yaml_text
+from fairlead.bounded.limits import SMALL, UnreadableError
 from fairlead.cli.checks.traps.base import (
     LEGACY,
     Json,
@@ -85,8 +85,8 @@ def _patched(holder: Json) -> set[str]:
     """Claims that a podSpecPatch adds. One with parameters in it may be no YAML yet: it adds nothing that is known."""
     text = holder.get("podSpecPatch")
     try:
-        patch = yaml.safe_load(text) if isinstance(text, str) else None
-    except yaml.YAMLError:
+        patch = yaml_text.document(text, SMALL) if isinstance(text, str) else None
+    except UnreadableError:
         return set()
     return {str(each.get("name")) for each in mappings(patch, "resourceClaims")}
 

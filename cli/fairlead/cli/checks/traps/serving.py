@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import yaml
-
+from fairlead.bounded import yaml_text
+from fairlead.bounded.limits import SMALL, UnreadableError
 from fairlead.cli.checks.traps import probes
 from fairlead.cli.checks.traps.base import (
     Json,
@@ -140,8 +140,8 @@ def kubeai_config(config_map: Json, others: Sequence[Json]) -> Iterator[Trap]:
     """KubeAI's settings: the patch reaches the pods of every profile."""
     text = at(config_map, "data", "system.yaml")
     try:
-        settings = yaml.safe_load(text) if isinstance(text, str) else None
-    except yaml.YAMLError:
+        settings = yaml_text.document(text, SMALL) if isinstance(text, str) else None
+    except UnreadableError:
         return
     patches = mappings(settings, "modelServerPods", "jsonPatches")
     if not any("/resourceClaims" in str(patch.get("path")) for patch in patches):

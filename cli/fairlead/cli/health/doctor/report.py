@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from fairlead.cli.health import reading as clusters
 from fairlead.cli.health.doctor.diagnose import diagnose, gaps
 from fairlead.cli.health.doctor.finding import Finding, Stops
 from fairlead.cli.health.doctor.waiting import reasons
 from fairlead.cli.health.seen import Seen
 from fairlead.cli.health.support import SERVED_GROUPS, lines
+from fairlead.cli.printer import say_coloured
 from fairlead.cli.views import printing, reading
 from fairlead.kube import resources
 from fairlead.kube.resources import Resource
@@ -92,8 +91,8 @@ def structured(seen: Seen, found: Sequence[Finding]) -> dict[str, Any]:
 
 def _print(seen: Seen, found: Sequence[Finding]) -> None:
     for number, each in enumerate(found, 1):
-        weight = typer.style(_WEIGHTS[each.stops], fg=_COLOURS[each.stops] or None)
-        typer.echo(f"{number}. {typer.style(each.code, bold=True)} ({weight})")
+        weight = (_WEIGHTS[each.stops], _COLOURS[each.stops])
+        say_coloured([(f"{number}. ", ""), (each.code, "bold"), (" (", ""), weight, (")", "")])
         printing.paragraph(each.what, indent=3)
         for line in each.evidence:
             printing.paragraph(f"seen: {line}", indent=3)

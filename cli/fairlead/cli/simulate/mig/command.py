@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import process_time
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from fairlead.cli.printer import console as console_of
 from fairlead.cli.simulate.mig import report
 from fairlead.cli.simulate.mig.hardware import Cluster, parse_cluster
 from fairlead.cli.simulate.mig.requests import arrivals, mix_of, timed_arrivals
@@ -31,7 +31,7 @@ def simulate_mig(
     json_file: Path | None,
 ) -> int:
     """The exit status: 0, 2 for input that can't be used, 130 when interrupted. `policy` None: all, beside one another."""
-    out, err = Console(), Console(stderr=True)
+    out, err = console_of(), console_of(stderr=True)
     if json_file is not None and not json_file.absolute().parent.is_dir():
         err.print(f"{json_file}: there is no directory {json_file.absolute().parent}", markup=False)
         return 2

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import yaml
 
+from fairlead.bounded import yaml_text
+from fairlead.bounded.limits import SMALL, UnreadableError
 from fairlead.driver.backend import geometry
 from fairlead.driver.backend.profiles.schema import (
     SAME_FIELDS,
@@ -34,8 +35,6 @@ from fairlead.driver.backend.types import Gpu, MigProfile, NvLink
 _PROFILES = resources.files("fairlead.driver.backend.profiles")
 _UUID_SPACE = uuid.UUID("8f0f1f0e-6d1c-5c0a-9a57-2f1a0c1d7e11")
 _MIG_AT = re.compile(r"([^@]+)@(\d+)")
-FLOW_DEPTH_MAX = 64
-"""Of `[` and `{` within one another: what PyYAML needs for them grows with the square of their number."""
 _CONVERTING = threading.Lock()
 """msgspec caches a type at its first conversion; two threads that do so at once for one type crash the interpreter."""
 
@@ -162,38 +161,20 @@ def _placed(text: str, table: tuple[MigProfile, ...], field: str) -> tuple[MigPr
     raise ProfileError(f"{field}: profile {match[1]!r} is unknown here; known profiles: {names}")
 
 
-def _flow_depth(text: str) -> int:
-    deepest = depth = 0
-    for bracket in re.findall(r"[\[\]{}]", text):
-        depth = depth + 1 if bracket in "[{" else max(0, depth - 1)
-        deepest = max(deepest, depth)
-    return deepest
-
-
 def _decode(path: Traversable, kind: type[T]) -> T:
     try:
-        text = path.read_text(encoding="utf-8")
-        if _flow_depth(text) > FLOW_DEPTH_MAX:
-            raise ProfileError(
-                f"{path}: brackets within brackets, more than {FLOW_DEPTH_MAX} deep; a profile has a few"
-            )
-        raw = yaml.safe_load(text)
+        with path.open("rb") as file:
+            content = file.read(SMALL.bytes + 1)
+        raw = yaml_text.document(content, SMALL)
         with _CONVERTING:
             return msgspec.convert(raw if raw is not None else {}, kind)
-    except yaml.YAMLError as error:
-        raise ProfileError(f"{path}: not YAML: {error}") from error
-    except (msgspec.ValidationError, UnicodeDecodeError) as error:
+    except UnreadableError as error:
         raise ProfileError(f"{path}: {error}") from error
-    except (
-        ValueError,
-        TypeError,
-        AttributeError,
-        KeyError,
-    ) as error:  # scalars that PyYAML takes for dates and numbers
+    except msgspec.ValidationError as error:
+        raise ProfileError(f"{path}: {error}") from error
+    except (ValueError, TypeError) as error:  # scalars that PyYAML takes for dates and numbers
         if isinstance(error, ProfileError):
             raise
         raise ProfileError(f"{path}: not YAML: {type(error).__name__}: {error}") from error
-    except RecursionError as error:
-        raise ProfileError(f"{path}: nested too deeply") from error
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read: {error.strerror}") from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import func, literal, select
 from sqlalchemy.engine import Connection
 
 from fairlead.history.ledger.entries import Decision, Gap, Held, Span, Sum, UnitDay, Wait
@@ -17,7 +17,7 @@ from fairlead.history.ledger.store.database import PATIENCE_S, Database
 from fairlead.history.ledger.store.migrations import check_version
 from fairlead.history.ledger.store.place import place_of
 from fairlead.history.ledger.store.schema import DECISIONS, GAPS, INTERVALS, LEDGER, OWNERS, START_HOUR, WAITS
-from fairlead.history.ledger.store.windows import Window
+from fairlead.history.ledger.store.windows import Window, overlapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +101,13 @@ class Reader:
         with self._database.transaction() as connection:
             for row in connection.execute(overlap.order_by(*GAPS.primary_key)):
                 yield Gap(start_us=int(row.start_us), end_us=int(row.end_us), reason=row.reason)
+
+    def overlapping(self, since_us: int, until_us: int, most: int) -> int:
+        """How many overlap the window, counted up to one more than `most`; open ones count whenever they began."""
+        with self._database.transaction() as connection:
+            window = _window(connection, since_us, until_us)
+            found = overlapping(window, [literal(1).label("one")]).limit(most + 1).subquery()
+            return int(connection.execute(select(func.count()).select_from(found)).scalar_one())
 
     def known(self) -> tuple[int, int] | None:
         """The first and the last moment that the ledger knows of. None: nothing yet."""

@@ -13,6 +13,8 @@ from urllib.parse import parse_qs, unquote
 
 import msgspec
 
+from fairlead.api import texts
+
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 
@@ -99,7 +101,9 @@ def text_response(text: str, status: int = 200) -> Response:
     return Response(status, text.encode(), TEXT)
 
 
-def warning_header(text: str) -> str:
-    """The value of a Warning header."""
+def warning_header(text: str) -> str | None:
+    """The value of a Warning header; None for a text with control characters, which a real apiserver leaves out, too."""
+    if texts.plain(text) != text:
+        return None
     quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
     return f'299 - "{quoted}"'
