@@ -1,17 +1,15 @@
 """Which of what a cluster serves the programs read, by the discovery documents of each Kubernetes release."""
 
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from fairlead.controller.watch.optional import version_of
 from fairlead.controller.watch.podgroups import VERSIONS
-from fairlead.kube import errors, resources
+from fairlead.kube import errors, releases, resources
 from fairlead.kube.client import Client
 from tests.support.discovery import DOCUMENTS, Discovery
 
-INSTALL = Path(__file__).parents[3] / "docs" / "install.md"
 TAINT_RULES = resources.DEVICE_TAINT_RULE_VERSIONS
 REQUIRED = (
     resources.RESOURCE_SLICES,
@@ -57,15 +55,19 @@ async def test_an_operator_may_serve_only_the_oldest_version_of_rules():
     assert await version_of(client, "resource.k8s.io", TAINT_RULES, "devicetaintrules") == "v1alpha3"
 
 
-def test_the_table_of_versions_has_each_release_and_the_versions_that_are_read():
-    rows = [row.strip("|").split("|") for row in INSTALL.read_text().splitlines() if row.startswith("| ")]
-    (releases,) = ([cell.strip() for cell in row[1:]] for row in rows if row[1:] and row[1].strip() == "1.34")
-    assert releases == list(DOCUMENTS)
-    for position, start in enumerate(("DeviceTaintRule", "native PodGroup")):
-        (cells,) = (row[1:] for row in rows if row[0].strip().startswith(start))
-        for release, cell in zip(releases, cells, strict=True):
-            version = READ[release, True][position]
-            assert cell.strip().startswith(f"`{version}`" if version else "none"), (start, release, cell)
+def test_the_table_of_releases_names_the_versions_that_are_read():
+    assert list(DOCUMENTS) == [releases.written(each) for each in releases.RELEASES]
+    kinds = (
+        ("device-taint-rules", "devicetaintrules", "resource.k8s.io"),
+        ("pod-groups", "podgroups", "scheduling.k8s.io"),
+    )
+    for position, (key, plural, group) in enumerate(kinds):
+        need = releases.need(key)
+        for (release, _), versions in READ.items():
+            version = versions[position]
+            if version is not None:
+                assert f"{plural}.{version}.{group}" in need.served
+                assert need.stage(releases.parse(release)) != "none"
 
 
 @pytest.mark.parametrize(

@@ -150,9 +150,7 @@ class StatusWriter:
             outlook = past_evictions.outlook(past, jobs, now=now, without_job_since=since)
             if outlook.until is not None:
                 stored = reported(raw)
-                status = texts.tree(
-                    gang_status.evicted_status(past, outlook, known_fields(stored, GangStatus), now)
-                )
+                status = texts.tree(gang_status.evicted_status(past, outlook, known_fields(stored, GangStatus), now))
                 patch = merge_patch(stored, status, GangStatus, whole=False)
                 self._caches.gang_objects.note(await self._patch_status(gang, patch))
                 return max(0.1, outlook.until - now)

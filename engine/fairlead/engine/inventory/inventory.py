@@ -40,7 +40,9 @@ class Inventory:
         self._layouts: dict[NamedConsumption, CounterLayout] = {}
         self._pools: dict[tuple[str, str], Pool] = {}
         self._slice_pool: dict[str, tuple[str, str]] = {}  # slice name: its pool's key
-        self._ignored: dict[tuple[str, str], tuple[str, ...]] = {}  # pool key: which of its slices do not count, and why
+        self._ignored: dict[
+            tuple[str, str], tuple[str, ...]
+        ] = {}  # pool key: which of its slices do not count, and why
         self._uses: dict[tuple[str, str], dict[str, DeviceUse]] = {}  # pool key: device name: use
         self._claims: dict[str, AllocatedClaim] = {}
         self._rules: dict[str, resource.DeviceTaintRuleSpec] = {}  # by name
