@@ -235,7 +235,9 @@ def no_operator_of_prometheus(_: Lists) -> dict[str, Any]:
 @case("dashboards", FAIL, "no dashboard shows NVLink")
 def dashboards_without_nvlink(lists: Lists) -> None:
     for each in lists["configmaps"]:
-        each["data"] = {key: text.replace("nvlink", "x").replace("NVLINK", "x") for key, text in each["data"].items()}
+        each["data"] = {
+            key: text.replace("nvlink", "x").replace("NVLINK", "x") for key, text in (each.get("data") or {}).items()
+        }
 
 
 @case("alerts", FAIL, "no alert for NCCL hangs")
