@@ -2,7 +2,8 @@
 
 Not part of `make test`: it takes minutes. `make hostile MINUTES=5` runs it on a cluster as `make demo` has it. Asserted: no forged write is
 accepted, other pods start at most a second later than without the tenant (p99), no program ends or exceeds its memory limit, and a moment after the
-tenant's namespace is gone nothing of it is left: objects, connections, files.
+tenant's namespace is gone nothing of it is left: objects, connections, files. Beside pods that are hard to refuse, with the source at hand, they start
+at most two seconds later.
 
 The tenant is a process of its own (tests/scale/tenant.py). The apiserver and the kubelets share one here, which handles a request at a time: the
 tenant's rates are those that leave others half of it.
@@ -18,6 +19,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -28,11 +30,14 @@ from fairlead.kube.informer import Change, Informer
 from fairlead.kube.resources import GANGS, NAMESPACES, PODS, RESOURCE_CLAIMS, Raw, Resource, raw
 from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.objects import Obj, phase_of
+from tests.support.engine.hard_claims import too_many, uncolourable
 from tests.support.sandbox import FOREVER, View, cluster, ledger, pod, template, until
 
 MINUTES = float(os.environ.get("MINUTES", "5"))
 BASELINE_PODS = 40
 TENANT, OTHERS = "red", "blue"
+HARD_PODS = 230  # each with a claim that takes every way to refuse, and unlike all others
+HARD_S = 2.0  # later than without them
 LIMITS_MIB = {"webhook": 512, "controller": 4096}  # of manifests/base
 
 
@@ -176,3 +181,37 @@ async def test_a_hostile_tenant_gets_nothing_and_stops_nobody(capsys: pytest.Cap
         await view.no_claims()
         await until(lambda: descriptors(pids["webhook"]) <= open_before + 8, what="the webhook's connections are gone")
         await until(lambda: not any(list(node.leftovers()) for node in made.nodes.values()), what="nodes are clean")
+
+
+@pytest.mark.scale
+@pytest.mark.timeout(1800)
+async def test_pods_that_are_hard_to_refuse_delay_no_start_of_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """The figure with a bar: how much later, at worst, another namespace's pod starts beside HARD_PODS of a tenant."""
+    nodes = tuple(NodeSpec(f"n{number}", "hgx-h100") for number in range(2))
+    async with cluster(*nodes) as made, made.client() as client:
+        await prepare(made)
+        await made.apply([claim_template("many", too_many()), claim_template("colours", uncolourable())])
+        starts = Starts(client)
+        async with starts.running():
+            before = [await starts.one() for _ in range(BASELINE_PODS)]
+            for number in range(HARD_PODS):
+                body = pod(f"hard-{number}", claim=("many", "colours")[number % 2], command=FOREVER, namespace=TENANT)
+                body["spec"]["tolerations"] = [{"key": f"k{number}", "operator": "Exists"}]
+                await create(client, PODS, body)
+            during = [await starts.one() for _ in range(BASELINE_PODS)]
+        assert made.controller is not None
+        assert not made.controller.exited.is_set()
+        with capsys.disabled():
+            print(
+                f"\nbefore: p99 {p99(before):.2f} s; beside {HARD_PODS} pods: median {median(during):.2f} s, p99 {p99(during):.2f} s"
+            )
+        assert p99(during) <= p99(before) + HARD_S
+
+
+def claim_template(name: str, spec: Obj) -> Obj:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": TENANT},
+        "spec": {"spec": spec},
+    }

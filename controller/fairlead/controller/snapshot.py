@@ -28,12 +28,14 @@ from fairlead.controller.spending.budgets import SpendingBudgets
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.scheduled import Scheduled, ScheduledQuotas
 from fairlead.engine.placement.workload import WorkloadCounter
-from fairlead.engine.plan.search_turns import NAMESPACE_STEPS, TURN_S
+from fairlead.engine.plan.search_turns import TURN_S
 from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Admission, Plan
 from fairlead.engine.types.workload import Workload
+
+NAMESPACE_STEPS = 25_000  # of searches for one namespace's gangs in a decision: an eighth of a second or more
 
 
 class SnapshotBuilder:
