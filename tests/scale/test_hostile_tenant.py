@@ -29,6 +29,7 @@ from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.resources import GANGS, NAMESPACES, PODS, RESOURCE_CLAIMS, Raw, Resource, raw
 from fairlead.sandbox.cluster import Cluster, NodeSpec
+from fairlead.sandbox.install.programs import Process
 from fairlead.sandbox.objects import Obj, phase_of
 from tests.support.engine.hard_claims import too_many, uncolourable
 from tests.support.sandbox import FOREVER, View, cluster, ledger, pod, template, until
@@ -199,7 +200,7 @@ async def test_pods_that_are_hard_to_refuse_delay_no_start_of_others(capsys: pyt
                 body["spec"]["tolerations"] = [{"key": f"k{number}", "operator": "Exists"}]
                 await create(client, PODS, body)
             during = [await starts.one() for _ in range(BASELINE_PODS)]
-        assert made.controller is not None
+        assert isinstance(made.controller, Process)
         assert not made.controller.exited.is_set()
         with capsys.disabled():
             print(
