@@ -83,7 +83,7 @@ def pools(
     for each in slices:
         by_pool[each.spec.driver, each.spec.pool.name][each.metadata.name] = each.spec
     for pool, found in by_pool.items():
-        homes = {name: spec.node_name or (None if spec.devices else pool[1]) for name, spec in found.items()}
+        homes = {name: spec.node_name for name, spec in found.items() if spec.node_name or spec.devices}
         strangers = pool_homes.strangers(*pool, homes)
         specs = [spec for name, spec in found.items() if name not in strangers]
         newest = max((spec.pool.generation for spec in specs), default=0)

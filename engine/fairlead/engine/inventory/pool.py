@@ -34,8 +34,8 @@ class SliceEntry:
     """
 
     __slots__ = (
-        "count", "counters", "devices", "driver", "fault", "generation", "home", "node", "noted", "pool_name",
-        "unreadable", "withheld",
+        "count", "counters", "devices", "driver", "fault", "generation", "node", "noted", "placed",
+        "pool_name", "unreadable", "withheld",
     )  # fmt: skip
 
     def __init__(self, pool: PoolCounters, slice_: resource.ResourceSlice, interner: DeviceInterner) -> None:
@@ -60,8 +60,8 @@ class SliceEntry:
         self.noted = [interner.device(pool, each, spec, None) for each in _withheld(slice_)]
         self.withheld: list[Device] = []
         self.node = spec.node_name or None
-        # Older recordings do not say of which node a slice without devices is: it counts as the pool's own.
-        self.home = self.node or (None if self.devices or self.unreadable else pool.name)
+        # Recordings do not say of which node a slice without devices is: then it says nothing of whose pool this is.
+        self.placed = bool(self.node or self.devices or self.unreadable)
 
 
 def _withheld(slice_: resource.ResourceSlice) -> Iterator[resource.Device]:
@@ -118,7 +118,7 @@ class Pool(PoolCounters):
         """Devices, counters and problem from the slices of the highest generation."""
         self.built += 1
         self.strangers = pool_homes.strangers(
-            self.driver, self.name, {name: entry.home for name, entry in self.slices.items()}
+            self.driver, self.name, {name: entry.node for name, entry in self.slices.items() if entry.placed}
         )
         own = [self.slices[name] for name in sorted(self.slices) if name not in self.strangers]
         newest = max((entry.generation for entry in own), default=0)
