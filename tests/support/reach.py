@@ -211,7 +211,14 @@ def confined(objects: list[Json], account: str, danger: Danger, verb: str) -> bo
             covered
             and not narrowed
             and spec["failurePolicy"] == "Fail"
-            and conditions == [f"request.userInfo.username == '{account}'"]
+            and len(conditions) == 1
+            and _matches_all_of(account, conditions[0])
         ):
             return True
     return False
+
+
+def _matches_all_of(account: str, condition: str) -> bool:
+    """Whether a match condition holds for every write of the account: its name is one of the alternatives."""
+    alternatives = [each.strip() for each in condition.split("||")]
+    return f"request.userInfo.username == '{account}'" in alternatives
