@@ -45,7 +45,7 @@ async def tenant(cluster: Cluster) -> AsyncIterator[tuple[Client, Client]]:
 
 
 async def gang(admin: Client, *, hold: bool = True, **metadata: Any) -> Json:
-    spec: Json = {"size": 2, **({"hold": {"protected": True, "by": "admin"}} if hold else {})}
+    spec: Json = {"size": 1, **({"hold": {"protected": True, "by": "admin"}} if hold else {})}
     return await admin.create(raw(GANGS), {"metadata": {"name": NAME, "namespace": "ml", **metadata}, "spec": spec})
 
 
