@@ -84,7 +84,7 @@ def taints_are_dropped(_: Lists) -> dict[str, Any]:
     return {"gates": {"DRADeviceTaints": False}}
 
 
-@case("NotOnThisCluster", NOTE, "Kubernetes v1.34.9 drops it; without it: the controller's annotation")
+@case("NotOnThisCluster", NOTE, "Kubernetes v1.34.9 drops it; without it: a claim that Fairlead made")
 def the_oldest_release(_: Lists) -> dict[str, Any]:
     return {"release": "v1.34.9"}
 
