@@ -18,10 +18,10 @@ from fairlead.controller.forecasting.memory import HEADROOM_MIN_BYTES, UNKNOWN_B
 from fairlead.controller.report import reporter
 from fairlead.kube import timestamps
 from tests.controller.conftest import Bench
+from tests.support.children import children
 
 MIB = 1 << 20
 GIB = 1 << 30
-from tests.support.children import children
 
 
 def kernel(root: Path, files: Mapping[str, object]) -> Memory:
