@@ -33,7 +33,6 @@ WRITES = {
     "fairlead-controller: PATCH resourceclaims/status",
     "fairlead-controller: PATCH pods",
     "fairlead-controller: PATCH pods/status",
-    "fairlead-controller: PATCH gangs",
     "fairlead-controller: PATCH gangs/status",
     "fairlead-controller: PATCH queues/status",
     "fairlead-controller: PATCH flavors/status",
