@@ -20,7 +20,7 @@ from fairlead.kube.releases import Minor
 from fairlead.kube.resource import ResourceClaim
 from fairlead.sandbox.release import Release
 from tests.controller.conftest import Bench, benches
-from tests.support.broken_gpus import break_a_gpu_of, held, made_anew
+from tests.support.broken_gpus import held, moved_off_a_broken_gpu
 
 
 @pytest.fixture
@@ -108,16 +108,9 @@ async def test_a_gpu_is_shared_where_shares_are_kept_and_whole_where_not(shared:
 
 async def test_a_broken_gpu_is_never_given_out_and_its_gang_moves_to_sound_ones(bench: Bench, release: Minor):
     kept = Release.of(release).has("device-taints")
-    await bench.template("four", 4)
     await bench.template("eight", 8)
     async with bench.controller():
-        pods = await bench.gang("train", 2, template="four")
-        await bench.until(lambda: bench.running(pods), "the gang runs")
-        broken = await break_a_gpu_of(bench, "train-0")
-        await bench.until(lambda: bench.get("train-0") is None, "the pod on the broken GPU is gone", 60)
-        async with made_anew(bench, pods, template="four", gang="train", size=2):
-            await bench.until(lambda: bench.running(pods), "whole again, elsewhere", 60)
-        assert broken not in held(bench)
+        pods, broken = await moved_off_a_broken_gpu(bench)
         await bench.pod("wide", template="eight")
         await asyncio.sleep(0.5)
         assert broken not in held(bench)

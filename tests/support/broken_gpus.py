@@ -43,3 +43,16 @@ async def made_anew(bench: Bench, pods: list[str], **gang: Any) -> AsyncIterator
     job = asyncio.create_task(remake())
     yield
     job.cancel()
+
+
+async def moved_off_a_broken_gpu(bench: Bench) -> tuple[list[str], tuple[str, str]]:
+    """A gang of two pods of four GPUs each, one of which breaks: its pods once they run whole again, and the broken device."""
+    await bench.template("four", 4)
+    pods = await bench.gang("train", 2, template="four")
+    await bench.until(lambda: bench.running(pods), "the gang runs")
+    broken = await break_a_gpu_of(bench, "train-0")
+    await bench.until(lambda: bench.get("train-0") is None, "the pod on the broken GPU is gone", 60)
+    async with made_anew(bench, pods, template="four", gang="train", size=2):
+        await bench.until(lambda: bench.running(pods), "whole again, elsewhere", 60)
+    assert broken not in held(bench)
+    return pods, broken

@@ -10,7 +10,7 @@ Source: pkg/features/kube_features.go and pkg/registry/resource/*/strategy.go of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -220,11 +220,6 @@ def need(key: str) -> Need:
         if each.key == key:
             return each
     raise KeyError(key)
-
-
-def absent(release: Minor) -> Iterator[Need]:
-    """What a release without flags of its own does not have."""
-    return (each for each in NEEDS if not each.holds(release))
 
 
 def gate_of(field: str) -> str:

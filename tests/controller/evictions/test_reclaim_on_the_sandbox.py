@@ -15,7 +15,7 @@ from fairlead.kube import resources
 from fairlead.kube.resources import PRIORITY_CLASSES, QUEUES
 from fairlead.sandbox.apiserver.faults import Fault
 from tests.controller.conftest import NAMESPACE, Bench, Lease, Life, MortalClient
-from tests.support.broken_gpus import break_a_gpu_of, held, made_anew
+from tests.support.broken_gpus import break_a_gpu_of, held, made_anew, moved_off_a_broken_gpu
 from tests.support.teams import OTHER, borrowers, evicted, standing, teams
 
 pytestmark = pytest.mark.slow
@@ -130,15 +130,8 @@ async def test_a_node_that_is_lost_while_its_gang_is_evicted_does_not_delay_the_
 
 async def test_a_gang_on_a_broken_gpu_is_evicted_and_its_recreated_pods_avoid_it(bench: Bench):
     """The cluster's own taint eviction takes the one pod; the controller the whole gang. Whoever is first, it comes back whole."""
-    await bench.template("four", 4)
     async with bench.controller():
-        pods = await bench.gang("train", 2, template="four")
-        await bench.until(lambda: bench.running(pods), "the gang runs")
-        broken = await break_a_gpu_of(bench, "train-0")
-        await bench.until(lambda: bench.get("train-0") is None, "the pod on the broken GPU is gone", 60)
-        async with made_anew(bench, pods, template="four", gang="train", size=2):
-            await bench.until(lambda: bench.running(pods), "whole again", 60)
-        assert broken not in held(bench)
+        await moved_off_a_broken_gpu(bench)
 
 
 async def test_an_elastic_gang_loses_the_member_on_a_broken_gpu_and_gets_it_back_elsewhere(bench: Bench):

@@ -51,11 +51,6 @@ def allocation_times(members: Iterable[Member]) -> Mapping[str, float]:
     return {uid: allocated_at(claim, pods[uid]) for uid, claim in held_claims(members).items()}
 
 
-def timed(claim: resource.ResourceClaim) -> bool:
-    """Whether the apiserver kept the time of the allocation."""
-    return claim.status.allocation is not None and bool(claim.status.allocation.allocation_timestamp)
-
-
 def _released(pod: core.Pod, created: float) -> float | None:
     """When the pod says that it was released, not before `created` nor after its own start."""
     text = pod.metadata.annotations.get(names.RELEASED_AT)
