@@ -1,8 +1,10 @@
 """Members of running gangs that are being replaced: their places held in the engine's tables, and for how long.
 
 A gang may be short of its size for `timeout_s`. Then it is evicted whole, to start again together, if its pods are still being
-made; else (nothing is known to make another) its places are given up and the others run on. What is kept here may be lost
-with this process: a new leader holds no place of a member lost before, and counts the time anew.
+made; else (nothing is known to make another) its places are given up and the others run on. A place on a broken device is not
+refilled: the engine, which sees who held it, evicts the gang whole. So it matters not whether the cluster's own taint eviction has
+deleted the pod before the first decision: with the place refilled, three members of four would wait for a peer that is another.
+What is kept here may be lost with this process: a new leader holds no place of a member lost before, and counts the time anew.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from fairlead.controller.gangs.held import vacancies
 from fairlead.controller.gangs.held.vacancies import Vacancy
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.watch.tables import Tables
+from fairlead.engine.reclaim.replace import BrokenDevices
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Admission
 
@@ -85,14 +88,20 @@ class Replacements:
 
     # -- around a decision -----------------------------------------------------------------------------------------
 
-    def lift(self, requests: Iterable[GangRequest]) -> list[GangRequest]:
-        """The requests, those that replace members marked; what is held for them is free until `restore`."""
+    def lift(self, requests: Iterable[GangRequest], now: float) -> list[GangRequest]:
+        """The requests, those that replace members marked; what is held for them is free until `restore`.
+
+        Without those that would replace a member whose device broke.
+        """
         found: list[GangRequest] = []
+        broken = BrokenDevices(self._tables.inventory, now)
         for request in requests:
             gang_id = (request.namespace, request.name)
             known = self._known.get(gang_id)
             if known is None or not known.vacant:
                 found.append(request)
+                continue
+            if any(_hurt(vacancy, broken) for vacancy in known.vacant.values()):
                 continue
             self._lifted[gang_id] = own = tuple(known.vacant.values())
             for vacancy in own:
@@ -115,12 +124,14 @@ class Replacements:
         """Gangs for which places are held now."""
         return [gang_id for gang_id, known in self._known.items() if known.vacant and gang_id not in self._lifted]
 
-    def running(self, gang_id: GangId, running: RunningGang) -> RunningGang:
+    def running(self, gang_id: GangId, running: RunningGang, now: float) -> RunningGang:
         """With the places that are held for it now."""
         known = self._known.get(gang_id)
         if known is None or not known.vacant or gang_id in self._lifted:
             return running
-        return vacancies.with_vacancies(running, tuple(known.vacant.values()))
+        broken = BrokenDevices(self._tables.inventory, now)
+        hurt = frozenset(uid for uid, vacancy in known.vacant.items() if _hurt(vacancy, broken))
+        return vacancies.with_vacancies(running, tuple(known.vacant.values()), hurt)
 
     def restore(self, admissions: Iterable[Admission]) -> None:
         """The decision is made: what was not taken is held again."""
@@ -157,3 +168,7 @@ class Replacements:
         if known is not None:
             for uid in list(known.vacant):
                 self._release(known, uid)
+
+
+def _hurt(vacancy: Vacancy, broken: BrokenDevices) -> bool:
+    return any(broken.fault(claim.metadata.uid) is not None for claim in vacancy.claims)

@@ -197,7 +197,7 @@ class SnapshotBuilder:
         self._spending.update(settings.queues, settings.budgets, settings.said, now)
         queues = self._spending.with_budgets(self._usage.with_past_usage(queues, now))
         self._note_written()
-        pending = self._moves.lift(self._replacements.lift(self._pending(now)), self._owner)
+        pending = self._moves.lift(self._replacements.lift(self._pending(now), now), self._owner)
         pending = self._awaited.lift(pending, scales=bool(settings.autoscaling))
         return Snapshot(
             inventory=tables.inventory,
@@ -279,7 +279,7 @@ class SnapshotBuilder:
         for gang_id in self._replacements.short():
             running = found.get(gang_id, self._holding.get(gang_id))
             if running is not None:
-                found[gang_id] = self._replacements.running(gang_id, running)
+                found[gang_id] = self._replacements.running(gang_id, running, now)
         for gang_id, held in self._moves.running().items():
             found[gang_id] = self._moves.with_place(found.get(gang_id, self._holding.get(gang_id)), held)
         for gang_id, admission in self._tasks.admissions().items():

@@ -72,9 +72,9 @@ class Bench:
     def decide(self, *others: Any) -> dict[str, set[str]]:
         """What is admitted, by gang: its devices."""
         requests = [] if not self.shown.gated else [gang_request(self.shown, GangRecord(), {})]
-        lifted = self.replacements.lift([*(each for each in requests if each is not None), *others])
+        lifted = self.replacements.lift([*(each for each in requests if each is not None), *others], self.now)
         running = running_gang(self.shown, GangRecord(), {}, RunningContext())
-        found = [] if running is None else [self.replacements.running(self.shown.id, running)]
+        found = [] if running is None else [self.replacements.running(self.shown.id, running, self.now)]
         snapshot = Snapshot(
             inventory=self.tables.inventory,
             nodes=self.tables.nodes,
@@ -166,17 +166,18 @@ def test_after_the_timeout_it_goes_whole_if_more_pods_come_and_else_runs_on(owne
         assert bench.decide(OTHER) == {"other": {"gpu-3"}}
 
 
-def test_a_gang_whose_lost_member_held_a_broken_device_goes_whole():
+@pytest.mark.parametrize("shown", ["RRR-RRRR", "RRR-RRRRG"], ids=["nothing replaces it yet", "its next pod waits already"])
+def test_a_gang_whose_lost_member_held_a_broken_device_goes_whole(shown: str):
     bench = Bench()
     bench.show("RRRRRRRR")
-    bench.show("RRR-RRRR")
+    bench.show(shown)
     broken = {"key": "xid", "effect": "NoExecute", "timeAdded": timestamps.seconds(NOW)}
     slices = slice_of("n0", [{**gpu(n), "taints": [broken] * (n == 3)} for n in range(8)])
     for body in slices:
         body["spec"]["pool"]["generation"] = 2
     bench.world.add_slices(slices)
-    bench.decide()
-    assert [(each.kind, each.whole) for each in bench.plan.evictions] == [("Replace", True)]
+    assert bench.decide(OTHER) == {}, "its place is of no use to others either"
+    assert [(each.kind, each.whole, len(each.pods)) for each in bench.plan.evictions] == [("Replace", True, 7)]
 
 
 def test_a_gang_that_is_gone_holds_nothing():

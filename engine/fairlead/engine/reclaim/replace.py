@@ -56,7 +56,7 @@ class BrokenDevices:
         return known[1]
 
     def _of(self, gang: RunningGang) -> Eviction | None:
-        faults = {uid: fault for uid in gang.claims if (fault := self._fault(uid)) is not None}
+        faults = {uid: fault for uid in gang.claims if (fault := self.fault(uid)) is not None}
         staying = [member for member in gang.members if not member.leaving]
         hurt = [member for member in gang.members if not member.done and any(uid in faults for uid in member.claims)]
         hurt_staying = [member for member in hurt if not member.leaving]
@@ -83,7 +83,8 @@ class BrokenDevices:
             ),
         )
 
-    def _fault(self, uid: str) -> str | None:
+    def fault(self, uid: str) -> str | None:
+        """Which taint of a device evicts those who hold the claim; None where none does."""
         claim = self._inventory.claim(uid)
         for held in claim.devices if claim is not None else ():
             device = None if held.admin else self._inventory.tainted_with(held.ref)

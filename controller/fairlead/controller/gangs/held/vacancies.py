@@ -8,7 +8,7 @@ Pure; what holds them is `controller.replacements`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from fairlead.controller.gangs.claims.allocation_times import allocated_at
@@ -74,14 +74,24 @@ def overdue_text(gang: Gang, timeout_s: float) -> str:
     return f"{lacking} of its {gang.together} members {were} not replaced within {timeout_s:.0f} s"
 
 
-def with_vacancies(running: RunningGang, vacancies: Sequence[Vacancy]) -> RunningGang:
-    """As the engine sees it while nothing asks for these places: the gang holds them."""
+def with_vacancies(
+    running: RunningGang, vacancies: Sequence[Vacancy], hurt: Container[str] = frozenset()
+) -> RunningGang:
+    """As the engine sees it while nothing asks for these places: the gang holds them.
+
+    `hurt` are UIDs of pods whose device broke: the place is of no use, and its member is gone or going.
+    """
     by_uid = {vacancy.uid: vacancy for vacancy in vacancies}
     members = [
-        dataclasses.replace(member, leaving=False) if member.pod.uid in by_uid else member for member in running.members
+        dataclasses.replace(member, leaving=member.pod.uid in hurt) if member.pod.uid in by_uid else member
+        for member in running.members
     ]
     present = {member.pod.uid for member in members}
-    members += [_held_member(vacancy) for uid, vacancy in by_uid.items() if uid not in present]
+    members += [
+        dataclasses.replace(_held_member(vacancy), leaving=uid in hurt)
+        for uid, vacancy in by_uid.items()
+        if uid not in present
+    ]
     claims = {*running.claims, *(claim.metadata.uid for vacancy in vacancies for claim in vacancy.claims)}
     return dataclasses.replace(running, members=tuple(members), claims=tuple(sorted(claims)))
 
