@@ -52,8 +52,9 @@ async def test_every_page_is_well_formed_and_each_control_has_a_name():
     facts = await read(ui.a_cluster(12, waiting=250))
     status = {name: shown.status for name, shown in every_page(facts).items()}
     assert status == dict.fromkeys(status, 200) | {"no gang": 404, "wrong": 400, "away": 503}
-    for shown in every_page(facts).values():
-        check(shown.text)
+    for name, shown in every_page(facts).items():
+        page = check(shown.text)
+        assert "<" not in page.text, f"{name}: markup is shown as text"
 
 
 async def test_an_empty_cluster_has_pages_that_say_what_to_do():

@@ -15,6 +15,7 @@ from fairlead.kube.resources import CLUSTER_ROLES
 from fairlead.sandbox.apiserver.server import ApiServer
 from fairlead.sandbox.install.apply import Applier
 from fairlead.sandbox.install.manifests import load
+from fairlead.sandbox.release import Release
 from fairlead.webhook import app
 from fairlead.webhook.app import WebhookOptions
 from tests.support.kubernetes import of_this_run
@@ -69,7 +70,13 @@ class Cluster:
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    server = ApiServer(workdir=tmp_path, release=of_this_run())
+    async with served(tmp_path, of_this_run()) as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def served(tmp_path: Path, release: Release) -> AsyncIterator[Cluster]:
+    server = ApiServer(workdir=tmp_path, release=release)
     await server.start()
     admin_config, alice_config = tmp_path / "admin", tmp_path / "alice"
     admin_config.write_text(server.kubeconfig())

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from fairlead.api import claim_sources, names
 from fairlead.kube import errors
 from fairlead.kube.resources import JOBS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, TENANCY_POLICIES, raw
 from fairlead.sandbox.install.apply import Applier
+from fairlead.sandbox.release import NEWEST, Release
+from tests.webhook.conftest import Cluster, served
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
@@ -128,7 +131,15 @@ async def outcome(cluster: Any, case: Json) -> str:
     return "" if within(wanted["spec"], stored["spec"]) else f"patched otherwise: {stored}"
 
 
-async def test_the_table_holds_on_an_apiserver(cluster: Any) -> None:
+@pytest.fixture
+async def with_groups(tmp_path: Path) -> AsyncIterator[Cluster]:
+    """With the gate on that keeps `schedulingGroup` in pods: some of the table's have one."""
+    async with served(tmp_path, Release.of(NEWEST.minor, {"GenericWorkload": True})) as made:
+        yield made
+
+
+async def test_the_table_holds_on_an_apiserver(with_groups: Cluster) -> None:
+    cluster = with_groups
     rows = [(name, case) for name, case in table.cases() if case["object"]["kind"] in RESOURCES and name not in PRUNED]
     different = []
     async with cluster.webhook():

@@ -166,7 +166,9 @@ def test_after_the_timeout_it_goes_whole_if_more_pods_come_and_else_runs_on(owne
         assert bench.decide(OTHER) == {"other": {"gpu-3"}}
 
 
-@pytest.mark.parametrize("shown", ["RRR-RRRR", "RRR-RRRRG"], ids=["nothing replaces it yet", "its next pod waits already"])
+@pytest.mark.parametrize(
+    "shown", ["RRR-RRRR", "RRR-RRRRG"], ids=["nothing replaces it yet", "its next pod waits already"]
+)
 def test_a_gang_whose_lost_member_held_a_broken_device_goes_whole(shown: str):
     bench = Bench()
     bench.show("RRRRRRRR")

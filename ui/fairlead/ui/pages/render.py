@@ -88,9 +88,10 @@ SCRIPTS = ("htmx.min.js", "hx-sse.min.js")
 
 
 def visible(value: Any) -> Any:
-    """Text without characters that a reader does not see."""
+    """Text without characters that a reader does not see. What a macro returns stays markup."""
     if isinstance(value, str) and not (value.isascii() and value.isprintable()) and not isinstance(value, Marked):
-        return texts.plain(value.replace("\r", "\n").replace("\t", " "))
+        shown = texts.plain(value.replace("\r", "\n").replace("\t", " "))
+        return Markup(shown) if isinstance(value, Markup) else shown  # noqa: S704 - of markup
     return value
 
 
