@@ -18,6 +18,8 @@ from fairlead.api import foreign, names
 from fairlead.api.base import is_dns_subdomain
 from fairlead.api.durations import duration_s
 from fairlead.api.gang import GANG_SIZE_MAX
+from fairlead.api.models import Models
+from fairlead.api.models import models as read_models
 from fairlead.api.topology import levels
 
 KEYS = (
@@ -25,6 +27,7 @@ KEYS = (
     names.GANG_SIZE,
     names.QUEUE,
     names.TOPOLOGY,
+    names.MODELS,
     names.SUBGROUP,
     names.SUBGROUP_SIZE,
     names.SUBGROUP_TOPOLOGY,
@@ -64,6 +67,7 @@ class Intent:
     size: int | None = None
     queue: str | None = None
     topology: str | None = None
+    models: Models | None = None
     priority_class: str | None = None
     """The WorkloadPriorityClass of Kueue's label."""
     subgroup: str | None = None
@@ -113,6 +117,7 @@ def read_intent(
     gang, size = reader.gang()
     queue, foreign_queue = reader.queue()
     topology = reader.topology()
+    models = reader.valid(names.MODELS, read_models)
     subgroup, subgroup_size, subgroup_topology = reader.subgroup()
     others, reader.faults = reader.faults, []
     min_runtime_s = reader.valid(names.MIN_RUNTIME, duration_s)
@@ -128,6 +133,7 @@ def read_intent(
         size=size,
         queue=queue,
         topology=topology,
+        models=models,
         priority_class=None if reader.own_only else foreign.PRIORITY_KEY.value(annotations, reader.labels) or None,
         subgroup=subgroup,
         subgroup_size=subgroup_size,

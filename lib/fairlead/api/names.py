@@ -31,6 +31,7 @@ GANG: Final = "fairlead.dev/gang"
 GANG_SIZE: Final = "fairlead.dev/gang-size"
 QUEUE: Final = "fairlead.dev/queue"
 TOPOLOGY: Final = "fairlead.dev/topology"
+MODELS: Final = "fairlead.dev/models"  # same or any: whether its gang's devices come from one GPU product
 SUBGROUP: Final = "fairlead.dev/subgroup"  # annotation or label: the name of the subgroup that the pod belongs to
 SUBGROUP_SIZE: Final = "fairlead.dev/subgroup-size"  # so many members with neighbouring ranks are a subgroup
 SUBGROUP_TOPOLOGY: Final = "fairlead.dev/subgroup-topology"  # as TOPOLOGY, of each subgroup
@@ -152,6 +153,9 @@ INDEXES: Final = (
 """One of these makes a rank (`controller.gangs.ranks`)."""
 LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
 LWS_SUBGROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/subgroup-index"
+# The part of its workload that a pod is of, as labels.
+JOBSET_JOB: Final = "jobset.sigs.k8s.io/replicatedjob-name"
+RAY_GROUP: Final = "ray.io/group"
 
 # On objects that Fairlead creates.
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"

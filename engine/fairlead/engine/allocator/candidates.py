@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.inventory.mig_share import mig_share
+from fairlead.engine.inventory.models import model_of
 from fairlead.engine.inventory.nodes import tolerated
 from fairlead.engine.types.amounts import consumption
 from fairlead.engine.types.reasons import Rejection
@@ -56,7 +57,7 @@ def candidates(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) ->
 
 def _untainted(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> object:
     """Filters that differ in what they tolerate have the same candidates there: thousands of them cost as much as one."""
-    alike = (wanted.class_selectors, wanted.selectors, wanted.capacity, wanted.banned)
+    alike = (wanted.class_selectors, wanted.selectors, wanted.capacity, wanted.banned, wanted.model)
     found = node.cache.get(alike)
     if found is None:
         found = node.cache[alike] = _filter(node, wanted, selectors)
@@ -73,6 +74,9 @@ def _filter(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Ca
         why, detail = _reject(device, wanted, selectors)
         if why is None and any(selectors.evaluate((text,), device) is True for text in wanted.banned):
             continue  # not counted: what is reported then is the queue's limit
+        if why is None and wanted.model is not None and model_of(device) != wanted.model:
+            found.all_problem = found.all_problem or "all devices are wanted, but they are of several models"
+            continue  # not counted: it is told by model what there is
         if why is None:
             consumed: Consumption | None = ()
             if device.shared or wanted.capacity:

@@ -18,6 +18,7 @@ from fairlead.kube.spec_key import spec_key
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from fairlead.engine.inventory.models import Model
     from fairlead.engine.types.amounts import Amount
     from fairlead.engine.types.gangs import ClaimRequest
     from fairlead.kube import resource
@@ -38,10 +39,11 @@ class DeviceFilter:
     tolerations: tuple[resource.DeviceToleration, ...]
     capacity: tuple[tuple[str, Amount], ...]
     banned: tuple[str, ...] = ()  # selectors of flavors of which the queue may take no more
+    model: Model | None = None  # None: of any
     hash: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
-        content = (self.class_selectors, self.selectors, self.tolerations, self.capacity, self.banned)
+        content = (self.class_selectors, self.selectors, self.tolerations, self.capacity, self.banned, self.model)
         object.__setattr__(self, "hash", hash(content))
 
     def __hash__(self) -> int:
@@ -94,6 +96,7 @@ class Compiler:
         """Of the specs that are known, as JSON."""
         self._filters: dict[DeviceFilter, DeviceFilter] = {}  # equal ones are one object
         self._restricted: dict[tuple[CompiledClaim, tuple[str, ...], int], CompiledClaim] = {}
+        self._of_models: dict[tuple[CompiledClaim, tuple[Model | None, ...]], CompiledClaim] = {}
 
     @property
     def known(self) -> int:
@@ -136,6 +139,21 @@ class Compiler:
                 for of_request in claim.alternatives
             )
             found = self._restricted[key] = replace(claim, alternatives=alternatives)
+        return found
+
+    def of_models(self, claim: CompiledClaim, models: tuple[Model | None, ...]) -> CompiledClaim:
+        """The same claim with devices of one model for each of its requests; None: of any."""
+        if not any(models):
+            return claim
+        found = self._of_models.get((claim, models))
+        if found is None:
+            alternatives = tuple(
+                of_request
+                if model is None
+                else tuple(replace(each, filter=replace(each.filter, model=model)) for each in of_request)
+                for of_request, model in zip(claim.alternatives, models, strict=True)
+            )
+            found = self._of_models[claim, models] = replace(claim, alternatives=alternatives)
         return found
 
     def _compile(self, spec: resource.ResourceClaimSpec) -> CompiledClaim:

@@ -16,8 +16,10 @@ from fairlead.engine.types.reasons import Code, LevelShortage, PreemptionBlocker
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from fairlead.engine.explain.count_sums import RequestCounts
     from fairlead.engine.explain.largest_holders import ClaimOwners
     from fairlead.engine.explain.levels import LevelCounter
+    from fairlead.engine.explain.models import ModelCounter
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.placement.candidate_nodes import NodeSnapshot
@@ -43,10 +45,12 @@ class Explainer:
         taken_by: Mapping[Device, tuple[str, str]],
         held_for: Mapping[Device, tuple[str, str]] = NO_DEVICES,
         levels: LevelCounter | None = None,
+        models: ModelCounter | None = None,
     ) -> None:
         self._node_snapshot = node_snapshot
         self._ledger = ledger
         self._levels = levels
+        self._models = models
         self._owners = owners
         self._queues = dict((*taken_by.values(), *held_for.values()))  # of this decision's gangs, by id
         self._counts = ShortageCounter(node_snapshot, ledger, taken_by, held_for)
@@ -60,7 +64,11 @@ class Explainer:
         shortages, worst = self._counts.shortages(unit, refusals)
         refused = [each for each in gang.refused if any(node.name == each.node for node in refusals.willing)]
         code = messages.code_of(result, ever, worst, refusals.willing, shortages, refused)
-        return messages.refined_code(worst, _wanted(unit, units), ()) if code is Code.NO_DEVICES else code
+        return (
+            messages.refined_code(_held_back(result, worst), _wanted(unit, units), ())
+            if code is Code.NO_DEVICES
+            else code
+        )
 
     def explain(
         self,
@@ -83,7 +91,10 @@ class Explainer:
         levels = () if self._levels is None else self._levels.shortages(gang, units)
         refined = code = messages.code_of(result, ever, worst, willing, shortages, refused)
         if code is Code.NO_DEVICES:
-            refined = messages.refined_code(worst, _wanted(unit, units), blockers)
+            refined = messages.refined_code(_held_back(result, worst), _wanted(unit, units), blockers)
+        one_model = ""
+        if result.one_model and self._models is not None:
+            one_model = self._models.missing(gang, units, ever=ever)
         return Reason(
             code=refined,
             message=messages.message_of(
@@ -99,8 +110,9 @@ class Explainer:
                 refused=refused,
                 placed=result.members_placed,
                 short=_decisive(levels),
+                one_model=one_model,
             ),
-            advice=messages.reserved_of(reserved) or messages.advice_of(refined, worst),
+            advice=messages.reserved_of(reserved) or messages.advice_of(refined, worst, one_model=bool(one_model)),
             blockers=blockers if code in {Code.NO_DEVICES, Code.SEARCH_ENDED} else (),
             could_ever_fit=ever,
             requests=shortages,
@@ -109,6 +121,11 @@ class Explainer:
             levels=levels,
             holders=() if worst is None else worst.largest(HOLDERS_MAX, self._owners, self._queues),
         )
+
+
+def _held_back(result: PlacementResult, worst: RequestCounts | None) -> RequestCounts | None:
+    """By which it is told whether held devices are what is missing: not where free ones of several models would do."""
+    return None if result.one_model else worst
 
 
 def _wanted(unit: PlacementUnit, units: Sequence[PlacementUnit]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairlead.api import names
 from fairlead.engine.allocator.model import SearchStatus
 from fairlead.engine.types.reasons import (
     Code,
@@ -43,6 +44,8 @@ def code_of(
         return Code.SELECTOR_ERROR
     if worst is not None and worst.incomplete:
         return Code.POOL_INCOMPLETE
+    if result.one_model:
+        return Code.NEVER_FITS if ever is False else Code.NO_DEVICES
     enough = all(shortage.per_node_best + _on_unsuitable_nodes(shortage) >= shortage.wanted for shortage in shortages)
     if refused and ever is not False:
         return Code.NODES_REFUSED
@@ -68,8 +71,9 @@ def message_of(
     placed: int = 0,
     refused: Sequence[RefusedNode] = (),
     short: LevelShortage | None = None,
+    one_model: str = "",
 ) -> str:
-    """`known`: nodes there are. `short`: the innermost required level of the topology whose domains have too little room. `placed`: members that found a place, and `beside`: what kept the next one off nodes."""
+    """`known`: nodes there are. `short`: the innermost required level of the topology whose domains have too little room. `one_model`: what each model has, where it fits on none alone. `placed`: members that found a place, and `beside`: what kept the next one off nodes."""
     count = len(gang.members)
     pods = f"its {count} pods" if count > 1 else "its pod"
     wanted = sum(claim.least for claim in unit.shape.claims)
@@ -105,7 +109,9 @@ def message_of(
             )
     request = next((shortage for shortage in shortages if shortage.per_node_best < shortage.wanted), None)
     total = sum(other.shape.least for other in units if other.shape is unit.shape)
-    if request is not None:
+    if one_model:
+        missing = one_model
+    elif request is not None:
         missing = f"request {request.request} wants {request.wanted} on one node, the best node has {request.per_node_best} free"
     elif short is not None and (worst is None or worst.free >= total):
         missing = str(short)
@@ -173,7 +179,10 @@ def near_miss_of(gang: GangRequest, result: PlacementResult) -> NearMiss:
     return NearMiss(members_placed=result.members_placed, members_wanted=len(gang.members), node=node, lacking=lacking)
 
 
-def advice_of(code: Code, worst: RequestCounts | None) -> str:
+def advice_of(code: Code, worst: RequestCounts | None, *, one_model: bool = False) -> str:
+    if one_model:
+        first = "add devices of one model, ask for less" if code is Code.NEVER_FITS else "wait"
+        return f"{first}, or write {names.MODELS}: any to mix models"
     match code:
         case Code.NEVER_FITS:
             if worst is not None and worst.removed.get(Rejection.TAINT):

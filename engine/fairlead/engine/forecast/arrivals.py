@@ -88,6 +88,7 @@ def _renamed(gang: GangRequest, number: str, at: float) -> GangRequest:
             for claim in gang.claims
         ),
         placed_nodes=(),
+        placed_claims=(),
         kept=(),
         preemptor=False,
         replaces=False,

@@ -51,6 +51,8 @@ class Kinds:
                 gang.subgroup_topology,
                 gang.placed_nodes,
                 gang.placed_subgroups,
+                gang.models,
+                spec_key(gang.placed_claims) if gang.placed_claims else b"",
                 gang.kept,
                 gang.avoid,
                 gang.refused,
@@ -58,6 +60,7 @@ class Kinds:
                     (
                         member.needs,
                         member.subgroup,
+                        member.worker_group,
                         tuple(self._spec(claims[key].spec) for key in member.claims if key in claims),
                     )
                     for member in gang.members

@@ -37,7 +37,17 @@ class PlacementResult:
     closest: CandidateNode | None = None
     short: SearchResult | None = None
     beside: tuple[NodeShortage, ...] = ()  # nodes that terms about other pods ruled out for `unplaced` then
+    one_model: bool = False  # it has a place on several models, and none on one
     starved: bool = False  # its namespace had no steps left: no verdict on equal gangs of others
+
+
+def better(best: PlacementResult, other: PlacementResult) -> PlacementResult:
+    """The more informative of two failures: an undecided one, else the one that got further."""
+    if other.status is SearchStatus.BUDGET_ENDED and best.status is not SearchStatus.BUDGET_ENDED:
+        return other
+    if best.status is SearchStatus.BUDGET_ENDED and other.status is not SearchStatus.BUDGET_ENDED:
+        return best
+    return other if other.members_placed > best.members_placed or best.unplaced is None else best
 
 
 class NodeScope(NamedTuple):

@@ -23,15 +23,21 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.shapes import PlacementUnit
 
     Path = tuple[str, ...]
+    Kind = Callable[[PlacementUnit], tuple[int, str]]
     Order = Callable[[UnitPlacement], tuple[tuple[int, str], ...]]
 
 
 def in_rank_order(
-    placed: Sequence[UnitPlacement], values: Sequence[Mapping[CandidateNode, str]], keep: Iterable[str] = ()
+    placed: Sequence[UnitPlacement],
+    values: Sequence[Mapping[CandidateNode, str]],
+    keep: Iterable[str] = (),
+    *,
+    by_worker_group: bool = False,
 ) -> None:
     """Exchange the units of a gang's placements. `values`: of each level, outermost first, by node.
 
-    `keep`: subgroups with members elsewhere, whose own may change places among themselves only.
+    `keep`: subgroups with members elsewhere, whose own may change places among themselves only. `by_worker_group`: units change places
+    within their worker group only, since these are on different models.
     """
     ranked = [each for each in placed if rank_of(each.unit) != NO_RANK]
     if len(ranked) < 2 or any(each.fixed for each in placed):
@@ -39,11 +45,20 @@ def in_rank_order(
     paths = {each.node: _path(each.node, values) for each in ranked}
     order = _order(ranked, paths)
     before, apart = [each.unit for each in ranked], _apart(ranked, paths)
-    for units, places in _exchanges(ranked, order, frozenset(keep)):
-        _deal(units, places, order)
+    kind = _kind_in_worker_group if by_worker_group else _kind
+    for units, places in _exchanges(ranked, order, kind, frozenset(keep)):
+        _deal(units, places, order, kind)
     if _apart(ranked, paths) >= apart:
         for each, unit in zip(ranked, before, strict=True):
             each.unit = unit
+
+
+def _kind(unit: PlacementUnit) -> tuple[int, str]:
+    return unit.shape.number, ""
+
+
+def _kind_in_worker_group(unit: PlacementUnit) -> tuple[int, str]:
+    return unit.shape.number, unit.members[0].worker_group
 
 
 def _path(node: CandidateNode, values: Sequence[Mapping[CandidateNode, str]]) -> Path:
@@ -65,7 +80,7 @@ def _order(placed: Sequence[UnitPlacement], paths: Mapping[CandidateNode, Path])
 
 
 def _exchanges(
-    placed: Sequence[UnitPlacement], order: Order, keep: frozenset[str]
+    placed: Sequence[UnitPlacement], order: Order, kind: Kind, keep: frozenset[str]
 ) -> Iterable[tuple[list[PlacementUnit], list[UnitPlacement]]]:
     """Units, and the places that they share out: those of a subgroup stay together, and subgroups that are alike change places."""
     groups: dict[tuple[str, ...], list[UnitPlacement]] = defaultdict(list)
@@ -74,7 +89,7 @@ def _exchanges(
     kinds: dict[object, list[tuple[str, ...]]] = defaultdict(list)
     for names, own in groups.items():
         alone = names if keep.intersection(names) or names == ("",) else ()
-        kinds[alone, tuple(sorted(each.unit.shape.number for each in own))].append(names)
+        kinds[alone, tuple(sorted(kind(each.unit) for each in own))].append(names)
     for alike in kinds.values():
         by_rank = sorted(alike, key=lambda names: (min(rank_of(each.unit) for each in groups[names]), names))
         by_place = sorted(alike, key=lambda names: (sorted(order(each) for each in groups[names]), names))
@@ -82,14 +97,14 @@ def _exchanges(
         yield from zip(units, [groups[names] for names in by_place], strict=True)
 
 
-def _deal(units: Sequence[PlacementUnit], places: Sequence[UnitPlacement], order: Order) -> None:
-    """The units in order of rank to the places of their shape, in order."""
-    waiting: dict[int, list[PlacementUnit]] = defaultdict(list)
+def _deal(units: Sequence[PlacementUnit], places: Sequence[UnitPlacement], order: Order, kind: Kind) -> None:
+    """The units in order of rank to the places of their kind, in order."""
+    waiting: dict[tuple[int, str], list[PlacementUnit]] = defaultdict(list)
     for unit in sorted(units, key=lambda unit: (rank_of(unit), unit.members[0].pod.uid)):
-        waiting[unit.shape.number].append(unit)
+        waiting[kind(unit)].append(unit)
     taken = {number: iter(own) for number, own in waiting.items()}
     for place in sorted(places, key=order):
-        place.unit = next(taken[place.unit.shape.number])
+        place.unit = next(taken[kind(place.unit)])
 
 
 def _apart(placed: Sequence[UnitPlacement], paths: Mapping[CandidateNode, Path]) -> list[int]:

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.requests import CompiledClaim, Compiler, InvalidClaimError
+from fairlead.kube.spec_key import spec_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fairlead.engine.inventory.models import Model
     from fairlead.engine.inventory.neighbours import Facet, NeighbourTable
     from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
     from fairlead.engine.types.pod_needs import PodNeeds
@@ -69,6 +71,18 @@ class Shapes:
         """
         claims = {claim.key: claim for claim in gang.claims}
         return [self._unit(members, claims, banned, skip) for members in _linked(gang, claims)]
+
+    def compiled(self, claim: ClaimRequest) -> CompiledClaim:
+        """Raises InvalidClaimError."""
+        return self._compiler.compile(claim)
+
+    def of_models(self, claim: CompiledClaim, models: tuple[Model | None, ...]) -> CompiledClaim:
+        """The claim with devices of one model for each of its requests; None: of any."""
+        return self._compiler.of_models(claim, models)
+
+    def with_claims(self, unit: PlacementUnit, claims: tuple[CompiledClaim, ...]) -> PlacementUnit:
+        """The unit with these in place of its own."""
+        return PlacementUnit(unit.members, unit.claims, self._shape(claims, list(unit.members), unit.shape.bound))
 
     def lead(self, unit: PlacementUnit) -> PlacementUnit:
         """The unit's first pod with all of its claims, to be placed before the others."""
@@ -149,8 +163,9 @@ def signature(gang: GangRequest, units: list[PlacementUnit], *, spread: bool) ->
     for unit in units:
         counts[unit.shape.number] = counts.get(unit.shape.number, 0) + 1
     placed = tuple(sorted(gang.placed_nodes)) if gang.topology else ()
+    models = _of_models(gang)
     refused = tuple([each.node for each in gang.refused]) if gang.refused else ()
-    common = (tuple(sorted(counts.items())), gang.topology, placed, tuple(sorted(gang.avoid)), refused, spread)
+    common = (tuple(sorted(counts.items())), gang.topology, placed, tuple(sorted(gang.avoid)), refused, spread, *models)
     if not gang.subgroup_topology:
         return common
     kinds: dict[str, list[int]] = {}
@@ -160,6 +175,19 @@ def signature(gang: GangRequest, units: list[PlacementUnit], *, spread: bool) ->
     begun = {name for name, _ in gang.placed_subgroups}
     own = sorted((name if name in begun else "", tuple(sorted(kind))) for name, kind in kinds.items())
     return (*common, gang.subgroup_topology, tuple(own), gang.placed_subgroups)
+
+
+def _of_models(gang: GangRequest) -> tuple[object, ...]:
+    """What decides on which model a gang is placed, besides its units; of most gangs nothing."""
+    if gang.models == "any":
+        return ("any",)
+    groups: dict[str, list[int]] = {}
+    for number, member in enumerate(gang.members):
+        if member.worker_group:
+            groups.setdefault(member.worker_group, []).append(number)
+    parts = sorted(map(tuple, groups.values())) if len(groups) > 1 else []
+    held = [(groups.get(group), spec_key((claim.spec, claim.allocation))) for group, claim in gang.placed_claims]
+    return (spec_key((parts, held)),) if parts or held else ()
 
 
 def hardest_first(units: Sequence[PlacementUnit]) -> list[PlacementUnit]:

@@ -4,6 +4,7 @@ The innermost domain that holds the gang, the tightest of them (larger ones stay
 does, a domain of the next level, and in it as few of the inner ones as their rooms allow. Required levels bound it: beyond the
 innermost of them it does not go. Subgroups are placed in the same way, each as one, within what the gang may use. Preferred levels
 decide the order in which nodes are tried, never what is possible: at last every node that the required levels allow is tried.
+The choice of a model comes before all levels (`model_search`): it is made where the place that is found mixes several.
 Where all groups are alike and their pods plain a refusal is a proof; else it says that the search ended, unless rooms rule it out.
 """
 
@@ -18,17 +19,21 @@ from fairlead.api import topology as text
 from fairlead.engine.allocator.model import SearchStatus
 from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.allocator.steps import StepBudget
+from fairlead.engine.inventory.models import Model
 from fairlead.engine.placement.bounds import counts
 from fairlead.engine.placement.domains import Domains
 from fairlead.engine.placement.groups import all_units, by_subgroup, one_by_one
-from fairlead.engine.placement.model import NodeScope, PlacementResult
+from fairlead.engine.placement.model import NodeScope, PlacementResult, better
+from fairlead.engine.placement.model_search import ModelSearch, with_asked
+from fairlead.engine.placement.models import ModelRule, mixes
 from fairlead.engine.placement.ranks import in_rank_order
 from fairlead.engine.placement.rooms import Rooms
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from fairlead.api.topology import Level
+    from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.domains import Partition
     from fairlead.engine.placement.groups import UnitGroup
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
     from fairlead.engine.types.gangs import GangRequest
+
+    Search = Callable[[Sequence[PlacementUnit], Sequence[Level], StepBudget], PlacementResult]
 
 STEPS_MIN = 2_000  # for a domain, of those that the gang has
 SMALL_MAX = (
@@ -60,29 +67,59 @@ def required(levels: Sequence[Level]) -> tuple[str, ...]:
 
 
 class TopologyDomains(Domains):
-    """Places gangs by their topology."""
+    """Places gangs by their topology, and on one model each."""
 
-    def __init__(self, placer: Placer) -> None:
+    def __init__(self, placer: Placer, inventory: Inventory) -> None:
         super().__init__(placer)
+        self.placer = placer
         self.rooms = Rooms(placer)
+        self.models = ModelRule(placer, inventory)
 
     def place(
         self, gang: GangRequest, units: Sequence[PlacementUnit], budget: StepBudget, *, spread: bool
     ) -> PlacementResult:
-        """As Placer.place, within the gang's topology. Raises InvalidClaimError for one that can't be read."""
+        """As Placer.place, within the gang's topology and on one model, unless it says that any will do.
+
+        Raises InvalidClaimError for a topology that can't be read.
+        """
         levels, inner = parse(gang.topology), parse(gang.subgroup_topology, names.SUBGROUP_TOPOLOGY)
         scope = NodeScope.of(gang, spread=spread)
-        if not levels and not inner:
-            result = self._placer.place(units, budget, scope)
-        else:
-            search = _Search(self, self._placer, scope, inner)
-            groups = by_subgroup(gang, units) if inner else one_by_one(units)
-            result = search.place(_Wanted(groups, levels, self.nodes(gang.placed_nodes)), None, budget)
+
+        def search(units: Sequence[PlacementUnit], levels: Sequence[Level], budget: StepBudget) -> PlacementResult:
+            return self._search(gang, units, scope, levels, inner, budget)
+
+        result, several = search(units, levels, budget), False
+        if result.status is SearchStatus.FOUND and self.models.binds(gang, units):
+            used = self.models.used(result.placed)
+            if mixes(used, self.models.held(gang)):
+                self._placer.undo(result.placed)
+                choices = self.models.choices(gang, units)
+                assert choices is not None, "it mixed several"
+                result = ModelSearch(self, scope, search).place(choices, levels, budget)
+                if result.status is not SearchStatus.FOUND:
+                    return with_asked(result, units)
+                used = self.models.used(result.placed)
+            several = len(set[Model]().union(*used.values())) > 1
         if result.status is SearchStatus.FOUND and any(member.rank is not None for member in gang.members):
             labels = tuple(level.label for level in (*levels, *inner))
             begun = (name for name, _ in gang.placed_subgroups)
-            in_rank_order(result.placed, [self.values(label) for label in labels], begun)
+            in_rank_order(result.placed, [self.values(label) for label in labels], begun, by_worker_group=several)
         return result
+
+    def _search(
+        self,
+        gang: GangRequest,
+        units: Sequence[PlacementUnit],
+        scope: NodeScope,
+        levels: Sequence[Level],
+        inner: Sequence[Level],
+        budget: StepBudget,
+    ) -> PlacementResult:
+        if not levels and not inner:
+            return self._placer.place(units, budget, scope)
+        groups = by_subgroup(gang, units) if inner else one_by_one(units)
+        wanted = _Wanted(groups, levels, self.nodes(gang.placed_nodes))
+        return _Search(self, self._placer, scope, inner).place(wanted, None, budget)
 
     def nodes(self, known: Sequence[str]) -> list[CandidateNode]:
         """Those of these names that there are."""
@@ -141,7 +178,7 @@ class _Search:
                 found = self._fewest(wanted, depth, domain, part)
                 if found.status is SearchStatus.FOUND:
                     return found
-                result = _better(result, found)
+                result = better(result, found)
         return result
 
     # -- domains
@@ -348,12 +385,3 @@ class _Search:
 
 def _counts(groups: Sequence[UnitGroup]) -> dict[UnitShape, int]:
     return counts(all_units(groups))
-
-
-def _better(best: PlacementResult, other: PlacementResult) -> PlacementResult:
-    """The more informative of two failures: an undecided one, else the one that got further."""
-    if other.status is SearchStatus.BUDGET_ENDED and best.status is not SearchStatus.BUDGET_ENDED:
-        return other
-    if best.status is SearchStatus.BUDGET_ENDED and other.status is not SearchStatus.BUDGET_ENDED:
-        return best
-    return other if other.members_placed > best.members_placed or best.unplaced is None else best

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fairlead.engine.explain.explainer import Explainer
 from fairlead.engine.explain.largest_holders import ClaimOwners
 from fairlead.engine.explain.levels import LevelCounter
+from fairlead.engine.explain.models import ModelCounter
 from fairlead.engine.plan import plan_cache
 from fairlead.engine.plan.answers import flavor_totals, queue_uses, waiting
 from fairlead.engine.plan.gang import failed
@@ -195,7 +196,8 @@ class Decision:
         held_for = {device: gang for device, gang in held.held_for.items() if device not in taken_by}
         owners = ClaimOwners(session.running.owners, session.running.owner_changes)
         ledger, levels = session.statement.ledger, LevelCounter(session.cache.domains)
-        explainer = Explainer(session.cache.node_snapshot, ledger, owners, taken_by, held_for, levels)
+        models = ModelCounter(session.cache.domains, lambda: session.cache.empty)
+        explainer = Explainer(session.cache.node_snapshot, ledger, owners, taken_by, held_for, levels, models)
         standing = {id(reservation) for reservation in held.reservations}  # one may have been cancelled since
 
         def explain(gang: GangRequest, found: Unschedulable) -> Reason:

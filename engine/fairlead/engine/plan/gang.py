@@ -17,9 +17,12 @@ from fairlead.engine.types.reasons import Code, PreemptionBlocker, Reason
 from fairlead.kube.containment import described
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fairlead.engine.allocator.requests import InvalidClaimError
     from fairlead.engine.allocator.steps import StepAccount, StepAccounts
     from fairlead.engine.placement.model import PlacementResult, UnitPlacement
+    from fairlead.engine.placement.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.charges import Charge
@@ -164,10 +167,10 @@ class Places:
     def _ever(self, gang: GangRequest, units: list[PlacementUnit], account: StepAccount) -> bool | None:
         placer, domains = self.cache.empty
         placer.begin()
-        alike = all(unit.shape is units[0].shape for unit in units)
-        if not gang.topology and not gang.subgroup_topology and alike and not units[0].shape.facets:
-            found = alike_fit(units, placer.node_snapshot, placer.device_room(units[0].shape))
-            if found is not None:
+        if not gang.topology and not gang.subgroup_topology:
+            choices = domains.models.choices(gang, units)
+            found = _alike_fit([choice.units for choice in choices.of] if choices else [units], placer)
+            if found is not None and (found or choices is None or choices.whole):
                 return found
         budget = StepBudget(self._ever_steps, account=account)
         outcome = domains.place(gang, units, budget, spread=False)
@@ -175,6 +178,19 @@ class Places:
         if outcome.status is SearchStatus.FOUND and any(unit.shape.facets for unit in units):
             return None  # terms about other pods do not count here: that it fits without them is no proof
         return None if outcome.status is SearchStatus.BUDGET_ENDED else outcome.status is SearchStatus.FOUND
+
+
+def _alike_fit(ways: Sequence[Sequence[PlacementUnit]], placer: Placer) -> bool | None:
+    """Whether one of these lists of alike units fits on the empty cluster; None where only a search can tell."""
+    undecided = False
+    for units in ways:
+        shape = units[0].shape
+        alike = all(unit.shape is shape for unit in units) and not shape.facets
+        found = alike_fit(units, placer.node_snapshot, placer.device_room(shape)) if alike else None
+        if found:
+            return True
+        undecided = undecided or found is None
+    return None if undecided else False
 
 
 def for_gang(known: PlacementResult, units: list[PlacementUnit]) -> PlacementResult:

@@ -208,7 +208,13 @@ class NodeDemands:
         if ever is not False:
             return True
         alone = replace(
-            pending.gang, topology=None, subgroup_topology=None, placed_nodes=(), placed_subgroups=(), refused=()
+            pending.gang,
+            topology=None,
+            subgroup_topology=None,
+            placed_nodes=(),
+            placed_subgroups=(),
+            placed_claims=(),
+            refused=(),
         )
         shapes = {id(unit.shape): unit for unit in pending.units}
         return all(session.places.ever(alone, [unit]) is not False for unit in shapes.values())

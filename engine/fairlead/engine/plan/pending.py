@@ -47,7 +47,12 @@ class PendingGangs:
                 self.refused.append((gang, None, queue) if isinstance(queue, Reason) else (gang, queue, too_many))
                 continue
             before = known.get(gang.uid)
-            if before is None or before[0].gang is not gang or before[1] is not tree or before[2] is not cache.charges:
+            if (
+                before is None
+                or before[0].source is not gang
+                or before[1] is not tree
+                or before[2] is not cache.charges
+            ):
                 pending = None
                 with contained(partial(self._failed, gang)):
                     pending = self._compile(gang, cache, tree)
@@ -71,7 +76,7 @@ class PendingGangs:
         units = cache.shapes.units(pending.gang)
         if all(new.shape is old.shape for new, old in zip(units, pending.units, strict=True)):
             return pending
-        return PendingGang(pending.gang, pending.queue, units, pending.charge, cache.equivalence_classes)
+        return PendingGang(pending.source, pending.queue, units, pending.charge, cache.equivalence_classes)
 
     def _compile(self, gang: GangRequest, cache: SchedulerCache, tree: Tree) -> PendingGang | None:
         queue = tree.resolve(gang)

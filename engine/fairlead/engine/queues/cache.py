@@ -60,7 +60,7 @@ class SchedulerCache:
         self.shapes = Shapes(self.compiler, self.neighbours)
         self.node_snapshot = NodeSnapshot(self.selectors)
         self.placer = Placer(self.node_snapshot, self._ledger(), self.shapes)
-        self.domains = TopologyDomains(self.placer)
+        self.domains = TopologyDomains(self.placer, inventory)
         self.charges = Charges((), self.selectors)
         self.equivalence_classes: dict[object, object] = {}  # of pending gangs, see gangs.PendingGang
         self.pending: dict[str, tuple[PendingGang, Tree, Charges, int]] = {}  # by gang UID, as of the last decision
@@ -183,7 +183,7 @@ class SchedulerCache:
     def _other(self, name: str, ledger: Ledger) -> tuple[Placer, TopologyDomains]:
         if name not in self._others:
             placer = Placer(self.node_snapshot, ledger, self.shapes)
-            self._others[name] = (placer, TopologyDomains(placer))
+            self._others[name] = (placer, TopologyDomains(placer, self.inventory))
         return self._others[name]
 
 

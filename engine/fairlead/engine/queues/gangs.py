@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fairlead.engine.placement.shapes import signature
@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.types.gangs import GangRequest
+
+
+def with_models(gang: GangRequest, queue: Queue) -> GangRequest:
+    """With what the queue, or the first above it that says so, says of models where the gang does not."""
+    if gang.models is not None:
+        return gang
+    said = next((step.spec.models for step in queue.path() if step.spec.models is not None), None)
+    return gang if said in {None, "same"} else replace(gang, models=said)
 
 
 class PendingGang:
@@ -35,13 +43,15 @@ class PendingGang:
         "queue",
         "rank",
         "shares_claims",
+        "source",
         "units",
     )
 
     def __init__(
         self, gang: GangRequest, queue: Queue, units: list[PlacementUnit], charge: Charge, classes: dict[object, object]
     ) -> None:
-        self.gang = gang
+        self.source = gang
+        self.gang = gang = with_models(gang, queue)
         self.id = gang.id
         self.claim_keys = [claim.key for claim in gang.claims]
         self.queue = queue

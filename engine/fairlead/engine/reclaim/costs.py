@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from fairlead.engine.types.gangs import GangRequest
 
 Costs = TypeVar("Costs", bound="EvictionCosts")
+Where = TypeVar("Where")
 Queues = frozenset["Queue"]  # of the victims on one node
 # What counts before the surplus of the victims' queues, and what counts after it.
 Cost = tuple[tuple[bool, float, int, float, int, bool, int], tuple[float, float, str]]
@@ -292,11 +293,29 @@ def evict_and_place(
     reservations differ in policy (what may count as gone), in `costs`, and in the `cost` of a set of victims, by which a subgroup's domain
     is chosen; `known` has the costs of earlier calls.
     """
+    choices = policy.cluster.domains.models.choices(preemptor.gang, preemptor.units)
+    place = partial(_evict_for_units, policy, preemptor, among, budget, known, costs, cost)
+    if choices is None:
+        return place(preemptor.units)
+    return _where_least_goes(policy.statement, [choice.units for choice in choices.of], place, cost)
+
+
+def _evict_for_units(
+    policy: EvictionPolicy,
+    preemptor: Preemptor,
+    among: TopologyDomain | None,
+    budget: StepBudget,
+    known: dict[object, Costs],
+    costs: type[Costs],
+    cost: Callable[[Sequence[EvictionUnit]], tuple[float, ...]],
+    wanted: Sequence[PlacementUnit],
+) -> Found | None:
+    """As `evict_and_place`, for these units of the gang."""
     statement = policy.statement
     mark = statement.checkpoint()
     evicted: list[EvictionUnit] = []
     placed: list[UnitPlacement] = []
-    for units, domains in _parts(policy.cluster.domains, preemptor, among):
+    for units, domains in _parts(policy.cluster.domains, preemptor, wanted, among):
         place = partial(_evict_and_place, policy, preemptor, hardest_first(units), budget, known, costs)
         found = place(domains[0]) if len(domains) == 1 else _where_least_goes(statement, domains, place, cost)
         if found is None:
@@ -308,15 +327,15 @@ def evict_and_place(
 
 
 def _parts(
-    domains: TopologyDomains, preemptor: Preemptor, among: TopologyDomain | None
+    domains: TopologyDomains, preemptor: Preemptor, wanted: Sequence[PlacementUnit], among: TopologyDomain | None
 ) -> list[tuple[Sequence[PlacementUnit], Sequence[TopologyDomain | None]]]:
     """The units that must be in one domain together, and the domains of which one must be theirs. Subgroups have some of their own."""
     gang = preemptor.gang
     inner = parse(gang.subgroup_topology, names.SUBGROUP_TOPOLOGY)
     if not required(inner):
-        return [(preemptor.units, (among,))]
+        return [(wanted, (among,))]
     found: list[tuple[Sequence[PlacementUnit], Sequence[TopologyDomain | None]]] = []
-    for group in sorted(by_subgroup(gang, preemptor.units), key=lambda each: (-each.least, each.rank, each.names)):
+    for group in sorted(by_subgroup(gang, wanted), key=lambda each: (-each.least, each.rank, each.names)):
         allowed = domains.allowed(inner, domains.nodes(group.placed), among) or ()
         found.append((group.units, allowed[:DOMAINS_MAX]))
     return found
@@ -324,12 +343,12 @@ def _parts(
 
 def _where_least_goes(
     statement: Statement,
-    domains: Sequence[TopologyDomain | None],
-    place: Callable[[TopologyDomain | None], Found | None],
+    domains: Sequence[Where],
+    place: Callable[[Where], Found | None],
     cost: Callable[[Sequence[EvictionUnit]], tuple[float, ...]],
 ) -> Found | None:
-    """In the first domain where nothing needs to go, else in that where it costs least."""
-    least: tuple[tuple[float, ...], TopologyDomain | None] | None = None
+    """In the first domain, or on the first model, where nothing needs to go, else where it costs least."""
+    least: tuple[tuple[float, ...], Where] | None = None
     for domain in domains:
         mark = statement.checkpoint()
         found = place(domain)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.allocator.steps import StepBudget
+from fairlead.engine.queues.gangs import with_models
 from fairlead.engine.queues.limits import held, over_limit, used
 from fairlead.engine.reclaim.costs import STEPS_PUT, EvictionCosts, allowed_domains, evict_and_place
 from fairlead.engine.reclaim.eviction_policy import EvictionPolicy
@@ -330,6 +331,7 @@ def _place(
     if not_on:
         more = [RefusedNode(node=name, until=0.0) for name in not_on]
         relocation = replace(relocation, refused=(*relocation.refused, *more))
+    relocation = with_models(relocation, unit.queue)
     mark = now.checkpoint()
     placed = now.place(relocation, units, steps, spread=unit.queue.spec.strategy == "spread").placed
     picks = [pick for entry in placed for picks in entry.picks for pick in picks]

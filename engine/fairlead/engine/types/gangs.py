@@ -14,6 +14,7 @@ from fairlead.engine.types.hold import Hold
 from fairlead.engine.types.references import Named
 
 if TYPE_CHECKING:
+    from fairlead.api.models import Models
     from fairlead.engine.types.pod_needs import PodNeeds
     from fairlead.engine.types.references import DeviceRef, PodRef
     from fairlead.kube import resource
@@ -42,6 +43,7 @@ class PendingMember:
     """A pod to place. `claims` are keys of its gang's claims in the order of the pod's spec; members may share them.
 
     Neighbouring ranks exchange most, so they come close together. `subgroup`: its name, where the gang has subgroups.
+    `worker_group`: which part of its workload it is of; each chooses its model by itself.
     """
 
     pod: PodRef
@@ -50,6 +52,7 @@ class PendingMember:
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)  # by which terms of other pods select it
     rank: int | None = None
     subgroup: str = ""
+    worker_group: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +85,12 @@ class GangRequest(Named):
     created: float = 0.0  # unix seconds; age orders equals, so a requeued gang keeps its first time
     topology: str | None = None  # the annotation's text, as `api.topology.levels` reads it
     subgroup_topology: str | None = None  # likewise, of each subgroup by itself
+    models: Models | None = None  # its devices come from one model, or from any; None: as its queue says
     placed_nodes: tuple[str, ...] = ()
     placed_subgroups: tuple[tuple[str, str], ...] = ()  # subgroup and node of released members that are of one
+    placed_claims: tuple[
+        tuple[str, ClaimRequest], ...
+    ] = ()  # what released members hold, by worker group: of each kind of claim a few, which tell the model
     kept: tuple[DeviceRef, ...] = ()  # it takes these and no others, if they and their nodes still do
     avoid: tuple[str, ...] = ()
     refused: tuple[RefusedNode, ...] = ()  # as of now: the snapshot has none that are over

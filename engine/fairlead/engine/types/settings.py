@@ -13,6 +13,7 @@ from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.engine.types.hold import Hold
 
 if TYPE_CHECKING:
+    from fairlead.api.models import Models
     from fairlead.engine.types.amounts import Amount
     from fairlead.kube.objects import LabelSelector
 
@@ -97,6 +98,9 @@ class QueueSpec:
     )
     budget: BudgetState | None = None  # None: it may spend without bound
     movable: bool | None = None  # its gangs, where they do not say so themselves; None: as the queue above, at last not
+    models: Models | None = (
+        None  # of its gangs, where they do not say so themselves; None: as the queue above, at last same
+    )
     hold: Hold | None = None  # nothing of it, or of the queues below it, is admitted
 
 

@@ -1,0 +1,135 @@
+"""A gang on one model: the outermost level of its topology, whose domains are the models that some node has.
+
+The search is that of the levels: of the models that have room for the gang the one on which it fits best, and where preferred
+levels are named, a model that holds the gang in one of the innermost domains before one that needs more of them. Best is, in
+this order: nodes on which it did not fail before, an earlier alternative of `firstAvailable`, preferred nodes, least taken of what is
+scarce, the smallest MIG devices, the fewest nodes, the tightest room; with `spread` the most room.
+A refusal is a proof where rooms rule all models out or each search proves it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+from fairlead.api.topology import Level
+from fairlead.engine.allocator.model import SearchStatus
+from fairlead.engine.placement.bounds import counts
+from fairlead.engine.placement.model import PlacementResult, better
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairlead.engine.allocator.steps import StepBudget
+    from fairlead.engine.inventory.models import Model
+    from fairlead.engine.placement.model import NodeScope
+    from fairlead.engine.placement.models import Choice, Choices
+    from fairlead.engine.placement.shapes import PlacementUnit
+    from fairlead.engine.placement.topology import Search, TopologyDomains
+
+STEPS_MIN = 2_000  # for a model, of those that the gang has
+
+
+class _Rank(NamedTuple):
+    """Of a choice, low is better."""
+
+    avoided: int
+    alternative: int
+    preference: int
+    scarce: int
+    size: int
+    nodes: int
+    share: float
+    models: tuple[Model, ...]
+
+
+class ModelSearch:
+    """One gang, once. `search`: of units by levels, on the models that they are restricted to."""
+
+    def __init__(self, domains: TopologyDomains, scope: NodeScope, search: Search) -> None:
+        self._domains = domains
+        self._placer = domains.placer
+        self._scope = scope
+        self._search = search
+
+    def place(self, choices: Choices, levels: Sequence[Level], budget: StepBudget) -> PlacementResult:
+        """On the best choice, or none; then `unplaced` is a unit with the restriction."""
+        fitting, others = self._ordered(choices.of)
+        result = PlacementResult(SearchStatus.IMPOSSIBLE)
+        for tried in _passes(levels) if len(fitting) > 1 else [levels]:
+            result = PlacementResult(SearchStatus.IMPOSSIBLE)
+            for choice in fitting or others[:1]:  # what is said of the gang comes from one that is ruled out
+                part = budget.part(max(budget.steps // 4, min(budget.steps, STEPS_MIN)))
+                found = self._search(choice.units, tried, part)
+                if found.status is SearchStatus.FOUND:
+                    return found
+                result = better(result, found)
+        if not choices.whole and result.status is SearchStatus.IMPOSSIBLE:
+            result.status = SearchStatus.BUDGET_ENDED
+        return result
+
+    def _ordered(self, choices: Sequence[Choice]) -> tuple[list[Choice], list[Choice]]:
+        """Those that may have room, best first, and those that certainly have not, the roomiest first."""
+        fitting: list[tuple[_Rank, Choice]] = []
+        others: list[tuple[float, int, Choice]] = []
+        for number, choice in enumerate(choices):
+            rank, share = self._rank(choice)
+            if share >= 1 or not self._bounded(choice.units):
+                fitting.append((rank, choice))
+            else:
+                others.append((-share, number, choice))
+        fitting.sort(key=lambda each: each[0])
+        others.sort(key=lambda each: each[:2])
+        return [choice for _, choice in fitting], [choice for _, _, choice in others]
+
+    def _rank(self, choice: Choice) -> tuple[_Rank, float]:
+        """With how many times over it may hold the gang."""
+        avoided = alternative = preference = scarce = size = nodes = 0
+        share = float("inf")
+        for shape, count in counts(choice.units).items():
+            rooms = sorted(self._domains.rooms.by_node(shape, self._scope).values(), reverse=True)
+            share = min(share, sum(rooms) / count)
+            nodes += bisect_left(list(accumulate(rooms)), count) + 1
+            scored = self._placer.scored_nodes(shape, self._scope)
+            best = scored.best()
+            score = None if best is None else scored.score(best)
+            if best is not None and score is not None:
+                spare = scored.room.spare(best)
+                avoided, alternative, preference, scarce = (
+                    sum(pair) for pair in zip((avoided, alternative, preference, scarce), score[:4], strict=True)
+                )
+                size += 0 if spare is None else spare.size
+        spread = self._scope.spread
+        rank = _Rank(
+            avoided,
+            alternative,
+            preference,
+            scarce,
+            size,
+            0 if spread else nodes,
+            -share if spread else share,
+            choice.models,
+        )
+        return rank, share
+
+    def _bounded(self, units: Sequence[PlacementUnit]) -> bool:
+        """Whether rooms are never too low."""
+        return not self._placer.node_snapshot.has_network_attached and not any(unit.shape.facets for unit in units)
+
+
+def with_asked(result: PlacementResult, units: Sequence[PlacementUnit]) -> PlacementResult:
+    """A failure that only the rule of one model makes, of the units as the gang asks for them."""
+    unplaced = result.unplaced
+    own = next((unit for unit in units if unplaced is not None and unit.members == unplaced.members), None)
+    return replace(result, unplaced=own, one_model=True)
+
+
+def _passes(levels: Sequence[Level]) -> list[Sequence[Level]]:
+    """The levels with all that are preferred as required, then with fewer and fewer of these, at last as they are."""
+    bound = sum(level.mode == "required" for level in levels)
+    strict = [
+        tuple(Level("required", level.label) for level in levels[:depth]) for depth in range(len(levels), bound, -1)
+    ]
+    return [*strict, levels]
