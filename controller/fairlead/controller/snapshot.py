@@ -141,7 +141,7 @@ class SnapshotBuilder:
         idle = self._caches.idle(gang)
         context = dataclasses.replace(
             self._evictor.context(gang.id, now), running_since=before, idle=None if idle is None else idle[0],
-            movable=self._caches.movable(gang), restart_s=self.restarts.of(gang),
+            models=self._caches.namespace_models(gang.namespace), movable=self._caches.movable(gang), restart_s=self.restarts.of(gang),
         )  # fmt: skip
         running = running_gang(gang, record, labels, context)
         if running is not None and gang.started and not gang.solo:
@@ -158,6 +158,7 @@ class SnapshotBuilder:
             limited=tables.namespace_quotas.limited(gang.namespace),
             classes=tables.classes,
             namespaces=self._caches.namespaces_of,
+            models=self._caches.namespace_models(gang.namespace),
         )
         if request is None:
             return None

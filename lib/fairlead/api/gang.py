@@ -12,6 +12,7 @@ from fairlead.api import topology
 from fairlead.api.base import CONDITIONS, Condition, CustomResource, ObjectName, Part
 from fairlead.api.durations import DURATION, duration_s
 from fairlead.api.hold import Hold
+from fairlead.api.models import Models
 
 GANG_SIZE_MAX = 100_000
 SPOTS_MAX = 256
@@ -53,6 +54,8 @@ class GangSpec(Part):
     """The requested queue; absent means the one whose namespaceSelector matches the namespace."""
     topology: Topology | None = None
     """`required:` or `preferred:` and a node label, or several with commas: members run in as few domains of each as possible."""
+    models: Models | None = None
+    """same: its devices come from one GPU product (of MIG devices: one profile on one). any: models may mix. Absent means as a TenancyPolicy or its Queue says, at last same."""
     subgroup_size: int | None = Field(default=None, ge=1, le=GANG_SIZE_MAX)
     """So many members with neighbouring ranks are a subgroup."""
     subgroup_topology: Topology | None = None

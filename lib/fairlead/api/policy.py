@@ -22,6 +22,7 @@ from fairlead.api.base import (
 )
 from fairlead.api.config import Strategy
 from fairlead.api.gang import GANG_SIZE_MAX, Duration
+from fairlead.api.models import Models
 
 Mode = Literal["Enforce", "Warn", "Audit"]
 LegacyRequests = Literal["Translate", "Reject", "Ignore"]
@@ -205,6 +206,8 @@ class TenancyPolicySpec(Part):
     """RequireGang: a job whose pods together hold several managed devices must be a gang."""
     pod_failure_policy: Literal["Any", "Default", "Require"] = "Any"
     """Whether evictions count against a gang Job's backoffLimit: Default adds a rule that ignores them, and back-off by index, to a Job without."""
+    models: Models | None = None
+    """Whether the devices of a gang come from one GPU product (same) or from any, for gangs without fairlead.dev/models; of several policies same counts. Absent means as the Queue says."""
     keep_idle: Literal["Allow", "Reject"] = "Allow"
     """Whether pods may say by the annotation keep-idle that what their Queue does to idle gangs is not for them."""
     device_bypass: Literal["Allow", "Reject"] = "Allow"

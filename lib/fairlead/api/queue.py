@@ -14,6 +14,7 @@ from fairlead.api.durations import duration_s
 from fairlead.api.gang import Duration
 from fairlead.api.hold import Hold
 from fairlead.api.idle import Idle
+from fairlead.api.models import Models
 from fairlead.api.recurrence import CRON_LENGTH_MAX, Recurrence, checked_cron
 from fairlead.api.time_zones import TimeZone
 
@@ -149,6 +150,8 @@ class QueueSpec(Part):
     """Queues of higher priority get the surplus first; deserved shares do not depend on it."""
     strategy: Literal["pack", "spread"] = "pack"
     """pack: place gangs close together, so that whole nodes stay free. spread: place them apart."""
+    models: Models | None = None
+    """same: the devices of a gang come from one GPU product (of MIG devices: one profile on one). any: models may mix. For gangs without fairlead.dev/models; absent means as in the parent, in a root same."""
     ordering: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
     """Whether a gang that fits may be admitted before an older one that does not (BestEffortFIFO)."""
     preemption: Literal["LowerPriority", "Never"] = "LowerPriority"

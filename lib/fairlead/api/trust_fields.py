@@ -59,6 +59,7 @@ FIELDS: Final[tuple[Row, ...]] = (
             "spec.size",
             "spec.queue",
             "spec.topology",
+            "spec.models",
             "spec.subgroupSize",
             "spec.subgroupTopology",
             "spec.minRuntime",

@@ -86,6 +86,7 @@ MARKS: Final[tuple[Row, ...]] = (
             names.GANG_SIZE,
             names.QUEUE,
             names.TOPOLOGY,
+            names.MODELS,
             names.SUBGROUP,
             names.SUBGROUP_SIZE,
             names.SUBGROUP_TOPOLOGY,
@@ -170,6 +171,13 @@ MARKS: Final[tuple[Row, ...]] = (
         form="annotation or label",
         writers=("users", "other controllers"),
         absurd="no rank; orders members of its own gang only",
+    ),
+    Row(
+        on=("Pod",),
+        keys=(names.JOBSET_JOB, names.RAY_GROUP),
+        form="label",
+        writers=("users", "other controllers"),
+        absurd="a worker group of its own gang, which may get another GPU product than the others",
     ),
     Row(
         on=("Pod",),

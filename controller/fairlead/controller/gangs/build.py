@@ -1,6 +1,6 @@
 """A gang made of its pods: which of them are members, and what they agree on.
 
-Members must agree on size, queue, topology and subgroups; where none states one, a PodGroup object of the gang's name does. A
+Members must agree on size, queue, topology, models and subgroups; where none states one, a PodGroup object of the gang's name does. A
 disagreement, an unreadable annotation or a missing size becomes a `GangProblem` in words. Pure; decides nothing.
 """
 
@@ -20,7 +20,7 @@ from fairlead.controller.gangs.pods import is_member, member_of
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import core
 
-V = TypeVar("V", int, str)
+V = TypeVar("V", bound=int | str)
 Intents = Sequence[tuple[Member, Intent]]
 NOTES_MAX = 4
 CONSUMERS_MAX = 256
@@ -47,9 +47,10 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
     size, size_problem = _agreed("gang-size", active, lambda intent: intent.size)
     queue, queue_problem = _agreed("queue", active, lambda intent: intent.queue)
     topology, topology_problem = _agreed("topology", active, lambda intent: intent.topology)
+    models, models_problem = _agreed("models", active, lambda intent: intent.models)
     subgroup_size, subgroup_problem = _agreed("subgroup-size", active, lambda intent: intent.subgroup_size)
     inner, inner_problem = _agreed("subgroup-topology", active, lambda intent: intent.subgroup_topology)
-    found = (size_problem, queue_problem, topology_problem, subgroup_problem, inner_problem)
+    found = (size_problem, queue_problem, topology_problem, models_problem, subgroup_problem, inner_problem)
     problems += [each for each in found if each]
     problems += _crowded(members)
     first = active[0][1] if active else Intent()
@@ -70,6 +71,7 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
         members=members,
         queue=queue,
         topology=topology,
+        models=models,
         subgroup_size=subgroup_size if inner else None,
         subgroup_topology=inner,
         subgroups=subgroups,

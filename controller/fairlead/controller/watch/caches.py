@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fairlead.api.bounds import NO_BOUNDS, Bounds
+from fairlead.api.models import Models
 from fairlead.api.namespaces import is_exempt
 from fairlead.controller.gangs.admission import holds
 from fairlead.controller.gangs.build import build_gang
@@ -26,7 +27,7 @@ from fairlead.controller.gangs.membership.members import GroupTerms, VolumeNeeds
 from fairlead.controller.watch import indexes, settings
 from fairlead.controller.watch.handlers import Handlers
 from fairlead.controller.watch.informers import Informers
-from fairlead.controller.watch.policy_bounds import PolicyBounds, bounds_of, read_policies
+from fairlead.controller.watch.policy_bounds import PolicyBounds, bounds_of, models_of, read_policies
 from fairlead.controller.watch.tables import Tables
 from fairlead.controller.watch.triggers import Triggers
 from fairlead.engine.inventory.notices import NodeNotice
@@ -150,11 +151,18 @@ class Caches(Informers):
 
     def namespace_bounds(self, namespace: str) -> Bounds:
         """What TenancyPolicies let the users of a namespace ask for."""
+        policies = self._policies_read
+        return bounds_of(policies, namespace, self.namespace_labels(namespace)) if policies else NO_BOUNDS
+
+    @property
+    def _policies_read(self) -> tuple[PolicyBounds, ...]:
         if self._policy_bounds is None:
             self._policy_bounds = read_policies(self.policies.all())
-        if not self._policy_bounds:
-            return NO_BOUNDS
-        return bounds_of(self._policy_bounds, namespace, self.namespace_labels(namespace))
+        return self._policy_bounds
+
+    def namespace_models(self, namespace: str) -> Models | None:
+        """What TenancyPolicies say of gangs of a namespace that do not say so themselves."""
+        return models_of(self._policies_read, namespace, self.namespace_labels(namespace))
 
     def bounds(self, gang: Gang) -> Bounds:
         """The tightest of the gang's queue, those above it, and its namespace."""

@@ -1,4 +1,5 @@
-"""What TenancyPolicies bound in each namespace: `maxMinRuntime` and its kin, of Enforce policies. The rest is the webhook's.
+"""What TenancyPolicies bound or set in each namespace: `maxMinRuntime` and its kin, and `models`, of Enforce policies. The rest is the
+webhook's.
 
 A policy that cannot be read, or whose selector is broken, binds nothing here; the webhook says so when it is written. Pure.
 """
@@ -14,6 +15,7 @@ import msgspec
 
 from fairlead.api.base import ManifestError
 from fairlead.api.bounds import NO_BOUNDS, Bounds, read_bounds
+from fairlead.api.models import Models
 from fairlead.api.policy import TenancyPolicy
 from fairlead.kube import labels
 from fairlead.kube.objects import LabelSelector
@@ -28,23 +30,25 @@ class PolicyBounds:
     selector: labels.Selector
     exempt: frozenset[str]
     bounds: Bounds
+    models: Models | None = None
 
 
 def read_policies(policies: Iterable[Mapping[str, Any]]) -> tuple[PolicyBounds, ...]:
-    """Those that bound something, in name order."""
+    """Those that bound or set something, in name order."""
     found: list[tuple[str, PolicyBounds]] = []
     for raw in policies:
         try:
             policy = TenancyPolicy.stored(raw)
             bounds = read_bounds(policy.spec, f"TenancyPolicy {policy.name}")
-            if policy.spec.mode != "Enforce" or bounds == NO_BOUNDS:
+            if policy.spec.mode != "Enforce" or (bounds == NO_BOUNDS and policy.spec.models is None):
                 continue
             selector = policy.spec.namespace_selector.model_dump(by_alias=True, mode="json")
             compiled = labels.from_label_selector(msgspec.convert(selector, LabelSelector))
         except (ManifestError, labels.SelectorError, msgspec.ValidationError) as error:
             log.warning("%s", error)
             continue
-        found.append((policy.name, PolicyBounds(compiled, frozenset(policy.spec.exemptions.namespaces), bounds)))
+        exempt = frozenset(policy.spec.exemptions.namespaces)
+        found.append((policy.name, PolicyBounds(compiled, exempt, bounds, policy.spec.models)))
     return tuple(each for _, each in sorted(found, key=lambda pair: pair[0]))
 
 
@@ -55,3 +59,13 @@ def bounds_of(policies: Iterable[PolicyBounds], namespace: str, namespace_labels
         if namespace not in policy.exempt and policy.selector.matches(namespace_labels):
             found = found.within(policy.bounds)
     return found
+
+
+def models_of(policies: Iterable[PolicyBounds], namespace: str, namespace_labels: Mapping[str, str]) -> Models | None:
+    """What those say that select the namespace: `same` where they differ. None: nothing."""
+    said = {
+        policy.models
+        for policy in policies
+        if policy.models is not None and namespace not in policy.exempt and policy.selector.matches(namespace_labels)
+    }
+    return min(said, key=("same", "any").index, default=None)

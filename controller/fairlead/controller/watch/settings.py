@@ -232,6 +232,7 @@ def _queue(queue: Queue) -> QueueSpec:
         respects_budgets=None if spec.pod_disruption_budgets is None else spec.pod_disruption_budgets == "Respected",
         idle=None if spec.idle is None else _idle(spec.idle),
         min_runtime_s=None if spec.min_runtime is None else duration_s(spec.min_runtime),
+        models=spec.models,
         movable=spec.movable,
         hold=holds.of_spec(spec.hold),
         namespace_selector=None if spec.namespace_selector is None else _selector(spec.namespace_selector),

@@ -20,14 +20,17 @@ from fairlead.engine.placement.bounds import counts
 from fairlead.engine.placement.model import PlacementResult, better
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from fairlead.engine.allocator.steps import StepBudget
     from fairlead.engine.inventory.models import Model
     from fairlead.engine.placement.model import NodeScope
     from fairlead.engine.placement.models import Choice, Choices
+    from fairlead.engine.placement.placer import Placer
+    from fairlead.engine.placement.rooms import Rooms
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.placement.topology import Search, TopologyDomains
+
+    Search = Callable[[Sequence[PlacementUnit], Sequence[Level], StepBudget], PlacementResult]
 
 STEPS_MIN = 2_000  # for a model, of those that the gang has
 
@@ -48,9 +51,9 @@ class _Rank(NamedTuple):
 class ModelSearch:
     """One gang, once. `search`: of units by levels, on the models that they are restricted to."""
 
-    def __init__(self, domains: TopologyDomains, scope: NodeScope, search: Search) -> None:
-        self._domains = domains
-        self._placer = domains.placer
+    def __init__(self, placer: Placer, rooms: Rooms, scope: NodeScope, search: Search) -> None:
+        self._placer = placer
+        self._rooms = rooms
         self._scope = scope
         self._search = search
 
@@ -89,7 +92,7 @@ class ModelSearch:
         avoided = alternative = preference = scarce = size = nodes = 0
         share = float("inf")
         for shape, count in counts(choice.units).items():
-            rooms = sorted(self._domains.rooms.by_node(shape, self._scope).values(), reverse=True)
+            rooms = sorted(self._rooms.by_node(shape, self._scope).values(), reverse=True)
             share = min(share, sum(rooms) / count)
             nodes += bisect_left(list(accumulate(rooms)), count) + 1
             scored = self._placer.scored_nodes(shape, self._scope)

@@ -30,7 +30,7 @@ from fairlead.engine.placement.ranks import in_rank_order
 from fairlead.engine.placement.rooms import Rooms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from fairlead.api.topology import Level
     from fairlead.engine.inventory.inventory import Inventory
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
     from fairlead.engine.types.gangs import GangRequest
-
-    Search = Callable[[Sequence[PlacementUnit], Sequence[Level], StepBudget], PlacementResult]
 
 STEPS_MIN = 2_000  # for a domain, of those that the gang has
 SMALL_MAX = (
@@ -95,7 +93,7 @@ class TopologyDomains(Domains):
                 self._placer.undo(result.placed)
                 choices = self.models.choices(gang, units)
                 assert choices is not None, "it mixed several"
-                result = ModelSearch(self, scope, search).place(choices, levels, budget)
+                result = ModelSearch(self._placer, self.rooms, scope, search).place(choices, levels, budget)
                 if result.status is not SearchStatus.FOUND:
                     return with_asked(result, units)
                 used = self.models.used(result.placed)

@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from fairlead.api.models import Models
 from fairlead.engine.types.neighbours import Neighbours
 from fairlead.kube import core, resource
 from fairlead.kube.objects import LabelSelector
@@ -103,6 +104,7 @@ class Member(Item, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     rank: int | None = None
     subgroup: str = ""
+    worker_group: str = ""
 
 
 class Device(Item, frozen=True, kw_only=True):
@@ -141,8 +143,10 @@ class Gang(Item, frozen=True, kw_only=True):
     created: float = 0.0
     topology: str | None = None
     subgroup_topology: str | None = None
+    models: Models | None = None
     placed_nodes: tuple[str, ...] = ()
     placed_subgroups: tuple[tuple[str, str], ...] = ()
+    placed_claims: tuple[tuple[str, Claim], ...] = ()
     kept: tuple[Device, ...] = ()
     avoid: tuple[str, ...] = ()
     refused: tuple[RefusedNode, ...] = ()
@@ -253,6 +257,7 @@ class Queue(Item, frozen=True, kw_only=True):
     quotas_change_at: float | None = None
     budget: SpendingBudget | None = None
     idle: IdlePolicy | None = None
+    models: Models | None = None
     movable: bool | None = None
     hold: Hold | None = None
 

@@ -109,7 +109,15 @@ def gang(value: form.Gang) -> GangRequest:
     claims = tuple(ClaimRequest(**_fields(each)) for each in value.claims)
     refused = tuple(RefusedNode(**_fields(each)) for each in value.refused)
     kept = tuple(DeviceRef(each.driver, each.pool, each.device) for each in value.kept)
-    parts = {"members": members, "claims": claims, "refused": refused, "kept": kept, "hold": hold(value.hold)}
+    placed_claims = tuple((group, ClaimRequest(**_fields(each))) for group, each in value.placed_claims)
+    parts = {
+        "placed_claims": placed_claims,
+        "members": members,
+        "claims": claims,
+        "refused": refused,
+        "kept": kept,
+        "hold": hold(value.hold),
+    }
     return GangRequest(**{**_fields(value), **parts})
 
 

@@ -117,6 +117,7 @@ def queue(value: QueueSpec) -> form.Queue:
         quotas_change_at=value.quotas_change_at,
         idle=None if value.idle is None else msgspec.convert(value.idle, form.IdlePolicy, from_attributes=True),
         budget=None if value.budget is None else _spending_budget(value.budget),
+        models=value.models,
         movable=value.movable,
         hold=None if value.hold is None else msgspec.convert(value.hold, form.Hold, from_attributes=True),
     )

@@ -158,6 +158,7 @@ class Renaming(RenamingObjects):
                     claims=self._places(each.claims),
                     labels=self._labels(each.labels),
                     subgroup=self._names.name(each.subgroup) if each.subgroup else "",
+                    worker_group=self._worker_group(each.worker_group),
                 )
                 for each in value.members
             ),
@@ -170,12 +171,18 @@ class Renaming(RenamingObjects):
             placed_subgroups=tuple(
                 (self._names.name(subgroup), self._names.place(node)) for subgroup, node in value.placed_subgroups
             ),
+            placed_claims=tuple(
+                (self._worker_group(group), self._claim(claim)) for group, claim in value.placed_claims
+            ),
             kept=tuple(replace(each, pool=self._names.place(each.pool)) for each in value.kept),
             avoid=self._places(value.avoid),
             refused=tuple(_refused(each, self._names) for each in value.refused),
             quota_charge=tuple((self._quota_resource(name), amount) for name, amount in value.quota_charge),
             hold=_hold(value.hold),
         )
+
+    def _worker_group(self, text: str) -> str:
+        return self._names.name(text) if text else ""
 
     def _topology(self, text: str | None) -> str | None:
         if text is None:

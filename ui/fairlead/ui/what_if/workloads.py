@@ -15,6 +15,7 @@ from fairlead.api import claim_sources, legacy, names
 from fairlead.api.claim_sources import ClaimSourcesError
 from fairlead.api.drivers import legacy_driver
 from fairlead.api.intent import Intent, IntentError, read_intent
+from fairlead.api.models import worker_group
 from fairlead.engine.forecast.what_if import ChangeError
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
 from fairlead.engine.types.pod_needs import PodNeeds
@@ -144,6 +145,7 @@ def _gang(
                     claims=tuple(keys),
                     rank=rank if each.intent.subgroup_topology else None,
                     subgroup=each.intent.subgroup or (str(rank // size) if size else ""),
+                    worker_group=worker_group(each.pod.metadata.labels),
                 )
             )
     first = pods[0]
@@ -162,6 +164,7 @@ def _gang(
         priority=max(each.priority for each in pods),
         created=now,
         topology=first.intent.topology,
+        models=first.intent.models,
         subgroup_topology=first.intent.subgroup_topology,
         preempts=all(each.preempts for each in pods),
         run_s=_run_s(pods),

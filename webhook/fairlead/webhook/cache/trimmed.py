@@ -82,6 +82,7 @@ def _member(pod: TrimmedPod) -> GangMember:
         topology=intent.topology,
         subgroup_size=intent.subgroup_size,
         subgroup_topology=intent.subgroup_topology,
+        models=intent.models,
     )
 
 
@@ -89,12 +90,12 @@ def _pod_group(pod: TrimmedPod) -> str | None:
     return pod.spec.scheduling_group.pod_group_name if pod.spec.scheduling_group is not None else None
 
 
-Settings = tuple[int | None, str | None, str | None, int | None, str | None]
-"""Size, queue, topology and subgroups, as a member's annotations say them."""
+Settings = tuple[int | None, str | None, str | None, int | None, str | None, str | None]
+"""Size, queue, topology, subgroups and models, as a member's annotations say them."""
 
 
 def _settings(member: GangMember) -> Settings:
-    return (member.size, member.queue, member.topology, member.subgroup_size, member.subgroup_topology)
+    return (member.size, member.queue, member.topology, member.subgroup_size, member.subgroup_topology, member.models)
 
 
 class GangMemberIndex:

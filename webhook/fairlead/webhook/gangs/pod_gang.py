@@ -158,11 +158,12 @@ def _stays(old: object) -> str:
 
 
 def _disagreements(intent: Intent, members: tuple[GangMember, ...], gang: Key) -> tuple[str, ...]:
-    """For each of size, queue, topology and subgroups: the first existing member with another value."""
+    """For each of size, queue, topology, models and subgroups: the first existing member with another value."""
     pairs: tuple[tuple[str, object, Iterator[tuple[str, object]], str], ...] = (
         (names.GANG_SIZE, intent.size, ((m.name, m.size) for m in members), "give all members one size"),
         (names.QUEUE, intent.queue, ((m.name, m.queue) for m in members), "a gang waits in one queue"),
         (names.TOPOLOGY, intent.topology, ((m.name, m.topology) for m in members), "give all members one topology"),
+        (names.MODELS, intent.models, ((m.name, m.models) for m in members), "give all members the same"),
         (
             names.SUBGROUP_SIZE,
             intent.subgroup_size,

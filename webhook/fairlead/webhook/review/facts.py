@@ -37,6 +37,7 @@ class GangMember:
     topology: str | None = None
     subgroup_size: int | None = None
     subgroup_topology: str | None = None
+    models: str | None = None
 
 
 class Template(msgspec.Struct, frozen=True):

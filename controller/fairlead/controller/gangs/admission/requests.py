@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from fairlead.api.models import Models, worker_group
 from fairlead.controller.gangs.claims.allocations import node_of, pod_ref
 from fairlead.controller.gangs.claims.quotas import Classes, admission_charge
 from fairlead.controller.gangs.membership.gangs import Gang, created_s
@@ -21,8 +22,10 @@ from fairlead.engine.types.hold import Hold
 from fairlead.engine.types.neighbours import Namespaces
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.reasons import Code
+from fairlead.kube.spec_key import spec_key
 
 AWAIT_CLAIMS_S = 2.0
+POOLS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +115,9 @@ def gang_request(
     limited: frozenset[str] = frozenset(),
     classes: Classes | None = None,
     namespaces: Namespaces | None = None,
+    models: Models | None = None,
 ) -> GangRequest | None:
-    """None when no member waits. `limited`: what ResourceQuotas of the namespace limit. `namespaces`: those that a selector selects."""
+    """None when no member waits. `models`: what counts where its members say nothing; None: what its queue says. `limited`: what ResourceQuotas of the namespace limit. `namespaces`: those that a selector selects."""
     members = members_to_place(gang)
     if not members:
         return None
@@ -135,9 +139,11 @@ def gang_request(
         priority=gang.priority,
         created=record.created(gang),
         topology=gang.topology,
+        models=gang.models or models,
         subgroup_topology=gang.subgroup_topology,
         placed_nodes=tuple(sorted(placed)),
         placed_subgroups=tuple(sorted((gang.subgroups[uid], node) for node, uid in there if uid in gang.subgroups)),
+        placed_claims=placed_claims(member for member in gang.released if not member.terminating),
         avoid=record.avoid_nodes,
         refused=record.refused,
         preempts=gang.preempts,
@@ -157,7 +163,28 @@ def pending_member(gang: Gang, member: Member, needs: PodNeeds, claims: Iterable
         labels=member.pod.metadata.labels,
         rank=gang.ranks.get(member.uid),
         subgroup=gang.subgroups.get(member.uid, ""),
+        worker_group=worker_group(member.pod.metadata.labels),
     )
+
+
+def placed_claims(members: Iterable[Member]) -> tuple[tuple[str, ClaimRequest], ...]:
+    """What these members hold, by worker group: of each kind of claim a few on several nodes, since some node may be lost."""
+    kept: dict[tuple[str, bytes], dict[str, ClaimRequest]] = {}
+    for member in members:
+        group = worker_group(member.pod.metadata.labels)
+        for each in member.claims:
+            claim = each.claim
+            allocation = claim.status.allocation if claim is not None else None
+            if claim is None or allocation is None or not allocation.devices.results:
+                continue
+            by_pool = kept.setdefault((group, spec_key(each.spec)), {})
+            pool = allocation.devices.results[0].pool
+            if pool not in by_pool and len(by_pool) < POOLS_MAX:
+                meta = claim.metadata
+                by_pool[pool] = ClaimRequest(
+                    key=meta.uid, namespace=meta.namespace, name=meta.name, spec=each.spec, allocation=allocation
+                )
+    return tuple((group, claim) for (group, _), by_pool in kept.items() for claim in by_pool.values())
 
 
 def _needs(member: Member, namespaces: Namespaces | None) -> PodNeeds:
@@ -212,6 +239,9 @@ def same_request(one: GangRequest | None, other: GangRequest | None) -> bool:
 def _without_keys(request: GangRequest) -> tuple[object, ...]:
     return (
         dataclasses.replace(request, uid="", claims=(), members=()),
-        [(member.pod, member.needs, member.labels, member.rank, member.subgroup) for member in request.members],
+        [
+            (member.pod, member.needs, member.labels, member.rank, member.subgroup, member.worker_group)
+            for member in request.members
+        ],
         [(claim.spec, claim.allocation) for claim in request.claims],
     )

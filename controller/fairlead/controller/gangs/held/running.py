@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from fairlead.api.bounds import NO_BOUNDS, Bounds
-from fairlead.controller.gangs.admission.requests import GangRecord, pending_member
+from fairlead.api.models import Models
+from fairlead.controller.gangs.admission.requests import GangRecord, pending_member, placed_claims
 from fairlead.controller.gangs.claims.allocation_times import allocation_times
 from fairlead.controller.gangs.claims.allocations import held_claims, node_of, pod_ref
 from fairlead.controller.gangs.evictions import eviction_marks
@@ -31,6 +32,7 @@ class RunningContext:
     job_deadline: Callable[[Member], float | None] | None = None  # unix seconds
     bounds: Bounds = NO_BOUNDS  # of its namespace
     idle: IdleSpan | None = None  # where its queue asks for that
+    models: Models | None = None  # what counts where its members say nothing; None: what its queue says
     movable: bool = False  # its queue lets gangs move that do not say so themselves
     restart_s: float | None = None  # from its admission until it ran, in this run and earlier ones
     volumes_of: Callable[[Member], tuple[core.NodeSelector, ...] | None] | None = None  # None: not ready
@@ -112,6 +114,8 @@ def _relocation(
         created=record.created(gang),
         topology=gang.topology,
         subgroup_topology=gang.subgroup_topology,
+        models=gang.models or context.models,
+        placed_claims=placed_claims(members),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from fairlead.api import foreign, names
 from fairlead.api.intent import Intent, read_intent
+from fairlead.api.models import Models
 from fairlead.controller.gangs.membership.jobs import JobPods, members_done
 from fairlead.controller.gangs.membership.members import GangProblem, Member, Stage
 from fairlead.controller.gangs.membership.ranks import ranks
@@ -37,6 +38,7 @@ class Gang:
     members: tuple[Member, ...]
     queue: str | None = None
     topology: str | None = None
+    models: Models | None = None  # as its pods say; None: as the policies of its namespace or its queue do
     subgroup_size: int | None = None
     subgroup_topology: str | None = None
     subgroups: Mapping[str, str] = field(default_factory=dict)  # of members, by UID
@@ -159,6 +161,8 @@ def gang_spec(gang: Gang) -> dict[str, Any]:
         spec["queue"] = gang.queue
     if gang.topology:
         spec["topology"] = gang.topology
+    if gang.models:
+        spec["models"] = gang.models
     if gang.subgroup_size:
         spec["subgroupSize"] = gang.subgroup_size
     if gang.subgroup_topology:
