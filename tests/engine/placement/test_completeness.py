@@ -50,6 +50,14 @@ def _choices(wish: Wish, devices: list[tuple[str, int]], taken: frozenset[int]) 
 
 
 def _possible(wishes: list[Wish], cluster: Cluster, cpus: list[int]) -> bool:
+    """Pods that name no model ask for the same, and get one model."""
+    return any(
+        _possible_on([(count, named or model, together) for count, named, together in wishes], cluster, cpus)
+        for model in ("x", "y")
+    )
+
+
+def _possible_on(wishes: list[Wish], cluster: Cluster, cpus: list[int]) -> bool:
     def serve(left: list[tuple[Wish, int]], taken: dict[int, frozenset[int]]) -> bool:
         if not left:
             return True

@@ -43,7 +43,9 @@ def snapshot_of(case: dict[str, Any]) -> Snapshot:
         needs=PodNeeds.of(core.Pod()),
         claims=tuple(claim.key for claim in claims),
     )
-    gang = GangRequest(namespace="default", name="pod", uid="pod", size=1, members=(member,), claims=claims)
+    gang = GangRequest(
+        namespace="default", name="pod", uid="pod", size=1, members=(member,), claims=claims, models="any"
+    )  # what the allocator does, which knows no rule about models
     classes = {entry["metadata"]["name"]: msgspec.convert(entry, resource.DeviceClass) for entry in case["classes"]}
     return Snapshot(inventory=inventory, nodes=nodes, classes=classes, gangs=(gang,))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.api.drivers import attributes_of
+from fairlead.api.drivers import DRIVERS, attributes_of
 
 if TYPE_CHECKING:
     from fairlead.engine.inventory.device import Device
@@ -33,6 +33,10 @@ def model_of(device: Device) -> Model:
     products, profile = _names(device.pool.driver)
     product = next((text for name in products if (text := _text(device, name))), "")
     return Model(product, _text(device, profile) if profile else "") if product else NO_MODEL
+
+
+PRODUCTS = frozenset(known.qualified(name) for known in DRIVERS.values() for name in known.product)
+"""The attributes that name a product."""
 
 
 @lru_cache(maxsize=1024)

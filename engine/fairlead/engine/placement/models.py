@@ -2,8 +2,8 @@
 
 The rule binds requests that ask for the same: of one worker group (`PendingMember.worker_group`), with the same DeviceClass and
 selectors in each alternative, whatever their counts. Requests with other selectors are another kind, and choose by themselves: a
-leader on an L40S and workers on H100s, each by its own selector. Devices by admin access do not count. What released members
-hold decides for those that join.
+leader on an L40S and workers on H100s, each by its own selector. Devices by admin access do not count, nor a claim whose devices
+must be of distinct products (`distinctAttribute`). What released members hold decides for those that join.
 
 Example: 16 GPUs by one template, 8 H100 and 12 A100 free: no place. With 16 A100 free: all of these.
 """
@@ -15,11 +15,11 @@ from itertools import islice, product
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.engine.allocator.requests import InvalidClaimError
-from fairlead.engine.inventory.models import Model, model_of
+from fairlead.engine.inventory.models import PRODUCTS, Model, model_of
 from fairlead.engine.types.references import DeviceRef
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
     from fairlead.engine.inventory.inventory import Inventory
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 CHOICES_MAX = 64  # of models for several kinds of requests together that are tried
 
-Kind = tuple[str, tuple[tuple[str, tuple[str, ...]], ...]]
-"""Worker group; of each alternative its DeviceClass and selectors."""
+Asked = tuple[tuple[str, tuple[str, ...]], ...]
+"""Of each alternative its DeviceClass and selectors."""
+Kind = tuple[str, Asked]
+"""Worker group, and what is asked for."""
 
 
 class Choice(NamedTuple):
@@ -54,7 +56,7 @@ class ModelRule:
     def __init__(self, placer: Placer, inventory: Inventory) -> None:
         self._placer = placer
         self._inventory = inventory
-        self._asked: dict[UnitShape, dict[CompiledRequest, tuple[tuple[str, tuple[str, ...]], ...]]] = {}
+        self._asked: dict[UnitShape, dict[CompiledRequest, Asked]] = {}
         self._offered: dict[object, frozenset[Model]] = {}  # by filter: of all nodes
         self._membership = -1
 
@@ -78,7 +80,7 @@ class ModelRule:
                 compiled = self._placer.shapes.compiled(claim)
             except InvalidClaimError:
                 continue
-            asked = {each.request: _asked(of) for of in compiled.alternatives for each in of}
+            asked = {each.request: asked for each, asked in _asked_in(compiled)}
             for item in claim.allocation.devices.results:
                 device = self._inventory.device(DeviceRef(item.driver, item.pool, item.device))
                 kind = asked.get(item.request.partition("/")[0])
@@ -93,8 +95,9 @@ class ModelRule:
             asked, group = self._asked_by(entry.unit.shape), _group(entry.unit)
             for picks in entry.picks:
                 for pick in picks:
-                    if not pick.request.admin:
-                        found.setdefault((group, asked[pick.request]), set()).add(model_of(pick.device))
+                    kind = None if pick.request.admin else asked.get(pick.request)
+                    if kind is not None:
+                        found.setdefault((group, kind), set()).add(model_of(pick.device))
         return found
 
     def choices(self, gang: GangRequest, units: Sequence[PlacementUnit]) -> Choices | None:
@@ -122,7 +125,7 @@ class ModelRule:
         """Devices at least, by kind of request, and the requests of it. `All` counts as two: it may be several."""
         found: dict[Kind, tuple[int, dict[CompiledRequest, None]]] = {}
         for (shape, group), count in Counter((unit.shape, _group(unit)) for unit in units).items():
-            for claim in shape.claims:
+            for claim in filter(_is_bound, shape.claims):
                 for alternatives in claim.alternatives:
                     if all(each.admin for each in alternatives):
                         continue
@@ -143,6 +146,8 @@ class ModelRule:
             if claims is None:
                 claims = known[key] = tuple(
                     shapes.of_models(claim, tuple(chosen.get((key[1], _asked(of))) for of in claim.alternatives))
+                    if _is_bound(claim)
+                    else claim
                     for claim in unit.shape.claims
                 )
             restricted.append(shapes.with_claims(unit, claims))
@@ -160,12 +165,10 @@ class ModelRule:
             found = self._offered[request.filter] = frozenset(models)
         return found
 
-    def _asked_by(self, shape: UnitShape) -> Mapping[CompiledRequest, tuple[tuple[str, tuple[str, ...]], ...]]:
+    def _asked_by(self, shape: UnitShape) -> Mapping[CompiledRequest, Asked]:
         found = self._asked.get(shape)
         if found is None:
-            found = self._asked[shape] = {
-                each: _asked(of) for claim in shape.claims for of in claim.alternatives for each in of
-            }
+            found = self._asked[shape] = {each: asked for claim in shape.claims for each, asked in _asked_in(claim)}
         return found
 
 
@@ -174,7 +177,18 @@ def mixes(used: Mapping[Kind, set[Model]], held: Mapping[Kind, set[Model]]) -> b
     return any(len(models) > 1 or not models <= held.get(kind, models) for kind, models in used.items())
 
 
-def _asked(alternatives: Sequence[CompiledRequest]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _is_bound(claim: CompiledClaim) -> bool:
+    return not any(each.distinct and each.attribute in PRODUCTS for each in claim.constraints)
+
+
+def _asked_in(claim: CompiledClaim) -> Iterator[tuple[CompiledRequest, Asked]]:
+    if _is_bound(claim):
+        for alternatives in claim.alternatives:
+            asked = _asked(alternatives)
+            yield from ((each, asked) for each in alternatives)
+
+
+def _asked(alternatives: Sequence[CompiledRequest]) -> Asked:
     return tuple([(each.class_name, each.filter.selectors) for each in alternatives])
 
 
