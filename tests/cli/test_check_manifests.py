@@ -68,7 +68,7 @@ def gangs(*arguments: object) -> list[dict[str, object]]:
 @pytest.mark.parametrize(
     ("folder", "name", "size"),
     [
-        ("02-indexed-job", "pretrain", 8),
+        ("02-indexed-job", "pretrain", 4),
         ("09-jobset", "llama", 8),
         ("10-leaderworkerset", "serve-0", 2),
         ("12-ray", "explore", 2),
@@ -78,12 +78,12 @@ def gangs(*arguments: object) -> list[dict[str, object]]:
 def test_it_says_which_pods_become_which_gang(folder: str, name: str, size: int) -> None:
     _, out, _ = run(ROOT / "examples" / folder)
     assert f"  gang {name} of {size}\n" in out
-    assert {"name": name, "size": size, "queue": None} in gangs(ROOT / "examples" / folder)
+    assert {"name": name, "size": size, "queue": None, "models": None} in gangs(ROOT / "examples" / folder)
 
 
 def test_a_pod_alone_and_one_with_a_queue_and_a_podgroup_say_so(tmp_path: Path, pod: Path) -> None:
     assert "  a gang of this pod alone\n" in run(pod)[1]
-    assert gangs(pod) == [{"name": None, "size": 1, "queue": None}]
+    assert gangs(pod) == [{"name": None, "size": 1, "queue": None, "models": None}]
     of_group = tmp_path / "member.yaml"
     annotations = "annotations: {scheduling.k8s.io/group-name: train, fairlead.dev/queue: research}"
     of_group.write_text(POD.replace("COUNT", "1").replace("namespace: dev}", f"namespace: dev, {annotations}}}", 1))

@@ -17,6 +17,7 @@ from fairlead.api import names
 from fairlead.api.base import ManifestError
 from fairlead.api.drivers import attributes_of
 from fairlead.api.flavor import Flavor
+from fairlead.api.models import Models
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.kube import nulls
@@ -87,12 +88,22 @@ class PodIntent:
     name: str
     size: int | None
     queue: str | None
+    models: Models | None = None
 
     def __str__(self) -> str:
         """`gang train of 8, queue research`."""
         gang = "a gang of this pod alone" if not self.name else f"gang {self.name}"
         size = "" if not self.name else f" of {self.size}" if self.size else ", whose size its PodGroup says"
         return f"{gang}{size}{f', queue {self.queue}' if self.queue else ''}"
+
+    @property
+    def on_models(self) -> str:
+        """Whether its devices come from one GPU product, as far as its pods say."""
+        if self.models == "any":
+            return "devices of any GPU products (fairlead.dev/models: any)"
+        if self.models == "same":
+            return "devices of one GPU product (fairlead.dev/models: same)"
+        return "devices of one GPU product, unless a TenancyPolicy or Queue says models: any"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,7 +304,9 @@ def _judge(document: Json, world: World, username: str, groups: frozenset[str], 
 def _gang(pod: Json) -> PodIntent:
     """Of a pod that was admitted, so that its words can be read."""
     intent = intent_of(pod)
-    return PodIntent(name=intent.gang or "", size=intent.size if intent.gang else 1, queue=intent.queue)
+    return PodIntent(
+        name=intent.gang or "", size=intent.size if intent.gang else 1, queue=intent.queue, models=intent.models
+    )
 
 
 def _created(result: Result) -> Iterator[Json]:

@@ -190,7 +190,12 @@ def _show_results(results: Sequence[Result], console: Console) -> None:
             line.append(f" (of {result.source})", style="dim")
         console.print(line)
         subject = result.source or result.review.subject
-        lines = [str(result.gang) if result.gang else "", f"claims {result.claims}" if result.claims else ""]
+        gang = result.gang
+        lines = [
+            str(gang) if gang else "",
+            gang.on_models if gang and gang.name else "",
+            f"claims {result.claims}" if result.claims else "",
+        ]
         for line_of in (each for each in lines if each and (subject, each) not in said):
             said.add((subject, line_of))  # the pods of one workload mostly go the same way
             console.print(Text(f"  {line_of}", style="dim"))
@@ -219,6 +224,11 @@ def _json(result: Result) -> Json:
         "claims": result.claims or None,
         "gang": None
         if result.gang is None
-        else {"name": result.gang.name or None, "size": result.gang.size, "queue": result.gang.queue},
+        else {
+            "name": result.gang.name or None,
+            "size": result.gang.size,
+            "queue": result.gang.queue,
+            "models": result.gang.models,
+        },
         "patch": list(result.mutated.patch) if result.allowed else [],
     }

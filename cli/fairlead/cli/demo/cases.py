@@ -97,6 +97,11 @@ def _one_h100(history: History, attributes: Attributes) -> Iterator[str]:
 
 def _indexed_job(history: History, attributes: Attributes) -> Iterator[str]:
     gang = _gang(history, "language", "pretrain")
+    products = {
+        str(attributes(use.pool, use.device).get("productName")) for pod in gang.pods for use in history.devices(pod)
+    }
+    if len(products) != 1:
+        yield f"pretrain got devices of {len(products)} products instead of one: {', '.join(sorted(products))}"
     for pod in gang.pods:
         uses = history.devices(pod)
         if len(uses) != 2:
@@ -209,8 +214,8 @@ def _one(namespace: str, name: str, pods: int = 1) -> tuple[GangKey, int]:
 ONE_GPU = Case("01-one-gpu", "one H100 with at least 40Gi, by CEL", (_one("vision", "notebook"),), _one_h100)
 INDEXED_JOB = Case(
     "02-indexed-job",
-    "a Job of 8 pods with nvidia.com/gpu: 2 as one gang",
-    (_one("language", "pretrain", 8),),
+    "a Job of 4 pods with nvidia.com/gpu: 2 as one gang, on one of the products that could serve it",
+    (_one("language", "pretrain", 4),),
     _indexed_job,
 )
 TWO_GANGS = Case(

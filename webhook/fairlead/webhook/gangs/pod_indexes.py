@@ -1,7 +1,9 @@
-"""The index that each controller writes on its pods, by which they get ranks and subgroups: known before a pod exists.
+"""The index that each controller writes on its pods, by which they get ranks and subgroups, and the worker group: known before a pod
+exists.
 
 So a workload whose pods would be in no subgroup is refused when it is written, not pod by pod.
-Sources: batch/v1, apps/v1, jobset.x-k8s.io/v1alpha2, leaderworkerset.x-k8s.io/v1, kubeflow.org/v1 and v2beta1.
+Sources: batch/v1, apps/v1, jobset.x-k8s.io/v1alpha2, leaderworkerset.x-k8s.io/v1, kubeflow.org/v1 and v2beta1,
+ray.io/v1.
 """
 
 from __future__ import annotations
@@ -32,5 +34,13 @@ def indexed(template: PodTemplate, object_: Json, *, kind: str, owner: str) -> J
     return {
         **metadata,
         "annotations": {**map_at(metadata, "annotations"), **annotations},
-        "labels": {**map_at(metadata, "labels"), **labels},
+        "labels": {**map_at(metadata, "labels"), **labels, **_worker_group(template, object_, kind)},
     }
+
+
+def _worker_group(template: PodTemplate, object_: Json, kind: str) -> dict[str, str]:
+    """The label of the pods' part of a JobSet or RayCluster."""
+    part = object_at(object_, template.path[:3]) if len(template.path) > 3 else {}
+    if kind == "JobSet":
+        return {names.JOBSET_JOB: str(part.get("name", ""))}
+    return {names.RAY_GROUP: str(part.get("groupName", ""))} if kind == "RayCluster" and part.get("groupName") else {}
