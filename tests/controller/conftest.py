@@ -329,9 +329,12 @@ class Bench:
 
 
 @contextlib.asynccontextmanager
-async def benches(workdir: Path, *, count: int = 2, named: bool = False, **options: Any) -> AsyncIterator[Bench]:
-    """`count` nodes of eight H100s; `options` are more of the cluster's."""
-    nodes = tuple(NodeSpec(f"h{number}", "hgx-h100") for number in range(1, count + 1))
+async def benches(
+    workdir: Path, *, count: int = 2, profiles: Sequence[str] = (), named: bool = False, **options: Any
+) -> AsyncIterator[Bench]:
+    """`count` nodes of eight H100s, or one of each profile; `options` are more of the cluster's."""
+    of_each = profiles or ("hgx-h100",) * count
+    nodes = tuple(NodeSpec(f"h{number}", profile) for number, profile in enumerate(of_each, 1))
     options.setdefault("release", of_this_run())
     chosen = ClusterOptions(workdir=workdir, nodes=nodes, drivers=drivers(), run_programs=False, **options)
     async with Cluster(chosen) as cluster, cluster.client() as client:

@@ -1,0 +1,150 @@
+"""One model for one gang: what its pods, policies and queues say, what runs, and all of it on a sandbox of two products."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.api import names
+from fairlead.controller.gangs.admission.requests import GangRecord, blocking_problem, gang_request, placed_claims
+from fairlead.controller.gangs.held.running import RunningContext, running_gang
+from fairlead.controller.gangs.membership.gangs import gang_spec
+from fairlead.controller.watch.policy_bounds import models_of, read_policies
+from fairlead.kube.resources import QUEUES, TENANCY_POLICIES
+from tests.controller.conftest import Bench, benches
+from tests.controller.gang_views import Objects, claim, pod, view
+
+H100, A100 = "h1", "h2"  # nodes of eight H100s, and of six A100s
+
+
+def policy(name: str, models: str, **spec: Any) -> Any:
+    meta = {"name": name}
+    return {
+        "apiVersion": "fairlead.dev/v1alpha1",
+        "kind": "TenancyPolicy",
+        "metadata": meta,
+        "spec": {"models": models, **spec},
+    }
+
+
+def member(name: str, *, labels: dict[str, str] | None = None, models: str | None = None, **more: Any) -> Any:
+    notes = {names.GANG: "g", names.GANG_SIZE: "3"} | ({names.MODELS: models} if models else {})
+    return pod(name, annotations=notes, labels=labels or {}, **more)
+
+
+class TestWhatIsSaid:
+    def test_by_the_pods_and_then_by_policies(self):
+        said = view(member("a", models="any"), member("b"), member("c"))
+        (asked, other) = (gang_request(each, GangRecord(), {}, models="same") for each in (said, view(member("a"))))
+        assert asked is not None and asked.models == "any"
+        assert other is None or other.models == "same"
+        assert gang_spec(said)["models"] == "any"
+
+    def test_members_agree(self):
+        problem = blocking_problem(view(member("a", models="any"), member("b", models="same"), member("c")))
+        assert problem is not None
+        assert "members disagree on the models: a says any, b says same" in problem.message
+
+    def test_of_several_policies_the_stricter_one_counts_and_only_those_that_enforce(self):
+        policies = [policy("a", "any"), policy("b", "same", namespaceSelector={"matchLabels": {"team": "x"}})]
+        read = read_policies(
+            [*policies, policy("c", "same", mode="Warn"), policy("d", "same", exemptions={"namespaces": ["ml"]})]
+        )
+        assert models_of(read, "ml", {}) == "any"
+        assert models_of(read, "ml", {"team": "x"}) == "same"
+        assert models_of(read_policies([]), "ml", {}) is None
+
+
+class TestWhatRuns:
+    def test_a_member_that_joins_has_what_the_others_hold(self):
+        parts = [{names.RAY_GROUP: f"part-{n % 2}"} for n in range(3)]
+        running = [
+            member(f"p{n}", labels=parts[n], gated=False, node=f"n{n}", claim=f"c{n}", phase="Running")
+            for n in range(3)
+        ]
+        held = [claim(f"c{n}", f"p{n}", node=f"n{n}", reserved=[f"p{n}"]) for n in range(3)]
+        gang = view(*running, member("late", labels=parts[1]), objects=Objects(claims=held))
+        request = gang_request(gang, GangRecord(), {})
+        assert request is not None
+        assert [each.worker_group for each in request.members] == ["part-1"]
+        assert [(group, each.name) for group, each in request.placed_claims] == [
+            ("part-0", "c0"),
+            ("part-0", "c2"),
+            ("part-1", "c1"),
+        ]
+        assert {each.allocation is not None for _, each in request.placed_claims} == {True}
+
+    def test_of_many_alike_a_few_nodes_are_enough(self):
+        running = [member(f"p{n}", gated=False, node=f"n{n // 2}", claim=f"c{n}", phase="Running") for n in range(40)]
+        held = [claim(f"c{n}", f"p{n}", node=f"n{n // 2}", reserved=[f"p{n}"]) for n in range(40)]
+        found = placed_claims(view(*running, objects=Objects(claims=held)).members)
+        assert len({each.allocation.devices.results[0].pool for _, each in found if each.allocation}) == len(found) == 8
+
+    def test_so_has_a_gang_that_moves(self):
+        owned = {"ownerReferences": [{"kind": "Job", "name": "j", "uid": "u", "controller": True}]}
+        notes = {names.GANG: "g", names.GANG_SIZE: "1", names.MOVABLE: "true", names.MODELS: "same"}
+        runs = pod("p", annotations=notes, gated=False, node="n1", claim="c", phase="Running", **owned)
+        gang = view(runs, objects=Objects(claims=[claim("c", "p", node="n1", reserved=["p"])]))
+        found = running_gang(gang, GangRecord(), {}, RunningContext())
+        assert found is not None and found.relocation is not None
+        assert found.relocation.models == "same"
+        assert [each.name for _, each in found.relocation.placed_claims] == ["c"]
+
+
+# -- on the sandbox: pods of two GPUs
+
+
+@pytest.fixture
+async def products(tmp_path: Path) -> AsyncIterator[Bench]:
+    async with benches(tmp_path, profiles=("hgx-h100", "dgx-a100")) as made:
+        await made.template("two", 2)
+        yield made
+
+
+def nodes(bench: Bench, pods: list[str]) -> set[str]:
+    return {found.spec.node_name for name in pods if (found := bench.get(name)) is not None and found.spec.node_name}
+
+
+async def test_a_gang_stays_on_one_though_two_could_serve_it(products: Bench):
+    async with products.controller():
+        pods = await products.gang("g", 4, template="two")
+        await products.until(lambda: products.running(pods), "it runs")
+        assert nodes(products, pods) == {H100}
+
+
+@pytest.mark.parametrize("by", ["pods", "queue", "policy"])
+async def test_one_that_no_model_holds_says_so_until_models_may_mix(products: Bench, by: str):
+    async with products.controller():
+        mixed = {names.MODELS: "any"} if by == "pods" else {}
+        pods = await products.gang("g", 7, template="two", annotations=mixed)
+        if by != "pods":
+            await products.until(lambda: products.status("g").get("reason") == "NeverFits", "it waits")
+            said = products.status("g")["message"]
+            assert "14 of one model wanted: NVIDIA A100-SXM4-80GB has 6, NVIDIA H100 80GB HBM3 has 8" in said
+            assert products.gated(pods)
+        if by == "queue":
+            queue = {"metadata": {"name": "q"}, "spec": {"models": "any", "namespaceSelector": {}}}
+            await products.client.create(QUEUES, queue)
+        if by == "policy":
+            await products.client.create(TENANCY_POLICIES, {"metadata": {"name": "p"}, "spec": {"models": "any"}})
+        await products.until(lambda: products.running(pods), "it runs on both")
+        assert nodes(products, pods) == {H100, A100}
+
+
+async def test_a_member_that_joins_waits_for_the_model_of_the_others(products: Bench):
+    async with products.controller():
+        for number in range(3):
+            where = {"kubernetes.io/hostname": A100}
+            await products.pod(f"g-{number}", template="two", gang="g", size=3, nodeSelector=where)
+        await products.until(lambda: products.running(["g-0", "g-1", "g-2"]), "three run")
+        await products.pod("g-3", template="two", gang="g", size=3)
+        await products.until(
+            lambda: "of that of its other members wanted" in products.status("g").get("message", ""), "it waits"
+        )
+        assert products.gated(["g-3"])
+        await products.delete(["g-0"])
+        await products.until(lambda: products.running(["g-3"]), "it takes what came free")
+        assert nodes(products, ["g-3"]) == {A100}
