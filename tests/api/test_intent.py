@@ -60,6 +60,7 @@ def test_the_queue_may_be_a_label_too_but_not_another_one() -> None:
         (names.GANG_SIZE, "\u0668", "is no gang size"),
         (names.QUEUE, "a b", "'a b' is no queue name"),
         (names.TOPOLOGY, "rack", "'rack' is no topology"),
+        (names.MODELS, "Any", "'Any' is neither 'same' nor 'any'"),
         (names.MIN_RUNTIME, "soon", "'soon' is no duration"),
         (names.CHECKPOINT_GRACE, "1", "'1' is no duration"),
         (names.MOVABLE, "yes", "'yes' is neither 'true' nor 'false'"),

@@ -34,6 +34,7 @@ ABSURD: Json = {
     "size": 100_000,
     "queue": "vision",
     "topology": "required:kubernetes.io/hostname",
+    "models": "any",
     "subgroupSize": 99_999,
     "subgroupTopology": "required:kubernetes.io/hostname",
     "minRuntime": "99999d",

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 from fairlead.api import names
+from fairlead.webhook.gangs.pod_gang import changed
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.review.facts import Facts, GangMember
 from tests.support.webhook import admitted, claim_spec, facts, patched, review
@@ -190,6 +191,19 @@ class TestGang:
         assert (
             "gang-size]: '4', but member train-1 of gang ml/llm says '8'; give all members one size" in verdict.message
         )
+
+    def test_models_that_disagree_are_denied_and_cannot_change(self) -> None:
+        known = facts(gangs={("ml", "llm"): (GangMember(name="a", size=2, models="same"),)})
+        notes = {names.GANG: "llm", names.GANG_SIZE: "2"}
+        _, verdict = admitted(pod(annotations={**notes, names.MODELS: "any"}), known)
+        assert (
+            f"[{names.MODELS}]: 'any', but member a of gang ml/llm says 'same'; give all members the same"
+            in verdict.message
+        )
+        assert admitted(pod(annotations={**notes, names.MODELS: "same"}), known)[1].allowed
+        before, after = ({"annotations": {names.MODELS: said}} for said in ("same", "any"))
+        (told,) = changed(before, after)
+        assert told.startswith(f"metadata.annotations[{names.MODELS}]: cannot become 'any', it is 'same'")
 
     def test_a_queue_or_topology_that_disagrees_is_denied(self) -> None:
         known = facts(gangs={("ml", "llm"): (GangMember(name="a", size=2, queue="q1", topology="required:rack"),)})
