@@ -29,6 +29,7 @@ ANNOTATION_PREFIX: Final = f"{API_GROUP}/"
 ADMISSION_GATE: Final = "fairlead.dev/admission"
 GANG: Final = "fairlead.dev/gang"
 GANG_SIZE: Final = "fairlead.dev/gang-size"
+SIZE_FROM: Final = "fairlead.dev/gang-size-from"  # written by the webhook beside a size that it counted (`api.derived`)
 QUEUE: Final = "fairlead.dev/queue"
 TOPOLOGY: Final = "fairlead.dev/topology"
 SUBGROUP: Final = "fairlead.dev/subgroup"  # annotation or label: the name of the subgroup that the pod belongs to

@@ -97,6 +97,14 @@ MARKS: Final[tuple[Row, ...]] = (
     ),
     Row(
         on=("Pod", "pod template", "Job"),
+        keys=(names.SIZE_FROM,),
+        form="annotation",
+        writers=("webhook", "users"),
+        guards=(WEBHOOK_CHECKED,),
+        absurd="absent: the size counts as a user's; a Job, or another workload, of the pod's own namespace says the size of its own gang",
+    ),
+    Row(
+        on=("Pod", "pod template", "Job"),
         keys=(names.MIN_RUNTIME, names.CHECKPOINT_GRACE),
         form="annotation",
         writers=("users",),

@@ -203,6 +203,9 @@ class Caches(Informers):
     def pod_group(self, api: str, namespace: str, name: str) -> GroupTerms | None:
         return self.pod_groups.terms(api, namespace, name)
 
+    def workload_size(self, gang: GangId, source: str) -> int | None:
+        return self.workload_sizes.size(*gang, source)
+
     def workload_priority(self, name: str) -> int | None:
         return self.workload_priorities.value(name)
 

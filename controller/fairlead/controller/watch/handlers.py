@@ -56,7 +56,8 @@ class Handlers:
         informers.templates.subscribe(self._template)
         informers.namespaces.subscribe(self._namespace)
         informers.gang_objects.subscribe(self._gang_object)
-        informers.pod_groups.subscribe(self._pod_group)
+        informers.pod_groups.subscribe(self._sized)
+        informers.workload_sizes.subscribe(self._sized)
         informers.workload_priorities.subscribe(self._workload_priority)
         informers.disruption_budgets.subscribe(self._disruption_budget)
         informers.resource_quotas.subscribe(self._resource_quota)
@@ -188,7 +189,8 @@ class Handlers:
                 self._tables.set_pod(pod)
                 self._triggers.gang(gang_id(pod))
 
-    def _pod_group(self, namespace: str, name: str) -> None:
+    def _sized(self, namespace: str, name: str) -> None:
+        """What says the size of a gang changed."""
         if (namespace, name) in self._gangs:
             self._triggers.gang((namespace, name))
 
