@@ -74,7 +74,7 @@ class Reporting:
         self._wall = wall
         self._flavors = HeldFlavors(caches)
         self.waits = Waits()
-        self.on_start: Callable[[Outcome], None] | None = None  # of a gang for which there was a forecast
+        self.on_start: Callable[[str, Outcome], None] | None = None  # of a gang for which there was a forecast: its namespace
 
     def report(self, changed: Iterable[GangId], now: float, looked: float | None = None) -> None:
         """`looked`: since when these changes are known, where a decision was made in between; unix seconds."""
@@ -120,7 +120,7 @@ class Reporting:
         if before_p90 is not None:
             self._metrics.forecast_starts.labels("true" if before_p90 else "false").inc()
         if outcome is not None and self.on_start is not None:
-            self.on_start(outcome)
+            self.on_start(gang.namespace, outcome)
 
     def _note_wait(self, gang: Gang, now: float) -> None:
         if gang.started or gang.released:

@@ -33,7 +33,8 @@ class RunHistory:
         self.version = 0  # grows with what is to be checkpointed
         self._runs: deque[RunRecord] = deque()
         self._like: dict[GangKey, int] = {}
-        self._outcomes: deque[Outcome] = deque(maxlen=KEPT_MAX)
+        self._outcomes: dict[int, tuple[str, Outcome]] = {}  # by number, the latest last; with the gang's namespace
+        self._noted = 0  # outcomes so far
         self._running: dict[str, RunningGang] = {}
         self._requests: dict[str, GangRequest] = {}  # by id, the latest last
         self._users: dict[str, str] = {}  # by id, asked when a gang is seen first, and when it runs
@@ -84,9 +85,12 @@ class RunHistory:
         known = self._starts.get(key)
         return median(known) if known else None
 
-    def note_start(self, outcome: Outcome) -> None:
-        self._outcomes.append(outcome)
+    def note_start(self, namespace: str, outcome: Outcome) -> None:
+        """Of a gang of that namespace."""
         self.version += 1
+        self._noted += 1
+        self._outcomes[self._noted] = (namespace, outcome)
+        _forget(self._outcomes, KEPT_MAX, lambda number: self._outcomes[number][0])
 
     def _record(self, gang: RunningGang, now: float, *, ended: bool) -> RunRecord:
         limit_s = None if gang.ends_by is None else gang.ends_by - gang.started
@@ -129,14 +133,14 @@ class RunHistory:
 
     @property
     def calibration(self) -> Calibration:
-        return Calibration(self._outcomes)
+        return Calibration(outcome for _, outcome in self._outcomes.values())
 
     # -- as text ---------------------------------------------------------------------------------------------------
 
     def text(self) -> str:
         """JSON, some 55 bytes a run: at most 250 KB."""
         runs = [[*each.key[:3], round(each.run_s, 1), each.ended, each.limit_s] for each in self._runs]
-        outcomes = [[round(number, 1) for number in each] for each in self._outcomes]
+        outcomes = [[namespace, *(round(number, 1) for number in each)] for namespace, each in self._outcomes.values()]
         starts = [[*key[:3], *times] for key, times in self._starts.items()]
         places: dict[str, list[int]] = {}
         for place, each in enumerate(self._runs):
@@ -159,7 +163,9 @@ class RunHistory:
                 )
                 for place, (namespace, stem, size, run_s, ended, limit_s) in enumerate(found.get("runs", ()))
             ]
-            outcomes = [Outcome(*map(float, each)) for each in found.get("outcomes", ())]
+            outcomes = [
+                (str(namespace), Outcome(*map(float, times))) for namespace, *times in found.get("outcomes", ())
+            ]
             starts = [
                 (GangKey(str(namespace), str(stem), int(size)), [float(time) for time in times])
                 for namespace, stem, size, *times in found.get("starts", ())
@@ -168,7 +174,8 @@ class RunHistory:
             raise ValueError(f"no history of runs: {error}") from error
         for run in runs:
             self._add(run)
-        self._outcomes.extend(outcomes)
+        for namespace, outcome in outcomes:
+            self.note_start(namespace, outcome)
         for key, times in starts:
             for time in times:
                 self.note_restart(key, time)
