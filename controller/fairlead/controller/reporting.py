@@ -74,7 +74,9 @@ class Reporting:
         self._wall = wall
         self._flavors = HeldFlavors(caches)
         self.waits = Waits()
-        self.on_start: Callable[[str, Outcome], None] | None = None  # of a gang for which there was a forecast: its namespace
+        self.on_start: Callable[[str, Outcome], None] | None = (
+            None  # of a gang for which there was a forecast: its namespace
+        )
 
     def report(self, changed: Iterable[GangId], now: float, looked: float | None = None) -> None:
         """`looked`: since when these changes are known, where a decision was made in between; unix seconds."""
