@@ -84,14 +84,11 @@ class Reporting:
             gang = self._caches.gangs.get(gang_id)
             if gang is None or not gang.members:
                 continue
-            try:
+            with self._metrics.failures.contained("report", "gang {}/{}".format(*gang_id)):
                 self._note_start(gang, now)
                 self._note_wait(gang, now)
                 self._traces.seen(gang, now if looked is None else looked)
                 self._reporter.gang(gang, self._state(gang, now))
-            except Exception:  # what one user wrote must not keep the status of the others from being written
-                log.exception("gang %s/%s cannot be reported", *gang_id)
-                self._metrics.errors.labels("report").inc()
         for queue in self._usage.tick(now):
             self._reporter.usage_changed(queue)
         self._metrics.note_phases(self._reporter.phases)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from fairlead.engine.forecast.arrivals import Arrivals
 from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
 from fairlead.engine.forecast.run_times import GangKey, RunRecord
 from fairlead.engine.types.gangs import GangRequest, RunningGang
+from fairlead.kube.containment import contained, described
 
 K = TypeVar("K")
 RUNS_MAX = 3_000  # of all gangs; beyond, the namespace with most loses its oldest
@@ -50,16 +52,24 @@ class RunHistory:
         now: float,
         evicted: Callable[[str], bool],
         user_of: Callable[[str], str] = lambda _: "",
-    ) -> None:
-        """All gangs as they are now. `evicted`: whether a gang that runs no more was stopped rather than ended by itself.
+    ) -> dict[str, str]:
+        """All gangs as they are now. Returns those that were left out, by id, and what was raised.
+
+        `evicted`: whether a gang that runs no more was stopped rather than ended by itself.
 
         `user_of`: who submitted a gang, by its id, asked once of each run; "" where that is not known.
         """
+        left_out: dict[str, str] = {}
+
+        def failed(gang_id: str, error: Exception) -> None:
+            left_out[gang_id] = described(error)
+
         if self._since is None:
             self._since = now
         now_running = {gang.id: gang for gang in running}
         for gang in [gang for gang_id, gang in self._running.items() if gang_id not in now_running]:
-            self._add(self._record(gang, now, ended=not evicted(gang.id)))
+            with contained(partial(failed, gang.id)):
+                self._add(self._record(gang, now, ended=not evicted(gang.id)))
         came = [gang_id for gang_id in now_running if gang_id not in self._running]
         self._running = now_running
         for request in pending:
@@ -67,10 +77,14 @@ class RunHistory:
                 self._requests[request.id] = replace(request, preemptor=False)
                 came.append(request.id)
         _forget(self._requests, REQUESTS_MAX, lambda gang_id: gang_id.partition("/")[0])
-        self._users |= {gang_id: user for gang_id in came if (user := user_of(gang_id))}
+        for gang_id in came:
+            with contained(partial(failed, gang_id)):
+                if user := user_of(gang_id):
+                    self._users[gang_id] = user
         if len(self._users) > 2 * REQUESTS_MAX + len(now_running):
             kept = self._requests.keys() | now_running.keys()
             self._users = {gang_id: user for gang_id, user in self._users.items() if gang_id in kept}
+        return left_out
 
     def note_restart(self, key: GangKey, seconds: float) -> None:
         """A gang ran so long after its admission."""

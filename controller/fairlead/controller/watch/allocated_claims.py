@@ -7,6 +7,7 @@ A claim is told once it is known since when it is allocated: where the apiserver
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from fairlead.api import names
@@ -58,8 +59,17 @@ class AllocatedClaims:
     `keeps_ended` False: what ended is not told, and takes no memory however long nothing is taken.
     """
 
-    def __init__(self, informers: Informers, *, wall: Clock, keeps_ended: bool = True) -> None:
+    def __init__(
+        self,
+        informers: Informers,
+        contained: Callable[[Held], AbstractContextManager[None]],
+        *,
+        wall: Clock,
+        keeps_ended: bool = True,
+    ) -> None:
+        """`contained`: in which a claim is looked at, so that one that raises is left out, and not all others."""
         self._informers = informers
+        self._contained = contained
         self._keeps_ended = keeps_ended
         self._wall = wall
         self._held: dict[str, Held] = {}  # by claim UID
@@ -83,10 +93,16 @@ class AllocatedClaims:
         touched, self._touched = self._touched, {}
         changed = [self._held[uid] for uid in touched if uid in self._held]
         told = [*(held for held, _ in ended if held.uid in touched), *changed]
-        return [held for held in told if held.timed()], ended
+        return [held for held in told if self._timed(held)], ended
 
     def all(self) -> Iterable[Held]:
-        return (held for held in self._held.values() if held.timed())
+        return (held for held in self._held.values() if self._timed(held))
+
+    def _timed(self, held: Held) -> bool:
+        timed = False
+        with self._contained(held):
+            timed = held.timed()
+        return timed
 
     def holds(self, uid: str) -> bool:
         """Whether the claim is allocated now."""
