@@ -6,6 +6,7 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -122,13 +123,13 @@ async def test_a_gang_that_cannot_be_written_or_reconciled_keeps_no_other_from_i
 
 
 def test_a_queue_or_a_gang_that_cannot_be_counted_leaves_the_other_series(caplog: pytest.LogCaptureFixture) -> None:
-    class Bad:
+    class Bad(Fraction):
         def __float__(self) -> float:
             raise RAISED
 
     uses = tuple(
         QueueUse(name=name, flavors=(FlavorUse(flavor="h100", used=used, demand=0, fair_share=1),), waiting=1, admitted=0)
-        for name, used in (("first", 1), ("bad", Bad()), ("last", 2))
+        for name, used in (("first", 1), ("bad", Bad(1)), ("last", 2))
     )  # fmt: skip
     gangs = [waiting(name, "team", Code.HELD, h100=4) for name in ("a", "bad", "c")]
     gangs[1] = replace(gangs[1], asks=None)  # type: ignore[arg-type]
@@ -159,14 +160,26 @@ def test_a_gang_that_the_history_cannot_keep_is_named_and_the_others_are_kept() 
 
 
 def test_a_node_whose_devices_cannot_be_judged_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        NodeUnits, "look", lambda self, node, *_: (_ for _ in ()).throw(RAISED) if node == "bad" else ([node], [])
+    def look(self: NodeUnits, node: str, *_: object) -> Any:
+        if node == "bad":
+            raise RAISED
+        return [node], []
+
+    monkeypatch.setattr(NodeUnits, "look", look)
+    nothing: Any = None
+    looking = feed.LedgerFeed(
+        claim_caches(0),
+        nothing,
+        nothing,
+        nothing,
+        nothing,
+        Metrics().failures,
+        labels=(),
+        wall=lambda: 0.0,
+        sleep=nothing,
     )
-    metrics = Metrics()
-    looking = feed.LedgerFeed.__new__(feed.LedgerFeed)
-    looking._failures, looking._nodes = metrics.failures, NodeUnits.__new__(NodeUnits)  # type: ignore[misc]
-    looking._measures = looking._usual = looking._reserved = None  # type: ignore[assignment]
-    assert [looking._look(node, 0.0) for node in ("a", "bad", "c")] == [(["a"], []), ([], []), (["c"], [])]
+    found: list[Any] = [looking._look(node, 0.0) for node in ("a", "bad", "c")]
+    assert found == [(["a"], []), ([], []), (["c"], [])]
 
 
 def test_the_same_failure_is_counted_each_time_and_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
