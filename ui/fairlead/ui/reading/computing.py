@@ -78,7 +78,7 @@ class Computing:
         self._waiting = 0
 
     async def answer(self, question: Question, gone: Callable[[], bool]) -> Json:
-        """`json` and `shown`. `gone`: whether the reader has left. Raises NoAnswerError and ReaderGoneError."""
+        """`json`, a text, and `shown`. `gone`: whether the reader has left. Raises NoAnswerError and ReaderGoneError."""
         if self._waiting >= WAITING_MAX + AT_ONCE:
             raise NoAnswerError(
                 f"{AT_ONCE} question is being answered and {WAITING_MAX} wait, which is all that wait; ask again in a minute",
@@ -147,7 +147,7 @@ class Computing:
                     process.kill()
             with contextlib.suppress(asyncio.CancelledError, OSError):
                 await asyncio.shield(talking)
-        return _read(out, err, process.returncode)
+        return await asyncio.to_thread(_read, out, err, process.returncode)
 
 
 def _read(out: bytes, err: bytes, code: int | None) -> Json:

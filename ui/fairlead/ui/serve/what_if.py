@@ -5,6 +5,7 @@ JSON of an answer is what `fairlead what-if -o json` prints; of the form, what m
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import asdict
 from typing import Final
@@ -70,7 +71,8 @@ class WhatIf:
             LOG.info("what if: the reader left, and its computation was ended")
             raise web.HTTPRequestTimeout from None
         if json:
-            return respond(request, Shown(200, as_json(found["json"])), json=True)
+            # Megabytes where many gangs are submitted: other viewers are answered meanwhile.
+            return await asyncio.to_thread(respond, request, Shown(200, found["json"]), json=True)
         text = render.what_if(seen.facts, form, named(seen.facts, self._profiles), shown=found["shown"])
         return respond(request, Shown(200, text), json=False)
 
