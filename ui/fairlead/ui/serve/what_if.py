@@ -16,7 +16,7 @@ from fairlead.driver.backend.profiles.loading import known
 from fairlead.engine.forecast.what_if import ChangeError
 from fairlead.ui.model.what_if_form import Form, named, why_not
 from fairlead.ui.pages import render
-from fairlead.ui.pages.render import Trouble
+from fairlead.ui.pages.render import SHOWN_TO, Trouble
 from fairlead.ui.reading.computing import Computing, NoAnswerError, ReaderGoneError
 from fairlead.ui.serve import pages
 from fairlead.ui.serve.answers import as_json
@@ -58,7 +58,9 @@ class WhatIf:
         form = Form()
         try:
             form = Form.of(await sent_form(request))
-            found = await self._computing.answer(form.question(self._drivers), lambda: _gone(request))
+            found = await self._computing.answer(
+                form.question(self._drivers), lambda: _gone(request), SHOWN_TO.get().name
+            )
         except ChangeError as error:
             return respond(request, self._shown(seen, form, str(error), 400, json=json), json=json)
         except NoAnswerError as error:
