@@ -189,10 +189,13 @@ class LedgerFeed:
 
     def _look(self, node: str, now: float) -> tuple[list[UnitSeen], list[Unit]]:
         """A node that cannot be judged stays as it was."""
-        found: tuple[list[UnitSeen], list[Unit]] = [], []
+        units: list[UnitSeen] = []
+        gone: list[Unit] = []
         with self._failures.contained("ledger", f"node {node}"):
-            found = self._nodes.look(node, self._measures, self._usual, self._reserved, now)
-        return found
+            seen, left = self._nodes.look(node, self._measures, self._usual, self._reserved, now)
+            units += seen
+            gone += left
+        return units, gone
 
     def _seen(self, held: Held) -> ClaimSeen:
         inventory = self._caches.tables.inventory

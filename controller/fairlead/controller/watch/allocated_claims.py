@@ -6,7 +6,7 @@ A claim is told once it is known since when it is allocated: where the apiserver
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -93,16 +93,18 @@ class AllocatedClaims:
         touched, self._touched = self._touched, {}
         changed = [self._held[uid] for uid in touched if uid in self._held]
         told = [*(held for held, _ in ended if held.uid in touched), *changed]
-        return [held for held in told if self._timed(held)], ended
+        return list(self._timed(told)), ended
 
     def all(self) -> Iterable[Held]:
-        return (held for held in self._held.values() if self._timed(held))
+        return self._timed(self._held.values())
 
-    def _timed(self, held: Held) -> bool:
-        timed = False
-        with self._contained(held):
-            timed = held.timed()
-        return timed
+    def _timed(self, claims: Iterable[Held]) -> Iterator[Held]:
+        for held in claims:
+            timed = False
+            with self._contained(held):
+                timed = held.timed()
+            if timed:
+                yield held
 
     def holds(self, uid: str) -> bool:
         """Whether the claim is allocated now."""
