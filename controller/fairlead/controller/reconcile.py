@@ -29,6 +29,7 @@ from fairlead.controller.gangs.held import idleness, leaving, node_notices
 from fairlead.controller.gangs.membership import members
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.replacements import Replacements
+from fairlead.controller.report.failures import Failures
 from fairlead.controller.snapshot import SnapshotBuilder
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Eviction
@@ -57,6 +58,7 @@ class GangReconciler:
         replacements: Replacements,
         moves: Moves,
         *,
+        failures: Failures,
         gang_timeout_s: float,
         now: float,
     ) -> None:
@@ -69,6 +71,7 @@ class GangReconciler:
         self._backoffs = backoffs
         self._replacements = replacements
         self._moves = moves
+        self._failures = failures
         self._gang_timeout_s = gang_timeout_s
         self._noticed: dict[GangId, float] = {}  # gangs that may leave a node that goes: since when that is known
         self._bind_clock = BindClock()
@@ -140,10 +143,11 @@ class GangReconciler:
     @contextlib.contextmanager
     def _contained(self, gang_id: GangId, now: float) -> Iterator[None]:
         """What goes wrong with one gang stays with it: the others go on, and it is looked at again after a while."""
-        try:
+        done = False
+        with self._failures.contained("reconcile", "gang {}/{}".format(*gang_id)):
             yield
-        except Exception:
-            log.exception("gang %s/%s cannot be reconciled; tried again in %.0f s", *gang_id, CONTAINED_S)
+            done = True
+        if not done:
             self._deadlines.set(gang_id, now + CONTAINED_S)
 
     def _reconcile(self, gang_id: GangId, now: float) -> None:
