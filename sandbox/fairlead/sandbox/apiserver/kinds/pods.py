@@ -25,7 +25,7 @@ class PodStrategy(BuiltIn):
     model = "V1Pod"
     table = PODS
     generation = True
-    status_resets_metadata = False
+    status_resets_owners = True
     short_status_on_delete = False
     fields = (
         "spec.nodeName",

@@ -245,7 +245,7 @@ def restrict(kind: Kind, subresource: str, new: Json, old: Json) -> None:
                 new["metadata"]["resourceVersion"] = version
             if fields:
                 new["metadata"]["managedFields"] = fields
-        else:
+        elif kind.strategy.status_resets_owners:
             owners = old["metadata"].get("ownerReferences")
             new["metadata"].pop("ownerReferences", None)
             if owners:
