@@ -96,6 +96,10 @@ GANG: Json = {
             "place": [{"node": "n", "devices": ["d/p/g"], "requests": {"cpu": 1}}],
             "refused": [{"node": "n", "until": "t", "times": 1, "why": "y"}],
         },
+        "reservedUntil": "t",
+        "evictions": [
+            {"kind": "Move", "at": "t", "beneficiary": "ml/x", "place": [{"node": "n", "devices": ["d/p/g"], "requests": {"cpu": 1}}]}
+        ],
     },
 }  # fmt: skip
 POLICY: Json = {

@@ -137,7 +137,6 @@ def test_the_controller_asks_pods_and_claims_for_keys_of_the_table_only(gated: b
     gang = view(made, objects=Objects([held]))
     gang_request(gang, GangRecord(), {})
     running_gang(gang, GangRecord(), {}, RunningContext())
-    eviction_marks.holds_until(gang, NOW)
     eviction_marks.marked(gang)
     idleness.exempt(gang)
     node_notices.ask(gang, None, NOW)
@@ -177,7 +176,7 @@ def test_every_field_of_a_gang_is_in_the_table() -> None:
 
 def test_marks_of_the_controller_come_from_the_table() -> None:
     found = trust.written_by("controller", on="Pod", form="annotation", guard=trust_kinds.WEBHOOK_MARKS)
-    assert {names.EVICT_AT, names.EVICTION, names.HOLDS_UNTIL, names.RELEASED_AT} <= set(found)
+    assert {names.EVICT_AT, names.EVICTION, names.CHECKPOINT_BY, names.RELEASED_AT} <= set(found)
 
 
 def test_the_page_shows_the_table() -> None:

@@ -33,6 +33,13 @@ FIELDS: Final[tuple[Row, ...]] = (
     ),
     Row(
         on=("Gang",),
+        keys=("status.evictions", "status.reservedUntil"),
+        writers=("controller",),
+        guards=(SUBRESOURCE, GANG_POLICY),
+        absurd="unreadable, or more than a day ahead: absent",
+    ),
+    Row(
+        on=("Gang",),
         keys=("status.conditions[AwaitingNodes]", "status.conditions[Idle]"),
         writers=("controller",),
         guards=(SUBRESOURCE, GANG_POLICY),

@@ -26,16 +26,7 @@ MARKS: Final[tuple[Row, ...]] = (
         form="annotation",
         writers=("controller",),
         guards=(WEBHOOK_MARKS, POD_POLICY),
-        absurd="unreadable, or over 16 KiB: no mark, the pod is not evicted; a place as in status.lastEviction of a Gang; in namespaces that the webhook leaves out it "
-        "holds nothing and gives no precedence",
-    ),
-    Row(
-        on=("Pod",),
-        keys=(names.HOLDS_UNTIL,),
-        form="annotation",
-        writers=("controller",),
-        guards=(WEBHOOK_MARKS, POD_POLICY),
-        absurd="unreadable, more than a day ahead, or in a namespace that the webhook leaves out: no precedence",
+        absurd="unreadable, over 16 KiB, or other than a decision in status.evictions of its Gang: no mark",
     ),
     Row(
         on=("Pod",),

@@ -20,6 +20,7 @@ from fairlead.controller.gangs.claims.volumes import volume_needs
 from fairlead.controller.gangs.evictions import disruption, past_evictions
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction
 from fairlead.controller.gangs.held import idleness
+from fairlead.controller.gangs.membership import decisions
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.jobs import JobPods, job_pods
 from fairlead.controller.gangs.membership.members import GroupTerms, VolumeNeeds
@@ -77,7 +78,8 @@ class Caches(Informers):
             if gang.foreign_queue and gang.queue is not None:
                 queue = self.settings().foreign_queue(gang.queue, self.namespace_labels(gang.namespace))
                 gang = dataclasses.replace(gang, queue=queue)
-            self.gangs[gang_id] = gang
+            decided = decisions.decisions(self.gang_object(gang_id))
+            self.gangs[gang_id] = dataclasses.replace(gang, decisions=decided) if decided else gang
         return changed
 
     def refresh_all(self) -> None:
@@ -229,10 +231,6 @@ class Caches(Informers):
         found = self.namespaces.get(namespace)
         return found.metadata.labels if found else {}
 
-    def reviewed(self, namespace: str) -> bool:
-        """Whether the webhook sees the pods of the namespace. Where it does not, users write the controller's marks, too."""
-        return not is_exempt(namespace, self.namespace_labels(namespace))
-
     def namespaces_of(self, selector: LabelSelector) -> list[str]:
         """Names of the namespaces that the selector selects now; none for one that cannot be read."""
         try:
@@ -306,7 +304,7 @@ class Caches(Informers):
         """The same, as it is written; None where there is none."""
         raw = self.gang_object(gang.id)
         objects: list[Raw] = [] if raw is None else [raw]
-        if raw is None or not raw.get("status"):
+        if raw is None or not decisions.without_records(raw.get("status") or {}):
             objects += self._predecessors(gang)
         found = ((each.get("spec") or {}).get("hold") for each in objects)
         return next((hold for hold in found if hold is not None), None)
