@@ -78,6 +78,9 @@ class Caches(Informers):
             if gang.foreign_queue and gang.queue is not None:
                 queue = self.settings().foreign_queue(gang.queue, self.namespace_labels(gang.namespace))
                 gang = dataclasses.replace(gang, queue=queue)
+            most = self.bounds(gang).priority if gang.priority > 0 else None
+            if most is not None and gang.priority > most.value:
+                gang = dataclasses.replace(gang, stated_priority=most.value)
             decided = decisions.decisions(self.gang_object(gang_id))
             self.gangs[gang_id] = dataclasses.replace(gang, decisions=decided) if decided else gang
         return changed
@@ -127,6 +130,10 @@ class Caches(Informers):
                 self.triggers.gangs(
                     self.gangs
                 )  # evictions that it asked for are cancelled, and statuses say what holds now
+            if any(
+                ((each or {}).get("spec") or {}).get("maxPriority") is not None for each in (change.old, change.new)
+            ):
+                self.triggers.gangs(self.gangs)
             # Whether a foreign queue name is one of our Queues may have changed.
             self.triggers.gangs([gang_id for gang_id, gang in self.gangs.items() if gang.foreign_queue])
             self.triggers.decide(urgent=True)
