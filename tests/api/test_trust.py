@@ -146,6 +146,14 @@ def test_the_controller_asks_pods_and_claims_for_keys_of_the_table_only(gated: b
     assert seen - trust.keys() == set()
 
 
+def test_a_read_of_another_key_is_recorded() -> None:
+    seen: set[str] = set()
+    made: core.Pod = recorded(pod("a"), seen)
+    made.metadata.annotations.get("fairlead.dev/later")
+    assert "fairlead.dev/last" not in made.metadata.labels
+    assert seen - trust.keys() == {"fairlead.dev/later", "fairlead.dev/last"}
+
+
 def test_no_key_has_two_rows_for_one_kind() -> None:
     pairs = [(kind, row.form, key) for row in trust.TABLE for kind in row.on for key in row.keys]
     assert sorted({each for each in pairs if pairs.count(each) > 1}) == []

@@ -148,6 +148,10 @@ class Strategy:
         return obj
 
     # -- writes
+    def narrow(self, subresource: str, new: Json, old: Json) -> bool:
+        """Restore in `new` what a subresource of the kind's own does not write. False: it has no such subresource."""
+        return False
+
     def prepare_create(self, obj: Json, context: Context) -> None:
         """Drop what a client may not set (status), set what the server decides."""
 

@@ -250,6 +250,8 @@ def restrict(kind: Kind, subresource: str, new: Json, old: Json) -> None:
             new["metadata"].pop("ownerReferences", None)
             if owners:
                 new["metadata"]["ownerReferences"] = owners
+    elif kind.strategy.narrow(subresource, new, old):
+        pass
     elif kind.subresource("status") is not None:
         new.pop("status", None)
         if "status" in old:
