@@ -7,6 +7,7 @@ from typing import Final
 from fairlead.api import names, repair, withheld
 from fairlead.api.trust_kinds import (
     CLUSTER,
+    NAMESPACE_POLICY,
     NODE,
     POD_POLICY,
     RBAC,
@@ -204,7 +205,7 @@ MARKS: Final[tuple[Row, ...]] = (
         keys=(names.QUEUE_SYSTEM, names.TENANT, names.IGNORE_LABEL),
         form="label",
         writers=("administrators",),
-        guards=(RBAC,),
+        guards=(RBAC, NAMESPACE_POLICY),
         absurd="an unknown system is a fault that every pod of the namespace gets",
         scope=CLUSTER,
     ),
@@ -213,7 +214,7 @@ MARKS: Final[tuple[Row, ...]] = (
         keys=(names.ADMIN_ACCESS_LABEL,),
         form="label",
         writers=("administrators",),
-        guards=(RBAC,),
+        guards=(RBAC, NAMESPACE_POLICY),
         absurd="anything but true: no admin access",
         scope=CLUSTER,
     ),
