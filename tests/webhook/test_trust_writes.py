@@ -84,7 +84,6 @@ PATHS = {
     ("ResourceSlice", "spec"): ("spec", "devices"), ("Node", "spec"): ("spec", "unschedulable"),
 }  # fmt: skip
 ELSEWHERE = {
-    ("Namespace", "spec"): "has finalizers only; its labels are a row of their own",
     ("Gang", "spec.hold"): "tests/webhook/test_holds.py, test_held_gangs.py",
     ("ResourceClaim", "status.reservedFor"): "kube-scheduler writes it, and who has `*`: consumers of its own claims",
     ("ResourceClaim", "spec"): "users write it",
