@@ -195,7 +195,7 @@ def test_an_object_of_the_wrong_shape_is_denied_with_its_path(spec: Json) -> Non
     assert "spec." in verdict.message
 
 
-RESERVED = (names.EVICT_AT, names.EVICTION, names.HOLDS_UNTIL, names.CLAIMS_CORRECTED, names.CLAIM_SOURCES)
+RESERVED = (names.EVICT_AT, names.EVICTION, names.RELEASED_AT, names.CLAIMS_CORRECTED, names.CLAIM_SOURCES)
 
 
 @pytest.mark.parametrize("key", RESERVED)

@@ -26,7 +26,7 @@ from fairlead.controller.gangs.admission.requests import GangRecord, blocking_pr
 from fairlead.controller.gangs.claims.allocations import pod_ref
 from fairlead.controller.gangs.evictions import eviction_marks, eviction_steps, past_evictions
 from fairlead.controller.gangs.held import idleness, leaving, node_notices
-from fairlead.controller.gangs.membership import members
+from fairlead.controller.gangs.membership import decisions, members
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.replacements import Replacements
 from fairlead.controller.report.failures import Failures
@@ -133,8 +133,8 @@ class GangReconciler:
                 self._replacements.update(gang_id, gang, now)
                 raw = self._caches.gang_object(gang_id)
                 past = past_evictions.past_eviction(raw, now) if raw else None
-                self._moves.update(gang_id, gang, past, now, trusted=self._caches.reviewed(gang_id[0]))
-        changed = changed | self._evictor.victims.of_any(changed)
+                self._moves.update(gang_id, gang, past, now)
+        changed = changed | self._evictor.victims.of_any(changed) | self._evictor.victims.take_beneficiaries()
         for gang_id in sorted(changed):
             with self._contained(gang_id, now):
                 self._reconcile(gang_id, now)
@@ -179,9 +179,9 @@ class GangReconciler:
                 self._deadlines.set(gang_id, awaited_until)
                 return
             request = self._snapshots.set_request(gang, record, before)
-            hold_end = eviction_marks.holds_until(gang, now)
-            if request is not None and request.preemptor and hold_end > now:
-                self._deadlines.set(gang_id, hold_end)
+            reserved_until = decisions.reserved_until(self._caches.gang_object(gang_id), now)
+            if request is not None and request.preemptor and reserved_until > now:
+                self._deadlines.set(gang_id, reserved_until)
 
     def _watch_idle(self, gang: Gang, now: float) -> None:
         """Looks at it again when it is to be told that it is idle, and decides when something follows from that."""

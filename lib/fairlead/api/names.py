@@ -77,7 +77,6 @@ EVICT_AT: Final = "fairlead.dev/evict-at"
 # Why it is evicted, as JSON; a new leader continues from it.
 EVICTION: Final = "fairlead.dev/eviction"
 # On a pod of the preemptor: until when the victims' devices are reserved for its gang.
-HOLDS_UNTIL: Final = "fairlead.dev/holds-until"
 # On pods of a gang that stays on a node which goes soon: by when they should have saved their work, RFC 3339. By the controller only.
 CHECKPOINT_BY: Final = "fairlead.dev/checkpoint-by"
 EVICTING_CONDITION: Final = "fairlead.dev/Evicting"

@@ -49,11 +49,12 @@ def notes_of(stored: Json) -> dict[str, str]:
 def updated(stored: Json, changed: Json) -> Json:
     verdict = dispatch.mutate(review(changed, operation="UPDATE", old=stored), facts())
     assert verdict.allowed, verdict.message
-    return patched(changed, verdict)
+    found: Json = patched(changed, verdict)
+    return found
 
 
 def scaled(stored: Json, replicas: int, **notes: str) -> Json:
-    made = msgspec.json.decode(msgspec.json.encode(stored))
+    made: Json = msgspec.json.decode(msgspec.json.encode(stored))
     worker = made["spec"]["pytorchReplicaSpecs"]["Worker"]
     worker["replicas"] = replicas
     worker["template"]["metadata"]["annotations"] |= notes

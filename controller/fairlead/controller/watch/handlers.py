@@ -12,6 +12,7 @@ from fairlead.api import names
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.evictions import disruption
 from fairlead.controller.gangs.held import leftovers
+from fairlead.controller.gangs.membership import decisions
 from fairlead.controller.gangs.membership.gangs import Gang, GangId, gang_id
 from fairlead.controller.watch import indexes
 from fairlead.controller.watch.informers import Informers
@@ -200,7 +201,7 @@ class Handlers:
         self._triggers.decide()
 
     def _gang_object(self, change: Change[Raw]) -> None:
-        if change.old is None or change.new is None or _held_otherwise(change.old, change.new):
+        if change.old is None or change.new is None or _decided_otherwise(change.old, change.new):
             namespace, _, name = change.key.partition("/")
             self._triggers.gang((namespace, name))
 
@@ -242,8 +243,12 @@ class Handlers:
         self._triggers.gangs([gang for gang in self._gangs if gang[0] == namespace])
 
 
-def _held_otherwise(old: Raw, new: Raw) -> bool:
-    return (old.get("spec") or {}).get("hold") != (new.get("spec") or {}).get("hold")
+def _decided_otherwise(old: Raw, new: Raw) -> bool:
+    """Whether a hold, or what is recorded of evictions, is another."""
+    if (old.get("spec") or {}).get("hold") != (new.get("spec") or {}).get("hold"):
+        return True
+    before, after = old.get("status") or {}, new.get("status") or {}
+    return any(before.get(field) != after.get(field) for field in (decisions.DECISIONS, decisions.RESERVED))
 
 
 def _seen_anew(old: core.Pod | None, new: core.Pod) -> bool:

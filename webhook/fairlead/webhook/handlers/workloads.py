@@ -85,7 +85,7 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
     """stored: as it would be stored, after every mutating webhook."""
     assert review.object is not None
     if review.operation == "UPDATE" and review.group_resource in IMMUTABLE:
-        return _changed_user(review, facts)
+        return _changed_annotations(review, facts)
     patch = PatchBuilder(review.object)
     if review.group_resource == TRAIN_JOB:
         rules = rule_findings(facts.policies, review, facts) if stored else ()
@@ -179,11 +179,13 @@ def _taken_names(
             )
 
 
-def _changed_user(review: Review, facts: Facts) -> Verdict:
-    """Of a Job: while it is suspended the annotations of its template may change, but not this one; nor a TrainJob's."""
+def _changed_annotations(review: Review, facts: Facts) -> Verdict:
+    """Of a Job: while it is suspended the annotations of its template may change, but not what only Fairlead writes; nor a TrainJob's user."""
     if review.username in facts.controllers or users.is_maker(review.username):
         return UNTOUCHED
-    faults: list[str] = list(users.train_job_changed(review)) if review.group_resource == TRAIN_JOB else []
+    faults = list(_forged_keys(review))
+    if review.group_resource == TRAIN_JOB:
+        faults += users.train_job_changed(review)
     for template in pod_templates(review.group_resource, review.object or {}):
         before, after = (
             map_at(object_at(version or {}, template.path), "metadata", template.where)
