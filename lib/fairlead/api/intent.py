@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from fairlead.api import foreign, names
 from fairlead.api.base import is_dns_subdomain
+from fairlead.api.derived import Source, source_of
 from fairlead.api.durations import duration_s
 from fairlead.api.gang import GANG_SIZE_MAX
 from fairlead.api.models import Models
@@ -65,6 +66,8 @@ class Intent:
 
     gang: str | None = None
     size: int | None = None
+    size_from: Source | None = None
+    """Of what the webhook counted the size; None where a user wrote it."""
     queue: str | None = None
     topology: str | None = None
     models: Models | None = None
@@ -131,6 +134,7 @@ def read_intent(
     return Intent(
         gang=gang,
         size=size,
+        size_from=None if size is None else source_of(annotations),
         queue=queue,
         topology=topology,
         models=models,

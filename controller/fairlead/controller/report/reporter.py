@@ -14,7 +14,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
-from fairlead.controller.report.gang_phase import PhaseSummary, Progress, SchedulingState, summarize
+from fairlead.controller.report.failures import Failures
+from fairlead.controller.report.gang_phase import PhaseSummary, Progress, SchedulingState, shown_soon, summarize
+from fairlead.controller.report.queue_status import QueueShown
 from fairlead.controller.report.status_writer import PROBLEM_REASONS, StatusWriter
 from fairlead.controller.spending.budgets import BudgetNow
 from fairlead.controller.watch.caches import Caches
@@ -49,17 +51,20 @@ def speaks(summary: PhaseSummary, state: SchedulingState) -> bool:
 
 
 class Reporter:
-    def __init__(self, writer: StatusWriter, caches: Caches, queue: WorkQueue[Key], *, clock: Clock) -> None:
+    def __init__(
+        self, writer: StatusWriter, caches: Caches, queue: WorkQueue[Key], failures: Failures, *, clock: Clock
+    ) -> None:
         self.phases: Counter[str] = Counter()  # gangs by phase
         self._phase: dict[GangId, str] = {}
         self._writer = writer
         self._caches = caches
         self._queue = queue
+        self._failures = failures
         self._clock = clock
         self._gangs: dict[GangId, tuple[Gang, SchedulingState]] = {}
         self._admitting_since: dict[GangId, float] = {}
         self._noted: dict[GangId, tuple[object, str]] = {}  # what is written soon when it changes; the reason
-        self._queues: dict[str, tuple[QueueUse, tuple[Problem, ...], QueueNow | None, BudgetNow | None]] = {}
+        self._queues: dict[str, QueueShown] = {}
         self._flavors: dict[str, tuple[FlavorTotal | None, tuple[Problem, ...], tuple[float, ...]]] = {}
         self._written_at: dict[Key, float] = {}
         self._written: dict[
@@ -77,15 +82,7 @@ class Reporter:
             self._admitting_since.setdefault(gang.id, self._clock())
         else:
             self._admitting_since.pop(gang.id, None)
-        urgent = (
-            summary.phase,
-            state.eviction,
-            state.victims,
-            state.reservation is not None,
-            gang.size,
-            state.idle is None,
-        )
-        noted = urgent, summary.reason
+        noted = (summary.phase, *shown_soon(gang, state)), summary.reason
         before, self._noted[gang.id] = self._noted.get(gang.id), noted
         key: Key = ("gang", *gang.id)
         if self._caches.gang_object(gang.id) is None:
@@ -138,10 +135,20 @@ class Reporter:
             by_object[key] = (*by_object.get(key, ()), problem)
         uses = {use.name: use for use in plan.queues}
         totals = {total.flavor: total for total in plan.flavors}
-        for raw in self._caches.queues.all():
+        held = self._caches.settings().held_queues()
+        stored = self._caches.queues.all()
+        parents = {(raw.get("spec") or {}).get("parent") for raw in stored}
+        for raw in stored:
             name = raw["metadata"]["name"]
             use = uses.get(name) or QueueUse(name=name, flavors=(), waiting=0, admitted=0)
-            queue = (use, by_object.get(("Queue", name), ()), scheduled.get(name), budgets.get(name))
+            queue = QueueShown(
+                use=use,
+                problems=by_object.get(("Queue", name), ()),
+                scheduled=scheduled.get(name),
+                budget=budgets.get(name),
+                open_to_all=name not in parents and (raw.get("spec") or {}).get("namespaceSelector") is None,
+                hold=str(held[name]) if name in held else "",
+            )
             if self._queues.get(name) != queue:
                 self._queues[name] = queue
                 self._settings_changed(("queue", "", name))
@@ -174,18 +181,21 @@ class Reporter:
         while True:
             key = await self._queue.get()
             try:
-                await self._write(key)
-                self._queue.forget(key)
-            except errors.ApiError as error:
-                delay = self._queue.retry(key)
-                log.log(
-                    logging.DEBUG if error.transient or isinstance(error, errors.Conflict) else logging.WARNING,
-                    "%s %s: status not written: %s; next try in %.1f s", key[0], "/".join(key[1:]), error, delay,
-                )  # fmt: skip
-            except Exception:
-                log.exception("%s %s: status not written", key[0], "/".join(key[1:]))
+                with self._failures.contained("status", f"{key[0]} {'/'.join(filter(None, key[1:]))}"):
+                    await self._write_or_retry(key)
             finally:
                 self._queue.done(key)
+
+    async def _write_or_retry(self, key: Key) -> None:
+        try:
+            await self._write(key)
+            self._queue.forget(key)
+        except errors.ApiError as error:
+            delay = self._queue.retry(key)
+            log.log(
+                logging.DEBUG if error.transient or isinstance(error, errors.Conflict) else logging.WARNING,
+                "%s %s: status not written: %s; next try in %.1f s", key[0], "/".join(key[1:]), error, delay,
+            )  # fmt: skip
 
     async def _write(self, key: Key) -> None:
         kind, namespace, name = key
@@ -222,7 +232,7 @@ class Reporter:
         if name not in self._caches.queues:
             self._queues.pop(name, None)
         elif name in self._queues:
-            await self._writer.queue(name, *self._queues[name])
+            await self._writer.queue(name, self._queues[name])
 
     async def _write_flavor(self, name: str) -> None:
         if name not in self._caches.flavors:

@@ -16,19 +16,19 @@ from fairlead.api.gang import GangSpec, GangStatus
 from fairlead.api.queue import QueueStatus
 from fairlead.controller.gangs.admission import holds
 from fairlead.controller.gangs.conditions import MESSAGE_MAX
-from fairlead.controller.gangs.evictions import past_evictions
+from fairlead.controller.gangs.evictions import eviction_marks, past_evictions
 from fairlead.controller.gangs.held import idleness
+from fairlead.controller.gangs.membership import decisions
 from fairlead.controller.gangs.membership.gangs import Gang, GangId, gang_spec
 from fairlead.controller.report import gang_status, queue_budget, queue_status
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.forecasts import forecast_text
 from fairlead.controller.report.gang_phase import SchedulingState
+from fairlead.controller.report.queue_status import QueueShown
 from fairlead.controller.report.unknown_fields import known_fields, merge_patch
-from fairlead.controller.spending.budgets import BudgetNow
 from fairlead.controller.watch.caches import Caches
-from fairlead.controller.watch.scheduled import QueueNow
 from fairlead.engine.queues.usage_history import UsageHistory
-from fairlead.engine.types.plan import FlavorTotal, QueueUse
+from fairlead.engine.types.plan import FlavorTotal
 from fairlead.engine.types.settings import Problem
 from fairlead.kube import errors, resources, timestamps
 from fairlead.kube.client import Client
@@ -40,8 +40,9 @@ EVENTS_MAX = 16  # pods of a gang that get an event each
 
 
 def reported(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of a Gang's status what is written here. The record of the last eviction is the evictor's, and may be newer than `raw`."""
-    return {name: value for name, value in (raw.get("status") or {}).items() if name != past_evictions.FIELD}
+    """Of a Gang's status what is written here. The records of evictions are the evictor's, and may be newer than `raw`."""
+    status = decisions.without_records(raw.get("status") or {})
+    return {name: value for name, value in status.items() if name != past_evictions.FIELD}
 
 
 class StatusWriter:
@@ -74,7 +75,9 @@ class StatusWriter:
         if status != before:
             patch = merge_patch(stored, status, GangStatus, whole=True)
             carried = past.status() if past is not None and own is None else {}
-            raw = await self._patch_status(gang.id, {**patch, **carried})
+            over = eviction_marks.over(gang, raw, now)
+            version = raw["metadata"]["resourceVersion"] if over else None  # the evictor may write another meanwhile
+            raw = await self._patch_status(gang.id, {**patch, **carried, **over}, version=version)
             self._event(gang, before, status)
         self._caches.gang_objects.note(raw)
 
@@ -99,10 +102,14 @@ class StatusWriter:
         hold = self._caches.hold_object(gang)
         return wanted if hold is None or stored.get("hold") == hold else {**wanted, "hold": hold}
 
-    async def _patch_status(self, gang: GangId, status: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._client.patch(
-            resources.GANGS, gang[1], {"status": status}, namespace=gang[0], subresource="status"
-        )
+    async def _patch_status(
+        self, gang: GangId, status: Mapping[str, Any], *, version: str | None = None
+    ) -> dict[str, Any]:
+        """`version`: the resourceVersion without which it is refused."""
+        body: dict[str, Any] = {"status": status}
+        if version is not None:
+            body["metadata"] = {"resourceVersion": version}
+        return await self._client.patch(resources.GANGS, gang[1], body, namespace=gang[0], subresource="status")
 
     def _event(self, gang: Gang, before: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         """When phase or reason changed: on the Gang object, and while it waits on its first pod too."""
@@ -169,14 +176,7 @@ class StatusWriter:
             pass
         return None
 
-    async def queue(
-        self,
-        name: str,
-        use: QueueUse,
-        problems: Sequence[Problem],
-        scheduled: QueueNow | None = None,
-        budget: BudgetNow | None = None,
-    ) -> None:
+    async def queue(self, name: str, shown: QueueShown) -> None:
         raw = self._caches.queues.get(name)
         if raw is None:
             return
@@ -184,38 +184,16 @@ class StatusWriter:
         stored, generation = raw.get("status") or {}, raw["metadata"].get("generation", 1)
         before = known_fields(stored, QueueStatus)
         remembered = self._usage.to_write(uid, now)
-        status = queue_status.queue_status(
-            use,
-            remembered,
-            problems,
-            scheduled=scheduled,
-            budget=budget,
-            open_to_all=self._open_to_all(name, raw),
-            hold=self._hold(name),
-            before=before,
-            generation=generation,
-            now=now,
-        )
+        status = queue_status.queue_status(shown, remembered, before=before, generation=generation, now=now)
         status = texts.tree(status)
         if _differs(before, status):
             patch = {"status": merge_patch(stored, status, QueueStatus, whole=False)}
             written = await self._client.patch(resources.QUEUES, name, patch, subresource="status")
             self._caches.queues.note(written)
-            for reason, message in queue_budget.crossed(name, budget, before.get("budget")):
+            for reason, message in queue_budget.crossed(name, shown.budget, before.get("budget")):
                 self._events.queue(name, reason, message)
         if remembered is not None:
             self._usage.written(uid, remembered)
-
-    def _hold(self, name: str) -> str:
-        """Which one keeps the queue's gangs from being admitted: its own, or that of a queue above."""
-        found = next(self._caches.settings().holds_of(name, {}), None)
-        return "" if found is None else str(found)
-
-    def _open_to_all(self, name: str, raw: Mapping[str, Any]) -> bool:
-        """Whether any namespace's pods may use it: a queue without a selector that takes gangs, as only leaves do."""
-        if (raw.get("spec") or {}).get("namespaceSelector") is not None:
-            return False
-        return all((other.get("spec") or {}).get("parent") != name for other in self._caches.queues.all())
 
     async def flavor(
         self, name: str, total: FlavorTotal | None, problems: Sequence[Problem], scale_ups: Sequence[float] = ()

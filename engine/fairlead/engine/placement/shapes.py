@@ -181,7 +181,7 @@ def _of_models(gang: GangRequest) -> tuple[object, ...]:
     """What decides on which model a gang is placed, besides its units; of most gangs nothing."""
     if gang.models == "any":
         return ("any",)
-    if not gang.placed_claims and not any([member.worker_group for member in gang.members]):
+    if not gang.placed_claims and not any(member.worker_group for member in gang.members):
         return ()
     groups: dict[str, list[int]] = {}
     for number, member in enumerate(gang.members):
