@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fairlead.engine.allocator.requests import DeviceFilter
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Consumption
+    from fairlead.engine.inventory.models import Model
     from fairlead.engine.inventory.node_devices import NodeDevices
     from fairlead.engine.inventory.selectors import Selectors
     from fairlead.kube.resource import DeviceTaint, DeviceTaintRuleSpec, DeviceTaintSelector
@@ -30,7 +31,7 @@ REMEMBERED_MAX = 512  # filters per node
 class Candidates:
     """The devices of one node that pass one filter, and how many each rejection removed."""
 
-    __slots__ = ("all_problem", "consumption", "devices", "errors", "plain", "removed", "sizes", "tainted")
+    __slots__ = ("_models", "all_problem", "consumption", "devices", "errors", "plain", "removed", "sizes", "tainted")
 
     def __init__(self) -> None:
         self.devices: tuple[Device, ...] = ()
@@ -41,6 +42,14 @@ class Candidates:
         self.all_problem: str | None = None  # why `All` can't be served on this node
         self.plain = True  # no shared device, no counters among them
         self.sizes: dict[Device, int] = {}  # MIG devices without counters only: thousandths of their GPU
+        self._models: frozenset[Model] | None = None
+
+    @property
+    def models(self) -> frozenset[Model]:
+        """Of these devices, once it is asked for."""
+        if self._models is None:
+            self._models = frozenset(map(model_of, self.devices))
+        return self._models
 
 
 def candidates(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Candidates:

@@ -90,14 +90,21 @@ class ModelRule:
 
     def used(self, placed: Iterable[UnitPlacement]) -> dict[Kind, set[Model]]:
         """The models of what was chosen."""
-        found: dict[Kind, set[Model]] = {}
+        nodes = self._placer.node_snapshot
+        by_request: dict[tuple[UnitShape, CompiledRequest, str], set[Model]] = {}
         for entry in placed:
-            asked, group = self._asked_by(entry.unit.shape), _group(entry.unit)
+            group = _group(entry.unit)
             for picks in entry.picks:
-                for pick in picks:
-                    kind = None if pick.request.admin else asked.get(pick.request)
-                    if kind is not None:
-                        found.setdefault((group, kind), set()).add(model_of(pick.device))
+                for request in {pick.request: None for pick in picks}:
+                    models: Iterable[Model] = (there := nodes.candidates(entry.node, request).models)
+                    if len(there) > 1:
+                        models = {model_of(pick.device) for pick in picks if pick.request is request}
+                    by_request.setdefault((entry.unit.shape, request, group), set()).update(models)
+        found: dict[Kind, set[Model]] = {}
+        for (shape, request, group), several in by_request.items():
+            asked = None if request.admin else self._asked_by(shape).get(request)
+            if asked is not None:
+                found.setdefault((group, asked), set()).update(several)
         return found
 
     def choices(self, gang: GangRequest, units: Sequence[PlacementUnit]) -> Choices | None:
@@ -161,8 +168,8 @@ class ModelRule:
             self._offered.clear()
         found = self._offered.get(request.filter)
         if found is None:
-            models = (model_of(device) for node in nodes.all for device in nodes.candidates(node, request).devices)
-            found = self._offered[request.filter] = frozenset(models)
+            every = (nodes.candidates(node, request).models for node in nodes.all)
+            found = self._offered[request.filter] = frozenset[Model]().union(*every)
         return found
 
     def _asked_by(self, shape: UnitShape) -> Mapping[CompiledRequest, Asked]:
