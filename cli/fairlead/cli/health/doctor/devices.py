@@ -111,11 +111,11 @@ def stale(seen: Seen) -> Iterator[Finding]:
         for each in seen.strangers[:5]
     ]
     crowded = {
-        pool: node
+        pool: of_node
         for pool, found in sorted(pools.items())
-        if (node := pool_homes.crowded_node((node_of(each), _size(each)) for each in found))
+        if (of_node := pool_homes.crowded_node((node_of(each), _size(each)) for each in found))
     }
-    lines += [pool_homes.crowded_text(node, *pool) for pool, node in list(crowded.items())[:5]]
+    lines += [pool_homes.crowded_text(of_node, *pool) for pool, of_node in list(crowded.items())[:5]]
     if lines:
         whole = len(set(gone) | set(away)) == len(of_nodes) or len(torn) == len(pools)
         yield Finding(
