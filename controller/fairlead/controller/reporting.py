@@ -157,7 +157,7 @@ class Reporting:
         return leaving.description(found, bound_s)
 
     def _idle(self, gang: Gang, now: float) -> IdleNotice | None:
-        found = self._caches.idle(gang) if gang.released else None
+        found = self._caches.idle(gang, now) if gang.released else None
         return None if found is None else notice(gang, *found, now)
 
     def _level_of(self, label: str, node: str) -> str | None:

@@ -138,7 +138,7 @@ class SnapshotBuilder:
             return
         labels = self._caches.namespace_labels(gang.namespace)
         before = self._running_since.pop(gang.id, None)
-        idle = self._caches.idle(gang)
+        idle = self._caches.idle(gang, now)
         context = dataclasses.replace(
             self._evictor.context(gang.id, now), running_since=before, idle=None if idle is None else idle[0],
             movable=self._caches.movable(gang), restart_s=self.restarts.of(gang),

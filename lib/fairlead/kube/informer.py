@@ -139,7 +139,7 @@ class Informer(Store[T]):
     def note(self, obj: T) -> None:
         """As Store; an object that the watch has passed and that is not here was deleted, however late the answer comes."""
         seen = Revision.of(obj)
-        if seen.key in self or seen.version > number(self.resource_version):
+        if not self.resource_version or seen.key in self or seen.version > number(self.resource_version):
             super().note(obj)
 
     def _advance(self, version: str) -> None:

@@ -158,7 +158,7 @@ async def watching(source: Any, random: Random) -> AsyncIterator[tuple[Caches, J
     time = VirtualTime()
     caches = Caches(source, (names.DRIVER,))
     informer = caches.claims
-    informer._clock, informer._sleep, informer._random = time.clock, time.sleep, random  # noqa: SLF001 - virtual time
+    informer._clock, informer._sleep, informer._random = time.clock, time.sleep, random
     judge = Judge(caches)
     informer.subscribe(judge)
     task = asyncio.create_task(informer.run())

@@ -161,15 +161,15 @@ class Caches(Informers):
         of_queue = self.settings().bounds_of(gang.queue, self.namespace_labels(gang.namespace))
         return of_queue.within(self.namespace_bounds(gang.namespace))
 
-    def idle(self, gang: Gang) -> tuple[IdleSpan, IdlePolicy] | None:
-        """Since when all its devices are idle, and what its queue says follows; None: it is not idle, or no queue says anything."""
+    def idle(self, gang: Gang, now: float) -> tuple[IdleSpan, IdlePolicy] | None:
+        """Since when its devices are idle, and what its queue says follows; None: it is not idle, or no queue says anything."""
         settings_now = self.settings()
         if not settings_now.any_idle:
             return None
         policy = settings_now.idle_of(gang.queue, self.namespace_labels(gang.namespace))
         if policy is None:
             return None
-        span = idleness.idle_span(gang, policy, idleness.noticed_at(self.gang_object(gang.id)))
+        span = idleness.idle_span(gang, policy, idleness.noticed_at(self.gang_object(gang.id)), now)
         return None if span is None else (span, policy)
 
     def movable(self, gang: Gang) -> bool:

@@ -244,6 +244,7 @@ def _idle(idle: Idle) -> IdlePolicy:
         grace_s=duration_s(idle.grace),
         then=idle.then,
         below_percent=None if idle.below is None else int(idle.below.removesuffix("%")),
+        devices=idle.devices,
     )
 
 
