@@ -149,6 +149,7 @@ class Pool(PoolCounters):
             built += entry.withheld
         self.binding = any(device.kind.spec.binding_conditions for device in built)
         self.devices = {device.name: device for device in built}
+        self.published = len(self.devices)
         self.problem = self._validate(current, built)
         self.layout = layout((), frozenset())
         self.added = overlaps.added_counters(built)

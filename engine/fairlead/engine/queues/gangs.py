@@ -22,7 +22,7 @@ class PendingGang:
     """A pending gang in its queue, with what it costs at least. Outlives a decision: as long as gang, queue and devices do.
 
     `equivalence` is its equivalence class: one object for all gangs of a queue that a decision treats alike but for their
-    age. `classes` has those there are.
+    age. `classes` has those there are. `observes`: it holds no device, since all that it asks for is by admin access.
     """
 
     __slots__ = (
@@ -32,6 +32,7 @@ class PendingGang:
         "equivalence",
         "gang",
         "id",
+        "observes",
         "queue",
         "rank",
         "shares_claims",
@@ -49,6 +50,8 @@ class PendingGang:
         self.charge = charge
         self.shares_claims = any(len(unit.members) > 1 for unit in units)
         self.devices = sum(unit.shape.least for unit in units)
+        requests = [found[0] for unit in units for claim in unit.shape.claims for found in claim.alternatives if found]
+        self.observes = bool(requests) and all(request.admin for request in requests)
         self.rank = (-gang.priority, gang.created, gang.uid)
         alike = (
             queue.name,
