@@ -270,7 +270,9 @@ async def test_a_gang_that_is_busy_within_its_grace_stays(bench: Bench) -> None:
         assert bench.running(pods)
 
 
-async def test_a_gang_that_keeps_one_of_its_devices_warm_is_evicted_where_one_idle_device_is_enough(bench: Bench) -> None:
+async def test_a_gang_that_keeps_one_of_its_devices_warm_is_evicted_where_one_idle_device_is_enough(
+    bench: Bench,
+) -> None:
     spec = {"idle": {"devices": "Any", "for": "1s", "grace": "1s", "then": "evict"}, "namespaceSelector": {}}
     await bench.client.create(QUEUES, {"metadata": {"name": "red"}, "spec": spec})
     await bench.template("one", 1)

@@ -270,7 +270,9 @@ class TestDynamicMig:
         driver = node.start()
         if taken:
             driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0"))
-        with pytest.raises(ClaimError, match="made on demand for one claim and destroyed with it, and so cannot be obs"):
+        with pytest.raises(
+            ClaimError, match="made on demand for one claim and destroyed with it, and so cannot be obs"
+        ):
             driver.prepare(claim("u2", {"device": "gpu-0-mig-1g10gb-19-0", "adminAccess": True}))
         if taken:
             driver.unprepare("u1")
