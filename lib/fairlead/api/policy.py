@@ -123,7 +123,9 @@ class HostAccess(Part):
 
     host_paths: list[AllowedHostPath] = Field(default_factory=list, max_length=64)
     """Paths of the node that hostPath volumes may name; empty means none."""
-    capabilities: list[Annotated[str, Field(max_length=63)]] = Field(default_factory=list, max_length=64, json_schema_extra=dict(_SET))
+    capabilities: list[Annotated[str, Field(max_length=63)]] = Field(
+        default_factory=list, max_length=64, json_schema_extra=dict(_SET)
+    )
     """Capabilities that containers may add to those of the baseline, such as IPC_LOCK."""
     namespaces: list[HostNamespace] = Field(default_factory=list, max_length=3, json_schema_extra=dict(_SET))
     """Namespaces of the node that pods may be in: hostPID, hostIPC, hostNetwork."""

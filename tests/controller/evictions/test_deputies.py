@@ -89,7 +89,7 @@ async def test_no_controller_does_for_a_tenant_what_she_may_not(bench: Bench) ->
         # Objects of hers that name the other's pod as their owner: they go, and nothing else does.
         other = bench.pods.get(f"{VICTIM}/other")
         for made in (raw(CONFIG_MAPS), raw(resources.RESOURCE_CLAIMS)):
-            spec = {} if made.plural == "configmaps" else {"spec": {"devices": {"requests": []}}}
+            spec: Json = {} if made.plural == "configmaps" else {"spec": {"devices": {"requests": []}}}
             metadata = {"name": "claimed", "ownerReferences": [owner(other, "Pod")]}
             await mallory.create(made, {"metadata": metadata, **spec}, NAMESPACE)
 

@@ -41,7 +41,11 @@ class IdleNotice:
     at: float
 
     def __str__(self) -> str:
-        several = f"one of its {self.devices} devices has" if self.policy.devices == "Any" else f"all its {self.devices} devices have"
+        several = (
+            f"one of its {self.devices} devices has"
+            if self.policy.devices == "Any"
+            else f"all its {self.devices} devices have"
+        )
         what = "its device has" if self.devices == 1 else several
         follows = _THEN[self.policy.then].format(at=timestamps.seconds(self.at))
         measure = "idle" if self.policy.below_percent is None else f"below {self.policy.below_percent} %"
@@ -74,7 +78,9 @@ def idle_span(gang: Gang, policy: IdlePolicy, noticed: float | None, now: float)
         spans = sorted(span for span in spans if now < span[1])[:1]
     if not spans:
         return None
-    return IdleSpan(since=max(since for since, _ in spans), known_until=min(until for _, until in spans), noticed=noticed)
+    return IdleSpan(
+        since=max(since for since, _ in spans), known_until=min(until for _, until in spans), noticed=noticed
+    )
 
 
 def idle_since(usage: DeviceUsage, below_percent: int | None) -> float | None:
