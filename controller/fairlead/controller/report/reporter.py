@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
+from fairlead.controller.report.failures import Failures
 from fairlead.controller.report.gang_phase import PhaseSummary, Progress, SchedulingState, shown_soon, summarize
 from fairlead.controller.report.queue_status import QueueShown
 from fairlead.controller.report.status_writer import PROBLEM_REASONS, StatusWriter
@@ -50,12 +51,15 @@ def speaks(summary: PhaseSummary, state: SchedulingState) -> bool:
 
 
 class Reporter:
-    def __init__(self, writer: StatusWriter, caches: Caches, queue: WorkQueue[Key], *, clock: Clock) -> None:
+    def __init__(
+        self, writer: StatusWriter, caches: Caches, queue: WorkQueue[Key], failures: Failures, *, clock: Clock
+    ) -> None:
         self.phases: Counter[str] = Counter()  # gangs by phase
         self._phase: dict[GangId, str] = {}
         self._writer = writer
         self._caches = caches
         self._queue = queue
+        self._failures = failures
         self._clock = clock
         self._gangs: dict[GangId, tuple[Gang, SchedulingState]] = {}
         self._admitting_since: dict[GangId, float] = {}
@@ -177,18 +181,21 @@ class Reporter:
         while True:
             key = await self._queue.get()
             try:
-                await self._write(key)
-                self._queue.forget(key)
-            except errors.ApiError as error:
-                delay = self._queue.retry(key)
-                log.log(
-                    logging.DEBUG if error.transient or isinstance(error, errors.Conflict) else logging.WARNING,
-                    "%s %s: status not written: %s; next try in %.1f s", key[0], "/".join(key[1:]), error, delay,
-                )  # fmt: skip
-            except Exception:
-                log.exception("%s %s: status not written", key[0], "/".join(key[1:]))
+                with self._failures.contained("status", f"{key[0]} {'/'.join(filter(None, key[1:]))}"):
+                    await self._write_or_retry(key)
             finally:
                 self._queue.done(key)
+
+    async def _write_or_retry(self, key: Key) -> None:
+        try:
+            await self._write(key)
+            self._queue.forget(key)
+        except errors.ApiError as error:
+            delay = self._queue.retry(key)
+            log.log(
+                logging.DEBUG if error.transient or isinstance(error, errors.Conflict) else logging.WARNING,
+                "%s %s: status not written: %s; next try in %.1f s", key[0], "/".join(key[1:]), error, delay,
+            )  # fmt: skip
 
     async def _write(self, key: Key) -> None:
         kind, namespace, name = key
