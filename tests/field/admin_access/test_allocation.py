@@ -90,7 +90,7 @@ def test_one_that_is_leaving_is_not_counted_on(world: World) -> None:
 def test_a_shared_gpu_has_as_much_left_as_before(first: str) -> None:
     world = World()
     world.add_node("n0", [gpu(0, allowMultipleAllocations=True)])
-    some = {"capacity": {"requests": {"memory": "50Gi"}}}
+    some: Json = {"capacity": {"requests": {"memory": "50Gi"}}}
     watch = gang("watch", 1, claim_spec(device_request(adminAccess=True, **some)), created=float(first == "job"))
     job = gang("job", 1, claim_spec(device_request(capacity={"requests": {"memory": "80Gi"}})), created=0.5)
     plan = world.decide(watch, job) if first == "watch" else None

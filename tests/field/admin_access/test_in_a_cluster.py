@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from fairlead.api import names
 from fairlead.kube.resources import NAMESPACES
@@ -18,7 +19,7 @@ async def test_a_watch_waits_until_a_mig_device_exists_and_then_sees_it(tmp_path
         label = {"metadata": {"labels": {names.ADMIN_ACCESS_LABEL: "true"}}}
         await bench.client.patch(NAMESPACES, NAMESPACE, label)
         await bench.template("whole", 8)
-        mig = {"deviceClassName": names.MIG_CLASS, "selector": PROFILE}
+        mig: dict[str, Any] = {"deviceClassName": names.MIG_CLASS, "selector": PROFILE}
         await bench.template("part", **mig)
         await bench.template("watch", **mig, adminAccess=True)
         async with bench.controller():
@@ -31,5 +32,6 @@ async def test_a_watch_waits_until_a_mig_device_exists_and_then_sees_it(tmp_path
             await bench.delete(["job"])
             await bench.pod("part", template="part")
             await bench.until(lambda: bench.running(["part", "watch"]), "both have the MIG device")
-            devices = {claim.status.allocation.devices.results[0].device for claim in bench.allocated()}
+            allocations = [claim.status.allocation for claim in bench.allocated()]
+            devices = {found.devices.results[0].device for found in allocations if found is not None}
             assert len(devices) == 1

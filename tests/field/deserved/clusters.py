@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from fairlead.api import names
 from fairlead.engine.types.gangs import GangRequest
@@ -14,16 +15,17 @@ from tests.support.engine.world import World
 H100, L40S, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA L40S", "NVIDIA A100-SXM4-80GB"
 _MEMORY = {H100: "80Gi", L40S: "48Gi", A100: "80Gi"}
 ROUNDS_MAX = 30
+Measure = Literal["Devices", "Share", "Capacity"]
 
 
-def model(product: str, measure: str = "Devices", name: str = "") -> FlavorSpec:
+def model(product: str, measure: Measure = "Devices", name: str = "") -> FlavorSpec:
     """A flavor of one model, by default named as its last word but one: h100, l40s."""
     selector = f'device.attributes["{names.DRIVER}"].productName == "{product}"'
     capacity = "memory" if measure == "Capacity" else None
     return FlavorSpec(name=name or short(product), device_selector=selector, measure=measure, capacity_name=capacity)
 
 
-def all_gpus(name: str, measure: str) -> FlavorSpec:
+def all_gpus(name: str, measure: Measure) -> FlavorSpec:
     """A flavor that counts GPUs of every model."""
     capacity = "memory" if measure == "Capacity" else None
     return FlavorSpec(
@@ -51,10 +53,10 @@ def cluster(nodes: Mapping[str, Sequence[str]], flavors: Sequence[FlavorSpec], q
     return world
 
 
-def wants(product: str, count: int = 1, **more: object) -> Json:
+def wants(product: str, count: int = 1) -> Json:
     """A request for GPUs of one model."""
     cel = f'device.attributes["{names.DRIVER}"].productName == "{product}"'
-    return device_request(count, cel=cel, **more)
+    return device_request(count, cel=cel)
 
 
 def job(name: str, pods: int, product: str, queue: str, *, gpus: int = 1, **more: object) -> GangRequest:

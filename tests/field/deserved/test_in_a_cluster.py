@@ -21,14 +21,17 @@ async def test_what_was_borrowed_is_reclaimed_as_if_the_other_pod_were_not_there
         await bench.template("four", 4, selector=MODEL % "H100")
         await bench.template("one", selector=MODEL % "H100")
         await bench.template("other", selector=MODEL % "L40S")
-        language, vision = ({"annotations": {names.QUEUE: name}} for name in ("language", "vision"))
+        language, vision = ({names.QUEUE: name} for name in ("language", "vision"))
         async with bench.controller():
-            borrower = [await bench.pod(f"b{n}", template="four", gang="b", size=2, **language) for n in range(2)]
+            borrower = [
+                await bench.pod(f"b{n}", template="four", gang="b", size=2, annotations=language) for n in range(2)
+            ]
             await bench.until(lambda: bench.running(pod.metadata.name for pod in borrower), "all H100s are borrowed")
-            await bench.pod("beside", template="other", **language)
+            await bench.pod("beside", template="other", annotations=language)
             await bench.until(lambda: bench.running(["beside"]), "and an L40S is used")
             owner = [
-                (await bench.pod(f"o{n}", template="one", gang="o", size=4, **vision)).metadata.name for n in range(4)
+                (await bench.pod(f"o{n}", template="one", gang="o", size=4, annotations=vision)).metadata.name
+                for n in range(4)
             ]
             await bench.until(lambda: bench.running(owner), "the owner has what it deserves")
             assert bench.running(["beside"])

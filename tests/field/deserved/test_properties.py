@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
-from tests.field.deserved.clusters import A100, H100, L40S, all_gpus, cluster, held, job, model, settled
+from tests.field.deserved.clusters import A100, H100, L40S, Measure, all_gpus, cluster, held, job, model, settled
 from tests.support.engine.examples import examples
 from tests.support.engine.world import World
 
@@ -24,6 +25,8 @@ RELAXED = settings(
     max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck), report_multiple_bugs=False
 )
 MANY = settings(RELAXED, max_examples=examples(600))
+MEASURES: Sequence[Measure] = ("Devices", "Share", "Capacity")
+PREEMPTION: Sequence[Literal["LowerPriority", "Never"]] = ("LowerPriority", "Never")
 OUTSIDE: Sequence[tuple[FlavorSpec, ...]] = (
     (),
     (model(L40S),),
@@ -46,9 +49,12 @@ def queues(draw: st.DrawFn, flavors: Sequence[FlavorSpec]) -> tuple[QueueSpec, .
             deserved = min(draw(st.sampled_from([0, 1, 2, 3])), left)
             left -= deserved
             more = (FlavorQuota(flavor="l40s", deserved=draw(st.integers(0, 2))),) if listed else ()
-            preemption = draw(st.sampled_from(["LowerPriority", "Never"]))
             quotas = (FlavorQuota(flavor="h100", deserved=deserved), *more)
-            found.append(QueueSpec(name=f"{letter}{number}", parent=parent, quotas=quotas, preemption=preemption))
+            found.append(
+                QueueSpec(
+                    name=f"{letter}{number}", parent=parent, quotas=quotas, preemption=draw(st.sampled_from(PREEMPTION))
+                )
+            )
     return tuple(found)
 
 
@@ -60,7 +66,7 @@ def worlds(draw: st.DrawFn) -> World:
     nodes = {"h0": [H100] * 4, "h1": [H100] * 2, **({"o0": others} if apart else {})}
     if not apart:
         nodes["h0"] = [*nodes["h0"], *others]
-    flavors = (model(H100, draw(st.sampled_from(["Devices", "Share", "Capacity"]))), *draw(st.sampled_from(OUTSIDE)))
+    flavors = (model(H100, draw(st.sampled_from(MEASURES))), *draw(st.sampled_from(OUTSIDE)))
     specs = draw(queues(flavors))
     if flavors[0].measure == "Capacity":
         specs = tuple(replace(each, quotas=tuple(map(in_bytes, each.quotas))) for each in specs)
