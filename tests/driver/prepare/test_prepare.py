@@ -282,7 +282,9 @@ class TestDynamicMig:
         driver = node.start()
         gpu = node.backend.inventory().gpus[0]
         node.backend.create_mig(gpu.uuid, 19, 0)
-        with pytest.raises(PrepareError, match="a MIG device that no claim holds is at this placement"):
+        with pytest.raises(
+            PrepareError, match=r"MIG device \S+ is at this placement: no claim of this driver holds it"
+        ):
             driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0"))
         assert len(node.backend.mig_devices(gpu.uuid)) == 1
 

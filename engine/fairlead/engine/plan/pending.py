@@ -13,7 +13,7 @@ from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.plan.gang import failed, gathering, invalid
 from fairlead.engine.plan.selector_kinds import SelectorKinds
 from fairlead.engine.queues.charges import add
-from fairlead.engine.queues.gangs import PendingGang
+from fairlead.engine.queues.gangs import Cost, PendingGang
 from fairlead.engine.queues.holds import on_hold
 from fairlead.engine.types.reasons import Reason
 from fairlead.kube.containment import contained, described
@@ -71,7 +71,7 @@ class PendingGangs:
         units = cache.shapes.units(pending.gang)
         if all(new.shape is old.shape for new, old in zip(units, pending.units, strict=True)):
             return pending
-        return PendingGang(pending.gang, pending.queue, units, pending.charge, cache.equivalence_classes)
+        return PendingGang(pending.gang, pending.queue, units, pending.cost, cache.equivalence_classes)
 
     def _compile(self, gang: GangRequest, cache: SchedulerCache, tree: Tree) -> PendingGang | None:
         queue = tree.resolve(gang)
@@ -91,9 +91,9 @@ class PendingGangs:
         except InvalidClaimError as error:
             self.refused.append((gang, queue, invalid(error)))
             return None
-        return PendingGang(
-            gang, queue, units, cache.charges.least(units, cache.node_snapshot), cache.equivalence_classes
-        )
+        charges, nodes = cache.charges, cache.node_snapshot
+        cost = Cost(charges.least(units, nodes), charges.choices(units, nodes), charges.flavors_of(units, nodes))
+        return PendingGang(gang, queue, units, cost, cache.equivalence_classes)
 
     def admit(self, gangs: Iterable[AssumedGang]) -> None:
         """The decision is made: these are pending no more."""

@@ -91,9 +91,11 @@ class PostFilter:
             made, placed = moved
             self.nominations.nominate(pending, placed, evicted=True)
             return moving(made)
-        found = self.preemption.victims_or_blockers(preemptor, explained=self._finds_blockers and not limited)
+        found = self.preemption.victims_or_blockers(
+            preemptor, pending.cost.choices, explained=self._finds_blockers and not limited
+        )
         if not isinstance(found, tuple):
-            evicted = self.preemption.confirm(preemptor, found)
+            evicted = self.preemption.confirm(found)
             if evicted is None:
                 return None
             self.nominations.nominate(pending, found.placed, evicted=True)

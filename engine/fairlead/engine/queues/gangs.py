@@ -18,6 +18,18 @@ if TYPE_CHECKING:
     from fairlead.engine.types.gangs import GangRequest
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the units of a gang cost: `least` whatever they get; `choices`, on devices of one kind, where there are several.
+
+    `flavors`: of which they may cost something at all.
+    """
+
+    least: Charge
+    choices: tuple[Charge, ...] = ()
+    flavors: frozenset[str] = frozenset()
+
+
 class PendingGang:
     """A pending gang in its queue, with what it costs at least. Outlives a decision: as long as gang, queue and devices do.
 
@@ -28,6 +40,7 @@ class PendingGang:
     __slots__ = (
         "charge",
         "claim_keys",
+        "cost",
         "devices",
         "equivalence",
         "gang",
@@ -40,14 +53,20 @@ class PendingGang:
     )
 
     def __init__(
-        self, gang: GangRequest, queue: Queue, units: list[PlacementUnit], charge: Charge, classes: dict[object, object]
+        self,
+        gang: GangRequest,
+        queue: Queue,
+        units: list[PlacementUnit],
+        cost: Cost,
+        classes: dict[object, object],
     ) -> None:
         self.gang = gang
         self.id = gang.id
         self.claim_keys = [claim.key for claim in gang.claims]
         self.queue = queue
         self.units = units
-        self.charge = charge
+        self.cost = cost
+        self.charge = charge = cost.least
         self.shares_claims = any(len(unit.members) > 1 for unit in units)
         self.devices = sum(unit.shape.least for unit in units)
         requests = [found[0] for unit in units for claim in unit.shape.claims for found in claim.alternatives if found]

@@ -69,6 +69,7 @@ class Rejection(StrEnum):
     HELD = "held for another gang"
     COUNTERS = "parent's counters used up"
     SHARED_FULL = "shared capacity used up"
+    NOT_MADE = "made only for a claim that takes it, and not there for admin access"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
