@@ -169,6 +169,10 @@ class SnapshotBuilder:
             self._caches.triggers.decide(urgent=True)
         return request
 
+    def holds(self, gang_id: GangId) -> bool:
+        """Whether the gang has devices, as it was last looked at, or is being written."""
+        return self._holding.get(gang_id) is not None or self._tasks.running(gang_id)
+
     @property
     def pending(self) -> Container[GangId]:
         """The gangs that ask for devices."""

@@ -61,9 +61,12 @@ class Caches(Informers):
 
     # -- gangs and settings ----------------------------------------------------------------------------------------
 
-    def refresh(self) -> set[GangId]:
-        """Rebuilds the gangs that changed since the last call; returns their ids, of those that are gone too."""
-        changed = self.triggers.take_gangs()
+    def refresh(self, *, turns: bool = False) -> set[GangId]:
+        """Rebuilds the gangs that changed since the last call; returns their ids, of those that are gone too.
+
+        `turns`: of namespaces of which very many changed, some now and the others with the next calls.
+        """
+        changed = self.triggers.take_gangs(self._pods_in if turns else None)
         for gang_id in changed:
             key = "/".join(gang_id)
             try:
@@ -79,6 +82,9 @@ class Caches(Informers):
                 gang = dataclasses.replace(gang, queue=queue)
             self.gangs[gang_id] = gang
         return changed
+
+    def _pods_in(self, gang_id: GangId) -> int:
+        return max(1, self.pods.count("gang", "/".join(gang_id)))
 
     def refresh_all(self) -> None:
         """Rebuild every gang next time, and decide."""
