@@ -5,7 +5,8 @@ once. `decision`: something was freed or added that may admit a waiting gang, de
 some gangs' reports change. The loop runs `soon` for what a gang that comes waits for, a moment later for all else.
 
 Namespaces take turns (`turns`). Always looked at are gangs that hold something, since that is charged to their queue, and others may
-wait for it; and those of which a write has ended.
+wait for it; and those of which a write has ended. Who uses an object that very many pods name is looked up in a run (`crowd`), once
+for many changes: a change costs nothing by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from fairlead.controller.gangs.membership.gangs import GangId
-from fairlead.controller.turns import Turns
+from fairlead.controller.turns import PODS_A_RUN, Turns
 
 
 class Triggers:
@@ -32,6 +33,7 @@ class Triggers:
         self.put_off: Callable[[GangId], bool] | None = None
         self.holds: Callable[[GangId], bool] | None = None
         self._gangs = Turns()
+        self._crowds = Turns()  # namespaces, each with what is to be looked up
         self._first: set[GangId] = set()  # of these, those that have no turn to wait for
         self._put_off: set[GangId] = set()
 
@@ -48,6 +50,11 @@ class Triggers:
         if noted:
             self._gangs.add(noted)
             self._wake(soon)
+
+    def crowd(self, namespace: str, of: str) -> None:
+        """Look at the gangs that `take_gangs` finds under this name: very many."""
+        self._crowds.add([(namespace, of)])
+        self._wake(False)
 
     def resume(self) -> None:
         """Nothing is put off any more, and what was is noted."""
@@ -66,8 +73,13 @@ class Triggers:
         if soon:
             self.soon.set()
 
-    def take_gangs(self, pods: Callable[[GangId], int] | None = None) -> set[GangId]:
-        """The gangs to look at, once. `pods`: how many a gang has; given, namespaces take turns."""
+    def take_gangs(
+        self, pods: Callable[[GangId], int] | None = None, crowd: Callable[[str, str], Iterable[GangId]] | None = None
+    ) -> set[GangId]:
+        """The gangs to look at, once. `pods`: how many a gang has; given, namespaces take turns. `crowd`: which gangs are meant."""
+        crowds = self._crowds.take_all() if pods is None else self._crowds.take(lambda _: PODS_A_RUN, lambda _: False)
+        for namespace, of in sorted(crowds):
+            self.gangs(() if crowd is None else crowd(namespace, of))
         taken = self._gangs.take_all() if pods is None else self._gangs.take(pods, self._has_no_turn)
         self._first -= taken
         self._put_off -= taken
@@ -83,7 +95,7 @@ class Triggers:
 
     def rest(self) -> None:
         """The loop has run: what asked for a decision while it ran is decided, or due when the pacing allows."""
-        if self._gangs:
+        if self._gangs or self._crowds:
             self.wake.set()
         else:
             self.looked()
