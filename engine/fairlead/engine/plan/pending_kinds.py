@@ -33,7 +33,7 @@ KINDS_MIN = 16
 FILTERS_MIN = 256  # without a selector a device costs little; as many as one claim can name
 COST_ONE = 8  # estimated cost of a selector that counts as one evaluation
 LENGTH_ONE = 64  # characters, likewise: it is compiled
-SHAPES = 500  # a tenth of a second or more
+SHAPES = 250  # a tenth of a second or more
 ALTERNATIVES_ONE = 16  # of a gang's requests that count as one more kind
 
 Kind = tuple[object, ...]
