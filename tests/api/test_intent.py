@@ -1,5 +1,7 @@
 """Annotations are read with one function, and one set of messages."""
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -77,6 +79,12 @@ def test_all_faults_come_at_once() -> None:
     with pytest.raises(IntentError) as refused:
         read_intent({names.GANG: "A", names.GANG_SIZE: "x", names.TOPOLOGY: "y"})
     assert len(refused.value.faults) == 3
+
+
+def test_no_key_of_ours_is_called_misspelt() -> None:
+    ours = [key for key in vars(names).values() if isinstance(key, str) and re.fullmatch(r"fairlead\.dev/[a-z].*", key)]
+    assert {names.USER, names.CHECKPOINT_BY, names.GANG} < set(ours)
+    assert misspelt(dict.fromkeys(ours, "x")) == ()
 
 
 def test_a_misspelt_annotation_is_pointed_out() -> None:

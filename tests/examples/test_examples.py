@@ -251,7 +251,11 @@ async def settled(site: Site, example: Example, *, running: Callable[[list[Raw]]
         seen[:] = sorted([row for each in example.namespaces for row in await site.gangs(each)])
         alone = {pod["metadata"]["name"] for pod in pods}
         told = [row for row in seen if row in expected or row[0] not in alone]
-        return sum(phase_of(pod) == "Running" for pod in pods) == running(pods) and told == expected
+        made = all(any(pod["metadata"]["name"].startswith(begins) for pod in pods) for begins in example.devices)
+        deployed = [each for namespace in example.namespaces for each in await site.deployments(namespace)]
+        whole = all((each.get("status") or {}).get("replicas", 0) == each["spec"]["replicas"] for each in deployed)
+        ready = sum(phase_of(pod) == "Running" for pod in pods) == running(pods)
+        return made and whole and ready and told == expected
 
     try:
         await until(holds, timeout_s=100)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fairlead.kube.resources import (
+    DEPLOYMENTS,
     EVENTS,
     JOBS,
     NAMESPACES,
@@ -151,6 +152,43 @@ async def test_an_indexed_job_runs_to_completion(stock: Stock) -> None:
     assert found["status"]["completedIndexes"] == "0-2"
     await view.client.delete(JOBS, "j", "default", propagation="Foreground")
     await view.gone(JOBS, "j")
+    assert await view.all(PODS) == []
+    await view.no_claims()
+
+
+async def test_a_deployment_rolls_is_scaled_and_goes_with_its_pods(stock: Stock) -> None:
+    made, view = stock
+    labels = {"app": "serve"}
+    of_pod = pod("x", claim="one", command=("sleep", "infinity"))
+    inner = {"metadata": {"labels": labels}, "spec": of_pod["spec"] | {"restartPolicy": "Always"}}
+    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": inner}
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "serve", "namespace": "default"},
+        "spec": spec,
+    }
+    await made.apply([template("one"), body])
+
+    async def available(revision: int, replicas: int) -> bool:
+        status = (await view.get(DEPLOYMENTS, "serve") or {}).get("status") or {}
+        counts = [
+            status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas", "observedGeneration")
+        ]
+        return counts == [replicas, replicas, replicas, revision] and len(await view.all(PODS)) == replicas
+
+    await until(lambda: available(1, 2))
+    before = {each["metadata"]["uid"] for each in await view.all(PODS)}
+    change = {"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}}
+    await view.client.patch(DEPLOYMENTS, "serve", change, namespace="default")
+    await until(lambda: available(2, 2))
+    pods = await view.all(PODS)
+    assert before.isdisjoint(each["metadata"]["uid"] for each in pods)
+    assert all(each["metadata"]["annotations"] == {"version": "2"} for each in pods)
+    await view.client.patch(DEPLOYMENTS, "serve", {"spec": {"replicas": 3}}, namespace="default", subresource="scale")
+    await until(lambda: available(3, 3))
+    await view.client.delete(DEPLOYMENTS, "serve", "default", propagation="Foreground")
+    await view.gone(DEPLOYMENTS, "serve")
     assert await view.all(PODS) == []
     await view.no_claims()
 

@@ -278,6 +278,14 @@ async def test_a_custom_kind_is_as_good_as_a_built_in_one(kubectl: Kubectl) -> N
     assert "could not find the requested resource" in await kubectl("get", "queues", fails=True)
 
 
+async def test_a_kind_whose_definition_is_not_installed_is_named(kubectl: Kubectl) -> None:
+    """kubectl asks OpenAPI v2, as protobuf, for a kind that no document of v3 has."""
+    answer = await kubectl(
+        "apply", "-f", "-", stdin="apiVersion: example.com/v1\nkind: Queue\nmetadata: {name: a}\n", fails=True
+    )
+    assert 'no matches for kind "Queue" in version "example.com/v1"\nensure CRDs are installed first' in answer
+
+
 async def test_auth_says_who_may_do_what(kubectl: Kubectl, tmp_path: Path) -> None:
     assert await kubectl("auth", "can-i", "create", "pods") == "yes\n"
     assert "no" in await kubectl("auth", "can-i", "list", "pods", "--as=bob", "-n", "ml", fails=True)

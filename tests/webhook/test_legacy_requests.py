@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fairlead.api import names
 from fairlead.api.policy import TenancyPolicy
@@ -40,11 +42,11 @@ def uses_of(stored: Json, name: str) -> list[str]:
     """The claims that one container uses."""
     everyone = stored["spec"]["initContainers"] + stored["spec"]["containers"]
     (found,) = (c for c in everyone if c["name"] == name)
-    return [use["name"] for use in found["resources"]["claims"]]
+    return [use["name"] for use in found["resources"].get("claims", [])]
 
 
 def total(stored: Json) -> int:
-    return sum(int(e["resourceClaimTemplateName"].rsplit("-", 1)[1]) for e in stored["spec"]["resourceClaims"])
+    return sum(int(e["resourceClaimTemplateName"].rsplit("-", 1)[1]) for e in stored["spec"].get("resourceClaims", []))
 
 
 def test_a_limit_becomes_a_claim_and_the_rest_of_the_limits_stays() -> None:
@@ -123,6 +125,60 @@ def test_a_sidecar_has_devices_of_its_own() -> None:
     stored, _ = admitted(pod(container("m", 1), init=(sidecar, container("i", 2))), facts())
     assert total(stored) == 3
     assert not set(uses_of(stored, "i")) & set(uses_of(stored, "s"))
+
+
+# Name, init containers in order (devices, whether it is a sidecar), containers; a line of the last is what Kubernetes counts.
+ORDERS = [
+    ("before the sidecar", ((8, False), (1, True)), (7,), 8),
+    ("after the sidecar", ((1, True), (8, False)), (7,), 9),
+    ("on both sides", ((4, False), (1, True), (2, False)), (2,), 4),
+    ("between two", ((1, True), (3, False), (2, True)), (1,), 4),
+    ("sidecars alone", ((1, True), (2, True)), (), 3),
+]
+
+
+@pytest.mark.parametrize(("what", "init", "main", "held"), ORDERS, ids=[row[0] for row in ORDERS])
+def test_only_the_sidecars_before_an_init_container_add_to_it(
+    what: str, init: tuple[tuple[int, bool], ...], main: tuple[int, ...], held: int
+) -> None:
+    stored = in_order(init, main)
+    assert total(stored) == held
+
+
+@given(
+    init=st.lists(st.tuples(st.integers(0, 8), st.booleans()), max_size=4).map(tuple),
+    main=st.lists(st.integers(0, 8), max_size=3).map(tuple),
+)
+def test_a_pod_holds_what_kubernetes_counts_and_no_two_containers_share_what_they_use_at_once(
+    init: tuple[tuple[int, bool], ...], main: tuple[int, ...]
+) -> None:
+    stored = in_order(init, main)
+    before, peak = 0, 0
+    for count, sidecar in init:
+        before += count * sidecar
+        peak = max(peak, before if sidecar else before + count)
+    assert total(stored) == max(before + sum(main), peak)
+    at_once = [f"i{n}" for n, (_, sidecar) in enumerate(init) if sidecar] + [f"m{n}" for n in range(len(main))]
+    used = [claim for name in at_once for claim in uses_of(stored, name)]
+    assert len(used) == len(set(used))
+    for number, (count, sidecar) in enumerate(init):
+        running = {claim for n in range(number) if init[n][1] for claim in uses_of(stored, f"i{n}")}
+        own = uses_of(stored, f"i{number}")
+        assert sidecar or not running & set(own)
+        assert sum(held_by(stored, claim) for claim in own) >= count
+
+
+def in_order(init: tuple[tuple[int, bool], ...], main: tuple[int, ...]) -> Any:
+    always = {"restartPolicy": "Always"}
+    made = tuple(container(f"i{n}", count, **(always if sidecar else {})) for n, (count, sidecar) in enumerate(init))
+    stored, verdict = admitted(pod(*(container(f"m{n}", c) for n, c in enumerate(main or (0,))), init=made), facts())
+    assert verdict.allowed, verdict
+    return stored
+
+
+def held_by(stored: Any, claim: str) -> int:
+    entry = next(each for each in stored["spec"]["resourceClaims"] if each["name"] == claim)
+    return int(entry["resourceClaimTemplateName"].rpartition("-")[2])
 
 
 def test_claims_that_a_pod_has_already_keep_their_names() -> None:

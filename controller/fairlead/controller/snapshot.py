@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Container
 
+from fairlead.controller import decision_inputs
 from fairlead.controller.autoscaling.awaited import AwaitedNodes
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.evictor import Evictor
@@ -148,6 +149,8 @@ class SnapshotBuilder:
         running = running_gang(gang, record, labels, context)
         if running is not None and gang.started and not gang.solo:
             self._running_since[gang.id] = running.started
+        if decision_inputs.wakes(self._holding.get(gang.id), running):
+            self._caches.triggers.decide(urgent=True)
         self._holding.set(gang.id, running)
 
     def set_request(self, gang: Gang, record: GangRecord, before: GangRequest | None) -> GangRequest | None:

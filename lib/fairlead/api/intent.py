@@ -34,6 +34,10 @@ KEYS = (
 """Every annotation that users write and that stays as it was when the pod was admitted."""
 RUNNING_KEYS = (names.MOVABLE, names.CHECKPOINTED_AT)
 """Those that may change while the pod runs."""
+OURS = frozenset(
+    each for each in vars(names).values() if isinstance(each, str) and each.startswith(names.ANNOTATION_PREFIX)
+)
+"""Every key of our domain that some program of ours reads or writes, on any object."""
 _PATHS = {key: f"metadata.annotations[{key}]" for key in KEYS}
 _OBJECT_NAME = "use lower case letters, digits, '-' and '.'"
 _SUBGROUP_KEYS = (names.SUBGROUP, names.SUBGROUP_SIZE, names.SUBGROUP_TOPOLOGY)
@@ -318,12 +322,15 @@ def no_size(text: str, what: str = "gang size") -> str:
 
 
 def misspelt(annotations: Strings) -> tuple[str, ...]:
-    """One warning per annotation in our domain that has no meaning but resembles one of ours."""
+    """One warning per annotation in our domain that has no meaning but resembles one that users write.
+
+    What our own programs wrote, such as the submitter's name on the pods of a Job, comes back when a pod is made of a template or
+    an object is applied again.
+    """
     found: list[str] = []
     for key in sorted(annotations):
-        known = (*KEYS, *RUNNING_KEYS)
-        if key.startswith(names.ANNOTATION_PREFIX) and key not in known:
-            close = difflib.get_close_matches(key, known, n=1, cutoff=0.85)
+        if key.startswith(names.ANNOTATION_PREFIX) and key not in OURS:
+            close = difflib.get_close_matches(key, (*KEYS, *RUNNING_KEYS), n=1, cutoff=0.85)
             if close:
                 found.append(f"metadata.annotations[{key}]: no program reads this; did you mean {close[0]}?")
     return tuple(found)

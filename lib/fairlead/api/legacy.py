@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.api import names
+from fairlead.api import mig_profiles, names
 from fairlead.api.base import is_dns_subdomain
 from fairlead.api.drivers import attributes_of, part_class
 
@@ -25,8 +25,6 @@ COUNT_MAX = 32
 
 ONE_SHARE = "a container gets one share of a GPU, and more shares are no more of its time; write 1"
 
-# The device plugin writes a profile's attributes with dots where NVML has a plus: 1g.10gb+me, mig-1g.10gb.me.
-_PROFILE = re.compile(r"[1-9][0-9]*(c\.[1-9][0-9]*)?g\.[1-9][0-9]*gb(\.[a-z0-9]+)*")
 _NARROW = r"(?:\.(?:product|family|memory)-[a-z0-9-]*[a-z0-9])*"
 _TEMPLATE = re.compile(
     rf"{PREFIX}(?P<kind>gpu(\.shared)?|mig-(?P<profile>.+?))-(?P<count>[1-9][0-9]*)(?P<narrow>{_NARROW})"
@@ -72,10 +70,7 @@ def profile_of(resource: str) -> str | None:
     """`1g.10gb+me` for `nvidia.com/mig-1g.10gb.me`; None where resource names no MIG profile."""
     whole = resource.removesuffix(names.LEGACY_SHARED)
     text = whole.removeprefix(names.LEGACY_MIG_PREFIX)
-    if text == whole or not _PROFILE.fullmatch(text):
-        return None
-    memory_end = text.index("gb") + len("gb")
-    return text[:memory_end] + text[memory_end:].replace(".", "+")
+    return None if text == whole else mig_profiles.of_resource(text)
 
 
 def narrowed(label: str, operator: str, value: str) -> tuple[str, str] | None:
@@ -106,7 +101,7 @@ def meant_by_product(value: str) -> tuple[str, str] | None:
     whole = value.lower().removesuffix("-shared")
     shared = names.LEGACY_SHARED if whole != value.lower() else ""
     product, found, profile = whole.partition("-mig-")
-    resource = f"{names.LEGACY_MIG_PREFIX}{profile.replace('+', '.')}" if found else names.LEGACY_GPU
+    resource = f"{names.LEGACY_MIG_PREFIX}{mig_profiles.in_resource(profile)}" if found else names.LEGACY_GPU
     if not (found or shared) or not _VALUES["product"].fullmatch(product) or not is_legacy(resource):
         return None
     return product, f"{resource}{shared}"

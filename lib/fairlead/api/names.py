@@ -133,10 +133,22 @@ NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 STATEFULSET_INDEX: Final = "apps.kubernetes.io/pod-index"
 JOBSET_JOB_INDEX: Final = "jobset.sigs.k8s.io/job-global-index"
+KUBEFLOW_TYPE: Final = "training.kubeflow.org/replica-type"
+KUBEFLOW_INDEX: Final = "training.kubeflow.org/replica-index"
+KUEUE_POD_INDEX: Final = "kueue.x-k8s.io/pod-group-pod-index"
+KUEUE_POD_INDEX_LABEL: Final = "kueue.x-k8s.io/pod-group-pod-index-label"
+"""An annotation: the label that has the index instead."""
 LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
 LWS_GROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_WORKER_INDEX: Final = "leaderworkerset.sigs.k8s.io/worker-index"
-INDEXES: Final = (COMPLETION_INDEX, STATEFULSET_INDEX, LWS_WORKER_INDEX)
+INDEXES: Final = (
+    COMPLETION_INDEX,
+    STATEFULSET_INDEX,
+    LWS_WORKER_INDEX,
+    KUBEFLOW_INDEX,
+    KUEUE_POD_INDEX,
+    KUEUE_POD_INDEX_LABEL,
+)
 """One of these makes a rank (`controller.gangs.ranks`)."""
 LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
 LWS_SUBGROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/subgroup-index"

@@ -97,6 +97,7 @@ NETWORK_POLICIES = _raw("networking.k8s.io", "v1", "networkpolicies", "NetworkPo
 JOBS = _raw("batch", "v1", "jobs", "Job", namespaced=True)
 TYPED_JOBS = _typed("batch", "v1", "jobs", batch.Job, namespaced=True)  # the fields that the controller reads
 DEPLOYMENTS = _raw("apps", "v1", "deployments", "Deployment", namespaced=True)
+REPLICA_SETS = _raw("apps", "v1", "replicasets", "ReplicaSet", namespaced=True)
 DAEMON_SETS = _raw("apps", "v1", "daemonsets", "DaemonSet", namespaced=True)
 POD_DISRUPTION_BUDGETS = _raw("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True)
 PRIORITY_CLASSES = _typed("scheduling.k8s.io", "v1", "priorityclasses", core.PriorityClass, namespaced=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
@@ -120,6 +121,32 @@ async def test_what_runs_goes_on_and_is_evicted_where_the_hold_says_so_over_kill
     await bench.mortal(Life(2), lambda: False)  # one of its two pods is marked
     async with bench.controller():
         await bench.until(lambda: all(bench.get(pod) is None for pod in pods), "the eviction")
+
+
+async def test_holds_act_and_show_at_once_on_a_cluster_where_nothing_else_happens(bench: Bench) -> None:
+    """No pod comes, no claim changes: the hold itself wakes the decision, and the comparison that writes the status."""
+    await bench.template("one", 1)
+    spec = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}}
+    await bench.client.create(QUEUES, {"metadata": {"name": "red"}, "spec": spec})
+
+    async def shown() -> bool:
+        status = (await bench.client.get(QUEUES, "red")).get("status") or {}
+        return any(each["type"] == "OnHold" and each["status"] == "True" for each in status.get("conditions", ()))
+
+    async with bench.controller():
+        pods = await bench.gang("train", 2, template="one")
+        await bench.until(lambda: bench.running(pods) and bool(bench.status("train")), "the gang, and its object")
+        await asyncio.sleep(2.0)  # the last wake-up of its start is over
+        await bench.client.patch(QUEUES, "red", {"spec": {"hold": HOLD}})
+        await until(shown, timeout_s=5.0, what="the queue's hold in its status")
+        await bench.until(
+            lambda: held(bench, "train") == f"queue red is {SAID}", "the gang shows the queue's hold", 5.0
+        )
+        await bench.client.patch(QUEUES, "red", {"spec": {"hold": None}})
+        await bench.until(lambda: held(bench, "train") == "", "the gang shows that it is over", 5.0)
+        await asyncio.sleep(2.0)
+        await put(bench, "train", {**HOLD, "evict": True})
+        await bench.until(lambda: all(bench.get(pod) is None for pod in pods), "the eviction", 5.0)
 
 
 async def test_a_queue_on_hold_holds_those_below_it_and_says_so(bench: Bench) -> None:

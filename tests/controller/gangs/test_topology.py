@@ -70,6 +70,21 @@ class TestRanks:
         pods = [member(f"{job}{n}", owner=job, notes={names.COMPLETION_INDEX: str(n)}) for job in "ab" for n in (0, 1)]
         assert ranks_of(*pods) == {"a0": 0, "a1": 1, "b0": 2, "b1": 3}
 
+    def test_of_kubeflow_the_master_comes_before_the_workers(self):
+        def replica(kind: str, number: int) -> core.Pod:
+            labels = {names.KUBEFLOW_TYPE: kind, names.KUBEFLOW_INDEX: str(number)}
+            return member(f"{kind}-{number}", owner="train", labels=labels)
+
+        pods = [replica("worker", 1), replica("master", 0), replica("worker", 0)]
+        assert ranks_of(*pods) == {"master-0": 0, "worker-0": 2, "worker-1": 3}
+        assert ranks_of(*(each for each in pods if "worker" in each.metadata.name)) == {"worker-0": 0, "worker-1": 1}
+
+    def test_of_a_pod_group_of_kueue_also_by_a_label_that_it_names(self):
+        pods = [member(f"p{n}", labels={names.KUEUE_POD_INDEX: str(n)}) for n in (1, 0)]
+        assert ranks_of(*pods) == {"p0": 0, "p1": 1}
+        other = {names.KUEUE_POD_INDEX_LABEL: "example.com/rank"}
+        assert ranks_of(member("q", labels={"example.com/rank": "3"}, notes=other)) == {"q": 3}
+
     @pytest.mark.parametrize("text", ["", "x", "-1", "٣", "1" * 11])
     def test_of_an_index_that_is_none_there_is_none(self, text: str):
         assert ranks_of(member("p", notes={names.COMPLETION_INDEX: text})) == {}

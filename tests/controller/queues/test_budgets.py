@@ -16,7 +16,7 @@ from fairlead.api.budget import Budget
 from fairlead.api.queue import QueueStatus
 from fairlead.controller import term
 from fairlead.controller.report import queue_budget
-from fairlead.controller.report.queue_status import queue_status
+from fairlead.controller.report.queue_status import QueueShown, queue_status
 from fairlead.controller.report.unknown_fields import known_fields, merge_patch
 from fairlead.controller.spending import held as held_module
 from fairlead.controller.spending.budgets import ASK_S, BudgetNow, Said, SpendingBudgets
@@ -227,7 +227,7 @@ def now_with(spent: int | None, **budget: Any) -> BudgetNow:
 
 def written(now: BudgetNow | None, before: dict[str, Any] | None = None) -> dict[str, Any]:
     use = QueueUse(name="red", flavors=(), waiting=0, admitted=0)
-    return queue_status(use, None, (), budget=now, before=before or {}, generation=3, now=NOON)
+    return queue_status(QueueShown(use=use, budget=now), None, before=before or {}, generation=3, now=NOON)
 
 
 def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:

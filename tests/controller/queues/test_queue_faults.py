@@ -16,7 +16,7 @@ from fairlead.api import names
 from fairlead.api.flavor import Flavor
 from fairlead.api.queue import Queue
 from fairlead.api.queues import OPEN
-from fairlead.controller.report.queue_status import flavor_status, queue_status
+from fairlead.controller.report.queue_status import QueueShown, flavor_status, queue_status
 from fairlead.controller.watch import settings
 from fairlead.engine.types.plan import QueueUse
 from fairlead.kube import resource
@@ -269,7 +269,7 @@ def ready(fault: Fault) -> dict[str, Json]:
         problems = [each for each in (*known.problems, *plan.problems) if (each.kind, each.name) == (kind, name)]
         if kind == "Queue":
             use = QueueUse(name=name, flavors=(), waiting=0, admitted=0)
-            status = queue_status(use, None, problems, before={}, generation=1, now=0.0)
+            status = queue_status(QueueShown(use=use, problems=tuple(problems)), None, before={}, generation=1, now=0.0)
         else:
             total = next((each for each in plan.flavors if each.flavor == name), None)
             status = flavor_status(total, problems, before={}, generation=1, now=0.0)

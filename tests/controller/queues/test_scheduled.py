@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.api import schedules
 from fairlead.api.queue import QueueStatus, ScheduleEntry
-from fairlead.controller.report.queue_status import queue_status
+from fairlead.controller.report.queue_status import QueueShown, queue_status
 from fairlead.controller.report.unknown_fields import known_fields, merge_patch
 from fairlead.controller.watch import scheduled, settings
 from fairlead.engine.types.plan import QueueUse
@@ -99,9 +99,8 @@ def test_the_same_objects_are_given_until_the_next_change() -> None:
 def status(raw: dict[str, Any], now: str, before: dict[str, Any] | None = None) -> dict[str, Any]:
     found = scheduled.at(settings.read([raw], []), at(now))
     use = QueueUse(name="red", flavors=(), waiting=0, admitted=0)
-    return queue_status(
-        use, None, (), scheduled=found.by_queue.get("red"), before=before or {}, generation=1, now=at(now)
-    )
+    shown = QueueShown(use=use, scheduled=found.by_queue.get("red"))
+    return queue_status(shown, None, before=before or {}, generation=1, now=at(now))
 
 
 def test_status_and_views_say_what_is_in_force_and_until_when() -> None:

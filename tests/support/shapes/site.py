@@ -1,6 +1,6 @@
 """A cluster on which the manifests of examples/ run with the pods that their controllers would make.
 
-The sandbox's apiserver, Job controller, garbage collector, scheduler, kubelets and drivers, Fairlead's webhook and controller, all in
+The sandbox's apiserver, controllers of Jobs and Deployments, garbage collector, scheduler, kubelets and drivers, Fairlead's webhook and controller, all in
 this process. The other systems are there by their kinds and shapes: what they would create, their account creates.
 """
 
@@ -18,7 +18,7 @@ from fairlead.controller import app as controller
 from fairlead.controller.app import ControllerOptions
 from fairlead.kube import errors
 from fairlead.kube.client import Client
-from fairlead.kube.resources import GANGS, PODS, RESOURCE_CLAIMS, Raw, raw
+from fairlead.kube.resources import DEPLOYMENTS, GANGS, PODS, RESOURCE_CLAIMS, Raw, raw
 from fairlead.sandbox import files
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from fairlead.sandbox.install import manifests
@@ -83,6 +83,9 @@ class Site:
 
     async def pods(self, namespace: str) -> list[Raw]:
         return (await self.client.list(raw(PODS), namespace)).items
+
+    async def deployments(self, namespace: str) -> list[Raw]:
+        return (await self.client.list(DEPLOYMENTS, namespace)).items
 
     async def devices(self, pod: Raw) -> list[str]:
         """The devices of the claims that are reserved for the pod, as pool/device."""

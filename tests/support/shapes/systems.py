@@ -10,7 +10,7 @@ from tests.support.shapes.kubeai import KUBEAI
 from tests.support.shapes.kubeflow_pipelines import KUBEFLOW_PIPELINES
 from tests.support.shapes.kubeflow_trainer import TRAINER
 from tests.support.shapes.kuberay import KUBERAY
-from tests.support.shapes.kubernetes import DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
+from tests.support.shapes.kubernetes import STATEFUL_SETS
 from tests.support.shapes.kubespawner import KUBESPAWNER
 from tests.support.shapes.leader_worker_set import LEADER_WORKER_SET
 from tests.support.shapes.mlflow import MLFLOW
@@ -19,7 +19,7 @@ from tests.support.shapes.notebooks import NOTEBOOKS
 from tests.support.shapes.tekton import TEKTON
 from tests.support.shapes.training_operator import TRAINING_OPERATOR
 
-KUBERNETES = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)
+KUBERNETES = (STATEFUL_SETS,)
 OTHERS: tuple[Controller, ...] = (
     JOBSET,
     LEADER_WORKER_SET,

@@ -23,6 +23,7 @@ from fairlead.kube import nulls
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec, ResourceSlice
 from fairlead.webhook.claim_names import way
 from fairlead.webhook.gangs.pod_gang import intent_of
+from fairlead.webhook.gangs.pod_indexes import indexed
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.objects.claim_specs import claim_spec
 from fairlead.webhook.objects.device_models import DeviceModel, device_models
@@ -313,21 +314,9 @@ def _created(result: Result) -> Iterator[Json]:
         for index, found in enumerate(_readable_templates(review.group_resource, object_)):
             template = object_at(object_, found.path)
             name = f"{review.name or 'made'}-{index}-"
-            metadata = _indexed(review.kind, spec, {**map_at(template, "metadata"), **added, "generateName": name})
+            own = indexed(found, object_, kind=review.kind, owner=review.name)
+            metadata = {**own, **added, "generateName": name}
             yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec")}
-
-
-def _indexed(kind: str, spec: Json, metadata: Json) -> Json:
-    """With the index that such a controller writes on its first pod."""
-    if kind == "JobSet" or (kind == "Job" and spec.get("completionMode") == "Indexed"):
-        return {**metadata, "annotations": {**map_at(metadata, "annotations"), names.COMPLETION_INDEX: "0"}}
-    labels: dict[str, str] = {}
-    if kind == "StatefulSet":
-        labels = {names.STATEFULSET_INDEX: "0"}
-    elif kind == "LeaderWorkerSet":
-        owner = str(metadata["ownerReferences"][0]["name"])
-        labels = {names.LWS_NAME: owner, names.LWS_GROUP_INDEX: "0", names.LWS_WORKER_INDEX: "0"}
-    return {**metadata, "labels": {**map_at(metadata, "labels"), **labels}} if labels else metadata
 
 
 def _readable_templates(group_resource: str, object_: Json) -> list[PodTemplate]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from typing import Final
 
 from fairlead.controller.autoscaling.awaited import NodesAwaited
 from fairlead.controller.gangs.admission.requests import blocking_problem
@@ -59,6 +60,21 @@ class SchedulingState:
     hold: str = ""  # which hold keeps it, or more of it, from being admitted
     nodes: NodesAwaited | None = None  # nodes are asked for, for it, or would be
     untried: int = 0  # released members that kube-scheduler should have tried by now
+
+
+SHOWN_SOON: Final = ("queue", "last_failure", "eviction", "victims", "hold", "untried")
+"""Fields whose change is written at once, as that of the phase: what operators did, or what others do for or to the gang."""
+APPEARS_SOON: Final = ("reservation", "idle")
+"""Fields whose coming and going is: what they say in between changes with each decision or sample."""
+SHOWN_LATER: Final = ("waiting", "admitting", "leaving", "forecast", "placement", "nodes")
+"""Fields that change while nothing happens to the gang itself: written with the next reason, or after a while."""
+
+
+def shown_soon(gang: Gang, state: SchedulingState) -> tuple[object, ...]:
+    """What is compared to know whether the status is to be written at once, beside the phase."""
+    said = (getattr(state, name) for name in SHOWN_SOON)
+    there = (getattr(state, name) is not None for name in APPEARS_SOON)
+    return (gang.size, gang.queue, gang.priority, *said, *there)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ Shows the numbers that decisions use. Equal to the status before when nothing ch
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -27,22 +28,26 @@ _TAKES = "the queue takes gangs"
 _OPEN = f"{_TAKES}; it has no namespaceSelector: {OPEN}"
 
 
-def queue_status(
-    use: QueueUse,
-    remembered: RememberedUsage | None,
-    problems: Sequence[Problem],
-    *,
-    scheduled: QueueNow | None = None,
-    budget: BudgetNow | None = None,
-    open_to_all: bool = False,
-    hold: str = "",
-    before: Mapping[str, Any],
-    generation: int,
-    now: float,
-) -> dict[str, Any]:
-    """`open_to_all`: no selector limits which namespaces may name the queue; its Ready condition says so.
-    `hold`: which hold keeps its gangs from being admitted, "" where none does.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueShown:
+    """All that a Queue's status shows beside its past usage: it is written when one of these changes.
+
+    `open_to_all`: no selector limits which namespaces may name the queue; its Ready condition says so. `hold`: which hold keeps its
+    gangs from being admitted, "" where none does.
     """
+
+    use: QueueUse
+    problems: tuple[Problem, ...] = ()
+    scheduled: QueueNow | None = None
+    budget: BudgetNow | None = None
+    open_to_all: bool = False
+    hold: str = ""
+
+
+def queue_status(
+    shown: QueueShown, remembered: RememberedUsage | None, *, before: Mapping[str, Any], generation: int, now: float
+) -> dict[str, Any]:
+    use, budget, scheduled = shown.use, shown.budget, shown.scheduled
     past = {} if remembered is None else dict(remembered.parts)
     usage: list[dict[str, Any]] = [
         {
@@ -67,13 +72,19 @@ def queue_status(
         "usage": usage[:FLAVORS_MAX],
         "conditions": _with_hold(
             queue_budget.with_conditions(
-                _with_ready(problems, _OPEN if open_to_all else _TAKES, before=before, generation=generation, now=now),
+                _with_ready(
+                    shown.problems,
+                    _OPEN if shown.open_to_all else _TAKES,
+                    before=before,
+                    generation=generation,
+                    now=now,
+                ),
                 budget,
                 before=before,
                 generation=generation,
                 now=now,
             ),
-            hold,
+            shown.hold,
             generation=generation,
             now=now,
         ),

@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
-from fairlead.controller.report.gang_phase import PhaseSummary, Progress, SchedulingState, summarize
+from fairlead.controller.report.gang_phase import PhaseSummary, Progress, SchedulingState, shown_soon, summarize
+from fairlead.controller.report.queue_status import QueueShown
 from fairlead.controller.report.status_writer import PROBLEM_REASONS, StatusWriter
 from fairlead.controller.spending.budgets import BudgetNow
 from fairlead.controller.watch.caches import Caches
@@ -62,7 +63,7 @@ class Reporter:
         self._gangs: dict[GangId, tuple[Gang, SchedulingState]] = {}
         self._admitting_since: dict[GangId, float] = {}
         self._noted: dict[GangId, tuple[object, str]] = {}  # what is written soon when it changes; the reason
-        self._queues: dict[str, tuple[QueueUse, tuple[Problem, ...], QueueNow | None, BudgetNow | None]] = {}
+        self._queues: dict[str, QueueShown] = {}
         self._flavors: dict[str, tuple[FlavorTotal | None, tuple[Problem, ...], tuple[float, ...]]] = {}
         self._written_at: dict[Key, float] = {}
         self._paces: dict[str, float] = {}  # by namespace: when its next gang may be written, less what may be at once
@@ -82,15 +83,7 @@ class Reporter:
             self._admitting_since.setdefault(gang.id, self._clock())
         else:
             self._admitting_since.pop(gang.id, None)
-        urgent = (
-            summary.phase,
-            state.eviction,
-            state.victims,
-            state.reservation is not None,
-            gang.size,
-            state.idle is None,
-        )
-        noted = urgent, summary.reason
+        noted = (summary.phase, *shown_soon(gang, state)), summary.reason
         before, self._noted[gang.id] = self._noted.get(gang.id), noted
         key: Key = ("gang", *gang.id)
         if self._caches.gang_object(gang.id) is None:
@@ -143,10 +136,20 @@ class Reporter:
             by_object[key] = (*by_object.get(key, ()), problem)
         uses = {use.name: use for use in plan.queues}
         totals = {total.flavor: total for total in plan.flavors}
-        for raw in self._caches.queues.all():
+        held = self._caches.settings().held_queues()
+        stored = self._caches.queues.all()
+        parents = {(raw.get("spec") or {}).get("parent") for raw in stored}
+        for raw in stored:
             name = raw["metadata"]["name"]
             use = uses.get(name) or QueueUse(name=name, flavors=(), waiting=0, admitted=0)
-            queue = (use, by_object.get(("Queue", name), ()), scheduled.get(name), budgets.get(name))
+            queue = QueueShown(
+                use=use,
+                problems=by_object.get(("Queue", name), ()),
+                scheduled=scheduled.get(name),
+                budget=budgets.get(name),
+                open_to_all=name not in parents and (raw.get("spec") or {}).get("namespaceSelector") is None,
+                hold=str(held[name]) if name in held else "",
+            )
             if self._queues.get(name) != queue:
                 self._queues[name] = queue
                 self._settings_changed(("queue", "", name))
@@ -250,7 +253,7 @@ class Reporter:
         if name not in self._caches.queues:
             self._queues.pop(name, None)
         elif name in self._queues:
-            await self._writer.queue(name, *self._queues[name])
+            await self._writer.queue(name, self._queues[name])
 
     async def _write_flavor(self, name: str) -> None:
         if name not in self._caches.flavors:

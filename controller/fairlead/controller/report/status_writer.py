@@ -23,12 +23,11 @@ from fairlead.controller.report import gang_status, queue_budget, queue_status
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.forecasts import forecast_text
 from fairlead.controller.report.gang_phase import SchedulingState
+from fairlead.controller.report.queue_status import QueueShown
 from fairlead.controller.report.unknown_fields import known_fields, merge_patch
-from fairlead.controller.spending.budgets import BudgetNow
 from fairlead.controller.watch.caches import Caches
-from fairlead.controller.watch.scheduled import QueueNow
 from fairlead.engine.queues.usage_history import UsageHistory
-from fairlead.engine.types.plan import FlavorTotal, QueueUse
+from fairlead.engine.types.plan import FlavorTotal
 from fairlead.engine.types.settings import Problem
 from fairlead.kube import errors, resources, timestamps
 from fairlead.kube.client import Client
@@ -169,14 +168,7 @@ class StatusWriter:
             pass
         return None
 
-    async def queue(
-        self,
-        name: str,
-        use: QueueUse,
-        problems: Sequence[Problem],
-        scheduled: QueueNow | None = None,
-        budget: BudgetNow | None = None,
-    ) -> None:
+    async def queue(self, name: str, shown: QueueShown) -> None:
         raw = self._caches.queues.get(name)
         if raw is None:
             return
@@ -184,38 +176,16 @@ class StatusWriter:
         stored, generation = raw.get("status") or {}, raw["metadata"].get("generation", 1)
         before = known_fields(stored, QueueStatus)
         remembered = self._usage.to_write(uid, now)
-        status = queue_status.queue_status(
-            use,
-            remembered,
-            problems,
-            scheduled=scheduled,
-            budget=budget,
-            open_to_all=self._open_to_all(name, raw),
-            hold=self._hold(name),
-            before=before,
-            generation=generation,
-            now=now,
-        )
+        status = queue_status.queue_status(shown, remembered, before=before, generation=generation, now=now)
         status = texts.tree(status)
         if _differs(before, status):
             patch = {"status": merge_patch(stored, status, QueueStatus, whole=False)}
             written = await self._client.patch(resources.QUEUES, name, patch, subresource="status")
             self._caches.queues.note(written)
-            for reason, message in queue_budget.crossed(name, budget, before.get("budget")):
+            for reason, message in queue_budget.crossed(name, shown.budget, before.get("budget")):
                 self._events.queue(name, reason, message)
         if remembered is not None:
             self._usage.written(uid, remembered)
-
-    def _hold(self, name: str) -> str:
-        """Which one keeps the queue's gangs from being admitted: its own, or that of a queue above."""
-        found = next(self._caches.settings().holds_of(name, {}), None)
-        return "" if found is None else str(found)
-
-    def _open_to_all(self, name: str, raw: Mapping[str, Any]) -> bool:
-        """Whether any namespace's pods may use it: a queue without a selector that takes gangs, as only leaves do."""
-        if (raw.get("spec") or {}).get("namespaceSelector") is not None:
-            return False
-        return all((other.get("spec") or {}).get("parent") != name for other in self._caches.queues.all())
 
     async def flavor(
         self, name: str, total: FlavorTotal | None, problems: Sequence[Problem], scale_ups: Sequence[float] = ()

@@ -98,6 +98,20 @@ class Settings:
         path = self._path(queue, namespace_labels)
         return (holds.Found(each.hold, each.name) for each in path if each.hold is not None)
 
+    def held_queues(self) -> dict[str, holds.Found]:
+        """By name, of the queues that take no gangs now: their own hold, or the nearest above."""
+        by_name = {each.name: each for each in self.queues} if self.any_hold else {}
+        found: dict[str, holds.Found] = {}
+        for each in by_name.values():
+            at: QueueSpec | None = each
+            seen = set[str]()
+            while at is not None and at.hold is None and at.name not in seen:
+                seen.add(at.name)
+                at = by_name.get(at.parent or "")
+            if at is not None and at.hold is not None:
+                found[each.name] = holds.Found(at.hold, at.name)
+        return found
+
     def _path(self, queue: str | None, namespace_labels: Mapping[str, str]) -> Iterator[QueueSpec]:
         by_name = {each.name: each for each in self.queues}
         name = self.leaf(queue, namespace_labels)

@@ -20,6 +20,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from fairlead.api import mig_profiles
 from fairlead.bounded import yaml_text
 from fairlead.bounded.limits import Limits, UnreadableError
 
@@ -28,8 +29,6 @@ BYTES_MAX = LIMITS.bytes
 VERSION = "v1"
 _FIELDS = ("device-filter", "devices", "mig-enabled", "mig-devices")
 _DEVICE_ID = re.compile(r"0[xX][0-9A-Fa-f]{8}")
-_PROFILE = re.compile(r"[1-9][0-9]?g\.[1-9][0-9]*gb([+-][a-z0-9.]+)*")
-_COMPUTE_INSTANCE = re.compile(r"[1-9]c\..*")
 
 
 class LayoutError(ValueError):
@@ -138,12 +137,12 @@ def _counts(where: str, value: object) -> dict[str, int]:
         raise LayoutError(f"{where}: {_shown(value)} is no map; write profiles with counts, such as {{1g.10gb: 7}}")
     found: dict[str, int] = {}
     for profile, count in value.items():
-        if isinstance(profile, str) and _COMPUTE_INSTANCE.fullmatch(profile):
+        if isinstance(profile, str) and mig_profiles.is_compute_instance(profile):
             raise LayoutError(
                 f"{where}: {profile!r} is a compute instance that does not fill its GPU instance, and the driver publishes "
                 f"none; write {profile.partition('.')[2]!r}, and share it with MPS"
             )
-        if not isinstance(profile, str) or not _PROFILE.fullmatch(profile):
+        if not isinstance(profile, str) or not mig_profiles.is_profile(profile):
             raise LayoutError(f"{where}: {_shown(profile)} is no MIG profile; write one such as 1g.10gb")
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= 16:
             raise LayoutError(f"{where}.{profile}: {_shown(count)} is no number of MIG devices; write 1 to 16")

@@ -17,10 +17,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from fairlead.api.mig_profiles import in_resource
 from fairlead.driver.backend.types import Gpu, Inventory, MigProfile
 from fairlead.driver.common import files
 from fairlead.driver.common.threads import Threads
-from fairlead.driver.publish.resource_names import MigStrategy, in_names, is_single
+from fairlead.driver.publish.resource_names import MigStrategy, is_single
 from fairlead.kube import timestamps
 from fairlead.kube.limits import Clock
 
@@ -105,7 +106,7 @@ def _single(gpus: list[Gpu]) -> dict[str, object]:
         invalid = {f"{_GPU}.{name}": 0 for name in ("count", "replicas", "memory")}
         return {f"{_GPU}.product": f"{gpus[0].product_name}-MIG-INVALID", **invalid, **_architecture(gpus[0])}
     return {
-        f"{_GPU}.product": f"{gpus[0].product_name}-MIG-{in_names(devices[0].profile.name)}",
+        f"{_GPU}.product": f"{gpus[0].product_name}-MIG-{in_resource(devices[0].profile.name)}",
         f"{_GPU}.count": len(devices),
         f"{_GPU}.replicas": 1,
         **_of_profile(_GPU, devices[0].profile),
@@ -118,9 +119,9 @@ def _mixed(gpus: list[Gpu]) -> dict[str, object]:
     counts: Counter[str] = Counter()
     for gpu in gpus:
         for device in gpu.mig_devices:
-            resource = f"nvidia.com/mig-{in_names(device.profile.name)}"
+            resource = f"nvidia.com/mig-{in_resource(device.profile.name)}"
             counts[resource] += 1
-            found[f"{resource}.product"] = f"{gpu.product_name}-MIG-{in_names(device.profile.name)}"
+            found[f"{resource}.product"] = f"{gpu.product_name}-MIG-{in_resource(device.profile.name)}"
             found[f"{resource}.replicas"] = 1
             found |= _of_profile(resource, device.profile)
     return {**found, **{f"{resource}.count": count for resource, count in counts.items()}}

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal
 
-from fairlead.api import names
+from fairlead.api import mig_profiles, names
 from fairlead.driver.backend.types import Gpu, Inventory, MigProfile
 
 MigStrategy = Literal["none", "single", "mixed"]
@@ -28,7 +28,7 @@ class ResourceNames:
 
     def mig(self, profile: MigProfile) -> str | None:
         if self.by_profile:
-            return f"{names.LEGACY_MIG_PREFIX}{in_names(profile.name)}"
+            return f"{names.LEGACY_MIG_PREFIX}{mig_profiles.in_resource(profile.name)}"
         return self.every_mig
 
 
@@ -50,8 +50,3 @@ def is_single(gpus: Sequence[Gpu]) -> bool:
     """Whether every GPU is cut, all into MIG devices of one product and profile."""
     kinds = {(gpu.product_name, mig.profile.name) for gpu in gpus for mig in gpu.mig_devices}
     return len(kinds) == 1 and all(gpu.mig_enabled and gpu.mig_devices for gpu in gpus)
-
-
-def in_names(profile: str) -> str:
-    """`1g.10gb+me` as resource names have it: `1g.10gb.me`."""
-    return profile.replace("+", ".")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlead.sandbox.apiserver import discovery, openapi, rendering, statuses
+from fairlead.sandbox.apiserver.openapi import second
 from fairlead.sandbox.apiserver.routing import Target
 from fairlead.sandbox.apiserver.state import State
 from fairlead.sandbox.apiserver.wire.exchange import JSON, Request, Response, json_response, text_response
@@ -24,7 +25,7 @@ def answer(request: Request, target: Target, state: State, address: str) -> Resp
     if path == "/":
         return json_response({"paths": sorted(_known(state))})
     if parts[:1] == ("openapi",):
-        return _openapi(parts, state)
+        return _openapi(request, parts, state)
     if path in {"/api", "/apis"}:
         return _groups(request, path, state, address)
     body = None
@@ -69,9 +70,11 @@ def _known(state: State) -> list[str]:
     return found
 
 
-def _openapi(parts: tuple[str, ...], state: State) -> Response:
+def _openapi(request: Request, parts: tuple[str, ...], state: State) -> Response:
     if parts == ("openapi", "v2"):
-        return Response(200, openapi.v2(state.release), JSON)
+        if second.PROTOBUF in request.accept:
+            return Response(200, second.as_protobuf(state.release), second.RETURNED)
+        return Response(200, second.as_json(state.release), JSON)
     if parts[1:2] != ("v3",):
         return text_response("404 page not found\n", 404)
     path = "/".join(parts[2:])

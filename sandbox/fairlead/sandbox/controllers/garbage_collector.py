@@ -17,12 +17,14 @@ from fairlead.kube.informer import Change, Informer
 from fairlead.kube.resources import (
     CLUSTER_ROLES,
     CONFIG_MAPS,
+    DEPLOYMENTS,
     GANGS,
     JOBS,
     LEASES,
     MUTATING_WEBHOOKS,
     NODES,
     PODS,
+    REPLICA_SETS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
@@ -40,8 +42,10 @@ log = logging.getLogger(__name__)
 
 KINDS: Final = (
     PODS,
+    DEPLOYMENTS,
     JOBS,
     RESOURCE_CLAIMS,
+    REPLICA_SETS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_SLICES,
     NODES,

@@ -10,10 +10,19 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fairlead.api import names
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import Kubeconfig
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.resources import JOBS, NODES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from fairlead.kube.resources import (
+    DEPLOYMENTS,
+    JOBS,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+)
 from fairlead.sandbox.controllers.claim_controller import ClaimController
 from fairlead.sandbox.controllers.disruption_controller import DisruptionController
 from fairlead.sandbox.controllers.garbage_collector import GarbageCollector
@@ -22,6 +31,7 @@ from fairlead.sandbox.controllers.namespace_controller import NamespaceControlle
 from fairlead.sandbox.controllers.node_lifecycle import NodeLifecycle
 from fairlead.sandbox.controllers.quota_controller import QuotaController
 from fairlead.sandbox.controllers.taint_eviction import TaintEviction
+from fairlead.sandbox.controllers.workload_controllers import DeploymentController, ReplicaSetController
 from fairlead.sandbox.informers import Informers, by_claim, by_owner
 from fairlead.sandbox.objects import node_name_of
 from fairlead.sandbox.release import NEWEST, Release
@@ -43,6 +53,8 @@ class ManagerOptions:
     job_backoff_s: float = 1.0
     node_grace_s: float = 15.0
     node_eviction_s: float = 3.0
+    run_elsewhere: frozenset[str] = frozenset({names.NAMESPACE})
+    """Namespaces whose Deployments have no pods of this manager's: `install.workloads` runs what was installed."""
 
 
 def account(name: str) -> str:
@@ -71,18 +83,27 @@ async def run(
             },
         )
         shared.of(RESOURCE_CLAIMS, indexes={"owner": by_owner})
-        for resource in (RESOURCE_CLAIM_TEMPLATES, JOBS, NODES):
+        shared.of(REPLICA_SETS, indexes={"owner": by_owner})
+        for resource in (RESOURCE_CLAIM_TEMPLATES, JOBS, NODES, DEPLOYMENTS):
             shared.of(resource)
         claims_client = await client(account("resource-claim-controller"))
         jobs_client = await client(account("job-controller"))
+        sets_client = await client(account("replicaset-controller"))
+        deployments_client = await client(account("deployment-controller"))
         nodes_client = await client(account("node-controller"))
         claim_events = EventRecorder(claims_client, "resource-claim-controller")
         job_events = EventRecorder(jobs_client, "job-controller")
+        set_events = EventRecorder(sets_client, "replicaset-controller")
+        deployment_events = EventRecorder(deployments_client, "deployment-controller")
         node_events = EventRecorder(nodes_client, "node-controller")
         loops = [
             ClaimController(claims_client, shared, claim_events).run,
             JobController(
                 jobs_client, shared, job_events, backoff_s=options.job_backoff_s, batch_s=options.job_backoff_s / 10
+            ).run,
+            ReplicaSetController(sets_client, shared, set_events).run,
+            DeploymentController(
+                deployments_client, shared, deployment_events, run_elsewhere=options.run_elsewhere
             ).run,
             NodeLifecycle(
                 nodes_client,
@@ -98,6 +119,8 @@ async def run(
             claim_events.run,
             job_events.run,
             node_events.run,
+            set_events.run,
+            deployment_events.run,
         ]
         if release.has("device-taints"):
             loops.append(TaintEviction(await client(account("device-taint-eviction-controller"))).run)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fairlead.controller.report.queue_status import plain, queue_status
+from fairlead.controller.report.queue_status import QueueShown, plain, queue_status
 from fairlead.engine.explain.explanation import explanation
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang
@@ -102,9 +102,10 @@ def _object(gang: GangRequest | RunningGang, size: int, status: dict[str, Any]) 
 def _queues(snapshot: Snapshot, plan: Plan, now: float) -> Iterable[Raw]:
     uses = {use.name: use for use in plan.queues}
     for queue in snapshot.queues:
-        problems = [each for each in plan.problems if each.kind == "Queue" and each.name == queue.name]
+        problems = tuple(each for each in plan.problems if each.kind == "Queue" and each.name == queue.name)
         use = uses.get(queue.name)
-        status = {} if use is None else queue_status(use, None, problems, before={}, generation=1, now=now)
+        shown = None if use is None else QueueShown(use=use, problems=problems)
+        status = {} if shown is None else queue_status(shown, None, before={}, generation=1, now=now)
         quotas = [
             {"flavor": quota.flavor, "deserved": plain(quota.deserved)}
             | ({} if quota.limit is None else {"limit": plain(quota.limit)})

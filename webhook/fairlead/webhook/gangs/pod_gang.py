@@ -81,7 +81,7 @@ def resolve(pod: Json, *, namespace: str, name: str, facts: Facts) -> PodGang:
         if size is None:
             return PodGang(intent=intent, faults=(_no_size(gang, intent),))
     resolved = intent if (gang, size) == (intent.gang, intent.size) else replace(intent, gang=gang, size=size)
-    faults = (*_disagreements(resolved, members, (namespace, gang)), *_in_no_subgroup(pod, resolved))
+    faults = (*_disagreements(resolved, members, (namespace, gang)), *in_no_subgroup(pod, resolved))
     return PodGang(intent=resolved, faults=faults, warnings=warnings)
 
 
@@ -186,7 +186,7 @@ def _disagreements(intent: Intent, members: tuple[GangMember, ...], gang: Key) -
     return tuple(faults)
 
 
-def _in_no_subgroup(pod: Json, intent: Intent) -> Iterator[str]:
+def in_no_subgroup(pod: Json, intent: Intent) -> Iterator[str]:
     """Where each subgroup has a topology, a pod that is in none would wait for ever."""
     if intent.subgroup_topology is None or intent.subgroup is not None:
         return
@@ -201,7 +201,7 @@ def _in_no_subgroup(pod: Json, intent: Intent) -> Iterator[str]:
     elif not any(key in annotations or key in labels for key in names.INDEXES):
         yield (
             f"{intent.paths[names.SUBGROUP_SIZE]}: the pod has no index by which it would be in a subgroup: use an Indexed Job, a "
-            f"JobSet, a StatefulSet or a LeaderWorkerSet, or write {names.SUBGROUP}: <name> on each pod"
+            f"JobSet, a StatefulSet, a LeaderWorkerSet or a job of Kubeflow, or write {names.SUBGROUP}: <name> on each pod"
         )
 
 

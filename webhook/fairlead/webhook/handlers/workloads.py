@@ -19,6 +19,7 @@ from fairlead.webhook.gangs import (
     job_evictions,
     ownership,
     pod_gang,
+    pod_indexes,
     propagation,
     users,
     workload_gangs,
@@ -26,7 +27,7 @@ from fairlead.webhook.gangs import (
 from fairlead.webhook.gangs.workload_gangs import MemberTemplate, WorkloadGangs
 from fairlead.webhook.legacy.requests import LegacyLimits, legacy_limits
 from fairlead.webhook.objects.fields import Path, dotted, map_at, object_at, strings_at
-from fairlead.webhook.objects.pod_templates import PodTemplate, parallel_pods, pod_templates
+from fairlead.webhook.objects.pod_templates import WORKLOADS, PodTemplate, parallel_pods, pod_templates
 from fairlead.webhook.policy import bounds, device_bypass, jobs, policies
 from fairlead.webhook.policy.cel_rules import rule_findings
 from fairlead.webhook.policy.claims import devices_of, legacy_limit_findings, pod_claim_findings
@@ -124,8 +125,9 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
     if facts.records_users:
         users.stamp_templates(review, patch, [template.template for template in templates])
     assigned = workload_gangs.assign(review, members, patch)
-    if assigned.faults:
-        return deny("gang", *review.about(assigned.faults), code=422)
+    faults = [*assigned.faults, *_faults_of_pods(review, patch, members, assigned)]
+    if faults:
+        return deny("gang", *review.about(faults), code=422)
     warnings += assigned.warnings
     if review.operation == "CREATE" and any(template.surely_managed for template in templates):
         warnings += foreign_schedulers.unsuspend(patch, review.group_resource, facts)
@@ -141,6 +143,19 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
     ]
     verdict = allow("job", patch=patch.operations, warnings=list(dict.fromkeys(warnings)))
     return policies.apply_findings(verdict, review.subject, findings)
+
+
+def _faults_of_pods(
+    review: Review, patch: PatchBuilder, members: list[MemberTemplate], assigned: WorkloadGangs
+) -> Iterator[str]:
+    """What each pod of a gang would be refused for when its controller makes it."""
+    for member in members:
+        if member.where not in assigned.gangs or WORKLOADS[review.group_resource].creates_workloads:
+            continue
+        metadata = pod_indexes.indexed(member.template, patch.patched, kind=review.kind, owner=review.name)
+        pod = {"metadata": metadata}
+        for fault in pod_gang.in_no_subgroup(pod, pod_gang.intent_of(pod)):
+            yield f"{member.where}.{fault}"
 
 
 def _changed_user(review: Review, facts: Facts) -> Verdict:

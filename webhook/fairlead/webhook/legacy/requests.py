@@ -4,11 +4,12 @@ Names the templates only; the controller creates them (`fairlead.api.legacy`). E
 
 - a container, or a sidecar (an init container with restartPolicy Always), gets a claim of its own per resource;
 - other init containers run before them, one after another, and use the same devices, as under the device plugin: each uses the
-  containers' claims until it has enough devices, and an extra claim only for the rest. So the pod holds max(sum of containers,
-  largest init container), which is what Kubernetes counts. A sidecar's devices are in use by then, and not shared so.
+  claims of containers, and of sidecars that start after it, until it has enough devices, and an extra claim only for the rest. So
+  the pod holds max(containers + sidecars, each init container + the sidecars before it), which is what Kubernetes counts.
 
 Example: two containers with 1 GPU each, an init container with 3. Three claims of 1: one for each container, and one for the
-third GPU of the init container, which uses all three.
+third GPU of the init container, which uses all three. With init 8, then a sidecar of 1, then a container of 7: two claims, of 1
+and 7, and the init container uses both.
 
 Node selectors on the labels of GPU feature discovery become selectors of the claims (`node_selectors`). A limit of 0 asks for
 nothing and stays, as under the device plugin. A second pass finds no limits any more and changes nothing.
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from fairlead.api import legacy, names
+from fairlead.api import legacy, mig_profiles, names
 from fairlead.api.drivers import serve_nvidia
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.webhook.legacy import node_selectors
@@ -92,8 +93,8 @@ def legacy_limits(spec: Json, drivers: Iterable[str]) -> LegacyLimits:
             if not legacy.is_legacy(resource):
                 if resource.startswith(names.LEGACY_MIG_PREFIX):
                     faults.append(
-                        f"{path}.limits[{resource}]: no MIG profile; write {names.LEGACY_MIG_PREFIX}<profile>, "
-                        f"such as {names.LEGACY_MIG_PREFIX}1g.10gb"
+                        f"{path}.limits[{resource}]: no MIG profile; write {names.LEGACY_MIG_PREFIX}<profile>, such as "
+                        f"{names.LEGACY_MIG_PREFIX}1g.10gb, with its attributes ({', '.join(mig_profiles.ATTRIBUTES)}) as in .me or -me"
                     )
                 continue
             try:
@@ -153,7 +154,7 @@ def _new_claims(resource: str, limits: list[LegacyLimit], taken: set[str]) -> li
     for limit in limits:
         if not limit.init:
             continue
-        free = [claim for claim in claims if not claim.users[0].sidecar]
+        free = [claim for claim in claims if not (claim.users[0].sidecar and claim.users[0].index < limit.index)]
         exact = next((claim for claim in free if claim.count == limit.count), None)
         missing = limit.count
         for claim in free if exact is None else [exact]:

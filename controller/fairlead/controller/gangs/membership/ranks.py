@@ -1,9 +1,10 @@
 """Ranks of a gang's members, and the subgroups that they make.
 
 A rank comes from the indexes that controllers write on pods, as annotations or labels: a LeaderWorkerSet's group and worker
-index, a JobSet's job and completion index, the completion index of an Indexed Job, the index of a StatefulSet's pod. Neighbouring
-ranks are what frameworks make of these, and exchange most. Pods of several Jobs (or groups) have one after the other: the ranks of
-each begin at a multiple of the most that one of them has.
+index, a JobSet's job and completion index, the completion index of an Indexed Job, the index of a Kubeflow replica within its
+type (a master before the workers), the index of a StatefulSet's pod, the index in a Kueue pod group. Neighbouring
+ranks are what frameworks make of these, and exchange most. Pods of several Jobs (or groups, or types) have one after the other: the
+ranks of each begin at a multiple of the most that one of them has.
 Read from all members, finished ones included, so that a rank does not change while others come and go. Pure.
 """
 
@@ -15,6 +16,9 @@ from fairlead.api import names
 from fairlead.controller.gangs.membership.jobs import JobPods
 from fairlead.controller.gangs.membership.members import Member, index_of
 from fairlead.kube import core
+
+FIRST_TYPES = ("master", "chief", "launcher")
+"""Kubeflow's replica types that frameworks give the rank 0."""
 
 Block = tuple[int, str]
 """Of which Job or group a pod is: its number, else the name of its owner."""
@@ -52,10 +56,18 @@ def _index(pod: core.Pod) -> tuple[Block, int] | None:
     index, job = _number(pod, names.COMPLETION_INDEX), _number(pod, names.JOBSET_JOB_INDEX)
     if index is not None and job is not None:
         return (job, ""), index
+    owner = pod.metadata.controller.name if pod.metadata.controller is not None else "-"
+    replica = _number(pod, names.KUBEFLOW_INDEX)
+    if index is None and replica is not None:
+        kind = pod.metadata.labels.get(names.KUBEFLOW_TYPE, "").lower()
+        return (0, f"{owner}/{int(kind not in FIRST_TYPES)}{kind}"), replica
     if index is None:
         index = _number(pod, names.STATEFULSET_INDEX)
-    owner = pod.metadata.controller
-    return None if index is None else ((0, owner.name if owner is not None else "-"), index)
+    if index is None:
+        label = pod.metadata.annotations.get(names.KUEUE_POD_INDEX_LABEL, names.KUEUE_POD_INDEX)
+        grouped = _number(pod, label)
+        return None if grouped is None else ((0, ""), grouped)
+    return (0, owner), index
 
 
 def _number(pod: core.Pod, key: str) -> int | None:

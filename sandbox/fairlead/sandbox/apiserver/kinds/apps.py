@@ -1,6 +1,6 @@
 """apps/v1 as far as manifests and kubectl need it: shapes, visible defaults, selectors that must match.
 
-The sandbox has no controllers for these kinds. Source: pkg/apis/apps (1.36).
+The sandbox has controllers for Deployments and ReplicaSets, none for DaemonSets and StatefulSets. Source: pkg/apis/apps (1.36).
 """
 
 from __future__ import annotations

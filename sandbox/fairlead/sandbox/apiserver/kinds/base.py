@@ -6,7 +6,7 @@ Objects are plain dicts as in JSON; a Strategy changes the dict it is given in p
 The server assembles the two halves from these entry points (all of the kinds half):
     kinds.catalogue.kinds() -> list[Kind]             built-in kinds, groups in the order discovery shows them
     admission.chain(services) -> Admission            built-in plugins, webhooks and policies, in the real order
-    openapi.document(path, registry) -> bytes | None  GET /openapi/v3[/path] ("" = the index); None = 404; openapi.v2(registry) too
+    openapi.document(path, registry) -> bytes | None  GET /openapi/v3[/path] ("" = the index); None = 404
     Strategy.committed(old, new, context)             e.g. the CRD strategy adds and removes Kinds in `context.services.registry`
 
 The order for a write, as in the real one:

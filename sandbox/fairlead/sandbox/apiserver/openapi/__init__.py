@@ -1,7 +1,7 @@
 """OpenAPI v3, one document per group version, as kubectl reads it: explain, apply, server-side validation.
 
 Documents are built on request and cached while the kinds of their group version are the same; the index needs no
-document. Version 2 is answered with an empty document: kubectl since 1.27 requests version 3 first and needs no 2.
+document. Version 2 is in `second`.
 Source: k8s.io/kube-openapi/pkg/handler3, k8s.io/apiserver's OpenAPI builder (1.36).
 """
 
@@ -34,11 +34,6 @@ def document(path: str, registry: Registry, release: Release = NEWEST) -> bytes 
     else:
         return None
     return _made(tuple(kinds), release) if kinds else None
-
-
-def v2(release: Release = NEWEST) -> bytes:
-    """A valid document without content."""
-    return _encode({"swagger": "2.0", "info": _info(release), "paths": {}, "definitions": {}})
 
 
 def _info(release: Release) -> Json:

@@ -1,0 +1,51 @@
+"""Every input of a decision wakes it, and every field of a status is compared: a new field is in one of the declared lists."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from fairlead.api.bounds import Bound, Bounds
+from fairlead.controller import decision_inputs
+from fairlead.controller.report import gang_phase
+from fairlead.controller.report.gang_phase import SchedulingState
+from fairlead.engine.types.gangs import RunningGang
+from fairlead.engine.types.hold import Hold
+
+GANG = RunningGang(namespace="ml", name="sweep", uid="g", queue="red", claims=("c",))
+OTHERWISE: dict[str, Any] = {
+    "queue": "blue",
+    "priority": 7,
+    "size": 2,
+    "min_runtime_s": 60.0,
+    "checkpoint_grace_s": 60.0,
+    "ends_by": 1.0,
+    "bounds": Bounds(min_runtime=Bound(1.0, "Queue red")),
+    "movable": True,
+    "hold": Hold(evict=True),
+}
+
+
+def names(kind: type) -> set[str]:
+    return {field.name for field in dataclasses.fields(kind)}
+
+
+def test_each_field_of_a_running_gang_wakes_a_decision_or_says_why_not() -> None:
+    assert set(decision_inputs.WAKES) | decision_inputs.RESTS.keys() == names(RunningGang)
+    assert not set(decision_inputs.WAKES) & decision_inputs.RESTS.keys()
+    assert all(decision_inputs.RESTS.values())
+
+
+@pytest.mark.parametrize("name", decision_inputs.WAKES)
+def test_a_change_of_it_wakes(name: str) -> None:
+    changed = dataclasses.replace(GANG, **{name: OTHERWISE[name]})
+    assert decision_inputs.wakes(GANG, changed)
+    assert not decision_inputs.wakes(changed, dataclasses.replace(changed, restart_s=3.0, claims=()))
+    assert not decision_inputs.wakes(None, changed)
+
+
+def test_each_field_that_a_status_shows_is_compared() -> None:
+    listed = (*gang_phase.SHOWN_SOON, *gang_phase.APPEARS_SOON, *gang_phase.SHOWN_LATER)
+    assert sorted(listed) == sorted(names(SchedulingState))
