@@ -23,7 +23,7 @@ class Gone:
 
     async def get(self, resource: object, name: str, namespace: str) -> object:
         self.asked[namespace] += 1
-        raise errors.NotFound(404, "NotFound", f"{name} is gone")
+        raise errors.NotFound(f"{name} is gone", status=404)
 
 
 def gang(namespace: str, number: int) -> Gang:
