@@ -88,8 +88,10 @@ def test_every_policy_is_bound_and_fails_closed() -> None:
             "fairlead-driver-usage",
             "fairlead-gangs",
             "fairlead-holds",
+            "fairlead-namespaces",
             "fairlead-operator-queues",
             "fairlead-operator-slices",
+            "fairlead-pod-bindings",
             "fairlead-webhook-configurations",
             "fairlead-webhook-secret",
         }

@@ -32,7 +32,7 @@ QUEUE: Json = {
     "spec": {
         "parent": "root", "namespaceSelector": SELECTOR, "priority": 3, "strategy": "spread", "ordering": "StrictFIFO",
         "preemption": "Never", "movable": True, "minRuntime": "30m", "maxMinRuntime": "2h", "hold": HOLD,
-        "maxCheckpointGrace": "5m", "maxTerminationGrace": "5m", "podDisruptionBudgets": "Respected", "disruptionBudget": {"evictions": 2, "window": "2h"},
+        "maxCheckpointGrace": "5m", "maxTerminationGrace": "5m", "maxPriority": 5, "podDisruptionBudgets": "Respected", "disruptionBudget": {"evictions": 2, "window": "2h"},
         "flavors": [
             {"flavor": "h100", "deserved": 4, "limit": 8, "borrowingLimit": 2, "lendingLimit": 1, "weight": 2.0}
         ],
@@ -96,6 +96,10 @@ GANG: Json = {
             "place": [{"node": "n", "devices": ["d/p/g"], "requests": {"cpu": 1}}],
             "refused": [{"node": "n", "until": "t", "times": 1, "why": "y"}],
         },
+        "reservedUntil": "t",
+        "evictions": [
+            {"kind": "Move", "at": "t", "beneficiary": "ml/x", "place": [{"node": "n", "devices": ["d/p/g"], "requests": {"cpu": 1}}]}
+        ],
     },
 }  # fmt: skip
 POLICY: Json = {
@@ -103,7 +107,7 @@ POLICY: Json = {
     "spec": {
         "namespaceSelector": SELECTOR, "exemptions": {"namespaces": ["a"], "users": ["u"], "groups": ["g"]},
         "mode": "Warn", "deviceClasses": ["c"], "flavors": ["f"], "maxDevicesPerClaim": 2, "maxGangSize": 4,
-        "maxMinRuntime": "1h", "maxCheckpointGrace": "5m", "maxTerminationGrace": "5m",
+        "maxMinRuntime": "1h", "maxCheckpointGrace": "5m", "maxTerminationGrace": "5m", "maxPriority": 5,
         "isolation": "Any", "wholeGpus": "Forbid", "adminAccess": "Reject", "sharingStrategies": ["MPS"],
         "resourceRequests": "EqualLimits", "multiGpuJobs": "RequireGang", "podFailurePolicy": "Default", "keepIdle": "Reject",
         "deviceBypass": "Reject", "legacyRequests": "Reject",

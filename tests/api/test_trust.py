@@ -137,7 +137,6 @@ def test_the_controller_asks_pods_and_claims_for_keys_of_the_table_only(gated: b
     gang = view(made, objects=Objects([held]))
     gang_request(gang, GangRecord(), {})
     running_gang(gang, GangRecord(), {}, RunningContext())
-    eviction_marks.holds_until(gang, NOW)
     eviction_marks.marked(gang)
     idleness.exempt(gang)
     node_notices.ask(gang, None, NOW)
@@ -145,6 +144,14 @@ def test_the_controller_asks_pods_and_claims_for_keys_of_the_table_only(gated: b
     is_plain({"metadata": {"annotations": made.metadata.annotations, "labels": made.metadata.labels}, "spec": {}})
     assert len(seen) > 10
     assert seen - trust.keys() == set()
+
+
+def test_a_read_of_another_key_is_recorded() -> None:
+    seen: set[str] = set()
+    made: core.Pod = recorded(pod("a"), seen)
+    made.metadata.annotations.get("fairlead.dev/later")
+    assert "fairlead.dev/last" not in made.metadata.labels
+    assert seen - trust.keys() == {"fairlead.dev/later", "fairlead.dev/last"}
 
 
 def test_no_key_has_two_rows_for_one_kind() -> None:
@@ -177,7 +184,7 @@ def test_every_field_of_a_gang_is_in_the_table() -> None:
 
 def test_marks_of_the_controller_come_from_the_table() -> None:
     found = trust.written_by("controller", on="Pod", form="annotation", guard=trust_kinds.WEBHOOK_MARKS)
-    assert {names.EVICT_AT, names.EVICTION, names.HOLDS_UNTIL, names.RELEASED_AT} <= set(found)
+    assert {names.EVICT_AT, names.EVICTION, names.CHECKPOINT_BY, names.RELEASED_AT} <= set(found)
 
 
 def test_the_page_shows_the_table() -> None:

@@ -88,6 +88,7 @@ class Objects:
     volumes: dict[str, VolumeNeeds] = field(default_factory=dict)
     priorities: dict[str, int] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)  # of the namespace
+    workload_sizes: dict[str, int] = field(default_factory=dict)
     classes: dict[str, resource.DeviceClass] = field(default_factory=lambda: {"gpu": CLASS, "nic": OTHER_CLASS})
 
     def claim(self, namespace, name):
@@ -114,6 +115,9 @@ class Objects:
 
     def namespace_labels(self, namespace):
         return self.labels
+
+    def workload_size(self, gang, source):
+        return self.workload_sizes.get(source)
 
     def workload_priority(self, name):
         return self.priorities.get(name)

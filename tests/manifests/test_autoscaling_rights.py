@@ -1,20 +1,15 @@
 """With the chart's values for autoscaling the controller may make what the modes need: its roles and the policy on its pods, as rendered."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fairlead.api import names
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Patch
+from fairlead.sandbox.install.apply import Applier
 from tests.controller.autoscaling.test_autoscaling_on_the_sandbox import flavor
 from tests.controller.conftest import benches
-
-POLICIES = resources.Resource(
-    group="admissionregistration.k8s.io", version="v1", plural="validatingadmissionpolicies",
-    kind="ValidatingAdmissionPolicy", namespaced=False, type=dict,
-)  # fmt: skip
 
 
 @pytest.mark.slow
@@ -24,14 +19,14 @@ async def test_placeholders_are_made_under_the_charts_policy_and_no_other_pod(te
         for each in template(values={"autoscaling": {"placeholders": True}})
     }
 
-    async def take_over(resource: Any, kind: str, field: str, namespace: str | None = None) -> None:
-        name = "fairlead-controller-pods" if kind == "ValidatingAdmissionPolicy" else "fairlead-controller"
-        body = {field: found[kind, name][field]}
-        await bench.client.patch(resource, name, body, namespace=namespace, kind=Patch.MERGE)
-
     async with benches(tmp_path, count=1, named=True) as bench:
-        await take_over(POLICIES, "ValidatingAdmissionPolicy", "spec")
-        await take_over(resources.ROLES, "Role", "rules", names.NAMESPACE)
+        policies = [each for (kind, name), each in found.items() if name == "fairlead-placeholders"]
+        assert len(policies) == 2
+        await Applier(bench.client).apply(policies)
+        rules = {"rules": found["Role", "fairlead-controller"]["rules"]}
+        await bench.client.patch(
+            resources.ROLES, "fairlead-controller", rules, namespace=names.NAMESPACE, kind=Patch.MERGE
+        )
         await bench.client.create(resources.PRIORITY_CLASSES, found["PriorityClass", names.PLACEHOLDER_PRIORITY])
         await bench.template("eight", 8)
         await flavor(bench, mode="Placeholder", extendedResource="nvidia.com/gpu")
@@ -49,5 +44,5 @@ async def test_placeholders_are_made_under_the_charts_policy_and_no_other_pod(te
                     "metadata": {"name": "other", "namespace": names.NAMESPACE},
                     "spec": {"containers": [container], **spec},
                 }
-                with pytest.raises(errors.Forbidden, match="may not create or resize pods"):
+                with pytest.raises(errors.Forbidden, match="of pods the Fairlead controller may make only"):
                     await controller.create(resources.PODS, other)

@@ -221,12 +221,12 @@ async def test_a_placeholder_of_the_controller_runs_nothing_and_reads_nothing(
 ) -> None:
     spec, container = ESCAPES[kind]
     objects = template(values={"autoscaling": {"placeholders": True}})
-    wanted = {"PriorityClass", "ValidatingAdmissionPolicy", "Role"}
+    wanted = {"PriorityClass", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "Role"}
     body = {"metadata": {"name": "p", "namespace": names.NAMESPACE}}
     async with cluster.client("admin") as admin, cluster.client(names.CONTROLLER_USER, *GROUPS) as stolen:
         await Applier(admin).apply([each for each in objects if each["kind"] in wanted])
         made = {**body, "spec": {"containers": [{**PAUSE, **container}], **PLACEHOLDER, **spec}}
-        with pytest.raises(errors.Forbidden, match="may not create or resize pods"):
+        with pytest.raises(errors.Forbidden, match="of pods the Fairlead controller may make only"):
             await stolen.create(raw(PODS), made)
         await stolen.create(raw(PODS), {**body, "spec": {"containers": [PAUSE], **PLACEHOLDER}})
         change = [{"op": "replace", "path": "/spec/containers/0/image", "value": "evil"}]

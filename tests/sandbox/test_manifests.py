@@ -85,7 +85,7 @@ def test_a_kustomization_that_asks_for_more_is_refused_whole(tmp_path):
         ("apiVersion: v1", "kind is missing"),
         ("- 1", "list is no object"),
         ("apiVersion: v1\nkind: Pod", "metadata.name is missing"),
-        ("a: [", "not YAML"),
+        ("a: [", "cannot be read as YAML"),
     ],
 )
 def test_a_broken_manifest_is_named_with_what_it_lacks(tmp_path, text, complaint):

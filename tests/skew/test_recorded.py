@@ -130,12 +130,11 @@ def test_the_sources_of_named_claims_are_read_and_a_newer_webhooks_are_genuine()
     assert not claim_sources.is_genuine({names.CLAIM_SOURCES: json.dumps(document)}, **terms, key=KEY)
 
 
-def test_a_legacy_request_and_a_hold_are_read():
+def test_a_legacy_request_is_read():
     noted = annotations_of("resourceclaims", "legacy")
     limit = legacy.parse_template_name(noted[names.LEGACY_REQUEST])
     assert limit is not None
     assert limit.count == 2
-    assert timestamps.parse(annotations_of("pods", "rush")[names.HOLDS_UNTIL]) > 0
 
 
 def test_an_annotation_of_a_later_version_is_no_reason_to_refuse_a_pod():

@@ -15,7 +15,8 @@ from typing import Any
 Json = dict[str, Any]
 EVERYTHING = "every account of the cluster"
 CONFINES = {
-    "fairlead-controller-pods": "tests/webhook/test_least_privilege.py, tests/manifests/test_reach.py",
+    "fairlead-controller-pods": "tests/webhook/test_least_privilege.py",
+    "fairlead-placeholders": "tests/manifests/test_reach.py",
     "fairlead-webhook-configurations": "tests/webhook/test_least_privilege.py, test_stolen_webhook_token.py",
     "fairlead-driver-node": "tests/manifests/test_mig_layouts.py",
 }
@@ -157,7 +158,7 @@ def steps(objects: list[Json], account: str, granted: Iterable[Right], known: se
     for each in granted:
         for danger in DANGERS:
             for verb in danger.verbs:
-                if not each.allows(danger, verb) or confined(objects, account, danger, verb):
+                if not each.allows(danger, verb) or confined(objects, account, danger, verb, each.namespace):
                     continue
                 if each.names and danger.named_is_safe:
                     continue
@@ -185,8 +186,8 @@ def _reached(danger: Danger, granted: Right, known: set[str]) -> set[str]:
     return there
 
 
-def confined(objects: list[Json], account: str, danger: Danger, verb: str) -> bool:
-    """Whether a policy that denies keeps the account from what this right would let it do."""
+def confined(objects: list[Json], account: str, danger: Danger, verb: str, namespace: str | None) -> bool:
+    """Whether a policy that denies keeps the account from what this right would let it do there. `namespace` None: in all."""
     operation = {"create": "CREATE", "update": "UPDATE", "patch": "UPDATE", "delete": "DELETE"}.get(verb)
     denying = {
         each["spec"]["policyName"]
@@ -206,10 +207,11 @@ def confined(objects: list[Json], account: str, danger: Danger, verb: str) -> bo
             and operation in rule["operations"]
             for rule in spec["matchConstraints"]["resourceRules"]
         )
-        narrowed = set(spec["matchConstraints"]) - {"resourceRules"}
+        narrowed = {key: value for key, value in spec["matchConstraints"].items() if key != "resourceRules"}
+        there = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
         if (
             covered
-            and not narrowed
+            and narrowed in ({}, there)
             and spec["failurePolicy"] == "Fail"
             and len(conditions) == 1
             and _matches_all_of(account, conditions[0])

@@ -101,6 +101,21 @@ async def test_requests_that_are_never_whole_are_ended_and_others_are_answered(m
         writer.close()
 
 
+async def test_a_request_that_comes_byte_by_byte_is_ended_all_the_same(monkeypatch):
+    monkeypatch.setattr(connections, "LOOK_S", 0.05)
+    app = application(ui.source(ui.Apiserver(ui.a_cluster())), None)
+    app[CONNECTIONS]._head_s = 0.3
+    async with listening(app, "127.0.0.1", 0) as port:
+        reader, writer = await half(port, b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: ")
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.timeout(30):
+                while not reader.at_eof():
+                    writer.write(b"x")
+                    await writer.drain()
+                    await asyncio.sleep(0.02)
+        writer.close()
+
+
 async def test_where_there_is_no_room_those_that_ask_for_nothing_end(monkeypatch):
     monkeypatch.setattr(connections, "LOOK_S", 0.05)
     app = application(ui.source(ui.Apiserver(ui.a_cluster())), None)

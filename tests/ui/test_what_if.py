@@ -204,6 +204,18 @@ async def test_one_is_answered_at_a_time_some_wait_and_more_are_refused():
     assert await done.answer(QUESTION, lambda: False) == {"json": 1, "shown": 2}
 
 
+async def test_a_viewer_has_one_question_at_a_time_and_others_have_theirs():
+    quick = computing("import json, sys, time; sys.stdin.read(); time.sleep(0.3); print(json.dumps({'json': 1}))")
+    mine = asyncio.create_task(quick.answer(QUESTION, lambda: False, "system:serviceaccount:red:robot-1"))
+    await asyncio.sleep(0)
+    for user in ("system:serviceaccount:red:robot-1", "system:serviceaccount:red:robot-2"):
+        with pytest.raises(NoAnswerError, match="your last question is not answered yet"):
+            await quick.answer(QUESTION, lambda: False, user)
+    assert await quick.answer(QUESTION, lambda: False, "alice") == {"json": 1}
+    assert await mine == {"json": 1}
+    assert await quick.answer(QUESTION, lambda: False, "system:serviceaccount:red:robot-2") == {"json": 1}
+
+
 async def test_a_turn_is_given_on():
     quick = computing("import json, sys, time; sys.stdin.read(); time.sleep(0.3); print(json.dumps({'json': 1}))")
     assert await asyncio.gather(*(quick.answer(QUESTION, lambda: False) for _ in range(3))) == [{"json": 1}] * 3

@@ -106,3 +106,20 @@ def test_what_is_no_duration_is_refused_in_a_short_message(key: str, text: str) 
 def test_within_the_bounds_nothing_is_said() -> None:
     known = facts(policies=(policy(maxMinRuntime="1h", maxCheckpointGrace="5m", maxTerminationGrace="10m"),))
     assert warnings(known, pod({names.MIN_RUNTIME: "1h", names.CHECKPOINT_GRACE: "5m"}, 600)) == ""
+
+
+@pytest.mark.parametrize("priority", [1001, 2_000_001_000])
+def test_a_priority_beyond_the_bound_is_refused(priority: int) -> None:
+    """As the apiserver has resolved the class before it asks."""
+    body = pod()
+    body["spec"] |= {"priorityClassName": "system-node-critical", "priority": priority}
+    tree = {"red": queue("red", parent="org", namespaceSelector={}), "org": queue("org", maxPriority=1000)}
+    cure = "name another priorityClassName, or none"
+    for known, source in (
+        (facts(queues=tree), "Queue org"),
+        (facts(policies=(policy(maxPriority=1000),)), "TenancyPolicy p"),
+    ):
+        said = message(known, body)
+        assert f"spec.priority: {priority} is more than 1000 (maxPriority of {source}); {cure}" in said
+    body["spec"]["priority"] = 1000
+    assert warnings(facts(queues=tree), body) == ""

@@ -108,14 +108,14 @@ async def test_a_copy_gets_claims_of_its_own(cluster: Cluster) -> None:
 
 async def test_marks_of_the_controller_come_off_and_stay_off_every_pod(cluster: Cluster) -> None:
     """H4: the claim comes later, so the pod is not managed when it is made."""
-    forged = {names.HOLDS_UNTIL: "2099-01-01T00:00:00Z"}
+    forged = {names.RELEASED_AT: "2099-01-01T00:00:00Z"}
     spec = {"nodeName": "n1", "resourceClaims": [{"name": "gpu", "resourceClaimName": "later"}]}
     body = pod(limits={}, owned=False)
     body["metadata"]["annotations"] = dict(forged)
     body["spec"] |= spec
     async with cluster.webhook():
         stored = await cluster.alice.create(raw(PODS), body)
-        assert names.HOLDS_UNTIL not in (stored["metadata"].get("annotations") or {})
+        assert names.RELEASED_AT not in (stored["metadata"].get("annotations") or {})
         with pytest.raises(errors.ApiError, match="only the controller writes this"):
             await cluster.alice.patch(
                 raw(PODS), "train-0", {"metadata": {"annotations": forged}}, namespace="ml", kind=Patch.MERGE

@@ -58,7 +58,7 @@ def copied(stored: Json) -> Json:
 @pytest.mark.parametrize("gated", [True, False])
 def test_a_copy_gets_its_templates_back_and_leaves_the_gang(gated: bool) -> None:
     first = original() if gated else released(original())
-    first["metadata"]["annotations"][names.HOLDS_UNTIL] = "2099-01-01T00:00:00Z"
+    first["metadata"]["annotations"][names.RELEASED_AT] = "2099-01-01T00:00:00Z"
     stored, verdict = admitted(copied(first), KNOWN)
     assert verdict.allowed, verdict.message
     assert stored["metadata"]["annotations"] == {"example.com/note": "stays"}
@@ -71,7 +71,7 @@ def test_a_copy_gets_its_templates_back_and_leaves_the_gang(gated: bool) -> None
     assert stored["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
     said, stripped = verdict.warnings[:2]
     assert "the pod is a copy: it gets claims of its own (gpu from h100, fairlead-gpu-0 from fairlead-gpu-1)" in said
-    assert "fairlead.dev/holds-until]: only the controller writes this; it was taken off" in stripped
+    assert "fairlead.dev/released-at]: only the controller writes this; it was taken off" in stripped
 
 
 @pytest.mark.parametrize("terms", [[RACK], [RACK, OTHER], [NOT_N9], [NOT_N9 | RACK, {}]], ids=str)

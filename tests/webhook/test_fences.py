@@ -11,7 +11,7 @@ import pytest
 from fairlead.api import names
 from fairlead.kube import errors
 from fairlead.kube.client import Client
-from fairlead.kube.resources import CLUSTER_ROLES, RESOURCE_CLAIMS, RESOURCE_SLICES, raw
+from fairlead.kube.resources import CLUSTER_ROLES, EVENTS, RESOURCE_CLAIMS, RESOURCE_SLICES, raw
 from fairlead.sandbox.apiserver.server import ApiServer
 from fairlead.sandbox.install.apply import Applier
 from fairlead.sandbox.install.manifests import load
@@ -200,3 +200,13 @@ async def test_nobody_but_the_controller_changes_for_which_legacy_limit_a_claim_
             after = await admin.patch(raw(RESOURCE_CLAIMS), "c", body, namespace="ml", subresource="status")
             assert after["metadata"]["annotations"] == limit, "the status subresource changes no metadata"
         await admin.patch(raw(RESOURCE_CLAIMS), "c", {"metadata": {"annotations": {"mine": "x"}}}, namespace="ml")
+
+
+async def test_a_driver_writes_events_of_its_node_and_in_no_other_namespace(cluster: Cluster) -> None:
+    said = {"reason": "x", "message": "x", "type": "Normal", "involvedObject": {"kind": "Node", "name": "n1"}}
+    async with cluster.client(names.DRIVER_USER, *GROUPS, node="n1") as driver:
+        await driver.create(raw(EVENTS), {"metadata": {"name": "e", "namespace": "default"}, **said})
+        for namespace in ("ml", names.NAMESPACE, "kube-system"):
+            about = {**said, "involvedObject": {"kind": "Pod", "name": "p", "namespace": namespace}}
+            with pytest.raises(errors.Forbidden):
+                await driver.create(raw(EVENTS), {"metadata": {"name": "e", "namespace": namespace}, **about})

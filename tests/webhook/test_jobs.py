@@ -46,6 +46,11 @@ def gang_annotations(body: Json, **known: Any) -> dict[str, str]:
     return annotations
 
 
+def counted(size: str, source: str = "Job/train") -> dict[str, str]:
+    """What is written where nobody wrote a size."""
+    return {names.GANG_SIZE: size, names.SIZE_FROM: source}
+
+
 @pytest.mark.parametrize(
     ("spec", "size"),
     [
@@ -57,7 +62,7 @@ def gang_annotations(body: Json, **known: Any) -> dict[str, str]:
     ],
 )
 def test_the_size_is_what_runs_at_once(spec: Json, size: str) -> None:
-    assert gang_annotations(job({names.GANG: "llm"}, **spec)) == {names.GANG: "llm", names.GANG_SIZE: size}
+    assert gang_annotations(job({names.GANG: "llm"}, **spec)) == {names.GANG: "llm", **counted(size)}
 
 
 def test_a_size_that_is_given_stays() -> None:
@@ -75,7 +80,7 @@ def test_a_job_without_annotations_is_no_gang() -> None:
 
 def test_annotations_of_the_job_reach_its_pods() -> None:
     own = {names.GANG: "llm", names.QUEUE: "ml", "example.com/x": "y"}
-    assert gang_annotations(job(own=own, parallelism=4)) == {names.GANG: "llm", names.QUEUE: "ml", names.GANG_SIZE: "4"}
+    assert gang_annotations(job(own=own, parallelism=4)) == {names.GANG: "llm", names.QUEUE: "ml", **counted("4")}
 
 
 def test_the_jobs_queue_label_reaches_its_pods() -> None:
@@ -159,7 +164,7 @@ class TestCronJob:
         stored, verdict = admitted(self.cron({names.GANG: "llm"}, parallelism=4), facts())
         assert verdict.allowed
         annotations = stored["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["annotations"]
-        assert annotations == {names.GANG: "llm", names.GANG_SIZE: "4"}
+        assert annotations == {names.GANG: "llm", **counted("4", "CronJob/nightly")}
 
     def test_each_run_is_a_gang_of_its_own(self) -> None:
         owner = {"kind": "CronJob", "name": "nightly", "controller": True}
@@ -190,7 +195,7 @@ def test_an_object_of_the_wrong_shape_is_denied_with_its_path(spec: Json) -> Non
     assert "spec." in verdict.message
 
 
-RESERVED = (names.EVICT_AT, names.EVICTION, names.HOLDS_UNTIL, names.CLAIMS_CORRECTED, names.CLAIM_SOURCES)
+RESERVED = (names.EVICT_AT, names.EVICTION, names.RELEASED_AT, names.CLAIMS_CORRECTED, names.CLAIM_SOURCES)
 
 
 @pytest.mark.parametrize("key", RESERVED)

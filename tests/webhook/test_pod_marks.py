@@ -78,7 +78,7 @@ async def test_others_write_their_own_annotations_and_conditions_with_it(cluster
 async def test_the_controller_writes_its_marks_with_it(cluster: Cluster) -> None:
     async with cluster.client(names.CONTROLLER_USER) as controller:
         for value in ("2026-11-24T08:00:00Z", None):
-            body = {"metadata": {"annotations": {names.HOLDS_UNTIL: value}}}
+            body = {"metadata": {"annotations": {names.RELEASED_AT: value}}}
             await controller.patch(
                 raw(PODS), "p", body, namespace=NAMESPACE, kind=Patch.STRATEGIC, subresource="status"
             )

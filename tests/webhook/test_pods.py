@@ -328,7 +328,7 @@ class TestControllerAnnotations:
     """They decide which pods are evicted, and for which devices are held."""
 
     FORGED: ClassVar[dict[str, str]] = {
-        names.HOLDS_UNTIL: "2099-01-01T00:00:00Z",
+        names.RELEASED_AT: "2099-01-01T00:00:00Z",
         names.EVICT_AT: "2099-01-01T00:00:00Z",
     }
 
@@ -342,7 +342,7 @@ class TestControllerAnnotations:
         body = pod(annotations=self.FORGED, schedulingGates=[GATE])
         verdict = dispatch.validate(review(body), facts())
         assert not verdict.allowed
-        assert "fairlead.dev/holds-until]: only the controller writes this; remove it" in verdict.message
+        assert "fairlead.dev/released-at]: only the controller writes this; remove it" in verdict.message
 
     @pytest.mark.parametrize(
         "body", UNMANAGED, ids=["no claims", "another driver's", "on a node, with an unknown claim"]
@@ -359,7 +359,7 @@ class TestControllerAnnotations:
         assert (refused.allowed, refused.code, refused.cause) == (False, 422, "annotations")
         assert "fairlead.dev/evict-at]: only the controller writes this; remove it" in refused.message
 
-    @pytest.mark.parametrize("key", [names.HOLDS_UNTIL, names.EVICTION, names.EVICT_AT, names.CLAIMS_CORRECTED])
+    @pytest.mark.parametrize("key", [names.RELEASED_AT, names.EVICTION, names.EVICT_AT, names.CLAIMS_CORRECTED])
     @pytest.mark.parametrize("body", [pod(schedulingGates=[GATE]), *UNMANAGED])
     def test_only_the_controller_changes_them_later(self, body: Json, key: str) -> None:
         marked = copy.deepcopy(body)

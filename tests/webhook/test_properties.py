@@ -72,7 +72,7 @@ fairleads = st.fixed_dictionaries(
     optional={
         names.CLAIM_SOURCES: records,
         names.CLAIM_NAMES: st.sampled_from(["named", "generated", "x"]),
-        names.HOLDS_UNTIL: st.just("x"),
+        names.RELEASED_AT: st.just("x"),
     },
 )
 owner = some(kind=st.just("Job"), name=st.just("j"), uid=mostly(st.just("u")), controller=mostly(st.just(True)))
@@ -140,7 +140,7 @@ def foreign(pod: Json) -> bool:
         "shared",
         "gone",
         "p-gpu-x",
-        names.HOLDS_UNTIL,
+        names.RELEASED_AT,
         names.CLAIM_SOURCES,
     )
     return not any(word in text for word in ours)

@@ -40,7 +40,7 @@ async def run(options: ControllerOptions, *, ready: asyncio.Event | None = None)
         if (unknown := unknown_driver(driver)) is not None:
             log.warning("--managed-driver: %s", unknown)
     health, metrics = Health(), Metrics()
-    gpus, more = HeldGpus(), dict[str, probes.Handler]()
+    gpus, more = HeldGpus(metrics.failures), dict[str, probes.Handler]()
     allocations = Allocations(options.ledger) if options.ledger is not None else None
     if allocations is not None:
         more["/allocation"] = allocations.answer

@@ -95,8 +95,7 @@ class Cycle:
         self.decisions += 1
         self._snapshots.had_turns(decided)
         for name, text in decided.failures:
-            log.error("gang %s cannot be decided on: %s", name, text)
-            self._metrics.errors.labels("decision").inc()
+            self._metrics.failures.note("decision", f"gang {name}", text)
         awaiting = self._awaited.decided(decided, self._snapshots.pending, now)
         self._note_settings(decided, now)
         for admission in self._executor.start(decided, now):

@@ -26,9 +26,10 @@ from fairlead.controller.gangs.admission.requests import GangRecord, blocking_pr
 from fairlead.controller.gangs.claims.allocations import pod_ref
 from fairlead.controller.gangs.evictions import eviction_marks, eviction_steps, past_evictions
 from fairlead.controller.gangs.held import idleness, leaving, node_notices
-from fairlead.controller.gangs.membership import members
+from fairlead.controller.gangs.membership import decisions, members
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.replacements import Replacements
+from fairlead.controller.report.failures import Failures
 from fairlead.controller.snapshot import SnapshotBuilder
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Eviction
@@ -57,6 +58,7 @@ class GangReconciler:
         replacements: Replacements,
         moves: Moves,
         *,
+        failures: Failures,
         gang_timeout_s: float,
         now: float,
     ) -> None:
@@ -69,6 +71,7 @@ class GangReconciler:
         self._backoffs = backoffs
         self._replacements = replacements
         self._moves = moves
+        self._failures = failures
         self._gang_timeout_s = gang_timeout_s
         self._noticed: dict[GangId, float] = {}  # gangs that may leave a node that goes: since when that is known
         self._bind_clock = BindClock()
@@ -130,8 +133,8 @@ class GangReconciler:
                 self._replacements.update(gang_id, gang, now)
                 raw = self._caches.gang_object(gang_id)
                 past = past_evictions.past_eviction(raw, now) if raw else None
-                self._moves.update(gang_id, gang, past, now, trusted=self._caches.reviewed(gang_id[0]))
-        changed = changed | self._evictor.victims.of_any(changed)
+                self._moves.update(gang_id, gang, past, now)
+        changed = changed | self._evictor.victims.of_any(changed) | self._evictor.victims.take_beneficiaries()
         for gang_id in sorted(changed):
             with self._contained(gang_id, now):
                 self._reconcile(gang_id, now)
@@ -140,10 +143,11 @@ class GangReconciler:
     @contextlib.contextmanager
     def _contained(self, gang_id: GangId, now: float) -> Iterator[None]:
         """What goes wrong with one gang stays with it: the others go on, and it is looked at again after a while."""
-        try:
+        done = False
+        with self._failures.contained("reconcile", "gang {}/{}".format(*gang_id)):
             yield
-        except Exception:
-            log.exception("gang %s/%s cannot be reconciled; tried again in %.0f s", *gang_id, CONTAINED_S)
+            done = True
+        if not done:
             self._deadlines.set(gang_id, now + CONTAINED_S)
 
     def _reconcile(self, gang_id: GangId, now: float) -> None:
@@ -175,9 +179,9 @@ class GangReconciler:
                 self._deadlines.set(gang_id, awaited_until)
                 return
             request = self._snapshots.set_request(gang, record, before)
-            hold_end = eviction_marks.holds_until(gang, now)
-            if request is not None and request.preemptor and hold_end > now:
-                self._deadlines.set(gang_id, hold_end)
+            reserved_until = decisions.reserved_until(self._caches.gang_object(gang_id), now)
+            if request is not None and request.preemptor and reserved_until > now:
+                self._deadlines.set(gang_id, reserved_until)
 
     def _watch_idle(self, gang: Gang, now: float) -> None:
         """Looks at it again when it is to be told that it is idle, and decides when something follows from that."""

@@ -80,7 +80,9 @@ class Reporting:
         self._wall = wall
         self._flavors = HeldFlavors(caches)
         self.waits = Waits()
-        self.on_start: Callable[[Outcome], None] | None = None  # of a gang for which there was a forecast
+        self.on_start: Callable[[str, Outcome], None] | None = (
+            None  # of a gang for which there was a forecast: its namespace
+        )
 
     def report(self, changed: Iterable[GangId], now: float, looked: float | None = None) -> None:
         """`looked`: since when these changes are known, where a decision was made in between; unix seconds."""
@@ -89,14 +91,11 @@ class Reporting:
             gang = self._caches.gangs.get(gang_id)
             if gang is None or not gang.members:
                 continue
-            try:
+            with self._metrics.failures.contained("report", "gang {}/{}".format(*gang_id)):
                 self._note_start(gang, now)
                 self._note_wait(gang, now)
                 self._traces.seen(gang, now if looked is None else looked)
                 self._reporter.gang(gang, self._state(gang, now))
-            except Exception:  # what one user wrote must not keep the status of the others from being written
-                log.exception("gang %s/%s cannot be reported", *gang_id)
-                self._metrics.errors.labels("report").inc()
         for queue in self._usage.tick(now):
             self._reporter.usage_changed(queue)
         self._metrics.note_phases(self._reporter.phases)
@@ -141,7 +140,7 @@ class Reporting:
         if before_p90 is not None:
             self._metrics.forecast_starts.labels("true" if before_p90 else "false").inc()
         if outcome is not None and self.on_start is not None:
-            self.on_start(outcome)
+            self.on_start(gang.namespace, outcome)
 
     def _note_wait(self, gang: Gang, now: float) -> None:
         if gang.started or gang.released:

@@ -122,7 +122,7 @@ class Term:
             bounds = Bounds(bytes_max=options.record_bytes_max, age_max_s=options.record_age_max_s)
             self.flight = Recorded(options.record, bounds, lease.identity, metrics, events)
         statuses = StatusWriter(client, caches, usage, events, wall=wall)
-        self.reporter = Reporter(statuses, caches, WorkQueue(), clock=clock)
+        self.reporter = Reporter(statuses, caches, WorkQueue(), metrics.failures, clock=clock)
         self.tasks = Tasks(metrics, clock)
 
         writer = Writer(guarded, caches, concurrent=options.concurrent_writes, clock=clock, wall=wall, random=random)
@@ -174,7 +174,7 @@ class Term:
         )
         reconciler = GangReconciler(
             caches, snapshots, claims, recoverer, evictor, gang_tasks, backoffs, replacements, moves,
-            gang_timeout_s=options.gang_timeout_s, now=wall(),
+            failures=metrics.failures, gang_timeout_s=options.gang_timeout_s, now=wall(),
         )  # fmt: skip
         caches.triggers.put_off, caches.triggers.holds = reconciler.put_off, snapshots.holds
         cycle = Cycle(

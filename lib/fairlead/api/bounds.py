@@ -1,4 +1,4 @@
-"""How far users may lengthen what keeps their gangs' devices from others: `maxMinRuntime`, `maxCheckpointGrace`, `maxTerminationGrace`.
+"""How far users may go before and keep devices from others: `maxMinRuntime`, `maxCheckpointGrace`, `maxTerminationGrace`, `maxPriority`.
 
 Queues and TenancyPolicies set them. For one gang the tightest counts: of its queue, of the queues above that, and of the Enforce
 policies that select its namespace. Where none of these sets one, `DEFAULTS` does. The webhook refuses what is beyond; the
@@ -21,6 +21,12 @@ class Bound:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class PriorityBound:
+    value: int
+    source: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """None: not set here."""
@@ -28,6 +34,7 @@ class Bounds:
     min_runtime: Bound | None = None
     checkpoint_grace: Bound | None = None
     termination_grace: Bound | None = None
+    priority: PriorityBound | None = None
 
     def within(self, other: "Bounds") -> "Bounds":
         """The tighter of each; of equal ones that of `self`."""
@@ -39,6 +46,9 @@ class Bounds:
             min_runtime=_tighter(self.min_runtime, other.min_runtime),
             checkpoint_grace=_tighter(self.checkpoint_grace, other.checkpoint_grace),
             termination_grace=_tighter(self.termination_grace, other.termination_grace),
+            priority=min(
+                (each for each in (self.priority, other.priority) if each), key=lambda each: each.value, default=None
+            ),
         )
 
     def min_runtime_of(self, asked_s: float | None, queue_s: float = 0.0) -> float:
@@ -75,7 +85,7 @@ DEFAULTS = _Defaults()
 
 
 class BoundsSpec(Protocol):
-    """What the specs of Queue and TenancyPolicy have in common; the texts are durations."""
+    """What the specs of Queue and TenancyPolicy have in common; texts are durations."""
 
     @property
     def max_min_runtime(self) -> str | None: ...
@@ -83,6 +93,8 @@ class BoundsSpec(Protocol):
     def max_checkpoint_grace(self) -> str | None: ...
     @property
     def max_termination_grace(self) -> str | None: ...
+    @property
+    def max_priority(self) -> int | None: ...
 
 
 def read_bounds(spec: BoundsSpec, owner: str) -> Bounds:
@@ -91,6 +103,7 @@ def read_bounds(spec: BoundsSpec, owner: str) -> Bounds:
         min_runtime=_bound(spec.max_min_runtime, f"maxMinRuntime of {owner}"),
         checkpoint_grace=_bound(spec.max_checkpoint_grace, f"maxCheckpointGrace of {owner}"),
         termination_grace=_bound(spec.max_termination_grace, f"maxTerminationGrace of {owner}"),
+        priority=None if spec.max_priority is None else PriorityBound(spec.max_priority, f"maxPriority of {owner}"),
     )
 
 

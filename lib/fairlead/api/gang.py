@@ -17,6 +17,8 @@ GANG_SIZE_MAX = 100_000
 SPOTS_MAX = 256
 """Pods of a gang whose place is recorded while it moves."""
 SPOT_DEVICES_MAX = 128
+DECISIONS_MAX = 16
+"""Evictions of one gang under way at a time."""
 REFUSED_MAX = 100
 """Nodes that are recorded as refused."""
 Phase = Literal["Waiting", "Gathering", "Admitted", "Running", "Finished", "Failed"]
@@ -191,6 +193,19 @@ class GangEviction(Part):
     """Nodes on which kube-scheduler refused its pods."""
 
 
+class GangDecision(Part):
+    """An eviction that is decided: the marks on its pods count only where they say the same."""
+
+    kind: str = Field(max_length=32)
+    """Why, such as Reclaim, Preempt or Move."""
+    at: str = Field(max_length=40)
+    """When the pods go, RFC 3339."""
+    beneficiary: str = Field(default="", max_length=512)
+    """namespace/name of the gang that gets the devices; empty where it is for none."""
+    place: list[GangSpot] = Field(default_factory=list, max_length=SPOTS_MAX)
+    """The place that is held for its new pods, where it moves."""
+
+
 class GangStatus(Part):
     """Observed state, and why. Written by the controller only."""
 
@@ -228,6 +243,10 @@ class GangStatus(Part):
     """When devices were allocated, RFC 3339."""
     last_eviction: GangEviction | None = None
     """Its last eviction, from which the next leader goes on."""
+    evictions: list[GangDecision] = Field(default_factory=list, max_length=DECISIONS_MAX)
+    """Evictions of it that are decided and not yet over."""
+    reserved_until: str | None = Field(default=None, max_length=40)
+    """Until when devices that evictions free are reserved for it, RFC 3339."""
     conditions: list[Condition] = Field(default_factory=list, max_length=16, json_schema_extra=CONDITIONS)
     """Admitted and Running; Evicting, Evicted, Preempting, Reserved and AwaitingNodes while they apply."""
 

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from fairlead.api import foreign, names
 from fairlead.api.base import is_dns_subdomain
+from fairlead.api.derived import Source, source_of
 from fairlead.api.durations import duration_s
 from fairlead.api.gang import GANG_SIZE_MAX
 from fairlead.api.topology import levels
@@ -62,6 +63,8 @@ class Intent:
 
     gang: str | None = None
     size: int | None = None
+    size_from: Source | None = None
+    """Of what the webhook counted the size; None where a user wrote it."""
     queue: str | None = None
     topology: str | None = None
     priority_class: str | None = None
@@ -126,6 +129,7 @@ def read_intent(
     return Intent(
         gang=gang,
         size=size,
+        size_from=None if size is None else source_of(annotations),
         queue=queue,
         topology=topology,
         priority_class=None if reader.own_only else foreign.PRIORITY_KEY.value(annotations, reader.labels) or None,

@@ -29,6 +29,7 @@ ANNOTATION_PREFIX: Final = f"{API_GROUP}/"
 ADMISSION_GATE: Final = "fairlead.dev/admission"
 GANG: Final = "fairlead.dev/gang"
 GANG_SIZE: Final = "fairlead.dev/gang-size"
+SIZE_FROM: Final = "fairlead.dev/gang-size-from"  # written by the webhook beside a size that it counted (`api.derived`)
 QUEUE: Final = "fairlead.dev/queue"
 TOPOLOGY: Final = "fairlead.dev/topology"
 SUBGROUP: Final = "fairlead.dev/subgroup"  # annotation or label: the name of the subgroup that the pod belongs to
@@ -76,7 +77,6 @@ EVICT_AT: Final = "fairlead.dev/evict-at"
 # Why it is evicted, as JSON; a new leader continues from it.
 EVICTION: Final = "fairlead.dev/eviction"
 # On a pod of the preemptor: until when the victims' devices are reserved for its gang.
-HOLDS_UNTIL: Final = "fairlead.dev/holds-until"
 # On pods of a gang that stays on a node which goes soon: by when they should have saved their work, RFC 3339. By the controller only.
 CHECKPOINT_BY: Final = "fairlead.dev/checkpoint-by"
 EVICTING_CONDITION: Final = "fairlead.dev/Evicting"

@@ -187,6 +187,8 @@ class TenancyPolicySpec(Part):
     """Most that the annotation checkpoint-grace may ask for; longer ones count as this, also where pods exist already."""
     max_termination_grace: Duration | None = None
     """Most terminationGracePeriodSeconds of pods with managed devices; an evicted pod gets no more, and others wait no longer for one that is leaving."""
+    max_priority: int | None = Field(default=None, ge=0, le=2_000_001_000)
+    """Highest priority of pods with managed devices, by whatever priority class; gangs count with no more, also where pods exist already."""
     isolation: Literal["Any", "Hardware"] = "Any"
     """Hardware: whole GPUs or MIG devices only; no time-slicing, no MPS, no parts of shared devices."""
     whole_gpus: Literal["Allow", "Forbid"] = "Allow"

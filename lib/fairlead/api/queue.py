@@ -161,6 +161,8 @@ class QueueSpec(Part):
     """Most notice before an eviction: that checkpoint-grace gets, or a PodDisruptionBudget while it refuses the reclaim of what others deserve; absent means as in the parent, in a root 10m."""
     max_termination_grace: Duration | None = None
     """Most time an evicted pod gets to end, and others wait for one that is leaving; absent means as in the parent, in a root 10m."""
+    max_priority: int | None = Field(default=None, ge=0, le=2_000_001_000)
+    """Highest priority of pods of this queue and of those below; gangs count with no more; absent means as in the parent, in a root any."""
     pod_disruption_budgets: Literal["Bounded", "Respected"] | None = None
     """Bounded: a PodDisruptionBudget delays the reclaim of what other queues deserve by maxCheckpointGrace at most, then its pods are deleted. Respected: it prevents that. Absent means as in the parent, in a root Bounded."""
     disruption_budget: DisruptionBudget | None = None

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from fairlead.api import names
 from fairlead.api.trust_fields import FIELDS
 from fairlead.api.trust_kinds import Form, Guard, Row, Writer
 from fairlead.api.trust_rows import MARKS
@@ -34,16 +35,16 @@ def written_by(writer: Writer, *, on: str, form: Form, guard: Guard) -> tuple[st
 
 
 def markdown(rows: Iterable[Row] = TABLE) -> str:
-    """The table of docs/security.md."""
-    lines = [
-        "| of | what is read | written by | kept from others by | absurd values | within |",
-        "|---|---|---|---|---|---|",
-    ]
+    """The table of docs/security.md: what users do not write; rows of the same writers and guards are one."""
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
     for row in rows:
-        what = ", ".join(f"`{key}`" for key in row.keys)
-        kind = f" ({row.form})" if row.form != "field" else ""
-        guards = "; ".join(row.guards) or "nobody is kept from it"
-        lines.append(
-            f"| {', '.join(row.on)} | {what}{kind} | {', '.join(row.writers)} | {guards} | {row.absurd} | {row.scope} |"
-        )
+        if row.guards and not {"users", "workload"} & set(row.writers):
+            kinds = found.setdefault((", ".join(row.writers), "; ".join(row.guards)), {})
+            kinds.setdefault(", ".join(row.on), []).extend(
+                f"`{key.removeprefix(names.ANNOTATION_PREFIX)}`" for key in row.keys
+            )
+    lines = ["| written by | kept from others by | what |", "|---|---|---|"]
+    for (writers, guards), kinds in found.items():
+        what = "; ".join(f"{on} {', '.join(keys_)}" for on, keys_ in kinds.items())
+        lines.append(f"| {writers} | {guards} | {what} |")
     return "\n".join(lines) + "\n"

@@ -7,6 +7,7 @@ from typing import Final
 from fairlead.api import names, repair, withheld
 from fairlead.api.trust_kinds import (
     CLUSTER,
+    NAMESPACE_POLICY,
     NODE,
     POD_POLICY,
     RBAC,
@@ -26,16 +27,7 @@ MARKS: Final[tuple[Row, ...]] = (
         form="annotation",
         writers=("controller",),
         guards=(WEBHOOK_MARKS, POD_POLICY),
-        absurd="unreadable, or over 16 KiB: no mark, the pod is not evicted; a place as in status.lastEviction of a Gang; in namespaces that the webhook leaves out it "
-        "holds nothing and gives no precedence",
-    ),
-    Row(
-        on=("Pod",),
-        keys=(names.HOLDS_UNTIL,),
-        form="annotation",
-        writers=("controller",),
-        guards=(WEBHOOK_MARKS, POD_POLICY),
-        absurd="unreadable, more than a day ahead, or in a namespace that the webhook leaves out: no precedence",
+        absurd="unreadable, over 16 KiB, or other than a decision in status.evictions of its Gang: no mark",
     ),
     Row(
         on=("Pod",),
@@ -94,6 +86,14 @@ MARKS: Final[tuple[Row, ...]] = (
         writers=("users",),
         guards=(WEBHOOK_CHECKED,),
         absurd="refused; on a stored pod it is left out with a problem that names it; a queue only where its selector takes the namespace",
+    ),
+    Row(
+        on=("Pod", "pod template", "Job"),
+        keys=(names.SIZE_FROM,),
+        form="annotation",
+        writers=("webhook", "users"),
+        guards=(WEBHOOK_CHECKED,),
+        absurd="absent: the size counts as a user's; a Job, or another workload, of the pod's own namespace says the size of its own gang",
     ),
     Row(
         on=("Pod", "pod template", "Job"),
@@ -217,7 +217,7 @@ MARKS: Final[tuple[Row, ...]] = (
         keys=(names.QUEUE_SYSTEM, names.TENANT, names.IGNORE_LABEL),
         form="label",
         writers=("administrators",),
-        guards=(RBAC,),
+        guards=(RBAC, NAMESPACE_POLICY),
         absurd="an unknown system is a fault that every pod of the namespace gets",
         scope=CLUSTER,
     ),
@@ -226,7 +226,7 @@ MARKS: Final[tuple[Row, ...]] = (
         keys=(names.ADMIN_ACCESS_LABEL,),
         form="label",
         writers=("administrators",),
-        guards=(RBAC,),
+        guards=(RBAC, NAMESPACE_POLICY),
         absurd="anything but true: no admin access",
         scope=CLUSTER,
     ),

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from functools import partial
 from pathlib import Path
 from typing import IO
 
+from fairlead.bounded import unpack
 from fairlead.bounded.limits import MANIFESTS, BoundError, UnreadableError
 
-BYTES_MAX = 4 * 2**30  # of a snapshot: beyond that reading it would take more memory than a machine has
+PLAIN_BYTES_MAX = 32 * 2**20
+"""Of a snapshot that is not compressed. Larger ones are written with gzip, and what is made to be large shows by its ratio."""
 _PART = 2**20
 
 
@@ -19,10 +22,18 @@ def read(path: Path, *, bytes_max: int = MANIFESTS.bytes) -> bytes:
     if str(path) == "-":
         return _at_most(sys.stdin.buffer, bytes_max)
     with path.open("rb") as stream:
-        size = os.fstat(stream.fileno())
-        if stat.S_ISREG(size.st_mode) and size.st_size > bytes_max:
-            raise BoundError(f"is longer than {bytes_max} bytes: split it")
+        _check_size(stream, bytes_max)
         return _at_most(stream, bytes_max)
+
+
+def unpacked(path: Path) -> bytes:
+    """Of a file that may be compressed with gzip: what it holds. Raises OSError, UnreadableError, BoundError."""
+    with path.open("rb") as stream:
+        if stream.peek(len(unpack.GZIP)).startswith(unpack.GZIP):
+            return unpack.joined(iter(partial(stream.read, _PART), b""))
+        step = "compress it with gzip"
+        _check_size(stream, PLAIN_BYTES_MAX, step)
+        return _at_most(stream, PLAIN_BYTES_MAX, step)
 
 
 def text(path: Path, *, bytes_max: int = MANIFESTS.bytes) -> str:
@@ -33,10 +44,15 @@ def text(path: Path, *, bytes_max: int = MANIFESTS.bytes) -> str:
         raise UnreadableError(f"is no UTF-8 text: {error.reason}") from None
 
 
-def _at_most(stream: IO[bytes], bytes_max: int) -> bytes:
-    found = bytearray()
-    while part := stream.read(min(_PART, bytes_max + 1 - len(found))):
-        found += part
-        if len(found) > bytes_max:
-            raise BoundError(f"is longer than {bytes_max} bytes: split it")
-    return bytes(found)
+def _check_size(stream: IO[bytes], bytes_max: int, step: str = "split it") -> None:
+    """Of a regular file, before any of it is read."""
+    found = os.fstat(stream.fileno())
+    if stat.S_ISREG(found.st_mode) and found.st_size > bytes_max:
+        raise BoundError(f"is longer than {bytes_max} bytes: {step}")
+
+
+def _at_most(stream: IO[bytes], bytes_max: int, step: str = "split it") -> bytes:
+    found = stream.read(bytes_max + 1)
+    if len(found) > bytes_max:
+        raise BoundError(f"is longer than {bytes_max} bytes: {step}")
+    return found

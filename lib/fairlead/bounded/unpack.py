@@ -6,8 +6,9 @@ Snapshots and recordings of clusters with thousands of like nodes compress to a 
 from __future__ import annotations
 
 import contextlib
+import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from fairlead.bounded.limits import BoundError, UnreadableError
@@ -69,15 +70,19 @@ class Unpacker:
 
 def whole(data: bytes, bytes_max: int = BYTES_MAX) -> bytes:
     """As it is where it is not compressed. Raises UnreadableError, BoundError."""
-    if not data.startswith(GZIP):
-        return data
+    return joined((data,), bytes_max) if data.startswith(GZIP) else data
+
+
+def joined(parts: Iterable[bytes], bytes_max: int = BYTES_MAX) -> bytes:
+    """Of one stream, in parts as it is read. Raises UnreadableError, BoundError."""
     unpacker = Unpacker(bytes_max)
-    text = bytearray()
-    for found in unpacker.feed(data):
-        text += found
-    if not unpacker.eof:
-        raise UnreadableError("compressed data that is cut: its end is missing; copy it again")
-    return bytes(text)
+    text = io.BytesIO()  # gives its bytes without a copy
+    for part in parts:
+        for found in unpacker.feed(part):
+            text.write(found)
+        if unpacker.eof:
+            return text.getvalue()
+    raise UnreadableError("compressed data that is cut: its end is missing; copy it again")
 
 
 def _readable(unpack: zlib._Decompress, data: bytes) -> bytes:

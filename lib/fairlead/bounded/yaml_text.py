@@ -38,7 +38,7 @@ def documents(text: str | bytes, limits: Limits = MANIFESTS) -> list[Any]:
         except json_text.NotJsonError:
             pass  # a mapping of YAML may begin like that
     try:
-        _count(data, limits)
+        check(data, limits)
         return list(yaml.load_all(data, Loader=_Loader))
     except UnreadableError:
         raise
@@ -69,8 +69,8 @@ def _encoded(text: str | bytes) -> bytes:
     return text
 
 
-def _count(data: bytes, limits: Limits) -> None:
-    """Raises BoundError, before anything is built."""
+def check(data: bytes, limits: Limits = MANIFESTS) -> None:
+    """Before anything is built. Raises BoundError, and yaml.YAMLError for what is no YAML."""
     sizes: dict[str, tuple[int, int, int]] = {}
     values = expanded = 0
     open_: list[list[Any]] = []  # of each collection: anchor, values, levels below, bytes

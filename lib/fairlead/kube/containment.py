@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
+T = TypeVar("T")
 TEXT_MAX = 300
 
 
@@ -23,6 +25,14 @@ def contained(failed: Callable[[Exception], object]) -> Iterator[None]:
         yield
     except Exception as error:  # any: that is the purpose
         failed(error)
+
+
+def computed(make: Callable[[], T], instead: Callable[[Exception], T]) -> T:
+    """What `make` returns; where it raises, what stands in its place and says so."""
+    try:
+        return make()
+    except Exception as error:  # any: that is the purpose
+        return instead(error)
 
 
 def described(error: Exception) -> str:

@@ -20,6 +20,7 @@ from fairlead.bounded.limits import SMALL, UnreadableError
 from fairlead.kube.wire import Wire
 
 REREAD_S = 30.0
+TOKEN_BYTES_MAX = 2**20
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -75,13 +76,13 @@ class TokenFile:
 
     def _read(self) -> None:
         try:
-            token = self._path.read_text(encoding="utf-8").strip()
+            token = files.text(self._path, bytes_max=TOKEN_BYTES_MAX).strip()
         except OSError as error:
             if not self._token:
                 raise CredentialsError(f"token file {self._path}: {error.strerror}; mount or create it") from error
             token = self._token  # a rotation in progress: the old token may still be valid
-        except UnicodeDecodeError as error:
-            raise CredentialsError(f"token file {self._path} is no text: {error}") from error
+        except UnreadableError as error:
+            raise CredentialsError(f"token file {self._path}: {error}") from error
         if not token:
             raise CredentialsError(f"token file {self._path} is empty")
         self._token = token

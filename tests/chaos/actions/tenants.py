@@ -29,7 +29,7 @@ def forge(world: World, random: Random) -> str | None:
             (names.GANG, "another"),
             (names.QUEUE, "language"),
             (names.EVICT_AT, "2020-01-01T00:00:00Z"),
-            (names.HOLDS_UNTIL, "2099-01-01T00:00:00Z"),
+            (names.EVICTION, '{"kind": "Reclaim", "for": "vision/x", "whole": true, "why": ""}'),
             (names.TAKEN_OVER, "x"),
             (names.CLAIM_SOURCES, "{}"),
             (names.MIN_RUNTIME, "99999999h"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -283,7 +284,7 @@ class Informers:
 
 def test_claims_are_noted_as_they_come_change_and_go():
     informers, clock = Informers(), [100.0]
-    notes = AllocatedClaims(informers, wall=lambda: clock[0])  # type: ignore[arg-type]
+    notes = AllocatedClaims(informers, lambda _: nullcontext(), wall=lambda: clock[0])  # type: ignore[arg-type]
     notes.begin()
     waiting = msgspec.convert({"metadata": {"uid": "c1", "namespace": "ml", "name": "c"}}, resource.ResourceClaim)
     first, again = claim_of("c1", "gpu-0"), claim_of("c1", "gpu-1", at="2026-11-01T00:09:00Z")

@@ -140,10 +140,6 @@ async def test_one_request_is_made_for_a_gang_followed_retried_and_removed(bench
 async def test_placeholders_are_made_in_fairleads_namespace_and_removed_when_the_gang_runs(bench: Bench):
     await flavor(bench, mode="Placeholder", extendedResource="nvidia.com/gpu", nodeSelector={"pool": "h100"})
     first = await bench.gang("first", 1, template="eight")
-    policy = resources.Resource(
-        group="admissionregistration.k8s.io", version="v1", plural="validatingadmissionpolicybindings",
-        kind="ValidatingAdmissionPolicyBinding", namespaced=False, type=dict,
-    )  # fmt: skip
 
     def placeholders() -> list[Any]:
         return [pod for pod in bench.pods.all() if names.PLACEHOLDER in pod.metadata.labels]
@@ -152,7 +148,6 @@ async def test_placeholders_are_made_in_fairleads_namespace_and_removed_when_the
         await bench.until(lambda: bench.running(first), "it runs")
         pods = await bench.gang("next", 1, template="eight")
         await said(bench, "next", "set autoscaling.placeholders=true in the chart's values")
-        await bench.client.delete(policy, "fairlead-controller-pods")
         await allow(bench, [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}])
         body = {"metadata": {"name": names.PLACEHOLDER_PRIORITY}, "value": -10, "preemptionPolicy": "Never"}
         await bench.client.create(PRIORITY_CLASSES, body)

@@ -25,7 +25,9 @@ def member(name, mark=None, *, leaving=False, stage=Stage.RELEASED, labels=None,
 
 
 def gang(*members, size=2):
-    return Gang(id=("ml", "old"), size=size, members=members)
+    marks = [mark for each in members if (mark := eviction_marks.mark_of(each.pod)) is not None]
+    decisions = tuple(eviction_marks.decision(mark, [mark.spot] if mark.spot else ()) for mark in marks)
+    return Gang(id=("ml", "old"), size=size, members=members, decisions=decisions)
 
 
 def step(found, *, now=NOW, wanted=True, refusal=""):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from functools import partial
 from typing import Any
 
 from fairlead.controller.gangs.admission import holds
-from fairlead.controller.gangs.evictions import eviction_steps
+from fairlead.controller.gangs.evictions import eviction_marks, eviction_steps
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
 from fairlead.controller.gangs.evictions.eviction_steps import Cancel, Wait
 from fairlead.engine.types.hold import Hold
@@ -47,6 +48,7 @@ def test_an_eviction_by_a_hold_is_cancelled_where_it_was_resumed() -> None:
     mark = EvictionMark(kind="Hold", at=100.0, whole=True)
     assert str(mark) == "stopped by a hold"
     gang.members[0].pod.metadata.annotations.update(mark.annotations())
+    gang = dataclasses.replace(gang, decisions=(eviction_marks.decision(mark),))
 
     def step(*, on_hold: bool) -> object:
         return eviction_steps.next_step(

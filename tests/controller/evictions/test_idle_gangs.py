@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.controller.gangs.claims.allocations import results
-from fairlead.controller.gangs.evictions import eviction_steps
+from fairlead.controller.gangs.evictions import eviction_marks, eviction_steps
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
 from fairlead.controller.gangs.evictions.eviction_steps import Cancel, Wait
 from fairlead.controller.gangs.held import idleness
@@ -150,6 +151,7 @@ def test_an_eviction_is_cancelled_when_the_gang_is_busy_again() -> None:
     mark = EvictionMark(kind="Idle", at=NOW, whole=True)
     assert str(mark) == "stopped as idle"
     gang.members[0].pod.metadata.annotations.update(mark.annotations())
+    gang = dataclasses.replace(gang, decisions=(eviction_marks.decision(mark),))
 
     def step(*, idle: bool) -> object:
         return eviction_steps.next_step(

@@ -20,7 +20,7 @@ from fairlead.controller.forecasting.forked import Forked
 from fairlead.controller.forecasting.history import KEYS_MAX, LIKE_MAX, RUNS_MAX, RunHistory
 from fairlead.controller.report.forecasts import ShownForecasts, forecast_text
 from fairlead.controller.report.metrics import Metrics
-from fairlead.engine.forecast.calibration import Outcome
+from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
 from fairlead.engine.forecast.forecast import GangForecast
 from fairlead.engine.forecast.run_times import GangKey
 from fairlead.engine.types.gangs import RunningGang
@@ -140,7 +140,7 @@ def test_runs_are_remembered_bounded_and_outlive_the_controller():
     history = RunHistory()
     history.note((), [running(f"run-{number}", 0.0) for number in range(2 * LIKE_MAX)], 0.0, lambda _: False)
     history.note((), [running("last", 50.0)], 100.0, lambda gang: gang == "ml/run-3")
-    history.note_start(Outcome(10.0, 20.0, 30.0))
+    history.note_start("ml", Outcome(10.0, 20.0, 30.0))
     other = RunHistory()
     other.restore(history.text())
     assert len(other.text()) < 60 * (RUNS_MAX + 1)
@@ -256,3 +256,19 @@ def test_one_namespace_s_many_runs_push_out_its_own_and_no_other_s():
     for at in range(KEYS_MAX + 100):
         history.note_restart(GangKey("red", f"x{at}", 1), 1.0)
     assert history.restart_s(GangKey("ml", "train", 1)) == 5.0
+
+
+def test_one_namespace_s_many_starts_push_out_its_own_outcomes_and_no_other_s():
+    history = RunHistory()
+    known = [Outcome(9_000.0 + number, 100.0, 200.0) for number in range(KEPT_MAX // 4)]
+    for outcome in known:
+        history.note_start("ml", outcome)
+    for _ in range(3 * KEPT_MAX):
+        history.note_start("red", Outcome(1.0, 1.0, 1.0))
+    kept = [*known, *[Outcome(1.0, 1.0, 1.0)] * (KEPT_MAX - len(known))]
+    assert history.calibration == Calibration(kept)
+    successor = RunHistory()
+    successor.restore(history.text())
+    for _ in range(KEPT_MAX):
+        successor.note_start("red", Outcome(1.0, 1.0, 1.0))
+    assert successor.calibration == Calibration(kept), "the namespaces outlive the controller"

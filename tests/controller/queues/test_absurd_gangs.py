@@ -46,7 +46,7 @@ async def absurd(tenant: Client, name: str, owner: str) -> None:
     }  # fmt: skip
     for at in (FAR, "2026-01-01T00:00:00Z"):
         forged = {**record(owner), "at": at}
-        notes = {"fairlead.dev/evicted": json.dumps(forged), names.EVICT_AT: FAR, names.HOLDS_UNTIL: FAR}
+        notes = {"fairlead.dev/evicted": json.dumps(forged), names.EVICT_AT: FAR, names.RELEASED_AT: FAR}
         condition = {
             "type": "AwaitingNodes", "status": "True", "reason": "x", "lastTransitionTime": "1970-01-01T00:00:00Z",
         }  # fmt: skip

@@ -15,6 +15,7 @@ from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.gang_phase import SchedulingState
+from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.reporter import Key, Reporter
 from fairlead.controller.report.status_writer import StatusWriter
 from fairlead.controller.watch.caches import Caches
@@ -90,6 +91,7 @@ class KnownGangs:
 class Setup:
     def __init__(self, time: VirtualTime) -> None:
         self.time = time
+        self.metrics = Metrics()
         self.objects = Objects(time)
         self.recorder = EventRecorder(self.objects, "test", clock=time.clock, wall=time.clock)  # type: ignore[arg-type]
         caches: Caches = KnownGangs(self.objects)  # type: ignore[assignment]
@@ -97,7 +99,7 @@ class Setup:
         client: Client = self.objects  # type: ignore[assignment]
         writer = StatusWriter(client, caches, UsageHistory(1.0), events, wall=time.clock)
         queue: WorkQueue[Key] = WorkQueue(clock=time.clock, sleep=time.sleep, random=Random(1))
-        self.reporter = Reporter(writer, caches, queue, clock=time.clock)
+        self.reporter = Reporter(writer, caches, queue, self.metrics.failures, clock=time.clock)
 
     def events(self, kind: str) -> list[Raw]:
         return [event for event in self.objects.events.values() if event["involvedObject"]["kind"] == kind]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from fractions import Fraction
 from typing import Any
 
@@ -52,7 +53,7 @@ def test_a_queue_has_what_the_last_decision_says_of_it() -> None:
             admitted=1,
         ),
     )
-    found = list(series(facts(uses=uses, team=600.0)))
+    found = list(series(facts(uses=uses, team=600.0), Metrics().failures))
     assert values(found, "fairlead_queue_gangs") == {("team", "waiting"): 2, ("team", "admitted"): 1}
     assert values(found, "fairlead_queue_used") == {("team", "h100"): 4, ("team", "l40s"): 0}
     assert values(found, "fairlead_queue_fair_share") == {("team", "h100"): 6.5, ("team", "l40s"): 0}
@@ -71,7 +72,8 @@ def test_waiting_gangs_count_by_reason_and_what_they_ask_for_by_what_would_help(
                 waiting("c", "team", Code.OVER_LIMIT, h100=4, l40s=1),
                 waiting("d", "other", Code.GATHERING),
                 waiting("e", None, Code.UNKNOWN_QUEUE),
-            )
+            ),
+            Metrics().failures,
         )
     )
     assert values(found, "fairlead_gangs_waiting") == {
@@ -94,7 +96,7 @@ def test_the_oldest_wait_is_of_the_gangs_that_still_wait() -> None:
     waits.waits(("ml", "c"), "other", 1001.0)
 
     def oldest() -> Series:
-        return values(series(facts(waits=waits)), "fairlead_queue_oldest_wait_seconds")
+        return values(series(facts(waits=waits), Metrics().failures), "fairlead_queue_oldest_wait_seconds")
 
     assert oldest() == {("team",): 600, ("other",): 0}, "a clock that is behind makes no negative wait"
     ended = waits.ended(("ml", "a"))
@@ -114,7 +116,10 @@ def test_a_gang_that_a_user_holds_is_not_overdue() -> None:
         uses=(QueueUse(name="other", flavors=(), waiting=1, admitted=0),),
         waits=waits,
     )
-    assert values(series(found), "fairlead_queue_oldest_wait_seconds") == {("team",): 300, ("other",): 0}
+    assert values(series(found, Metrics().failures), "fairlead_queue_oldest_wait_seconds") == {
+        ("team",): 300,
+        ("other",): 0,
+    }
 
 
 # -- devices ------------------------------------------------------------------------------------------------------------
@@ -145,7 +150,7 @@ def infos(found: ClaimSeries) -> set[tuple[str, ...]]:
 
 def test_claims_that_come_and_go_between_scrapes_take_no_memory() -> None:
     caches = claim_caches(0)
-    known = AllocatedClaims(caches, wall=lambda: 0.0, keeps_ended=False)
+    known = AllocatedClaims(caches, lambda _: nullcontext(), wall=lambda: 0.0, keeps_ended=False)
     known.begin()
     for number in range(1, 50):
         caches.claims.note(allocated(number))
@@ -155,7 +160,7 @@ def test_claims_that_come_and_go_between_scrapes_take_no_memory() -> None:
 
 
 def test_a_claim_is_told_while_it_is_allocated_and_this_replica_leads() -> None:
-    caches, found = claim_caches(3), ClaimSeries()
+    caches, found = claim_caches(3), ClaimSeries(Metrics().failures)
     assert infos(found) == set()
     found.begin(caches, wall=lambda: 0.0)
     assert infos(found) == {("ml", "c0", "g0", "", ""), ("ml", "c1", "g0", "", ""), ("ml", "c2", "g1", "", "")}
@@ -170,7 +175,7 @@ def test_a_claim_is_told_while_it_is_allocated_and_this_replica_leads() -> None:
 
 
 def test_four_thousand_claims_are_four_thousand_series_and_the_loop_is_not_held_for_them() -> None:
-    caches, found, registry = claim_caches(4000), ClaimSeries(), CollectorRegistry()
+    caches, found, registry = claim_caches(4000), ClaimSeries(Metrics().failures), CollectorRegistry()
     found.begin(caches, wall=lambda: 0.0)
     registry.register(found)
     generate_latest(registry)

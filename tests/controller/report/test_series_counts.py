@@ -30,7 +30,21 @@ CLOSED: dict[str, tuple[tuple[str, ...], ...]] = {
     "moves": (("landed", "expired"),),
     "moved_gpu_seconds": (("room", "node"),),
     "node_request_failures": (("Visible", "ProvisioningRequest", "Placeholder"),),
-    "errors": (("cycle", "decision", "forecast", "recorder", "report", "task"),),
+    "errors": (
+        (
+            "cycle",
+            "decision",
+            "forecast",
+            "history",
+            "ledger",
+            "reconcile",
+            "recorder",
+            "report",
+            "series",
+            "status",
+            "task",
+        ),
+    ),
 }
 
 

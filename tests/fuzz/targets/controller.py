@@ -178,7 +178,6 @@ def _looked_at(caches: Caches, gang: Gang) -> tuple[GangRequest | None, RunningG
         recovery.next_step(gang, now=NOW, timeout_s=60.0, tried={}, node_exists=caches.node_exists)
         recovery.next_deadline(gang, 60.0, {})
         eviction_marks.marked(gang)
-        eviction_marks.holds_until(gang, NOW)
         leaving.description(leaving.holding(gang), 60.0)
         for member in gang.members:
             vacancies.vacancy_of(member)

@@ -125,7 +125,7 @@ _SPECS: dict[str, Json] = {
 _VERSIONS = {"Queue": names.API_VERSION, "Flavor": names.API_VERSION, "TenancyPolicy": names.API_VERSION}
 WORDS = (
     names.GANG, names.GANG_SIZE, names.QUEUE, names.TOPOLOGY, names.SUBGROUP, names.SUBGROUP_SIZE, names.SUBGROUP_TOPOLOGY, names.MIN_RUNTIME, names.CHECKPOINT_GRACE, names.CLAIM_SOURCES, names.CLAIM_NAMES,
-    names.LEGACY_GPU, "nvidia.com/mig-1g.10gb", "nvidia.com/gpu.product", names.GPU_CLASS, names.MIG_CLASS, names.ADMISSION_GATE, names.HOLDS_UNTIL,
+    names.LEGACY_GPU, "nvidia.com/mig-1g.10gb", "nvidia.com/gpu.product", names.GPU_CLASS, names.MIG_CLASS, names.ADMISSION_GATE, names.RELEASED_AT,
     names.CONFIG_API_VERSION, "MigDeviceConfig", "MPS", "h100", "nic", "shared", "llm", "team", "required:rack", "In", "NotIn", "Exists", "DoesNotExist", "UPDATE",
     "CREATE", "DELETE", "CONNECT", "ephemeralcontainers", "status", "system:admin", "generated", "named", '{"claims":{"gpu":{"claim":"p-gpu-x","template":"h100","uid":"u"}},"hmac":""}',
     "volcano", "device.attributes['a'].b == 1", "object.metadata.name", "All", *RESOURCES, *dict.fromkeys(word.key for word in METADATA_KEYS),

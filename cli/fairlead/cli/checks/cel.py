@@ -16,14 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlead.bounded import files, yaml_text
-from fairlead.bounded.limits import Limits
 from fairlead.cel import COST_MAX, CompileError, DeviceView, Outcome, Selector, admit_selector, compile_selector
 from fairlead.cli.printer import console as console_of
 from fairlead.cli.printer import say
 from fairlead.kube import nulls
 from fairlead.kube.resource import ResourceSlice
 
-SLICES = Limits(bytes=64 * 2**20, values=2_000_000)  # of a whole cluster
 _COLORS = {Outcome.MATCH: "green", Outcome.NO_MATCH: "yellow", Outcome.ERROR: "red"}
 
 
@@ -76,9 +74,7 @@ def _type(selector: Selector) -> str:
 def _slices(path: Path) -> list[ResourceSlice]:
     """The ResourceSlices of a file: YAML documents or JSON, or a List of them."""
     found: list[ResourceSlice] = []
-    documents: list[Any] = [
-        document for document in yaml_text.documents(files.read(path, bytes_max=SLICES.bytes), SLICES) if document
-    ]
+    documents: list[Any] = [document for document in yaml_text.documents(files.read(path)) if document]
     for document in documents:
         if not isinstance(document, dict):
             raise ValueError("must hold ResourceSlices, not " + type(document).__name__)  # noqa: TRY004 - the file is wrong

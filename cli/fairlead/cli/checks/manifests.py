@@ -24,6 +24,7 @@ from fairlead.bounded.limits import UnreadableError
 from fairlead.cli.checks import settings
 from fairlead.cli.checks.traps import table
 from fairlead.cli.checks.traps.base import Trap
+from fairlead.cli.limits import TooLongError, cpu_at_most
 from fairlead.cli.printer import console as console_of
 from fairlead.cli.printer import say
 from fairlead.kube import errors
@@ -45,6 +46,7 @@ from fairlead.webhook.offline import GROUPS, Result, judge, world_of
 
 Json = dict[str, Any]
 _COLORS = {"refused": "red", "patched": "green", "allowed": "green", "untouched": "dim"}
+JUDGE_S = 60.0  # of CPU
 _SUFFIXES = {".yaml", ".yml", ".json"}
 _CLUSTER = (
     DEVICE_CLASSES,
@@ -81,14 +83,20 @@ def check(
     world = world_of([*context, *documents], served_apis=serves, drivers=drivers)
     every_group = GROUPS | set(groups)
     everything = [*documents, *(found for found in read.values() if found is not None)]
-    answers = [
-        Answer(
-            document=document,
-            results=tuple(judge(document, world, username=user, groups=every_group)),
-            traps=tuple(table.find(document, [*everything, *context])),
+    answers: list[Answer] = []
+    try:
+        with cpu_at_most(JUDGE_S):
+            for document in everything:
+                results = tuple(judge(document, world, username=user, groups=every_group))
+                traps = tuple(table.find(document, [*everything, *context]))
+                answers.append(Answer(document=document, results=results, traps=traps))
+    except TooLongError:
+        say(
+            f"{len(answers)} of {len(everything)} objects were judged in {JUDGE_S:g} s of CPU time, which is all that is taken: check fewer "
+            "at once, or with fewer policies",
+            file=sys.stderr,
         )
-        for document in everything
-    ]
+        return 2
     if output == "json":
         say(json.dumps([each for answer in answers for each in answer.json], indent=1, ensure_ascii=False))
     else:

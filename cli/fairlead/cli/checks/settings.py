@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.bounded import files, json_text, yaml_text
-from fairlead.bounded.limits import UnreadableError
+from fairlead.bounded.limits import BoundError, UnreadableError
 from fairlead.cli.checks.traps import mlflow
 
 Json = dict[str, Any]
@@ -29,6 +29,8 @@ def read(path: Path) -> Json | None:
         return None
     try:
         found = yaml_text.documents(files.read(path))
+    except BoundError as error:  # nor could the reader of manifests read it
+        raise ValueError(f"{path}: {error}") from None
     except UnreadableError:
         return None  # said by the reader of manifests
     first = found[0] if found and isinstance(found[0], dict) and "kind" not in found[0] else {}

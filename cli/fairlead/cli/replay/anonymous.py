@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 from fairlead.bounded import files
-from fairlead.bounded.limits import BoundError
+from fairlead.bounded.limits import UnreadableError
 from fairlead.cli.printer import say
 from fairlead.history.facts.errors import FactsError
+from fairlead.history.facts.snapshot_file import packed
 from fairlead.history.recording.anonymise import anonymise, anonymise_snapshot
 from fairlead.history.recording.errors import RecordingError
 from fairlead.history.recording.segment import SUFFIX
@@ -25,7 +26,7 @@ def anonymous(source: Path, target: Path, key_file: Path | None) -> int:
         if not key:
             raise RecordingError(f"{key_file} is empty: a key is any secret bytes, such as `head -c 32 /dev/urandom`")
         if source.is_file() and not source.name.endswith(SUFFIX):
-            data = anonymise_snapshot(files.read(source, bytes_max=files.BYTES_MAX), key)
+            data = packed(anonymise_snapshot(files.unpacked(source), key))
             with target.open("xb") as file:
                 file.write(data)
             say(f"{target}: a snapshot without names", file=sys.stderr)
@@ -34,7 +35,7 @@ def anonymous(source: Path, target: Path, key_file: Path | None) -> int:
     except FileExistsError:
         say(f"{target} exists: name a new file", file=sys.stderr)
         return 2
-    except (RecordingError, FactsError, BoundError, OSError) as error:
+    except (RecordingError, FactsError, UnreadableError, OSError) as error:
         say(error, file=sys.stderr)
         return 2
     say(f"{target}: {found.decisions} decisions, {found.names} names replaced", file=sys.stderr)

@@ -9,7 +9,7 @@ from pathlib import Path
 from fairlead.cli.printer import say
 from fairlead.controller.observation import Unread, observe
 from fairlead.history.code_version import code_version
-from fairlead.history.facts.snapshot_file import dump
+from fairlead.history.facts.snapshot_file import dump, packed
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import CredentialsError
@@ -45,4 +45,4 @@ async def _read(kubeconfig: Path | None, context: str | None, drivers: tuple[str
             "the cluster has no ResourceSlices (`kubectl get resourceslices`): no DRA driver publishes devices, so there is nothing "
             "to decide on; see docs/install.md"
         )
-    return dump(snapshot, now, code=code_version())
+    return packed(dump(snapshot, now, code=code_version()))

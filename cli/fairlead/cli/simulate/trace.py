@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from fairlead.bounded import files
+from fairlead.bounded.limits import UnreadableError
+from fairlead.bounded.limits import shown as shown_text
+
+CELLS_MAX = 1_000_000
+HEADER_SHOWN_MAX = 400
 WHOLE = 1000  # thousandths of a GPU
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
@@ -103,7 +111,7 @@ class _Row:
         try:
             found = int(value)
         except ValueError:
-            raise self.wrong(column, f"{value!r} is no whole number") from None
+            raise self.wrong(column, f"{shown_text(value)} is no whole number") from None
         if found < least or (most is not None and found > most):
             bounds = f"at least {least}" if most is None else f"from {least} to {most}"
             raise self.wrong(column, f"{found} is out of range; write a number {bounds}")
@@ -175,17 +183,24 @@ def _pods(path: Path) -> Iterator[Pod]:
 
 def _rows(path: Path, wanted: Sequence[str]) -> tuple[Sequence[str], list[_Row]]:
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, restval="")
-            header = tuple(reader.fieldnames or ())
-            if not header:
-                raise TraceError(f"{path}: is empty; its first line should name the columns")
-            for column in wanted:
-                if column not in header:
-                    raise TraceError(f"{path}: column {column} is missing; there are {', '.join(header)}")
-            rows = [_Row(path, number, cells) for number, cells in enumerate(reader, 1)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        text = files.text(path).removeprefix("\ufeff")
+        if text.count(",") + text.count("\n") > CELLS_MAX:
+            raise TraceError(f"{path}: has more than {CELLS_MAX} cells: split it")
+        reader = csv.DictReader(io.StringIO(text, newline=""), restval="")
+        header = tuple(reader.fieldnames or ())
+        if not header:
+            raise TraceError(f"{path}: is empty; its first line should name the columns")
+        for column in wanted:
+            if column not in header:
+                raise TraceError(
+                    f"{path}: column {column} is missing; there are {', '.join(header)[:HEADER_SHOWN_MAX]}"
+                )
+        most = CELLS_MAX // len(header)  # a row has as many cells as the header, however short it is
+        rows = [_Row(path, number, cells) for number, cells in enumerate(itertools.islice(reader, most + 1), 1)]
+    except (OSError, UnreadableError, csv.Error) as error:
         raise TraceError(f"{path}: can't be read: {error}") from None
+    if len(rows) > most:
+        raise TraceError(f"{path}: has more than {CELLS_MAX} cells, {len(header)} in each row: split it")
     if not rows:
         raise TraceError(f"{path}: has a header and no rows")
     return header, rows

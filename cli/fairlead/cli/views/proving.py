@@ -123,7 +123,7 @@ def observe(
     """Exit status, and what the file holds, or the cluster now; messages go to standard error."""
     if snapshot is not None:
         try:
-            return 0, Observed(files.read(snapshot, bytes_max=files.BYTES_MAX), live=False)
+            return 0, Observed(files.unpacked(snapshot), live=False)
         except UnreadableError as error:
             say(f"{snapshot}: {error}", file=sys.stderr)
             return 1, None

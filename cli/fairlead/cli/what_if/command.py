@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.api import names
+from fairlead.cli.limits import TooLongError, cpu_at_most
 from fairlead.cli.printer import say
 from fairlead.cli.views import printing
 from fairlead.cli.what_if.report import show
@@ -23,6 +24,7 @@ from fairlead.ui.what_if.question import Question, horizon_s
 from fairlead.ui.what_if.world import World
 from fairlead.ui.what_if.written import as_json
 
+COMPARE_S = 300.0  # of CPU
 LARGE = 300  # gangs from which on there may be a first version of the table
 
 
@@ -79,20 +81,31 @@ def _read_and_compare(asked: Asked, question: Question) -> int:
     if world is None:
         return code
     try:
-        large = asked.output == "table" and len(world.snapshot.gangs) + len(world.snapshot.running) > LARGE
-        if large and not world.data:
-            world.data = snapshot_file.dump(world.snapshot, world.now)
-        comparison = answer(question, world, quick=large)
-        if large:
-            show(comparison)
-            gc.freeze()
-            gc.enable()  # the simulations that follow may be long
-            say("\nThat was a first look. With every gang decided on:\n", flush=True)
-            world.snapshot = snapshot_file.load(world.data).snapshot  # the comparison changed it
-            comparison = answer(question, world)
+        with cpu_at_most(COMPARE_S):
+            return _compare(asked, question, world)
     except ChangeError as error:
         say(error, file=sys.stderr)
-        return 1
+    except TooLongError:
+        say(
+            f"it took more than {COMPARE_S:g} s of CPU time and was ended: submit less, or ask for fewer samples or a shorter horizon",
+            file=sys.stderr,
+        )
+    return 1
+
+
+def _compare(asked: Asked, question: Question, world: World) -> int:
+    """Raises ChangeError."""
+    large = asked.output == "table" and len(world.snapshot.gangs) + len(world.snapshot.running) > LARGE
+    if large and not world.data:
+        world.data = snapshot_file.dump(world.snapshot, world.now)
+    comparison = answer(question, world, quick=large)
+    if large:
+        show(comparison)
+        gc.freeze()
+        gc.enable()  # the simulations that follow may be long
+        say("\nThat was a first look. With every gang decided on:\n", flush=True)
+        world.snapshot = snapshot_file.load(world.data).snapshot  # the comparison changed it
+        comparison = answer(question, world)
     if asked.output == "table":
         show(comparison)
     else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from fairlead.controller.accounting.claims import Attribution, claim_ended, claim_seen
@@ -17,6 +18,7 @@ from fairlead.controller.accounting.nodes import ANYWHERE, NodeUnits
 from fairlead.controller.accounting.units import Measures
 from fairlead.controller.accounting.vacancies import UsualRequests
 from fairlead.controller.gangs.membership.gangs import GangId, gang_id
+from fairlead.controller.report.failures import Failures
 from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.settings import Settings
@@ -55,6 +57,7 @@ class LedgerFeed:
         keeper: Keeper,
         told: Callable[[], None],
         decisions: GangDecisions,
+        failures: Failures,
         *,
         labels: tuple[str, ...],
         wall: Clock,
@@ -66,10 +69,11 @@ class LedgerFeed:
         self._keeper = keeper
         self._told = told
         self._decisions = decisions
+        self._failures = failures
         self._wall = wall
         self._sleep = sleep
         self._clock = clock
-        self._notes = AllocatedClaims(caches, wall=wall)
+        self._notes = AllocatedClaims(caches, self._contained, wall=wall)
         self._nodes = NodeUnits(caches.tables.inventory, caches.tables.nodes)
         self._attribution = Attribution(
             queue_of=lambda pod: caches.queue_of(gang_id(pod)),
@@ -116,8 +120,13 @@ class LedgerFeed:
         now = self._wall()
         units, gone = self._judged(now)
         changed, ended = self._notes.take()
-        claims = [self._seen(held) for held in changed]
-        waits = [wait for held, seen in zip(changed, claims, strict=True) if (wait := self._wait(held, seen))]
+        claims: list[ClaimSeen] = []
+        waits: list[Wait] = []
+        for held in changed:
+            with self._contained(held):
+                claims.append(seen := self._seen(held))
+                if (wait := self._wait(held, seen)) is not None:
+                    waits.append(wait)
         return self._observation(units, gone, claims, ended, waits)
 
     async def _everything(self) -> Observation:
@@ -128,18 +137,21 @@ class LedgerFeed:
         self._dirty.clear()
         now = self._wall()
         for number, name in enumerate(sorted(self._nodes.names())):
-            self._nodes.look(name, self._measures, self._usual, self._reserved, now)
+            self._look(name, now)
             if number % NODES_AT_ONCE == NODES_AT_ONCE - 1:
                 await self._sleep(0)
         self._notes.take()
         claims: dict[str, ClaimSeen] = {}
         for number, held in enumerate(list(self._notes.all())):
-            claims[held.uid] = self._seen(held)
-            self._wait(held, claims[held.uid])  # it began before this term, or none looked
+            with self._contained(held):
+                claims[held.uid] = self._seen(held)
+                self._wait(held, claims[held.uid])  # it began before this term, or none looked
             if number % CLAIMS_AT_ONCE == CLAIMS_AT_ONCE - 1:
                 await self._sleep(0)
         changed, ended = self._notes.take()
-        claims |= {held.uid: self._seen(held) for held in changed}
+        for held in changed:
+            with self._contained(held):
+                claims[held.uid] = self._seen(held)
         return self._observation(self._nodes.known(), (), claims.values(), ended, ())
 
     def _observation(
@@ -150,7 +162,10 @@ class LedgerFeed:
         ended: Iterable[tuple[Held, float]],
         waits: Iterable[Wait],
     ) -> Observation:
-        ends = tuple(claim_ended(held, at, self._caches.node_exists) for held, at in ended)
+        ends = []
+        for held, at in ended:
+            with self._contained(held):
+                ends.append(claim_ended(held, at, self._caches.node_exists))
         for end in ends:
             gang = self._gang_of.pop(end.claim_uid, None)
             if gang is not None:
@@ -163,11 +178,24 @@ class LedgerFeed:
             units=tuple(units),
             gone=tuple(gone),
             claims=tuple(claims),
-            ended=ends,
+            ended=tuple(ends),
             waits=tuple(waits),
         )
 
     # -- claims ----------------------------------------------------------------------------------------------------
+
+    def _contained(self, held: Held) -> AbstractContextManager[None]:
+        return self._failures.contained("ledger", f"claim {held.claim.metadata.key}")
+
+    def _look(self, node: str, now: float) -> tuple[list[UnitSeen], list[Unit]]:
+        """A node that cannot be judged stays as it was."""
+        units: list[UnitSeen] = []
+        gone: list[Unit] = []
+        with self._failures.contained("ledger", f"node {node}"):
+            seen, left = self._nodes.look(node, self._measures, self._usual, self._reserved, now)
+            units += seen
+            gone += left
+        return units, gone
 
     def _seen(self, held: Held) -> ClaimSeen:
         inventory = self._caches.tables.inventory
@@ -227,7 +255,7 @@ class LedgerFeed:
         while self._dirty:
             name = next(iter(self._dirty))
             del self._dirty[name]
-            seen, left = self._nodes.look(name, self._measures, self._usual, self._reserved, now)
+            seen, left = self._look(name, now)
             units += seen
             gone += left
             if self._clock() > until:

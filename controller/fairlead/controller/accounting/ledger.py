@@ -50,7 +50,15 @@ class LedgerTerm:
             ends=None if options.record is None else partial(claim_ends, options.record),
         )
         self._feed = LedgerFeed(
-            caches, known, self._keeper, self._report, decisions, labels=options.ledger_labels, wall=wall, sleep=sleep
+            caches,
+            known,
+            self._keeper,
+            self._report,
+            decisions,
+            metrics.failures,
+            labels=options.ledger_labels,
+            wall=wall,
+            sleep=sleep,
         )
 
     async def run(self) -> None:

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from fairlead.controller.accounting.allocation_child import problem
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.claims.allocations import allocated_node
+from fairlead.controller.report.failures import Failures
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.inventory.allocated import AllocatedClaim
 from fairlead.engine.inventory.selectors import Selectors
@@ -26,6 +27,7 @@ from fairlead.engine.queues.charges import Charges
 from fairlead.history.cost import gpu_series
 from fairlead.history.cost.gpu_series import Container, HeldClaim
 from fairlead.kube import core
+from fairlead.kube.resource import ResourceClaim
 
 _SHARES = Charges((), Selectors())  # without flavors: every device counts as its share of a whole one
 AT_ONCE = 1  # answers that are being made: each reads the ledger through
@@ -81,7 +83,8 @@ def _problem(status: int, message: str) -> web.Response:
 class HeldGpus(Collector):
     """The series, made of the caches at each scrape; nothing without them."""
 
-    def __init__(self) -> None:
+    def __init__(self, failures: Failures) -> None:
+        self._failures = failures
         self.caches: Caches | None = None
 
     def describe(self) -> Iterable[Metric]:
@@ -90,25 +93,32 @@ class HeldGpus(Collector):
     def collect(self) -> Iterable[Metric]:
         family = GaugeMetricFamily(gpu_series.NAME, gpu_series.HELP, labels=["container", "pod", "namespace", "node"])
         if self.caches is not None:
-            for each in gpu_series.series(held_claims(self.caches)):
+            for each in gpu_series.series(held_claims(self.caches, self._failures)):
                 family.add_metric([each.container, each.pod, each.namespace, each.node], each.value)
         yield family
 
 
-def held_claims(caches: Caches) -> Iterator[HeldClaim]:
-    inventory = caches.tables.inventory
+def held_claims(caches: Caches, failures: Failures) -> Iterator[HeldClaim]:
     for claim in caches.claims.all():
-        allocated = AllocatedClaim.of(claim)
-        if allocated is None:
-            continue
-        users = caches.users(claim)
-        node = allocated_node(claim) or next((pod.spec.node_name for pod in users if pod.spec.node_name), "")
-        yield HeldClaim(
-            namespace=claim.metadata.namespace,
-            node=node,
-            gpus=Fraction(_SHARES.gpus_of_allocated(allocated, inventory)),
-            containers=tuple(each for pod in users for each in _containers(pod, claim.metadata.name)),
-        )
+        found = None
+        with failures.contained("series", f"claim {claim.metadata.key}"):
+            found = _held(claim, caches)
+        if found is not None:
+            yield found
+
+
+def _held(claim: ResourceClaim, caches: Caches) -> HeldClaim | None:
+    """None for a claim that is not allocated."""
+    allocated = AllocatedClaim.of(claim)
+    if allocated is None:
+        return None
+    users = caches.users(claim)
+    return HeldClaim(
+        namespace=claim.metadata.namespace,
+        node=allocated_node(claim) or next((pod.spec.node_name for pod in users if pod.spec.node_name), ""),
+        gpus=Fraction(_SHARES.gpus_of_allocated(allocated, caches.tables.inventory)),
+        containers=tuple(each for pod in users for each in _containers(pod, claim.metadata.name)),
+    )
 
 
 def _containers(pod: core.Pod, claim: str) -> Iterator[Container]:

@@ -1,4 +1,4 @@
-"""Writes of an eviction: marks on the pods to be evicted, a hold for the gang that gets the devices, and the eviction itself.
+"""Writes of an eviction: the decision, a reservation for the gang that gets the devices, marks on the pods to be evicted, and the eviction itself.
 
 Unlike releases these need no certainty about an earlier write: each may be repeated, and the marks say what comes next.
 A mark is one patch, annotations and condition together, so that no reader gets half of it. Decides nothing.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fairlead.api import names
@@ -17,6 +17,8 @@ from fairlead.controller.gangs.conditions import condition
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction
 from fairlead.controller.gangs.held import leaving
+from fairlead.controller.gangs.membership import decisions
+from fairlead.controller.gangs.membership.decisions import Decision
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.kube import core, errors, resources, timestamps
 from fairlead.kube.resources import Raw
@@ -36,9 +38,13 @@ class EvictionWrites(PodWrites):
         annotations = {names.EVICT_AT: None, names.EVICTION: None}
         await self._annotate(pod, annotations, self._evicting(False, reason, why))
 
-    async def hold_until(self, pod: core.Pod, until: float) -> None:
-        """Devices freed by evictions stay reserved for this gated pod's gang until then; unix seconds."""
-        await self._annotate(pod, {names.HOLDS_UNTIL: timestamps.seconds(until)}, None)
+    async def reserve(self, gang: GangId, until: float, spec: Mapping[str, Any]) -> None:
+        """Devices freed by evictions stay reserved for this waiting gang until then; unix seconds."""
+        await self._record(gang, {decisions.RESERVED: timestamps.seconds(until)}, spec)
+
+    async def note_decisions(self, gang: GangId, made: Iterable[Decision], spec: Mapping[str, Any]) -> None:
+        """Before the marks, which count only where these say the same."""
+        await self._record(gang, {decisions.DECISIONS: [each.to_json() for each in made] or None}, spec)
 
     async def ask_checkpoint(self, pod: core.Pod, by: str | None) -> None:
         """That its node goes by then (RFC 3339); None: no more."""
@@ -69,15 +75,16 @@ class EvictionWrites(PodWrites):
         return ""
 
     async def note_past_eviction(self, gang: GangId, past: PastEviction, spec: Mapping[str, Any]) -> None:
-        """In the status of the Gang object, so that the gang's recreated pods keep its age.
+        """So that the gang's recreated pods keep its age."""
+        await self._record(gang, past.status(), spec)
 
-        A gang of one that never waited has none: it is created, with `spec`.
-        """
+    async def _record(self, gang: GangId, status: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
+        """In the status of the Gang object. A gang of one that never waited has none: it is created, with `spec`."""
         try:
-            written = await self._patch_gang_status(gang, past.status())
+            written = await self._patch_gang_status(gang, status)
         except errors.NotFound:
             await self._create_gang(gang, spec)
-            written = await self._patch_gang_status(gang, past.status())
+            written = await self._patch_gang_status(gang, status)
         self._caches.gang_objects.note(written)
 
     async def _patch_gang_status(self, gang: GangId, status: Mapping[str, Any]) -> Raw:

@@ -1,8 +1,8 @@
 """Carries out evictions: begins those decided, and brings those under way to their end, step by step.
 
-What comes next is read from the pods' marks (`gangs.eviction_steps`). So all that is kept here may be lost with this
+What comes next is read from the pods' marks (`gangs.eviction_steps`), which count where the decision is in the Gang's status. So all that is kept here may be lost with this
 process: evictions decided but not yet marked, failed attempts, refusals. Chooses no victims.
-Order of writes: the queue's eviction times, the hold for the beneficiary, then the marks; before the first pod is
+Order of writes: the queue's eviction times, the reservation for the beneficiary, the decision, then the marks; before the first pod is
 evicted, the gang's age is written into the status of its Gang object.
 """
 
@@ -14,6 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 
+from fairlead.api.gang import DECISIONS_MAX
 from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.commit.writer import Writer
@@ -26,6 +27,8 @@ from fairlead.controller.gangs.evictions.moved import spots_of
 from fairlead.controller.gangs.evictions.victims import Victims
 from fairlead.controller.gangs.held.node_notices import Ask
 from fairlead.controller.gangs.held.running import RunningContext
+from fairlead.controller.gangs.membership import decisions
+from fairlead.controller.gangs.membership.decisions import Decision
 from fairlead.controller.gangs.membership.gangs import Gang, GangId, gang_spec
 from fairlead.controller.gangs.membership.members import Member
 from fairlead.controller.report.events import Events
@@ -80,8 +83,8 @@ class Evictor:
     # -- what is known of evictions --------------------------------------------------------------------------------
 
     def update(self, gang_id: GangId, gang: Gang | None) -> None:
-        """The gang changed: its marks are read again. Those that users may have written give no other gang precedence."""
-        self.victims.update(gang_id, gang if self._caches.reviewed(gang_id[0]) else None)
+        """The gang changed: its marks are read again."""
+        self.victims.update(gang_id, gang)
         if gang is None or not eviction_marks.marked(gang):
             self._refused.pop(gang_id, None)
             self._retry_at.pop(gang_id, None)
@@ -115,7 +118,7 @@ class Evictor:
         """Whether devices are reserved for the gang because others are or were evicted for it."""
         return (
             bool(self.victims.of(gang.id))
-            or (eviction_marks.holds_until(gang, now) > now and self._caches.reviewed(gang.namespace))
+            or self._reserved_until(gang, now) > now
             or self._decided_for["/".join(gang.id)] > 0
         )
 
@@ -159,7 +162,9 @@ class Evictor:
         try:
             if eviction.beneficiary:
                 await self._budgets.note_eviction(eviction.queue, self._wall())
-                await self._hold(mark)
+                await self._reserve(mark)
+            decided = eviction_marks.decision(mark, spots.values())
+            await self._writer.note_decisions(gang.id, [*self._under_way(gang), decided], gang_spec(gang))
             await all_done(
                 self._writer.mark(member.pod, dataclasses.replace(mark, spot=spots.get(member.uid)))
                 for member in members
@@ -173,13 +178,22 @@ class Evictor:
         if at > self._wall():  # else the event of the eviction follows at once
             self._events.gang(gang.id, "Evicting", str(EvictionProgress(mark=mark)), warning=True)
 
-    async def _hold(self, mark: EvictionMark) -> None:
-        """Reserves the devices for the beneficiary: on its first gated pod, unless a hold lasts as long already."""
+    def _under_way(self, gang: Gang) -> list[Decision]:
+        """Decisions of the gang that marks on its pods still follow; the latest, since their number is bounded."""
+        marks = [mark for _, mark in eviction_marks.marked(gang)]
+        followed = (each for each in gang.decisions if any(eviction_marks.follows(mark, each) for mark in marks))
+        return list(followed)[1 - DECISIONS_MAX :]
+
+    def _reserved_until(self, gang: Gang, now: float) -> float:
+        return decisions.reserved_until(self._caches.gang_object(gang.id), now) if gang.gated else 0.0
+
+    async def _reserve(self, mark: EvictionMark) -> None:
+        """Reserves the devices for the beneficiary, unless that lasts as long already."""
         gang = self._caches.gangs.get(mark.beneficiary_id) if mark.beneficiary_id else None
         until = mark.at + eviction_marks.HOLD_S
-        if gang is None or not gang.gated or eviction_marks.holds_until(gang, self._wall()) >= until:
+        if gang is None or not gang.gated or self._reserved_until(gang, self._wall()) >= until:
             return
-        await self._writer.hold_until(gang.gated[0].pod, until)
+        await self._writer.reserve(gang.id, until, gang_spec(gang))
 
     # -- an eviction under way -------------------------------------------------------------------------------------
 
@@ -225,6 +239,7 @@ class Evictor:
             self._exempt_until[gang.id] = self._wall() + EXEMPT_S
         reason = "Refused" if step.refused else "Cancelled"
         await all_done(self._writer.unmark(member.pod, reason, step.why) for member in step.members)
+        await self._writer.note_decisions(gang.id, (), gang_spec(gang))
         self._metrics.evictions.labels(step.mark.kind, reason.lower()).inc()
         self._traces.eviction_ended(gang, step.mark, 0, why=f"{reason.lower()}: {step.why}")
         more = f"; it is no victim for {EXEMPT_S:.0f} s" if step.refused else ""

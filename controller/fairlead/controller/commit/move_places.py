@@ -67,10 +67,8 @@ class Moves:
         """Its marks are written, or could not be."""
         self._deciding.discard(gang_id)
 
-    def update(
-        self, gang_id: GangId, gang: Gang | None, past: PastEviction | None, now: float, *, trusted: bool = True
-    ) -> None:
-        """The gang, or its Gang object, changed. `past`: of its own Gang object. `trusted`: users cannot have written its marks."""
+    def update(self, gang_id: GangId, gang: Gang | None, past: PastEviction | None, now: float) -> None:
+        """The gang, or its Gang object, changed. `past`: of its own Gang object."""
         if gang_id in self._deciding:
             return
         marked = [member for member, mark in eviction_marks.marked(gang) if mark.kind == "Move"] if gang else []
@@ -79,7 +77,7 @@ class Moves:
             known = self._held.get(gang_id)
             if len(marked) < len(gang.running) and known is not None:
                 return  # the others' marks follow
-            if not trusted or (known is None and not self._tables.are_free(spots, gang_id[0])):
+            if known is None and not self._tables.are_free(spots, gang_id[0]):
                 spots = ()  # nothing that was decided: its place was free then, and taken from then on
             self._owners[gang_id] = (gang_id[0], marked[0].owner if gang.solo else "")
             if gang.queue:

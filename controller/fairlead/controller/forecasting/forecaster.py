@@ -117,7 +117,9 @@ class Forecaster:
         began = self._clock()
         snapshot = self._snapshots.build(now)
         try:
-            self.history.note(snapshot.gangs, snapshot.running, now, self._evicted, self._user)
+            left_out = self.history.note(snapshot.gangs, snapshot.running, now, self._evicted, self._user)
+            for gang_id, text in left_out.items():
+                self._metrics.failures.note("history", f"gang {gang_id}", text)
             self._waiting = bool(snapshot.gangs)
             if not snapshot.gangs:
                 self._made_at = began
@@ -144,8 +146,7 @@ class Forecaster:
 
     def _made(self, found: Forecast, now: float) -> None:
         for gang_id, text in found.failures.items():
-            log.error("gang %s has no forecast: %s", gang_id, text)
-            self._metrics.errors.labels("forecast").inc()
+            self._metrics.failures.note("forecast", f"gang {gang_id}", text)
         if self._outcome != MADE:
             log.info("forecasts are made again")
         self._outcome, self._made_at = MADE, self._clock()

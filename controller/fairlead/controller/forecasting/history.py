@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from fairlead.engine.forecast.arrivals import Arrivals
 from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
 from fairlead.engine.forecast.run_times import GangKey, RunRecord
 from fairlead.engine.types.gangs import GangRequest, RunningGang
+from fairlead.kube.containment import contained, described
 
 K = TypeVar("K")
 RUNS_MAX = 3_000  # of all gangs; beyond, the namespace with most loses its oldest
@@ -33,7 +35,8 @@ class RunHistory:
         self.version = 0  # grows with what is to be checkpointed
         self._runs: deque[RunRecord] = deque()
         self._like: dict[GangKey, int] = {}
-        self._outcomes: deque[Outcome] = deque(maxlen=KEPT_MAX)
+        self._outcomes: dict[int, tuple[str, Outcome]] = {}  # by number, the latest last; with the gang's namespace
+        self._noted = 0  # outcomes so far
         self._running: dict[str, RunningGang] = {}
         self._requests: dict[str, GangRequest] = {}  # by id, the latest last
         self._users: dict[str, str] = {}  # by id, asked when a gang is seen first, and when it runs
@@ -49,16 +52,24 @@ class RunHistory:
         now: float,
         evicted: Callable[[str], bool],
         user_of: Callable[[str], str] = lambda _: "",
-    ) -> None:
-        """All gangs as they are now. `evicted`: whether a gang that runs no more was stopped rather than ended by itself.
+    ) -> dict[str, str]:
+        """All gangs as they are now. Returns those that were left out, by id, and what was raised.
+
+        `evicted`: whether a gang that runs no more was stopped rather than ended by itself.
 
         `user_of`: who submitted a gang, by its id, asked once of each run; "" where that is not known.
         """
+        left_out: dict[str, str] = {}
+
+        def failed(gang_id: str, error: Exception) -> None:
+            left_out[gang_id] = described(error)
+
         if self._since is None:
             self._since = now
         now_running = {gang.id: gang for gang in running}
         for gang in [gang for gang_id, gang in self._running.items() if gang_id not in now_running]:
-            self._add(self._record(gang, now, ended=not evicted(gang.id)))
+            with contained(partial(failed, gang.id)):
+                self._add(self._record(gang, now, ended=not evicted(gang.id)))
         came = [gang_id for gang_id in now_running if gang_id not in self._running]
         self._running = now_running
         for request in pending:
@@ -66,10 +77,14 @@ class RunHistory:
                 self._requests[request.id] = replace(request, preemptor=False)
                 came.append(request.id)
         _forget(self._requests, REQUESTS_MAX, lambda gang_id: gang_id.partition("/")[0])
-        self._users |= {gang_id: user for gang_id in came if (user := user_of(gang_id))}
+        for gang_id in came:
+            with contained(partial(failed, gang_id)):
+                if user := user_of(gang_id):
+                    self._users[gang_id] = user
         if len(self._users) > 2 * REQUESTS_MAX + len(now_running):
             kept = self._requests.keys() | now_running.keys()
             self._users = {gang_id: user for gang_id, user in self._users.items() if gang_id in kept}
+        return left_out
 
     def note_restart(self, key: GangKey, seconds: float) -> None:
         """A gang ran so long after its admission."""
@@ -84,9 +99,12 @@ class RunHistory:
         known = self._starts.get(key)
         return median(known) if known else None
 
-    def note_start(self, outcome: Outcome) -> None:
-        self._outcomes.append(outcome)
+    def note_start(self, namespace: str, outcome: Outcome) -> None:
+        """Of a gang of that namespace."""
         self.version += 1
+        self._noted += 1
+        self._outcomes[self._noted] = (namespace, outcome)
+        _forget(self._outcomes, KEPT_MAX, lambda number: self._outcomes[number][0])
 
     def _record(self, gang: RunningGang, now: float, *, ended: bool) -> RunRecord:
         limit_s = None if gang.ends_by is None else gang.ends_by - gang.started
@@ -129,14 +147,14 @@ class RunHistory:
 
     @property
     def calibration(self) -> Calibration:
-        return Calibration(self._outcomes)
+        return Calibration(outcome for _, outcome in self._outcomes.values())
 
     # -- as text ---------------------------------------------------------------------------------------------------
 
     def text(self) -> str:
         """JSON, some 55 bytes a run: at most 250 KB."""
         runs = [[*each.key[:3], round(each.run_s, 1), each.ended, each.limit_s] for each in self._runs]
-        outcomes = [[round(number, 1) for number in each] for each in self._outcomes]
+        outcomes = [[namespace, *(round(number, 1) for number in each)] for namespace, each in self._outcomes.values()]
         starts = [[*key[:3], *times] for key, times in self._starts.items()]
         places: dict[str, list[int]] = {}
         for place, each in enumerate(self._runs):
@@ -159,7 +177,9 @@ class RunHistory:
                 )
                 for place, (namespace, stem, size, run_s, ended, limit_s) in enumerate(found.get("runs", ()))
             ]
-            outcomes = [Outcome(*map(float, each)) for each in found.get("outcomes", ())]
+            outcomes = [
+                (str(namespace), Outcome(*map(float, times))) for namespace, *times in found.get("outcomes", ())
+            ]
             starts = [
                 (GangKey(str(namespace), str(stem), int(size)), [float(time) for time in times])
                 for namespace, stem, size, *times in found.get("starts", ())
@@ -168,7 +188,8 @@ class RunHistory:
             raise ValueError(f"no history of runs: {error}") from error
         for run in runs:
             self._add(run)
-        self._outcomes.extend(outcomes)
+        for namespace, outcome in outcomes:
+            self.note_start(namespace, outcome)
         for key, times in starts:
             for time in times:
                 self.note_restart(key, time)

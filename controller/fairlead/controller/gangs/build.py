@@ -7,8 +7,7 @@ disagreement, an unreadable annotation or a missing size becomes a `GangProblem`
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fairlead.api import foreign, names, owners
 from fairlead.api.intent import Intent, IntentError
@@ -16,12 +15,11 @@ from fairlead.controller.gangs.membership.gangs import Gang, GangId, SharedDecis
 from fairlead.controller.gangs.membership.jobs import JobPods, job_pods
 from fairlead.controller.gangs.membership.members import GangProblem, GroupTerms, Lookup, Member, Stage
 from fairlead.controller.gangs.membership.ranks import ranks, subgroup
+from fairlead.controller.gangs.membership.sizes import Intents, agreed, of_one_source, size_of
 from fairlead.controller.gangs.pods import is_member, member_of
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import core
 
-V = TypeVar("V", int, str)
-Intents = Sequence[tuple[Member, Intent]]
 NOTES_MAX = 4
 CONSUMERS_MAX = 256
 """Of a claim's `status.reservedFor`. Source: k8s.io/api `resource/v1`, ResourceClaimReservedForMaxSize."""
@@ -42,13 +40,21 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
         return Gang(id=gang, size=1, members=(), unmanaged=unmanaged)
     solo = not any(named_gang(member.pod) for member in members)
     intents, problems = _intents(members)
+    intents, astray = of_one_source(intents)
+    if astray:
+        of_gang = {member.uid for member, _ in intents}
+        members = tuple(member for member in members if member.uid in of_gang or member.pod.finished)
     problems += [] if solo else _namesakes(gang, members)
     active: Intents = [pair for pair in intents if pair[0].stage in {Stage.GATED, Stage.RELEASED}] or intents
-    size, size_problem = _agreed("gang-size", active, lambda intent: intent.size)
-    queue, queue_problem = _agreed("queue", active, lambda intent: intent.queue)
-    topology, topology_problem = _agreed("topology", active, lambda intent: intent.topology)
-    subgroup_size, subgroup_problem = _agreed("subgroup-size", active, lambda intent: intent.subgroup_size)
-    inner, inner_problem = _agreed("subgroup-topology", active, lambda intent: intent.subgroup_topology)
+    jobs = () if solo else _jobs(gang, members, lookup)
+    if astray:
+        makers = {member.owner for member in members}
+        jobs = tuple(job for job in jobs if job.uid in makers)
+    size, size_problem = size_of(gang, active, jobs, lookup)
+    queue, queue_problem = agreed("queue", active, lambda intent: intent.queue)
+    topology, topology_problem = agreed("topology", active, lambda intent: intent.topology)
+    subgroup_size, subgroup_problem = agreed("subgroup-size", active, lambda intent: intent.subgroup_size)
+    inner, inner_problem = agreed("subgroup-topology", active, lambda intent: intent.subgroup_topology)
     found = (size_problem, queue_problem, topology_problem, subgroup_problem, inner_problem)
     problems += [each for each in found if each]
     problems += _crowded(members)
@@ -60,7 +66,6 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
     if terms is not None:
         queue, topology = queue or terms.queue, topology or terms.topology
     priority, notes = _priority(active, terms, lookup)
-    jobs = () if solo else _jobs(gang, members, lookup)
     subgroups, missing_index = ({}, None) if inner is None else _subgroups(intents, jobs, subgroup_size)
     problems += [missing_index] if missing_index else []
     foreign_queue = all(intent.foreign_queue for _, intent in active if intent.queue is not None)
@@ -79,7 +84,11 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
         checkpointed=_checkpointed(active),
         foreign_queue=queue is not None and foreign_queue,
         problems=tuple(problems),
-        notes=tuple(dict.fromkeys((*notes, *(note for _, intent in active for note in intent.notes))))[:NOTES_MAX],
+        notes=tuple(
+            dict.fromkeys(
+                (*([astray] if astray else ()), *notes, *(note for _, intent in active for note in intent.notes))
+            )
+        )[:NOTES_MAX],
         solo=solo,
         jobs=jobs,
         unmanaged=unmanaged,
@@ -213,20 +222,6 @@ def _size_elsewhere(gang: GangId, intent: Intent, terms: GroupTerms | None) -> t
         f"create it, or annotate each member with {names.GANG_SIZE}: <number>"
     )
     return None, GangProblem(code=Code.GATHERING, message=message)
-
-
-def _agreed(what: str, intents: Intents, pick: Callable[[Intent], V | None]) -> tuple[V | None, GangProblem | None]:
-    """The one value that members state, or the problem that they state several."""
-    given: dict[V, str] = {}
-    for member, each in intents:
-        value = pick(each)
-        if value is not None:
-            given.setdefault(value, member.pod.metadata.name)
-    if len(given) <= 1:
-        return next(iter(given), None), None
-    said = ", ".join(f"{name} says {value}" for value, name in list(given.items())[:4])
-    message = f"members disagree on the {what}: {said}; give all members one value and create them anew"
-    return None, GangProblem(code=Code.INVALID, message=message)
 
 
 def _movable(intents: Intents) -> bool | None:

@@ -7,12 +7,14 @@ What changed since the last scrape is looked at, and all of it after Queues or F
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fairlead.controller.gangs.membership.gangs import gang_id
+from fairlead.controller.report.failures import Failures
 from fairlead.controller.report.held_flavors import HeldFlavors
 from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
 from fairlead.controller.watch.caches import Caches
@@ -31,11 +33,12 @@ class ClaimInfo(NamedTuple):
 class ClaimSeries(Collector):
     """Between `begin` and `end` it has the series of these caches, else none."""
 
-    def __init__(self) -> None:
+    def __init__(self, failures: Failures) -> None:
+        self._failures = failures
         self._known: KnownClaims | None = None
 
     def begin(self, caches: Caches, *, wall: Clock) -> None:
-        self._known = KnownClaims(caches, wall=wall)
+        self._known = KnownClaims(caches, self._failures, wall=wall)
 
     def end(self) -> None:
         if self._known is not None:
@@ -57,9 +60,10 @@ class ClaimSeries(Collector):
 
 
 class KnownClaims:
-    def __init__(self, caches: Caches, *, wall: Clock) -> None:
+    def __init__(self, caches: Caches, failures: Failures, *, wall: Clock) -> None:
         self._caches = caches
-        self._notes = AllocatedClaims(caches, wall=wall, keeps_ended=False)
+        self._failures = failures
+        self._notes = AllocatedClaims(caches, self._contained, wall=wall, keeps_ended=False)
         self._flavors = HeldFlavors(caches)
         self._infos: dict[str, ClaimInfo] = {}  # by claim UID
         self._settings: Settings | None = None
@@ -75,10 +79,14 @@ class KnownClaims:
             self._notes.touch_all()
         changed, _ = self._notes.take()
         for held in changed:
-            self._infos[held.uid] = self._info(held)
+            with self._contained(held):
+                self._infos[held.uid] = self._info(held)
         for uid in [uid for uid in self._infos if not self._notes.holds(uid)]:
             del self._infos[uid]
         return self._infos.values()
+
+    def _contained(self, held: Held) -> AbstractContextManager[None]:
+        return self._failures.contained("series", f"claim {held.claim.metadata.key}")
 
     def _info(self, held: Held) -> ClaimInfo:
         meta, pod = held.claim.metadata, held.first_pod

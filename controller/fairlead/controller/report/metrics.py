@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from fairlead.controller.report.claim_series import ClaimSeries
+from fairlead.controller.report.failures import Failures
 from fairlead.controller.report.queue_series import QueueFacts, QueueSeries
 from fairlead.controller.spending.budgets import BudgetNow
 from fairlead.controller.watch.caches import Caches
@@ -37,6 +38,10 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
         registry = self.registry
+        self.errors = Counter(
+            "fairlead_controller_errors_total", "Unexpected errors; each is in the log.", ["where"], registry=registry
+        )
+        self.failures = Failures(self.errors)
         self.leader = Gauge("fairlead_controller_leader", "1 while this replica leads.", registry=registry)
         self.decide_seconds = Histogram(
             "fairlead_controller_decide_seconds",
@@ -95,8 +100,8 @@ class Metrics:
         self.gangs = Gauge("fairlead_controller_gangs", "Gangs by phase.", ["phase"], registry=registry)
         phases = ("Gathering", "Waiting", "Admitted", "Running", "Finished", "Failed")
         self._phases = {phase: self.gangs.labels(phase) for phase in phases}
-        self.queues = QueueSeries()
-        self.claims = ClaimSeries()
+        self.queues = QueueSeries(self.failures)
+        self.claims = ClaimSeries(self.failures)
         registry.register(self.queues)
         registry.register(self.claims)
         self.queue_wait_seconds = Histogram(
@@ -209,9 +214,6 @@ class Metrics:
             registry=registry,
         )
         self._flavors: set[str] = set()  # that have series of devices
-        self.errors = Counter(
-            "fairlead_controller_errors_total", "Unexpected errors; each is in the log.", ["where"], registry=registry
-        )
 
     def note_move(self, outcome: str) -> Callable[[tuple[str, str]], None]:
         """What counts such an outcome of a gang's move."""

@@ -15,6 +15,7 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from fairlead.controller.report.failures import Failures
 from fairlead.controller.report.waits import Waits
 from fairlead.engine.types.plan import FlavorUse, QueueUse, Waiting
 from fairlead.engine.types.reasons import Code
@@ -52,7 +53,8 @@ class QueueFacts:
 class QueueSeries(Collector):
     """`facts` gives what is known at a scrape; None, or nothing set: there are no series."""
 
-    def __init__(self) -> None:
+    def __init__(self, failures: Failures) -> None:
+        self._failures = failures
         self.facts: Callable[[], QueueFacts] | None = None
 
     def describe(self) -> Iterable[Metric]:
@@ -60,7 +62,7 @@ class QueueSeries(Collector):
 
     def collect(self) -> Iterable[Metric]:
         if self.facts is not None:
-            yield from series(self.facts())
+            yield from series(self.facts(), self._failures)
 
 
 _OF_FLAVOR: Final[tuple[tuple[str, str, Callable[[FlavorUse], int | Fraction | None]], ...]] = (
@@ -71,7 +73,7 @@ _OF_FLAVOR: Final[tuple[tuple[str, str, Callable[[FlavorUse], int | Fraction | N
 )
 
 
-def series(facts: QueueFacts) -> Iterator[Metric]:
+def series(facts: QueueFacts, failures: Failures) -> Iterator[Metric]:
     gangs = GaugeMetricFamily("fairlead_queue_gangs", "Gangs of a queue by state.", labels=("queue", "state"))
     for use in facts.uses:
         gangs.add_metric((use.name, "waiting"), use.waiting)
@@ -84,23 +86,25 @@ def series(facts: QueueFacts) -> Iterator[Metric]:
             labels=("queue", "flavor"),
         )
         for use in facts.uses:
-            for flavor in use.flavors:
-                if (found := value(flavor)) is not None:
-                    family.add_metric((use.name, flavor.flavor), float(found))
+            with failures.contained("series", f"queue {use.name}"):
+                for flavor in use.flavors:
+                    if (found := value(flavor)) is not None:
+                        family.add_metric((use.name, flavor.flavor), float(found))
         yield family
-    yield from _waiting(facts)
+    yield from _waiting(facts, failures)
     yield from _times(facts)
 
 
-def _waiting(facts: QueueFacts) -> Iterator[Metric]:
+def _waiting(facts: QueueFacts, failures: Failures) -> Iterator[Metric]:
     reasons: Counter[tuple[str, str]] = Counter()
     demand: dict[tuple[str, str, str], int | Fraction] = {}
     for each in facts.waiting:
-        queue, code = each.queue or "", each.reason.code
-        reasons[queue, code.value] += 1
-        for flavor, asked in each.asks.items():
-            key = (queue, flavor, BECAUSE.get(code, OTHER))
-            demand[key] = demand.get(key, 0) + asked
+        with failures.contained("series", f"gang {each.namespace}/{each.name}"):
+            queue, code = each.queue or "", each.reason.code
+            reasons[queue, code.value] += 1
+            for flavor, asked in each.asks.items():
+                key = (queue, flavor, BECAUSE.get(code, OTHER))
+                demand[key] = demand.get(key, 0) + asked
     gangs = GaugeMetricFamily(
         "fairlead_gangs_waiting", "Gangs that the last decision left waiting, by why.", labels=("queue", "reason")
     )

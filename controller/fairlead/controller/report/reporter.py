@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
+from fairlead.controller.report.failures import Failures
 from fairlead.controller.report.gang_phase import PhaseSummary, Progress, SchedulingState, shown_soon, summarize
 from fairlead.controller.report.queue_status import QueueShown
 from fairlead.controller.report.status_writer import PROBLEM_REASONS, StatusWriter
@@ -53,12 +54,15 @@ def speaks(summary: PhaseSummary, state: SchedulingState) -> bool:
 
 
 class Reporter:
-    def __init__(self, writer: StatusWriter, caches: Caches, queue: WorkQueue[Key], *, clock: Clock) -> None:
+    def __init__(
+        self, writer: StatusWriter, caches: Caches, queue: WorkQueue[Key], failures: Failures, *, clock: Clock
+    ) -> None:
         self.phases: Counter[str] = Counter()  # gangs by phase
         self._phase: dict[GangId, str] = {}
         self._writer = writer
         self._caches = caches
         self._queue = queue
+        self._failures = failures
         self._clock = clock
         self._gangs: dict[GangId, tuple[Gang, SchedulingState]] = {}
         self._admitting_since: dict[GangId, float] = {}
@@ -187,19 +191,12 @@ class Reporter:
                 self._queue.add_after(key, wait_s)
                 continue
             try:
-                await self._write(key)
-                self._queue.forget(key)
-            except errors.ApiError as error:
-                delay = self._queue.retry(key)
-                log.log(
-                    logging.DEBUG if error.transient or isinstance(error, errors.Conflict) else logging.WARNING,
-                    "%s %s: status not written: %s; next try in %.1f s", key[0], "/".join(key[1:]), error, delay,
-                )  # fmt: skip
-            except Exception:
-                log.exception("%s %s: status not written", key[0], "/".join(key[1:]))
+                with self._failures.contained("status", f"{key[0]} {'/'.join(filter(None, key[1:]))}"):
+                    await self._write_or_retry(key)
             finally:
                 self._queue.done(key)
 
+<<<<<<< HEAD
     def _paced_s(self, key: Key) -> float:
         """How long the gang has to wait for others of its namespace; its place among them stays its own."""
         kind, namespace, _ = key
@@ -217,6 +214,18 @@ class Reporter:
         else:
             self._slots.pop(key, None)
         return slot - now
+=======
+    async def _write_or_retry(self, key: Key) -> None:
+        try:
+            await self._write(key)
+            self._queue.forget(key)
+        except errors.ApiError as error:
+            delay = self._queue.retry(key)
+            log.log(
+                logging.DEBUG if error.transient or isinstance(error, errors.Conflict) else logging.WARNING,
+                "%s %s: status not written: %s; next try in %.1f s", key[0], "/".join(key[1:]), error, delay,
+            )  # fmt: skip
+>>>>>>> main
 
     async def _write(self, key: Key) -> None:
         kind, namespace, name = key

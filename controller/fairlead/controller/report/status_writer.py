@@ -16,8 +16,9 @@ from fairlead.api.gang import GangSpec, GangStatus
 from fairlead.api.queue import QueueStatus
 from fairlead.controller.gangs.admission import holds
 from fairlead.controller.gangs.conditions import MESSAGE_MAX
-from fairlead.controller.gangs.evictions import past_evictions
+from fairlead.controller.gangs.evictions import eviction_marks, past_evictions
 from fairlead.controller.gangs.held import idleness
+from fairlead.controller.gangs.membership import decisions
 from fairlead.controller.gangs.membership.gangs import Gang, GangId, gang_spec
 from fairlead.controller.report import gang_status, queue_budget, queue_status
 from fairlead.controller.report.events import Events
@@ -39,8 +40,9 @@ EVENTS_MAX = 16  # pods of a gang that get an event each
 
 
 def reported(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of a Gang's status what is written here. The record of the last eviction is the evictor's, and may be newer than `raw`."""
-    return {name: value for name, value in (raw.get("status") or {}).items() if name != past_evictions.FIELD}
+    """Of a Gang's status what is written here. The records of evictions are the evictor's, and may be newer than `raw`."""
+    status = decisions.without_records(raw.get("status") or {})
+    return {name: value for name, value in status.items() if name != past_evictions.FIELD}
 
 
 class StatusWriter:
@@ -73,7 +75,9 @@ class StatusWriter:
         if status != before:
             patch = merge_patch(stored, status, GangStatus, whole=True)
             carried = past.status() if past is not None and own is None else {}
-            raw = await self._patch_status(gang.id, {**patch, **carried})
+            over = eviction_marks.over(gang, raw, now)
+            version = raw["metadata"]["resourceVersion"] if over else None  # the evictor may write another meanwhile
+            raw = await self._patch_status(gang.id, {**patch, **carried, **over}, version=version)
             self._event(gang, before, status)
         self._caches.gang_objects.note(raw)
 
@@ -98,10 +102,14 @@ class StatusWriter:
         hold = self._caches.hold_object(gang)
         return wanted if hold is None or stored.get("hold") == hold else {**wanted, "hold": hold}
 
-    async def _patch_status(self, gang: GangId, status: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._client.patch(
-            resources.GANGS, gang[1], {"status": status}, namespace=gang[0], subresource="status"
-        )
+    async def _patch_status(
+        self, gang: GangId, status: Mapping[str, Any], *, version: str | None = None
+    ) -> dict[str, Any]:
+        """`version`: the resourceVersion without which it is refused."""
+        body: dict[str, Any] = {"status": status}
+        if version is not None:
+            body["metadata"] = {"resourceVersion": version}
+        return await self._client.patch(resources.GANGS, gang[1], body, namespace=gang[0], subresource="status")
 
     def _event(self, gang: Gang, before: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         """When phase or reason changed: on the Gang object, and while it waits on its first pod too."""

@@ -6,7 +6,8 @@ A claim is told once it is known since when it is allocated: where the apiserver
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from fairlead.api import names
@@ -58,8 +59,17 @@ class AllocatedClaims:
     `keeps_ended` False: what ended is not told, and takes no memory however long nothing is taken.
     """
 
-    def __init__(self, informers: Informers, *, wall: Clock, keeps_ended: bool = True) -> None:
+    def __init__(
+        self,
+        informers: Informers,
+        contained: Callable[[Held], AbstractContextManager[None]],
+        *,
+        wall: Clock,
+        keeps_ended: bool = True,
+    ) -> None:
+        """`contained`: in which a claim is looked at, so that one that raises is left out, and not all others."""
         self._informers = informers
+        self._contained = contained
         self._keeps_ended = keeps_ended
         self._wall = wall
         self._held: dict[str, Held] = {}  # by claim UID
@@ -83,10 +93,18 @@ class AllocatedClaims:
         touched, self._touched = self._touched, {}
         changed = [self._held[uid] for uid in touched if uid in self._held]
         told = [*(held for held, _ in ended if held.uid in touched), *changed]
-        return [held for held in told if held.timed()], ended
+        return list(self._timed(told)), ended
 
     def all(self) -> Iterable[Held]:
-        return (held for held in self._held.values() if held.timed())
+        return self._timed(self._held.values())
+
+    def _timed(self, claims: Iterable[Held]) -> Iterator[Held]:
+        for held in claims:
+            timed = False
+            with self._contained(held):
+                timed = held.timed()
+            if timed:
+                yield held
 
     def holds(self, uid: str) -> bool:
         """Whether the claim is allocated now."""

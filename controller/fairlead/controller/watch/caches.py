@@ -20,6 +20,7 @@ from fairlead.controller.gangs.claims.volumes import volume_needs
 from fairlead.controller.gangs.evictions import disruption, past_evictions
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction
 from fairlead.controller.gangs.held import idleness
+from fairlead.controller.gangs.membership import decisions
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.gangs import gang_id as gang_id_of
 from fairlead.controller.gangs.membership.jobs import JobPods, job_pods
@@ -81,7 +82,11 @@ class Caches(Informers):
             if gang.foreign_queue and gang.queue is not None:
                 queue = self.settings().foreign_queue(gang.queue, self.namespace_labels(gang.namespace))
                 gang = dataclasses.replace(gang, queue=queue)
-            self.gangs[gang_id] = gang
+            most = self.bounds(gang).priority if gang.priority > 0 else None
+            if most is not None and gang.priority > most.value:
+                gang = dataclasses.replace(gang, stated_priority=most.value)
+            decided = decisions.decisions(self.gang_object(gang_id))
+            self.gangs[gang_id] = dataclasses.replace(gang, decisions=decided) if decided else gang
         return changed
 
     def _pods_in(self, gang_id: GangId) -> int:
@@ -139,6 +144,10 @@ class Caches(Informers):
                 self.triggers.gangs(
                     self.gangs
                 )  # evictions that it asked for are cancelled, and statuses say what holds now
+            if any(
+                ((each or {}).get("spec") or {}).get("maxPriority") is not None for each in (change.old, change.new)
+            ):
+                self.triggers.gangs(self.gangs)
             # Whether a foreign queue name is one of our Queues may have changed.
             self.triggers.gangs([gang_id for gang_id, gang in self.gangs.items() if gang.foreign_queue])
             self.triggers.decide(urgent=True)
@@ -217,6 +226,9 @@ class Caches(Informers):
     def pod_group(self, api: str, namespace: str, name: str) -> GroupTerms | None:
         return self.pod_groups.terms(api, namespace, name)
 
+    def workload_size(self, gang: GangId, source: str) -> int | None:
+        return self.workload_sizes.size(*gang, source)
+
     def workload_priority(self, name: str) -> int | None:
         return self.workload_priorities.value(name)
 
@@ -242,10 +254,6 @@ class Caches(Informers):
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         found = self.namespaces.get(namespace)
         return found.metadata.labels if found else {}
-
-    def reviewed(self, namespace: str) -> bool:
-        """Whether the webhook sees the pods of the namespace. Where it does not, users write the controller's marks, too."""
-        return not is_exempt(namespace, self.namespace_labels(namespace))
 
     def namespaces_of(self, selector: LabelSelector) -> list[str]:
         """Names of the namespaces that the selector selects now; none for one that cannot be read."""
@@ -320,7 +328,7 @@ class Caches(Informers):
         """The same, as it is written; None where there is none."""
         raw = self.gang_object(gang.id)
         objects: list[Raw] = [] if raw is None else [raw]
-        if raw is None or not raw.get("status"):
+        if raw is None or not decisions.without_records(raw.get("status") or {}):
             objects += self._predecessors(gang)
         found = ((each.get("spec") or {}).get("hold") for each in objects)
         return next((hold for hold in found if hold is not None), None)

@@ -12,6 +12,7 @@ from fairlead.api import names
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.evictions import disruption
 from fairlead.controller.gangs.held import leftovers
+from fairlead.controller.gangs.membership import decisions
 from fairlead.controller.gangs.membership.gangs import Gang, GangId, gang_id
 from fairlead.controller.watch import indexes
 from fairlead.controller.watch.informers import Informers
@@ -58,7 +59,8 @@ class Handlers:
         informers.templates.subscribe(self._template)
         informers.namespaces.subscribe(self._namespace)
         informers.gang_objects.subscribe(self._gang_object)
-        informers.pod_groups.subscribe(self._pod_group)
+        informers.pod_groups.subscribe(self._sized)
+        informers.workload_sizes.subscribe(self._sized)
         informers.workload_priorities.subscribe(self._workload_priority)
         informers.disruption_budgets.subscribe(self._disruption_budget)
         informers.resource_quotas.subscribe(self._resource_quota)
@@ -202,7 +204,8 @@ class Handlers:
                 self._tables.set_pod(pod)
                 self._triggers.gang(gang_id(pod))
 
-    def _pod_group(self, namespace: str, name: str) -> None:
+    def _sized(self, namespace: str, name: str) -> None:
+        """What says the size of a gang changed."""
         if (namespace, name) in self._gangs:
             self._triggers.gang((namespace, name))
 
@@ -212,7 +215,7 @@ class Handlers:
         self._triggers.decide()
 
     def _gang_object(self, change: Change[Raw]) -> None:
-        if change.old is None or change.new is None or _held_otherwise(change.old, change.new):
+        if change.old is None or change.new is None or _decided_otherwise(change.old, change.new):
             namespace, _, name = change.key.partition("/")
             self._triggers.gang((namespace, name))
 
@@ -254,8 +257,12 @@ class Handlers:
         self._triggers.crowd(namespace, "")
 
 
-def _held_otherwise(old: Raw, new: Raw) -> bool:
-    return (old.get("spec") or {}).get("hold") != (new.get("spec") or {}).get("hold")
+def _decided_otherwise(old: Raw, new: Raw) -> bool:
+    """Whether a hold, or what is recorded of evictions, is another."""
+    if (old.get("spec") or {}).get("hold") != (new.get("spec") or {}).get("hold"):
+        return True
+    before, after = old.get("status") or {}, new.get("status") or {}
+    return any(before.get(field) != after.get(field) for field in (decisions.DECISIONS, decisions.RESERVED))
 
 
 def _seen_anew(old: core.Pod | None, new: core.Pod) -> bool:

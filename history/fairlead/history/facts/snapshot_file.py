@@ -2,16 +2,17 @@
 
     {"format": "fairlead-snapshot", "version": 1, "at": 1790000000.0, "code": "0.1.0+engine.1f2e3d4c5b6a", "facts": {…}}
 
-`at` is the time of the snapshot, unix seconds; `facts` are `form.Facts`. A file may be compressed with gzip.
+`at` is the time of the snapshot, unix seconds; `facts` are `form.Facts`. A file may be compressed with gzip; a large one must be.
 """
 
 from __future__ import annotations
 
+import gzip
 from typing import NamedTuple
 
 import msgspec
 
-from fairlead.bounded import json_text, unpack
+from fairlead.bounded import files, json_text, unpack
 from fairlead.bounded.limits import UnreadableError
 from fairlead.engine.snapshot import Snapshot
 from fairlead.history.facts import form
@@ -20,6 +21,7 @@ from fairlead.history.facts.errors import FactsError
 from fairlead.history.facts.state import State
 
 FORMAT = "fairlead-snapshot"
+PACK_LEVEL = 1  # gigabytes
 
 
 class _Head(form.Item, frozen=True, kw_only=True):
@@ -51,6 +53,11 @@ def dump(snapshot: Snapshot, now: float, *, code: str = "") -> bytes:
 
 def dump_facts(facts: form.Facts, now: float, *, code: str = "") -> bytes:
     return msgspec.json.encode(_Document(at=now, code=code, facts=facts)) + b"\n"
+
+
+def packed(data: bytes) -> bytes:
+    """As it is stored: with gzip where it is longer than what is read of a file that is not compressed."""
+    return gzip.compress(data, PACK_LEVEL, mtime=0) if len(data) > files.PLAIN_BYTES_MAX else data
 
 
 def load(data: bytes) -> Dumped:

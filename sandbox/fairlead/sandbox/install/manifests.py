@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
+from fairlead.bounded import files, yaml_text
+from fairlead.bounded.limits import UnreadableError
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # a tenth of the time, where PyYAML was built with libyaml
 Manifest = dict[str, Any]
 Identity = tuple[str, str, str, str]
 """apiVersion, kind, name, namespace."""
@@ -35,10 +35,10 @@ def load(path: Path) -> list[Manifest]:
         return list(_file(path))
     if (path / KUSTOMIZATION).exists():
         return list(_kustomization(path))
-    files = sorted(entry for entry in path.glob("*") if entry.suffix in {".yaml", ".yml", ".json"})
-    if not files:
+    found = sorted(entry for entry in path.glob("*") if entry.suffix in {".yaml", ".yml", ".json"})
+    if not found:
         raise ManifestError(f"{path}: no manifest; give a YAML file, a directory of them, or a kustomization")
-    return [manifest for file in files for manifest in _file(file)]
+    return [manifest for file in found for manifest in _file(file)]
 
 
 def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
@@ -48,14 +48,17 @@ def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
 
 
 def _file(path: Path) -> Iterator[Manifest]:
-    try:
-        documents = list(yaml.load_all(path.read_text(), Loader=_LOADER))
-    except yaml.YAMLError as error:
-        raise ManifestError(f"{path}: not YAML: {error}") from error
-    for index, document in enumerate(documents):
+    for index, document in enumerate(_documents(path)):
         if document is None:
             continue
         yield from _flat(document, f"{path}[{index}]")
+
+
+def _documents(path: Path) -> list[Any]:
+    try:
+        return yaml_text.documents(files.read(path))
+    except UnreadableError as error:
+        raise ManifestError(f"{path}: cannot be read as YAML: {error}") from error
 
 
 def _flat(document: object, where: str) -> Iterator[Manifest]:
@@ -75,7 +78,7 @@ def _flat(document: object, where: str) -> Iterator[Manifest]:
 
 def _kustomization(folder: Path) -> Iterator[Manifest]:
     where = folder / KUSTOMIZATION
-    wanted = yaml.safe_load(where.read_text()) or {}
+    wanted = next(iter(_documents(where)), None) or {}
     unknown = sorted(set(wanted) - _KUSTOMIZE_KNOWN)
     if unknown:
         raise ManifestError(f"{where}: {', '.join(unknown)}: not understood here; use kubectl apply -k")
@@ -109,7 +112,7 @@ def _patches(where: Path, entries: Iterable[Any]) -> Iterator[tuple[Identity, Ma
     """The new top-level fields of each patched object; None where it is deleted."""
     for entry in entries:
         if set(entry) == {"patch"}:
-            document = yaml.safe_load(entry["patch"])
+            document = yaml_text.document(entry["patch"])
             if not isinstance(document, dict) or document.pop("$patch", None) != "delete":
                 raise ManifestError(f"{where}: patches: only $patch: delete is understood inline; use kubectl apply -k")
             yield _identity(document), None
@@ -117,7 +120,7 @@ def _patches(where: Path, entries: Iterable[Any]) -> Iterator[tuple[Identity, Ma
             target = entry["target"]
             group = f"{target['group']}/" if target.get("group") else ""
             identity = (f"{group}{target['version']}", target["kind"], target["name"], target.get("namespace") or "")
-            operations = yaml.safe_load((where.parent / entry["path"]).read_text())
+            (operations,) = _documents(where.parent / entry["path"])
             if any(each["op"] != "replace" or each["path"].count("/") != 1 for each in operations):
                 raise ManifestError(f"{where}: {entry['path']}: only `replace` of top-level fields is understood here")
             yield identity, {each["path"].removeprefix("/"): each["value"] for each in operations}

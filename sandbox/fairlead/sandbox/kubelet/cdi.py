@@ -8,14 +8,14 @@ Source: Container Device Interface SPEC.md 0.6.0 and 1.0.0.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
+from fairlead.bounded import files, yaml_text
+from fairlead.bounded.limits import UnreadableError
 
 _KIND: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 _DEVICE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:-]*[A-Za-z0-9])?")
@@ -84,14 +84,13 @@ def _load(directory: Path) -> dict[str, list[_Device]]:
         if file.suffix not in {".json", ".yaml", ".yml"}:
             continue
         try:
-            text = file.read_text()
-        except FileNotFoundError:  # removed since it was listed
+            spec = yaml_text.document(files.read(file))
+        except (FileNotFoundError, UnreadableError):  # removed since it was listed
             continue
         try:
-            spec = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
             for name, device in _devices(file, spec):
                 known.setdefault(name, []).append(device)
-        except (yaml.YAMLError, KeyError, TypeError, ValueError, CdiError):
+        except (KeyError, TypeError, ValueError, CdiError):
             continue  # as a runtime: a broken spec hides its own devices, not those of others
     return known
 

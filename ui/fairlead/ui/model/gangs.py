@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
-from fairlead.ui.model.line import Line
+from fairlead.ui.model.line import Line, line_of
 
 PHASES = ("Waiting", "Gathering", "Admitted", "Running", "Finished", "Failed")
 
 
 def line(raw: Raw, *, now: float) -> Line:
+    """Of a gang that cannot be read: what it is called, and why."""
+    return line_of(partial(_line, raw, now=now), raw)
+
+
+def _line(raw: Raw, *, now: float) -> Line:
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     phase = status.get("phase") or "Gathering"
     evicting, why = _why(status)

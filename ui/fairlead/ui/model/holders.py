@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import msgspec
 
@@ -10,6 +11,7 @@ from fairlead.api import names
 from fairlead.controller.gangs.claims.allocation_times import allocated_at, known_allocation_time
 from fairlead.evidence.device_usage import FRESH_S, DeviceId, DeviceUsage, usage_of
 from fairlead.kube import nulls
+from fairlead.kube.containment import computed
 from fairlead.kube.core import Pod
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import Raw
@@ -22,7 +24,9 @@ def holders(claims: Iterable[ResourceClaim], pods: Iterable[Raw], gangs: Iterabl
     by_uid = {pod["metadata"].get("uid", ""): pod for pod in pods}
     queues = {(raw["metadata"].get("namespace", ""), raw["metadata"]["name"]): queue_of(raw) for raw in gangs}
     return {
-        claim.metadata.uid: holder(claim, by_uid, queues) for claim in claims if claim.status.allocation is not None
+        claim.metadata.uid: computed(partial(holder, claim, by_uid, queues), lambda _: Holder())
+        for claim in claims
+        if claim.status.allocation is not None
     }
 
 

@@ -6,11 +6,12 @@ The webhook's record of their claims tells such pods from those that Fairlead do
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from fairlead.api import claim_sources, foreign, legacy, names
 from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
-from fairlead.ui.model.line import Line
+from fairlead.ui.model.line import Line, line_of
 
 _PHASES = {"Running": "Running", "Succeeded": "Finished", "Failed": "Failed"}
 _REASONS = {
@@ -59,7 +60,11 @@ def _origin(source: claim_sources.ClaimSource) -> str:
 
 
 def line(pod: Raw, *, now: float) -> Line:
-    """Of a pod that `is_plain`."""
+    """Of a pod that `is_plain`; of one that cannot be read what it is called, and why."""
+    return line_of(partial(_line, pod, now=now), pod)
+
+
+def _line(pod: Raw, *, now: float) -> Line:
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     gated = any(gate.get("name") == names.ADMISSION_GATE for gate in spec.get("schedulingGates") or ())
     phase = _PHASES.get(status.get("phase", ""), "Gathering" if gated else "Admitted")

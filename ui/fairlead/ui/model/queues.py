@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from fairlead.kube.containment import computed, described
 from fairlead.kube.resources import Raw
 
 DEPTH_MAX = 32
@@ -73,6 +75,16 @@ def tree(queues: Iterable[Raw]) -> list[Line]:
 
 
 def line(raw: Raw, *, depth: int = 0, leaf: bool = True) -> Line:
+    """Of a queue that cannot be read: what it is called, and why."""
+
+    def instead(error: Exception) -> Line:
+        problem = f"it cannot be shown ({described(error)}); the others are"
+        return Line(name=raw["metadata"]["name"], depth=depth, problem=problem)
+
+    return computed(partial(_line, raw, depth=depth, leaf=leaf), instead)
+
+
+def _line(raw: Raw, *, depth: int, leaf: bool) -> Line:
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
     return Line(
         name=raw["metadata"]["name"],

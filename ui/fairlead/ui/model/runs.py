@@ -9,12 +9,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, NamedTuple
 
 from fairlead.controller.gangs.claims.allocation_times import allocated_at
 from fairlead.controller.gangs.claims.allocations import allocated_node, results
 from fairlead.history.ledger.entries import Span
 from fairlead.kube import timestamps
+from fairlead.kube.containment import computed
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import Raw
 from fairlead.kube.timestamps import SECOND_US
@@ -113,12 +115,23 @@ def past_runs(past: Past, gang: str) -> tuple[Run, ...]:
 def waiting(gangs: Iterable[Raw], *, at: float) -> Iterator[Run]:
     """Gangs that wait, in their order, with their forecasts. `at`: now."""
     for raw in gangs:
-        status = raw.get("status") or {}
-        if status.get("phase") != "Waiting":
-            continue
-        forecast = status.get("forecast") or {}
-        p50, p90 = _time(forecast.get("p50")), _time(forecast.get("p90"))
-        yield Run(
+        yield from computed(partial(_waiting, raw, at), partial(_without_times, raw, at))
+
+
+def _without_times(raw: Raw, at: float, _: Exception) -> list[Run]:
+    """A gang that cannot be read is named all the same."""
+    return [Run(gang=_id(raw), queue="", state="waits", start=at, end=None)]
+
+
+def _waiting(raw: Raw, at: float) -> list[Run]:
+    """The run of a gang, if it waits."""
+    status = raw.get("status") or {}
+    if status.get("phase") != "Waiting":
+        return []
+    forecast = status.get("forecast") or {}
+    p50, p90 = _time(forecast.get("p50")), _time(forecast.get("p90"))
+    return [
+        Run(
             gang=_id(raw),
             queue=str(status.get("queue") or ""),
             state="waits",
@@ -128,6 +141,7 @@ def waiting(gangs: Iterable[Raw], *, at: float) -> Iterator[Run]:
             never=bool(forecast.get("never")),
             position=status.get("position"),
         )
+    ]
 
 
 def _of_span(span: Span) -> _Piece:
@@ -149,17 +163,32 @@ def _held_now(facts: Facts, *, by_node: bool) -> dict[_Key, list[_Piece]]:
     )
     found: dict[_Key, list[_Piece]] = {}
     for claim in facts.claims:
-        devices = results(claim)
-        if not devices:
-            continue
         holder = known.get(claim.metadata.uid, Holder())
-        own = f"{claim.metadata.namespace}/{claim.metadata.name}"
-        for device in devices:
-            node = allocated_node(claim) or device.pool
-            piece = _Piece(_since(claim, holder, facts.at), facts.at, node, holder.queue, True, "", False)
-            key = _Key(holder.gang or own, bool(holder.gang), node if by_node else "")
+        pieces = computed(
+            partial(_pieces_of, claim, holder, facts.at, by_node=by_node), partial(_unreadable, claim, facts.at)
+        )
+        for key, piece in pieces:
             found.setdefault(key, []).append(piece)
     return found
+
+
+def _pieces_of(claim: ResourceClaim, holder: Holder, at: float, *, by_node: bool) -> list[tuple[_Key, _Piece]]:
+    """One of each device that the claim holds."""
+    found: list[tuple[_Key, _Piece]] = []
+    for device in results(claim):
+        node = allocated_node(claim) or device.pool
+        key = _Key(holder.gang or _name(claim), bool(holder.gang), node if by_node else "")
+        found.append((key, _Piece(_since(claim, holder, at), at, node, holder.queue, True, "", False)))
+    return found
+
+
+def _unreadable(claim: ResourceClaim, at: float, _: Exception) -> list[tuple[_Key, _Piece]]:
+    """By its own name, from now on."""
+    return [(_Key(_name(claim), False, ""), _Piece(at, at, "", "", True, "", False))]
+
+
+def _name(claim: ResourceClaim) -> str:
+    return f"{claim.metadata.namespace}/{claim.metadata.name}"
 
 
 def _since(claim: ResourceClaim, holder: Holder, now: float) -> float:

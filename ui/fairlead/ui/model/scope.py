@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 
 from fairlead.history.ledger.entries import Decision
+from fairlead.kube.containment import computed
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import plain_pods
@@ -188,10 +189,15 @@ class _View:
         for raw in objects:
             entry = known.get(id(raw))
             if entry is None or entry[0] is not raw:
-                entry = (raw, self._redaction.object(raw))
+                entry = (raw, computed(partial(self._redaction.object, raw), partial(_without_texts, raw)))
             self._redacted[id(raw)] = entry
             shown.append(entry[1])
         return tuple(shown)
+
+
+def _without_texts(raw: Raw, _: Exception) -> Raw:
+    """Of one that cannot be read."""
+    return {**raw, "status": {}}
 
 
 def restrict_events(events: Iterable[Raw], facts: Facts, scope: Scope) -> tuple[Raw, ...]:

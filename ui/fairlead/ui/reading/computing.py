@@ -15,6 +15,7 @@ from typing import Any
 
 from fairlead.controller.forecasting.memory import Memory
 from fairlead.kube.limits import Clock
+from fairlead.ui.access.shares import party
 from fairlead.ui.what_if.question import Question
 
 LOG = logging.getLogger(__name__)
@@ -76,20 +77,29 @@ class Computing:
         self._clock = clock
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._waiting = 0
+        self._asking: set[str] = set()  # parties
 
-    async def answer(self, question: Question, gone: Callable[[], bool]) -> Json:
-        """`json` and `shown`. `gone`: whether the reader has left. Raises NoAnswerError and ReaderGoneError."""
+    async def answer(self, question: Question, gone: Callable[[], bool], user: str = "") -> Json:
+        """`json`, a text, and `shown`. `gone`: whether the reader has left. `user`: who has one question at a time; "": nobody in particular.
+
+        Raises NoAnswerError and ReaderGoneError.
+        """
+        who = party(user)
+        if who and who in self._asking:
+            raise NoAnswerError("your last question is not answered yet; ask again when it is", "busy")
         if self._waiting >= WAITING_MAX + AT_ONCE:
             raise NoAnswerError(
                 f"{AT_ONCE} question is being answered and {WAITING_MAX} wait, which is all that wait; ask again in a minute",
                 "busy",
             )
         self._waiting += 1
+        self._asking.add(who)
         try:
             async with self._turn(gone):
                 return await self._run(question, gone)
         finally:
             self._waiting -= 1
+            self._asking.discard(who)
 
     @contextlib.asynccontextmanager
     async def _turn(self, gone: Callable[[], bool]) -> Any:
@@ -147,7 +157,7 @@ class Computing:
                     process.kill()
             with contextlib.suppress(asyncio.CancelledError, OSError):
                 await asyncio.shield(talking)
-        return _read(out, err, process.returncode)
+        return await asyncio.to_thread(_read, out, err, process.returncode)
 
 
 def _read(out: bytes, err: bytes, code: int | None) -> Json:

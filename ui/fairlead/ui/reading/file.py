@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fairlead.bounded import files
-from fairlead.bounded.limits import BoundError
+from fairlead.bounded.limits import UnreadableError
 from fairlead.engine.plan.decide import decide
 from fairlead.history.facts.errors import FactsError
 from fairlead.history.facts.snapshot_file import load
@@ -20,8 +20,8 @@ class FileSource:
 
     def __init__(self, path: Path) -> None:
         try:
-            found = load(files.read(path, bytes_max=files.BYTES_MAX))
-        except (FactsError, BoundError, OSError) as error:
+            found = load(files.unpacked(path))
+        except (FactsError, UnreadableError, OSError) as error:
             raise NotReadError(f"{path}: {error}") from error
         plan = decide(found.snapshot, found.now)
         self._facts = facts(found.snapshot, plan, found.now, origin=path.name)

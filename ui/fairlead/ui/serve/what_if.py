@@ -5,6 +5,7 @@ JSON of an answer is what `fairlead what-if -o json` prints; of the form, what m
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import asdict
 from typing import Final
@@ -15,7 +16,7 @@ from fairlead.driver.backend.profiles.loading import known
 from fairlead.engine.forecast.what_if import ChangeError
 from fairlead.ui.model.what_if_form import Form, named, why_not
 from fairlead.ui.pages import render
-from fairlead.ui.pages.render import Trouble
+from fairlead.ui.pages.render import SHOWN_TO, Trouble
 from fairlead.ui.reading.computing import Computing, NoAnswerError, ReaderGoneError
 from fairlead.ui.serve import pages
 from fairlead.ui.serve.answers import as_json
@@ -57,7 +58,9 @@ class WhatIf:
         form = Form()
         try:
             form = Form.of(await sent_form(request))
-            found = await self._computing.answer(form.question(self._drivers), lambda: _gone(request))
+            found = await self._computing.answer(
+                form.question(self._drivers), lambda: _gone(request), SHOWN_TO.get().name
+            )
         except ChangeError as error:
             return respond(request, self._shown(seen, form, str(error), 400, json=json), json=json)
         except NoAnswerError as error:
@@ -70,7 +73,8 @@ class WhatIf:
             LOG.info("what if: the reader left, and its computation was ended")
             raise web.HTTPRequestTimeout from None
         if json:
-            return respond(request, Shown(200, as_json(found["json"])), json=True)
+            # Megabytes where many gangs are submitted: other viewers are answered meanwhile.
+            return await asyncio.to_thread(respond, request, Shown(200, found["json"]), json=True)
         text = render.what_if(seen.facts, form, named(seen.facts, self._profiles), shown=found["shown"])
         return respond(request, Shown(200, text), json=False)
 

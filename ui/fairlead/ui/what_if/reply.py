@@ -13,6 +13,7 @@ from fairlead.kube.client import Client
 from fairlead.kube.credentials import CredentialsError
 from fairlead.ui.reading.cluster import Cluster
 from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.serve import answers
 from fairlead.ui.what_if import world as worlds
 from fairlead.ui.what_if.answer import answer
 from fairlead.ui.what_if.question import Question
@@ -23,7 +24,7 @@ Json = dict[str, Any]
 
 
 def reply(asked: Json, submit: list[Json]) -> Json:
-    """`submit`: the objects of the question's manifests."""
+    """`submit`: the objects of the question's manifests. JSON is a text already, so that the server need not write megabytes."""
     question = Question(**asked["question"] | {"drivers": tuple(asked["question"]["drivers"]), "submit": submit})
     try:
         world = _world(asked["where"], question)
@@ -32,7 +33,7 @@ def reply(asked: Json, submit: list[Json]) -> Json:
         return {"error": str(error), "kind": "change"}
     except (NotReadError, CredentialsError, errors.ApiError, OSError) as error:
         return {"error": str(error), "kind": "cluster"}
-    return {"json": as_json(found, world.now), "shown": asdict(shown(found))}
+    return {"json": answers.as_json(as_json(found, world.now)), "shown": asdict(shown(found))}
 
 
 def _world(where: Json, question: Question) -> World:

@@ -48,12 +48,19 @@ def gangs(
 ) -> tuple[GangRequest, ...]:
     """`labels`: of namespaces, by name. Raises ChangeError."""
     found: list[GangRequest] = []
+    pods = 0
     for document in documents:
         results = list(judge(document, world))
         for result in results:
             if not result.allowed:
                 raise ChangeError(f"-f: {result.review.subject} would be refused: {result.last.message}")
-        found += _gangs(results, world, labels, priorities, now)
+        groups = _grouped(results, priorities)
+        pods += sum(each.count for members in groups.values() for each in members)
+        if pods > PODS_MAX:
+            raise ChangeError(
+                f"-f: {pods} pods up to {results[0].review.subject} are more than {PODS_MAX}: submit fewer"
+            )
+        found += _gangs(groups, world, labels, now)
     if world.faults:
         raise ChangeError(f"-f: {world.faults[0]}")
     if not found:
@@ -61,13 +68,8 @@ def gangs(
     return tuple(found)
 
 
-def _gangs(
-    results: list[Result],
-    world: World,
-    labels: Mapping[str, Mapping[str, str]],
-    priorities: Priorities,
-    now: float,
-) -> list[GangRequest]:
+def _grouped(results: list[Result], priorities: Priorities) -> dict[tuple[str, str], list[_Pods]]:
+    """By namespace and name of the gang; name#place for what is in none."""
     groups: dict[tuple[str, str], list[_Pods]] = {}
     counts = _counts(results)
     for place, result in enumerate(each for each in results if each.review.kind == "Pod"):
@@ -82,13 +84,20 @@ def _gangs(
         except IntentError as error:
             raise ChangeError(f"-f: {result.review.subject}: {error}") from None
         count = counts[place] if place < len(counts) else intent.size or 1
-        if count > PODS_MAX:
-            raise ChangeError(f"-f: {result.review.subject}: {count} pods are more than {PODS_MAX}")
         namespace = namespace_of(result.object)
         name = pod.metadata.name or result.source.rpartition("/")[2] or pod.metadata.generate_name.rstrip("-")
         groups.setdefault((namespace, intent.gang or f"{name}#{place}"), []).append(
             _Pods(pod, count, intent, *priorities.of(result.review.subject, result.object["spec"]))
         )
+    return groups
+
+
+def _gangs(
+    groups: Mapping[tuple[str, str], list[_Pods]],
+    world: World,
+    labels: Mapping[str, Mapping[str, str]],
+    now: float,
+) -> list[GangRequest]:
     made: list[GangRequest] = []
     for (namespace, key), pods in groups.items():
         name, _, solo = key.partition("#")

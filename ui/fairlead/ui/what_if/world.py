@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fairlead.api import names
 from fairlead.bounded import files
-from fairlead.bounded.limits import BoundError
+from fairlead.bounded.limits import UnreadableError
 from fairlead.controller.forecasting.history import RunHistory
 from fairlead.engine.snapshot import Snapshot
 from fairlead.history.facts import snapshot_file
@@ -37,11 +37,11 @@ class World:
 def of_file(path: Path) -> World:
     """Raises NotReadError."""
     try:
-        data = files.read(path, bytes_max=files.BYTES_MAX)
+        data = files.unpacked(path)
         found = snapshot_file.load(data)
     except OSError as error:
         raise NotReadError(f"{path}: {error.strerror}") from error
-    except (FactsError, BoundError) as error:
+    except (FactsError, UnreadableError) as error:
         raise NotReadError(f"{path}: {error}") from error
     return World(snapshot=found.snapshot, now=found.now, data=data)
 

@@ -11,6 +11,7 @@ import itertools
 import msgspec
 
 from fairlead.api import foreign
+from fairlead.api.derived import Source, workload_of
 from fairlead.api.intent import IntentError, read_intent
 from fairlead.kube import resources
 from fairlead.kube.core import PodSchedulingGroup
@@ -82,19 +83,34 @@ def _member(pod: TrimmedPod) -> GangMember:
         topology=intent.topology,
         subgroup_size=intent.subgroup_size,
         subgroup_topology=intent.subgroup_topology,
+        size_from=intent.size_from,
+        workload=workload_of(pod.metadata.annotations, pod.metadata.labels, _owner(pod)),
     )
+
+
+def _owner(pod: TrimmedPod) -> Source | None:
+    owner = pod.metadata.controller
+    return None if owner is None else (owner.kind, owner.name)
 
 
 def _pod_group(pod: TrimmedPod) -> str | None:
     return pod.spec.scheduling_group.pod_group_name if pod.spec.scheduling_group is not None else None
 
 
-Settings = tuple[int | None, str | None, str | None, int | None, str | None]
-"""Size, queue, topology and subgroups, as a member's annotations say them."""
+Settings = tuple[object, ...]
+"""Size, queue, topology and subgroups, as a member's annotations say them; of what the size was counted, and its workload."""
 
 
 def _settings(member: GangMember) -> Settings:
-    return (member.size, member.queue, member.topology, member.subgroup_size, member.subgroup_topology)
+    return (
+        member.size,
+        member.queue,
+        member.topology,
+        member.subgroup_size,
+        member.subgroup_topology,
+        member.size_from,
+        member.workload,
+    )
 
 
 class GangMemberIndex:

@@ -13,10 +13,17 @@ from dataclasses import replace
 import msgspec
 
 from fairlead.api import foreign, names
+from fairlead.api.derived import JOB, workload_of
 from fairlead.api.intent import KEYS, RUNNING_KEYS, Intent, IntentError, misspelt, overridden, read_intent, unsupported
 from fairlead.api.intent import running_faults as intent_running_faults
 from fairlead.webhook.objects.fields import Json, map_at, strings_at
-from fairlead.webhook.objects.pods import annotations_and_labels, leader_worker_group, native_pod_group, owner_job
+from fairlead.webhook.objects.pods import (
+    annotations_and_labels,
+    controller_of,
+    leader_worker_group,
+    native_pod_group,
+    owner_job,
+)
 from fairlead.webhook.review.facts import Facts, GangMember, Key
 
 IntentSource = tuple[dict[str, str], dict[str, str], str | None]
@@ -56,7 +63,8 @@ def _intent_source(pod: Json) -> IntentSource:
 def resolve(pod: Json, *, namespace: str, name: str, facts: Facts) -> PodGang:
     """The gang of a managed pod. Raises MalformedError.
 
-    Its size comes, in this order, from the pod, another member, a PodGroup object (which the controller reads), or the Job.
+    Its size comes, in this order, from the pod, another member, a PodGroup object (which the controller reads), or the Job. Pods of
+    one workload may disagree: the template changed, and the newest count.
     """
     metadata, source = map_at(pod, "metadata"), _intent_source(pod)
     try:
@@ -74,21 +82,32 @@ def resolve(pod: Json, *, namespace: str, name: str, facts: Facts) -> PodGang:
     group = leader_worker_group(metadata)
     gang = group if group is not None and intent.system is None else intent.gang
     members = tuple(member for member in facts.gangs.get((namespace, gang), ()) if member.name != name)
-    size = intent.size if intent.size is not None else next((m.size for m in members if m.size is not None), None)
+    size, size_from = intent.size, intent.size_from
+    if size is None:
+        stated = next((member for member in members if member.size is not None), None)
+        size, size_from = (None, None) if stated is None else (stated.size, stated.size_from)
     if size is None and not intent.size_elsewhere:
         job = owner_job(metadata)
         size = None if job is None else facts.jobs.get((namespace, job))  # a Job that is older than the webhook
-        if size is None:
+        if size is None or job is None:
             return PodGang(intent=intent, faults=(_no_size(gang, intent),))
-    resolved = intent if (gang, size) == (intent.gang, intent.size) else replace(intent, gang=gang, size=size)
-    faults = (*_disagreements(resolved, members, (namespace, gang)), *in_no_subgroup(pod, resolved))
+        size_from = (JOB, job)
+    resolved = intent
+    if (gang, size) != (intent.gang, intent.size):
+        resolved = replace(intent, gang=gang, size=size, size_from=size_from)
+    owner = controller_of(metadata)
+    made_by = None if owner is None else (str(owner.get("kind")), str(owner.get("name")))
+    workload = workload_of(*source[:2], made_by)
+    others = tuple(member for member in members if workload is None or member.workload != workload)
+    faults = (*_disagreements(resolved, others, (namespace, gang)), *in_no_subgroup(pod, resolved))
     return PodGang(intent=resolved, faults=faults, warnings=warnings)
 
 
 def changed(before: Json, after: Json) -> tuple[str, ...]:
     """Our annotations, and the labels of queue and subgroup, that differ between two versions of an object's metadata."""
     old, new = strings_at(before, "annotations", "metadata"), strings_at(after, "annotations", "metadata")
-    found = [f"metadata.annotations[{key}]: {_change(old, new, key)}" for key in KEYS if old.get(key) != new.get(key)]
+    fixed = (*KEYS, names.SIZE_FROM)
+    found = [f"metadata.annotations[{key}]: {_change(old, new, key)}" for key in fixed if old.get(key) != new.get(key)]
     old, new = strings_at(before, "labels", "metadata"), strings_at(after, "labels", "metadata")
     kept = (names.QUEUE, names.SUBGROUP)
     found += [f"metadata.labels[{key}]: {_change(old, new, key)}" for key in kept if old.get(key) != new.get(key)]

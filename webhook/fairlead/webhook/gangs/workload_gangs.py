@@ -1,6 +1,8 @@
 """The gangs of a workload's pods: which templates form one gang, its name and its size, written into the templates.
 
 - Templates that name the same gang are one gang; its size is the number of their pods that run at once and ask for devices.
+- A size that is counted here says so beside it (`api.derived`): it is counted again when the object changes, and the controller
+  follows the object where the template cannot change.
 - A size without a gang name makes the object a gang of the object's name. A Job with neither is no gang; a kind that is a gang by
   default (`pod_templates.WORKLOADS`), or a workload in a Kueue queue, is one of its own name if more than one of its pods asks for
   devices. Where the apiserver has yet to generate the object's name, the gang's name is generated too, here.
@@ -17,9 +19,10 @@ import hashlib
 from dataclasses import dataclass, field
 
 from fairlead.api import names
+from fairlead.api.derived import source_text
 from fairlead.api.gang import GANG_SIZE_MAX
 from fairlead.api.intent import Intent
-from fairlead.webhook.objects.fields import Json, list_at, map_at, text_at
+from fairlead.webhook.objects.fields import Json, list_at, map_at, object_at, strings_at, text_at
 from fairlead.webhook.objects.pod_templates import WORKLOADS, PodTemplate, pod_templates
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.patch import PatchBuilder
@@ -106,7 +109,8 @@ def _assign_one(
             "write LeaderCreated, or remove the gang"
         )
         return
-    size = None if _is_outdated(review, written, pods) else written
+    counted = _is_counted(review, group, written)
+    size = None if counted else written
     if size is None and pods < 1:
         found.faults.append(
             f"{where}[{names.GANG_SIZE}]: is missing, and the {review.kind} runs no pods: write the size"
@@ -134,14 +138,37 @@ def _assign_one(
             patch.set((*annotations, names.GANG), name)
         if member.intent.size != size:
             patch.set((*annotations, names.GANG_SIZE), str(size))
+        _mark_source(review, patch, member, counted=counted)
         found.gangs[member.where] = TemplateGang(size=size)
 
 
-def _is_outdated(review: Review, written: int | None, pods: int) -> bool:
-    """Whether the written size is what we wrote for the object before this update."""
-    if written is None or written == pods or review.old is None:
+def _is_counted(review: Review, group: list[MemberTemplate], written: int | None) -> bool:
+    """Whether the size is ours to count: nobody wrote one, or what is written was counted before and no user has changed it since."""
+    if written is None:
+        return True
+    if _spans_objects(review) or any(member.intent.size_from is None for member in group):
         return False
-    return written == sum(template.pods for template in pod_templates(review.group_resource, review.old))
+    before = {template.where: _size_text(review.old, template) for template in _templates(review, review.old)}
+    return all(before.get(member.where, str(written)) == str(written) for member in group)
+
+
+def _templates(review: Review, object_: Json | None) -> list[PodTemplate]:
+    return [] if object_ is None else pod_templates(review.group_resource, object_)
+
+
+def _size_text(object_: Json | None, template: PodTemplate) -> str | None:
+    metadata = map_at(object_at(object_ or {}, template.path), "metadata", template.where)
+    return strings_at(metadata, "annotations", f"{template.where}.metadata").get(names.GANG_SIZE)
+
+
+def _mark_source(review: Review, patch: PatchBuilder, member: MemberTemplate, *, counted: bool) -> None:
+    """Says in the template of what its gang's size was counted, or no more that it was."""
+    path = (*member.template.path, "metadata", "annotations", names.SIZE_FROM)
+    source = (review.kind, review.name)
+    if counted and member.intent.size_from != source:
+        patch.set(path, source_text(*source))
+    elif not counted and member.intent.size_from is not None and not _spans_objects(review):
+        patch.remove(path)
 
 
 def _gang_name(review: Review, own_name: str, member: MemberTemplate) -> str | None:
@@ -158,7 +185,7 @@ def _gang_name(review: Review, own_name: str, member: MemberTemplate) -> str | N
 
 def _spans_objects(review: Review) -> bool:
     """Whether another object counts the members, such as a JobSet whose gang spans its Jobs."""
-    return any(owner.get("kind") != "CronJob" for owner in _controllers(review))
+    return any(owner.get("kind") not in ("CronJob", "RayJob") for owner in _controllers(review))
 
 
 def _controllers(review: Review) -> list[Json]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from fairlead.api import names
+from fairlead.api.derived import source_text
 from fairlead.api.intent import Intent
 from fairlead.webhook.claim_names import copies, provenance, way
 from fairlead.webhook.claim_names.rewriting import name_claims
@@ -237,6 +238,8 @@ def _write_gang(patch: PatchBuilder, intent: Intent) -> None:
     written = strings_at(map_at(patch.patched, "metadata"), "annotations", "metadata").get(names.GANG_SIZE)
     if written is None or int(written) != intent.size:  # "08" stays
         patch.set(("metadata", "annotations", names.GANG_SIZE), str(intent.size))
+        if intent.size_from is not None:
+            patch.set(("metadata", "annotations", names.SIZE_FROM), source_text(*intent.size_from))
 
 
 def _managed_findings(pod: Json, claims: list[PodClaim], intent: Intent, facts: Facts) -> list[Finding]:

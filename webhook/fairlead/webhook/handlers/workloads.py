@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fairlead.api import names
+from fairlead.api.derived import source_text
 from fairlead.api.intent import Intent, IntentError
 from fairlead.webhook.claim_names import way
 from fairlead.webhook.gangs import (
@@ -84,7 +85,7 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
     """stored: as it would be stored, after every mutating webhook."""
     assert review.object is not None
     if review.operation == "UPDATE" and review.group_resource in IMMUTABLE:
-        return _changed_user(review, facts)
+        return _changed_annotations(review, facts)
     patch = PatchBuilder(review.object)
     if review.group_resource == TRAIN_JOB:
         rules = rule_findings(facts.policies, review, facts) if stored else ()
@@ -126,6 +127,7 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
         users.stamp_templates(review, patch, [template.template for template in templates])
     assigned = workload_gangs.assign(review, members, patch)
     faults = [*assigned.faults, *_faults_of_pods(review, patch, members, assigned)]
+    faults += _taken_names(review, patch, members, assigned, facts)
     if faults:
         return deny("gang", *review.about(faults), code=422)
     warnings += assigned.warnings
@@ -158,11 +160,32 @@ def _faults_of_pods(
             yield f"{member.where}.{fault}"
 
 
-def _changed_user(review: Review, facts: Facts) -> Verdict:
-    """Of a Job: while it is suspended the annotations of its template may change, but not this one; nor a TrainJob's."""
+def _taken_names(
+    review: Review, patch: PatchBuilder, members: list[MemberTemplate], assigned: WorkloadGangs, facts: Facts
+) -> Iterator[str]:
+    """A copy of a workload that keeps its gang's name: each has its size from its own pods, so that neither can join the other."""
+    if review.operation != "CREATE":
+        return
+    for member in members:
+        intent = pod_gang.intent_of(object_at(patch.patched, member.template.path))
+        if intent.gang is None or intent.size_from is None or member.where not in assigned.gangs:
+            continue
+        of_gang = facts.gangs.get((review.namespace, intent.gang), ())
+        other = next((each.size_from for each in of_gang if each.size_from not in {None, intent.size_from}), None)
+        if other is not None:
+            yield (
+                f"{member.where}.metadata.annotations[{names.GANG}]: {intent.gang!r} is the gang of {source_text(*other)}, which has a size "
+                f"of its own; name another gang, or write {names.GANG_SIZE}, of all their pods together, on both"
+            )
+
+
+def _changed_annotations(review: Review, facts: Facts) -> Verdict:
+    """Of a Job: while it is suspended the annotations of its template may change, but not what only Fairlead writes; nor a TrainJob's user."""
     if review.username in facts.controllers or users.is_maker(review.username):
         return UNTOUCHED
-    faults: list[str] = list(users.train_job_changed(review)) if review.group_resource == TRAIN_JOB else []
+    faults = list(_forged_keys(review))
+    if review.group_resource == TRAIN_JOB:
+        faults += users.train_job_changed(review)
     for template in pod_templates(review.group_resource, review.object or {}):
         before, after = (
             map_at(object_at(version or {}, template.path), "metadata", template.where)

@@ -1,4 +1,4 @@
-"""How long users may ask to be protected: min-runtime, checkpoint-grace, terminationGracePeriodSeconds, against `api.bounds`.
+"""What users may ask at most: min-runtime, checkpoint-grace, terminationGracePeriodSeconds, priority, against `api.bounds`.
 
 What is beyond the bound of a TenancyPolicy is a finding, by its mode; beyond that of a Queue it is refused; beyond the default,
 where nothing is set, there is a warning that it counts as that. The controller counts all of them as the bound in any case.
@@ -71,6 +71,10 @@ def _beyond(bounds: Bounds, intent: Intent, spec: Json, where: str) -> Iterator[
         bound = given[rule]
         if bound is not None and seconds > bound.seconds:
             yield rule, f"{field}: {_text(seconds)} is more than {_text(bound.seconds)} ({bound.source}); {_CURE}"
+    priority, most = spec.get("priority"), bounds.priority
+    if most is not None and isinstance(priority, int) and priority > most.value:
+        cure = "name another priorityClassName, or none"
+        yield "maxPriority", f"{where}spec.priority: {priority} is more than {most.value} ({most.source}); {cure}"
 
 
 def _asked(intent: Intent, spec: Json, where: str) -> dict[str, tuple[str, float]]:

@@ -24,7 +24,7 @@ from fairlead.api.drivers import classes_of
 from fairlead.api.policy import TenancyPolicy
 from fairlead.webhook.objects.pod_templates import WORKLOADS
 from fairlead.webhook.registration.match_conditions import (
-    JOB_USER_CHANGED,
+    JOB_ANNOTATIONS_CHANGED,
     MARKED_JOB,
     MARKED_POD,
     NOT_BY_CLAIM_MAKERS,
@@ -102,7 +102,12 @@ def validating(target: Target) -> Json:
             _webhook("changed.pods", target, "/validate", update, "Fail", pod_changed()),
             _webhook("jobs", target, "/validate", _JOBS, "Fail", [MARKED_JOB]),
             _webhook(
-                "changed.jobs", target, "/validate", [_rule("batch", ["jobs"], ["UPDATE"])], "Fail", [JOB_USER_CHANGED]
+                "changed.jobs",
+                target,
+                "/validate",
+                [_rule("batch", ["jobs"], ["UPDATE"])],
+                "Fail",
+                [JOB_ANNOTATIONS_CHANGED],
             ),
             _webhook("claims.jobs", target, "/validate", _JOBS, "Ignore", UNMARKED_JOB_WITH_CLAIMS),
             _webhook("workloads", target, "/validate", _workload_rules(), "Ignore", []),

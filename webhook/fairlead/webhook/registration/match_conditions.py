@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.api import foreign, names
+from fairlead.webhook.gangs.controller_keys import RESERVED
 
 _OURS = f"k.startsWith('{names.ANNOTATION_PREFIX}')"
 _LEGACY = f"k in ['{names.LEGACY_GPU}', '{names.LEGACY_GPU}{names.LEGACY_SHARED}'] || k.startsWith('{names.LEGACY_MIG_PREFIX}')"
@@ -67,9 +68,11 @@ MARKED_JOB = (
 UNMARKED_JOB_WITH_CLAIMS = (f"{_JOB_POD}.spec.?resourceClaims.orValue([]).size() > 0", f"!({MARKED_JOB})")
 
 
-_JOB_USER = f".spec.template.?metadata.?annotations[?'{names.USER}'].orValue('')"
-JOB_USER_CHANGED = f"object{_JOB_USER} != oldObject{_JOB_USER}"
-"""An update of a Job that says another user; of a suspended one the template's annotations may change."""
+_OF_TEMPLATE = ".spec.template.?metadata.?annotations[?k].orValue('')"
+JOB_ANNOTATIONS_CHANGED = (
+    f"[{', '.join(map(repr, (*RESERVED, names.USER)))}].exists(k, object{_OF_TEMPLATE} != oldObject{_OF_TEMPLATE})"
+)
+"""An update of a Job that says what only Fairlead writes; of a suspended one the template's annotations may change."""
 
 
 def pod_changed() -> tuple[str, str]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.api import names
+from fairlead.api.derived import Source
 from fairlead.api.flavor import Flavor
 from fairlead.api.namespaces import is_exempt
 from fairlead.api.policy import TenancyPolicy
@@ -37,6 +38,8 @@ class GangMember:
     topology: str | None = None
     subgroup_size: int | None = None
     subgroup_topology: str | None = None
+    size_from: Source | None = None
+    workload: str | None = None
 
 
 class Template(msgspec.Struct, frozen=True):

@@ -81,7 +81,14 @@ def _workload_needs(review: Review) -> Needs:
     for template in pod_templates(review.group_resource, object_):
         pod = object_at(object_, template.path)
         more = _pod_needs(review.namespace, map_at(pod, "spec"), map_at(pod, "metadata"))
-        found = Needs(templates=found.templates | more.templates, claims=found.claims | more.claims)
+        found = Needs(
+            templates=found.templates | more.templates,
+            claims=found.claims | more.claims,
+            gangs=found.gangs | (more.gangs if review.operation == "CREATE" else frozenset()),
+        )
+    own = annotations_and_labels(map_at(object_, "metadata"))[0].get(names.GANG)
+    if own and review.operation == "CREATE":
+        found = replace(found, gangs=found.gangs | {(review.namespace, own)})
     if review.operation == "CREATE" and suspended(review.group_resource, object_):
         return replace(found, apis=frozenset({names.KUEUE_API}))
     return found

@@ -1,8 +1,7 @@
 """What of an eviction under way is written in the cluster, so that it survives a leader: annotations and their codecs.
 
 - `EvictionMark`, on each pod to be evicted, from the decision on: when, for which gang, and whether the whole gang goes.
-- The hold, on a gated pod of the gang that gets the devices: until when they are reserved for it (`holds_until`).
-Text that cannot be read counts as absent: such a pod is not evicted. Pure.
+They count only where the status of the Gang has the same decision (`membership.decisions`). Text that cannot be read counts as absent: such a pod is not evicted. Pure.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ from typing import Any, Literal, cast, get_args
 
 from fairlead.api import names
 from fairlead.controller.gangs.evictions.moved import Spot, read_spot
+from fairlead.controller.gangs.membership import decisions
+from fairlead.controller.gangs.membership.decisions import Decision, Place
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.members import Member
 from fairlead.engine.types.plan import Eviction
@@ -21,7 +22,6 @@ from fairlead.kube import core, timestamps
 
 REFUSAL_TIMEOUT_S = 300.0  # how long budgets may refuse an eviction before it is cancelled
 HOLD_S = 300.0  # after the eviction's time: how long the devices stay reserved for the gang that gets them
-HOLD_AHEAD_MAX_S = 86_400.0 + HOLD_S  # a hold that is read ends by then, or is none
 REASON_MAX = 1000
 TEXT_MAX = 16_384  # characters of a mark that is read; ours are shorter
 
@@ -134,12 +134,40 @@ def mark_of(pod: core.Pod) -> EvictionMark | None:
 
 
 def marked(gang: Gang) -> tuple[tuple[Member, EvictionMark], ...]:
-    """The members that are to be evicted and are not yet terminating."""
+    """The members that are to be evicted, as was decided, and are not yet terminating."""
+    if not gang.decisions:
+        return ()
     return tuple(
         (member, mark)
         for member in gang.released
-        if not member.terminating and (mark := mark_of(member.pod)) is not None
+        if not member.terminating
+        and (mark := mark_of(member.pod)) is not None
+        and any(follows(mark, each) for each in gang.decisions)
     )
+
+
+def decision(mark: EvictionMark, place: Iterable[Spot] = ()) -> Decision:
+    """What is recorded of it before it is written."""
+    places = frozenset(_place(spot) for spot in place)
+    return Decision(kind=mark.kind, at=mark.at, beneficiary=mark.beneficiary, place=places)
+
+
+def over(gang: Gang, raw: Mapping[str, Any], now: float) -> dict[str, None]:
+    """What of the records of evictions in the status of its Gang is of no use any more, as a merge patch."""
+    status = raw.get("status") or {}
+    old = all(each.at < now - HOLD_S for each in decisions.decisions(raw)) and not marked(gang)
+    ended = decisions.reserved_until(raw, now) <= now
+    gone = {decisions.DECISIONS: old, decisions.RESERVED: ended}
+    return {field: None for field, useless in gone.items() if useless and field in status}
+
+
+def follows(mark: EvictionMark, decided: Decision) -> bool:
+    place = None if mark.spot is None else _place(mark.spot)
+    return decided.says(mark.kind, mark.at, mark.beneficiary, place)
+
+
+def _place(spot: Spot) -> Place:
+    return spot.node, tuple(str(device) for device in spot.devices)
 
 
 def eviction_times(decided: Iterable[Eviction], now: float) -> dict[str, float]:
@@ -153,16 +181,3 @@ def eviction_times(decided: Iterable[Eviction], now: float) -> dict[str, float]:
         key = eviction.beneficiary or eviction.id
         grace_s[key] = max(grace_s.get(key, 0.0), eviction.checkpoint_grace_s)
     return {eviction.id: now + grace_s[eviction.beneficiary or eviction.id] for eviction in known}
-
-
-def holds_until(gang: Gang, now: float) -> float:
-    """Until when devices are reserved for this waiting gang, because others were evicted for it; 0 without a hold, or with one too far ahead."""
-    times = [0.0]
-    for member in gang.gated:
-        text = member.pod.metadata.annotations.get(names.HOLDS_UNTIL)
-        if text:
-            try:
-                times.append(timestamps.parse(text))
-            except ValueError:
-                continue
-    return max(time for time in times if time <= now + HOLD_AHEAD_MAX_S)

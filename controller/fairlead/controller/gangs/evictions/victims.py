@@ -16,6 +16,7 @@ class Victims:
     def __init__(self) -> None:
         self._victims: dict[GangId, set[GangId]] = {}  # by beneficiary; never empty
         self._beneficiary: dict[GangId, GangId] = {}  # by victim
+        self._changed: set[GangId] = set()  # beneficiaries with other victims than before
 
     def update(self, gang_id: GangId, gang: Gang | None) -> None:
         """Reads the gang's marks again; None: the gang is gone."""
@@ -29,6 +30,13 @@ class Victims:
         if beneficiary is not None:
             self._beneficiary[gang_id] = beneficiary
             self._victims.setdefault(beneficiary, set()).add(gang_id)
+        if before != beneficiary:
+            self._changed |= {each for each in (before, beneficiary) if each is not None}
+
+    def take_beneficiaries(self) -> set[GangId]:
+        """Those that have other victims than at the last call."""
+        taken, self._changed = self._changed, set()
+        return taken
 
     def of(self, beneficiary: GangId) -> tuple[GangId, ...]:
         return tuple(sorted(self._victims.get(beneficiary, ())))

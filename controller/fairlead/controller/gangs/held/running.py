@@ -46,6 +46,7 @@ def running_gang(
         return None
     holders = [*gang.released, *(member for member in gang.members if member.pod.finished and member.claims)]
     evictable = () if context.not_evictable else holders
+    going = {member.uid for member, _ in eviction_marks.marked(gang)}.union(context.evicting)
     started_before = context.running_since
     ends = [_ends_by(member, context) for member in gang.released if not member.terminating]
     return RunningGang(
@@ -59,7 +60,7 @@ def running_gang(
         created=record.created(gang),
         started=min(*started.values(), started_before) if started_before else min(started.values()),
         size=max(1, gang.together),
-        members=tuple(_running_member(member, started, context) for member in evictable),
+        members=tuple(_running_member(member, started, context, leaving=member.uid in going) for member in evictable),
         min_runtime_s=gang.min_runtime_s,
         checkpoint_grace_s=gang.checkpoint_grace_s,
         ends_by=None if None in ends else max((end for end in ends if end is not None), default=None),
@@ -137,7 +138,9 @@ def admitted_gang(
     )
 
 
-def _running_member(member: Member, started: Mapping[str, float], context: RunningContext) -> RunningMember:
+def _running_member(
+    member: Member, started: Mapping[str, float], context: RunningContext, *, leaving: bool
+) -> RunningMember:
     uids = tuple(
         pod_claim.claim.metadata.uid
         for pod_claim in member.claims
@@ -148,10 +151,7 @@ def _running_member(member: Member, started: Mapping[str, float], context: Runni
         node=node_of(member) or "",
         claims=uids,
         started=max((started[uid] for uid in uids), default=created_s(member.pod)),
-        leaving=member.terminating
-        or member.pod.finished
-        or member.uid in context.evicting
-        or eviction_marks.mark_of(member.pod) is not None,
+        leaving=leaving or member.terminating or member.pod.finished,
         leaving_since=leaving_since(member.pod),
         done=member.pod.status.phase == "Succeeded",
         guarded_by=context.budgets_of(member) if context.budgets_of else (),

@@ -12,6 +12,7 @@ from typing import Any
 
 from fairlead.api import foreign, names
 from fairlead.api.intent import Intent, read_intent
+from fairlead.controller.gangs.membership.decisions import Decision
 from fairlead.controller.gangs.membership.jobs import JobPods, members_done
 from fairlead.controller.gangs.membership.members import GangProblem, Member, Stage
 from fairlead.controller.gangs.membership.ranks import ranks
@@ -53,6 +54,7 @@ class Gang:
     stated_priority: int | None = None  # of its PodGroup, or by Kueue's label, in place of the pods'
     group_preempts: bool = True  # False: its PodGroup says `preemptionPolicy: Never`
     shared_with: SharedDecision | None = None
+    decisions: tuple[Decision, ...] = ()  # evictions of it, as the status of its Gang has them
 
     @property
     def namespace(self) -> str:

@@ -17,6 +17,7 @@ from sqlalchemy import create_engine, event, text
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.pool import QueuePool
 
+from fairlead.history.ledger.store.errors import LedgerError
 from fairlead.history.ledger.store.failures import translated
 from fairlead.history.ledger.store.place import Place
 from fairlead.history.ledger.store.schema import METADATA
@@ -24,7 +25,28 @@ from fairlead.history.ledger.store.schema import METADATA
 PATIENCE_S: Final = 5.0
 _CACHE_KIB: Final = 16_384
 _PAGE_BYTES: Final = 8_192
+_VALUE_BYTES: Final = 16 * 2**20  # of a row or a value; what is written has kilobytes
 _WAL_KEPT_BYTES: Final = 64 * 2**20  # what is left of the log after a checkpoint, where a reader had made it long
+
+
+_COMPUTES: Final = """
+SELECT type || ' ' || name FROM sqlite_schema
+WHERE type NOT IN ('table', 'index') OR upper(ltrim(sql)) LIKE 'CREATE VIRTUAL%'
+UNION ALL
+SELECT 'generated column ' || item.name || '.' || field.name
+FROM sqlite_schema AS item, pragma_table_xinfo(item.name) AS field
+WHERE item.type = 'table' AND upper(ltrim(item.sql)) NOT LIKE 'CREATE VIRTUAL%' AND field.hidden IN (2, 3)
+LIMIT 1
+"""
+
+
+def check_schema(connection: sqlite3.Connection, place: Place) -> None:
+    """Raises LedgerError where reading the file would run what somebody else wrote into it: a view can be endless."""
+    found = connection.execute(_COMPUTES).fetchone()
+    if found is not None:
+        raise LedgerError(
+            f"ledger {place.text}: it holds the {found[0]}, and a ledger has plain tables only: take the file from its source again"
+        )
 
 
 class Database:
@@ -76,9 +98,13 @@ class Database:
             )  # fmt: skip
 
         engine = create_engine("sqlite+pysqlite://", creator=connect, poolclass=QueuePool)
+        place = self.place
 
         @event.listens_for(engine, "connect")
         def prepare(connection: sqlite3.Connection, record: Any) -> None:
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
+            connection.execute("PRAGMA trusted_schema=OFF")
+            check_schema(connection, place)
             connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
             connection.execute("PRAGMA temp_store=MEMORY")
             if self.writable:

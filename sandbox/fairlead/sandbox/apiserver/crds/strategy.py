@@ -24,6 +24,7 @@ from fairlead.sandbox.apiserver.kinds.request import DecodeError, Json
 
 
 class CrdStrategy(BuiltIn):
+    status_resets_metadata = True
     model = "V1CustomResourceDefinition"
     generation = True
     allow_unconditional_update = False

@@ -115,7 +115,10 @@ class Strategy:
     schema: Json = OPEN_SCHEMA
     allow_create_on_update = False  # PUT to a missing name creates (leases, nodes' leases, …)
     allow_unconditional_update = True  # PUT without resourceVersion overwrites
-    status_resets_metadata = True  # a status write leaves metadata as it was; False: only spec (pods, nodes)
+    status_resets_metadata = (
+        True  # a status write leaves metadata as it was; False: only spec (most of the built-in kinds)
+    )
+    status_resets_owners = False  # where it writes metadata: not ownerReferences
     generation_before_drop = False  # it counts changes of disabled fields, too, which are dropped after it
     generation = False  # metadata.generation: 1 at create, +1 when anything but metadata and status changes
     custom_resource = False  # served as apiextensions does: no strategic merge, other verbs order
@@ -145,6 +148,10 @@ class Strategy:
         return obj
 
     # -- writes
+    def narrow(self, subresource: str, new: Json, old: Json) -> bool:
+        """Restore in `new` what a subresource of the kind's own does not write. False: it has no such subresource."""
+        return False
+
     def prepare_create(self, obj: Json, context: Context) -> None:
         """Drop what a client may not set (status), set what the server decides."""
 

@@ -34,6 +34,7 @@ class BuiltIn(Strategy):
     kind = ""
     release: Release = NEWEST
     table: tables.Table = tables.GENERIC
+    status_resets_metadata = False
     fields: tuple[str, ...] = ()
     """Field selectors: dotted paths of strings (or booleans) in the object."""
     name_check: NameCheck = staticmethod(names.subdomain_complaints)

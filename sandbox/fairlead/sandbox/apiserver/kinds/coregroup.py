@@ -58,7 +58,6 @@ class NodeStrategy(BuiltIn):
     model = "V1Node"
     table = core.NODES
     fields = ("spec.unschedulable",)
-    status_resets_metadata = False
 
     def default(self, obj: Json) -> None:
         status = obj.get("status", {})

@@ -21,11 +21,21 @@ from fairlead.sandbox.apiserver.tables.pods import PODS
 GATED_MESSAGE = "Scheduling is blocked due to non-empty scheduling gates"
 
 
+def _resized(given: list[Json], stored: list[Json]) -> list[Json]:
+    by_name = {each.get("name"): each for each in given}
+    resized = ("resources", "resizePolicy")
+    return [
+        {**{name: value for name, value in each.items() if name not in resized},
+         **{name: value for name, value in by_name.get(each.get("name"), each).items() if name in resized}}
+        for each in stored
+    ]  # fmt: skip
+
+
 class PodStrategy(BuiltIn):
     model = "V1Pod"
     table = PODS
     generation = True
-    status_resets_metadata = False
+    status_resets_owners = True
     short_status_on_delete = False
     fields = (
         "spec.nodeName",
@@ -67,6 +77,27 @@ class PodStrategy(BuiltIn):
         if obj.get("spec", {}).get("schedulingGates") and obj["spec"].get("nodeName"):
             errors.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
         return errors
+
+    def narrow(self, subresource: str, new: Json, old: Json) -> bool:
+        """`ephemeralcontainers` and `resize` write those containers, or resources of containers, and no metadata."""
+        if subresource not in {"ephemeralcontainers", "resize"}:
+            return False
+        given, spec = new.get("spec", {}), dict(old.get("spec", {}))
+        if subresource == "ephemeralcontainers":
+            spec.pop("ephemeralContainers", None)
+            spec |= {name: value for name, value in given.items() if name == "ephemeralContainers"}
+        else:
+            spec["containers"] = _resized(given.get("containers") or [], spec.get("containers") or [])
+        kept = {
+            name: new["metadata"][name]
+            for name in ("uid", "resourceVersion", "managedFields")
+            if name in new["metadata"]
+        }
+        new |= {"spec": spec, "metadata": {**old["metadata"], **kept}}
+        new.pop("status", None)
+        if "status" in old:
+            new["status"] = old["status"]
+        return True
 
     def validate_update(self, new: Json, old: Json, context: Context) -> list[FieldError]:
         return [*pod_spec(new.get("spec", {})), *pod_update(new, old)]

@@ -170,6 +170,7 @@ class PolicyStrategy(BuiltIn):
     table = others.POLICIES
     generation = True
     allow_unconditional_update = False
+    status_resets_metadata = True
 
     def default(self, obj: Json) -> None:
         spec = obj.setdefault("spec", {})

@@ -16,7 +16,7 @@ from fairlead.sandbox.apiserver.wire.negotiation import negotiate
 
 
 async def finalize(call: Call) -> Response:
-    """Only spec.finalizers of the body count."""
+    """Of the spec only finalizers of the body count; metadata is written as by any update."""
     wanted = negotiate(call.request.accept)
     call.context.dry_run = check_write_options(call.request, "UpdateOptions")
     body = read_object(call.request, call.kind, call.state.registry)
@@ -28,10 +28,7 @@ async def finalize(call: Call) -> Response:
     def transform(stored: Stored | None) -> Json:
         if stored is None:
             raise statuses.not_found(call.kind, call.target.name)
-        new = clone(rendering.shown(call.kind, stored.obj))
-        for field in ("resourceVersion", "uid"):
-            if field in metadata:
-                new["metadata"][field] = metadata[field]
+        new = {**clone(rendering.shown(call.kind, stored.obj)), "metadata": clone(metadata)}
         spec = new.setdefault("spec", {})
         spec.pop("finalizers", None)
         if finalizers:

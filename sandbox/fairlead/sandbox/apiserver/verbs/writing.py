@@ -245,11 +245,13 @@ def restrict(kind: Kind, subresource: str, new: Json, old: Json) -> None:
                 new["metadata"]["resourceVersion"] = version
             if fields:
                 new["metadata"]["managedFields"] = fields
-        else:
+        elif kind.strategy.status_resets_owners:
             owners = old["metadata"].get("ownerReferences")
             new["metadata"].pop("ownerReferences", None)
             if owners:
                 new["metadata"]["ownerReferences"] = owners
+    elif kind.strategy.narrow(subresource, new, old):
+        pass
     elif kind.subresource("status") is not None:
         new.pop("status", None)
         if "status" in old:

@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from fairlead.bounded import yaml_text
+from fairlead.bounded.limits import UnreadableError
 from fairlead.sandbox.apiserver import statuses
 from fairlead.sandbox.apiserver.kinds import bodies
 from fairlead.sandbox.apiserver.kinds.base import Kind, Registry
@@ -162,7 +164,10 @@ def parse_yaml(data: bytes) -> Body:
         except ParseError:
             pass
     try:
+        yaml_text.check(data)
         value = yaml.load(data, Loader=_Loader)  # noqa: S506 (a safe loader, less timestamps)
+    except UnreadableError as error:
+        raise ParseError(f"error converting YAML to JSON: yaml: {error}") from error
     except yaml.YAMLError as error:
         raise ParseError(f"error converting YAML to JSON: yaml: {_yaml_problem(error)}") from error
     return Body(_stringly(value))

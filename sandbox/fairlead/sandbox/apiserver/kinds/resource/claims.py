@@ -32,6 +32,7 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 
 class ResourceClaimStrategy(BuiltIn):
     model = "ResourceV1ResourceClaim"
+    status_resets_metadata = True
     table = RESOURCE_CLAIMS
 
     def default(self, obj: Json) -> None:
