@@ -64,7 +64,7 @@ def _forged(world: World, random: Random) -> list[tuple[str, Json, str | None]]:
     absent = {"apiVersion": "v1", "kind": "ConfigMap", "name": "absent", "uid": owner}
     return [
         ("its last eviction", {"metadata": {"annotations": {"fairlead.dev/evicted": json.dumps(record)}}}, None),
-        ("a mark", {"metadata": {"annotations": {names.EVICTION: "{}", names.HOLDS_UNTIL: FAR}}}, None),
+        ("a mark", {"metadata": {"annotations": {names.EVICTION: "{}", names.EVICT_AT: FAR}}}, None),
         ("an absent owner", {"metadata": {"ownerReferences": [absent]}}, None),
         ("a finalizer", {"metadata": {"finalizers": ["example.com/never"]}}, None),
         ("its queue", {"spec": {"queue": random.choice((*TEAMS, "unknown"))}}, None),

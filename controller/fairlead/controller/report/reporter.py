@@ -196,7 +196,6 @@ class Reporter:
             finally:
                 self._queue.done(key)
 
-<<<<<<< HEAD
     def _paced_s(self, key: Key) -> float:
         """How long the gang has to wait for others of its namespace; its place among them stays its own."""
         kind, namespace, _ = key
@@ -214,7 +213,7 @@ class Reporter:
         else:
             self._slots.pop(key, None)
         return slot - now
-=======
+
     async def _write_or_retry(self, key: Key) -> None:
         try:
             await self._write(key)
@@ -225,7 +224,6 @@ class Reporter:
                 logging.DEBUG if error.transient or isinstance(error, errors.Conflict) else logging.WARNING,
                 "%s %s: status not written: %s; next try in %.1f s", key[0], "/".join(key[1:]), error, delay,
             )  # fmt: skip
->>>>>>> main
 
     async def _write(self, key: Key) -> None:
         kind, namespace, name = key
