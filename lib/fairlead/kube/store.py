@@ -105,6 +105,10 @@ class Store(Generic[T]):
         """The objects for which the index function gave `key`, sorted by their own key."""
         return [self._objects[found] for found in sorted(self._indexes[name].get(key, ()))]
 
+    def count(self, name: str, key: str) -> int:
+        """How many objects `by_index` has."""
+        return len(self._indexes[name].get(key, ()))
+
     def __len__(self) -> int:
         return len(self._objects)
 
