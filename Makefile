@@ -66,8 +66,8 @@ evictions: $(VENV)/.dev  ## reclaim half of a full cluster at once, and kill the
 kills: $(VENV)/.dev  ## kill -9 programs at random moments of a 64-pod gang's admission (KILLS=10)
 	@$(BIN)/python -m pytest -m scale --no-header tests/scale/test_kills.py
 
-hostile: $(VENV)/.dev  ## a tenant floods, forges, bombs and nests for MINUTES (5); others' pods start as before
-	@MINUTES=$(or $(MINUTES),5) $(BIN)/python -m pytest -m scale --no-header tests/scale/test_hostile_tenant.py
+hostile: $(VENV)/.dev  ## a tenant floods, forges, bombs and nests for MINUTES (1), and has 10,000 of everything; others' gangs start as before
+	@MINUTES=$(or $(MINUTES),1) $(BIN)/python -m pytest -m scale --no-header tests/scale/test_hostile_tenant.py tests/scale/test_ten_thousand.py
 
 fuzz: $(VENV)/.dev  ## fuzz every parser of others' bytes for MINUTES (5) on WORKERS (2) cores; SEED=n repeats a run, TARGET=name tries one
 	@$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),5) --workers $(WORKERS) $(if $(SEED),--seed $(SEED)) $(if $(TARGET),--target $(TARGET)) $(if $(INPUTS),--inputs $(INPUTS))

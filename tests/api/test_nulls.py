@@ -44,7 +44,7 @@ QUEUE: Json = {
         ],
         "budget": {"gpuHours": "10", "per": "week", "timeZone": "Europe/Berlin", "onExhausted": "stop", "warnAt": [50]},
         "waitTarget": "10m",
-        "idle": {"below": "10%", "for": "30m", "grace": "5m", "then": "evict"},
+        "idle": {"below": "10%", "devices": "Any", "for": "30m", "grace": "5m", "then": "evict"},
     },
     "status": {
         "observedGeneration": 1, "waiting": 1, "running": 2, "evictions": ["t"], "usageTime": "t", "conditions": [CONDITION],

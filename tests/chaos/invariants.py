@@ -8,12 +8,13 @@ A member that is replaced while the last of the others ends may be released alon
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from fairlead.api import names
+from fairlead.api import names, texts
 from fairlead.sandbox.apiserver.storage.store import Change, Store
 from fairlead.sandbox.objects import (
     allocation_of,
@@ -31,6 +32,7 @@ from tests.chaos.cluster import EXPECTED_ENDS, ChaosCluster
 from tests.chaos.virtual import CLOCK
 
 CLAIMS, PODS, JOBS = "resource.k8s.io/resourceclaims", "/pods", "batch/jobs"
+GANGS, EVENTS = "fairlead.dev/gangs", "/events"
 OURS = (
     "fairlead.controller",
     "fairlead.webhook",
@@ -72,6 +74,8 @@ class Invariants:
         self._allocated: set[tuple[str, str]] = set()
         self._store.subscribe(CLAIMS, self._claim_changed)
         self._store.subscribe(PODS, self._pod_changed)
+        self._store.subscribe(GANGS, self._gang_changed)
+        self._store.subscribe(EVENTS, self._event_changed)
         for storage in (CLAIMS, PODS, JOBS):
             self._store.subscribe(storage, self._count)
         logging.getLogger().addHandler(_Errors(self))
@@ -81,6 +85,29 @@ class Invariants:
 
     def _count(self, _: Change) -> None:
         self.changes += 1
+
+    # -- what tenants write decides nothing
+
+    def _gang_changed(self, change: Change) -> None:
+        if change.new is None:
+            return
+        gang, key = change.new.obj, "/".join(change.key)
+        noted = [name for name in meta(gang).get("annotations") or {} if name.startswith("fairlead.dev/")]
+        if noted or meta(gang).get("ownerReferences"):
+            self.fail(f"gang {key} has {', '.join(noted) or 'an owner'}, which only a tenant can have written")
+        self._check_text(f"status of gang {key}", gang.get("status"))
+
+    def _event_changed(self, change: Change) -> None:
+        event = change.new.obj if change.new is not None else {}
+        if str(event.get("reportingComponent") or (event.get("source") or {}).get("component", "")).startswith(
+            "fairlead"
+        ):
+            self._check_text(f"event {'/'.join(change.key)}", event.get("message"))
+
+    def _check_text(self, what: str, value: Any) -> None:
+        """No text of ours steers a terminal."""
+        if texts.tree(value) != value:
+            self.fail(f"{what} has characters that steer a terminal: {json.dumps(value)[:300]}")
 
     # -- 1: no device in two claims
 

@@ -99,6 +99,8 @@ class Watchdog:
             holders.pop(uid, None)
         allocation = change.new.status.allocation if change.new else None
         for result in allocation.devices.results if allocation else ():
+            if result.admin_access:
+                continue  # it holds nothing
             holders = self.holders.setdefault((result.driver, result.pool, result.device, result.share_id), {})
             holders[uid] = change.object.metadata.name
             if len(holders) > 1:
@@ -330,11 +332,10 @@ class Bench:
 
 @contextlib.asynccontextmanager
 async def benches(
-    workdir: Path, *, count: int = 2, profiles: Sequence[str] = (), named: bool = False, **options: Any
+    workdir: Path, *, count: int = 2, more: Sequence[NodeSpec] = (), named: bool = False, **options: Any
 ) -> AsyncIterator[Bench]:
-    """`count` nodes of eight H100s, or one of each profile; `options` are more of the cluster's."""
-    of_each = profiles or ("hgx-h100",) * count
-    nodes = tuple(NodeSpec(f"h{number}", profile) for number, profile in enumerate(of_each, 1))
+    """`count` nodes of eight H100s, and `more` nodes; `options` are more of the cluster's."""
+    nodes = (*(NodeSpec(f"h{number}", "hgx-h100") for number in range(1, count + 1)), *more)
     options.setdefault("release", of_this_run())
     chosen = ClusterOptions(workdir=workdir, nodes=nodes, drivers=drivers(), run_programs=False, **options)
     async with Cluster(chosen) as cluster, cluster.client() as client:

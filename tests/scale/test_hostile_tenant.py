@@ -1,6 +1,6 @@
 """A tenant with the role `edit` in one namespace floods, forges, bombs and nests for MINUTES; another namespace's pods start as before.
 
-Not part of `make test`: it takes minutes. `make hostile MINUTES=5` runs it on a cluster as `make demo` has it. Asserted: no forged write is
+Not part of `make test`: it takes minutes. `make hostile MINUTES=1` runs it on a cluster as `make demo` has it. Asserted: no forged write is
 accepted, other pods start at most a second later than without the tenant (p99), no program ends or exceeds its memory limit, and a moment after the
 tenant's namespace is gone nothing of it is left: objects, connections, files. Beside pods that are hard to refuse, with the source at hand, they start
 at most two seconds later.
@@ -34,7 +34,7 @@ from fairlead.sandbox.objects import Obj, phase_of
 from tests.support.engine.hard_claims import too_many, uncolourable
 from tests.support.sandbox import FOREVER, View, cluster, ledger, pod, template, until
 
-MINUTES = float(os.environ.get("MINUTES", "5"))
+MINUTES = float(os.environ.get("MINUTES", "1"))
 BASELINE_PODS = 40
 TENANT, OTHERS = "red", "blue"
 HARD_PODS = 230  # each with a claim that takes every way to refuse, and unlike all others

@@ -57,6 +57,11 @@ def at_most(seconds: float) -> Iterator[None]:
     assert spent.seconds < seconds, f"{spent.seconds:.2f} s of CPU time, at most {seconds} are allowed"
 
 
+def slowness() -> float:
+    """How many times as long as on the machine that bounds are meant for work takes here now; at least 1."""
+    return max(1.0, _loop_s() / LOOP_S)
+
+
 def _loop_s() -> float:
     began = time.thread_time()
     assert sum(i * i for i in range(200_000))

@@ -93,7 +93,7 @@ class Controller:
 
         Also those of which only the Gang object is left: without a leader when their last pod went, it was not deleted.
         """
-        changed = self._caches.refresh()
+        changed = self._caches.refresh(turns=not self._first)
         if self._first:
             self._first = False
             changed |= self._caches.gangs.keys() | self._caches.reported_gangs()
@@ -115,6 +115,8 @@ class Controller:
         triggers.rest()
         if triggers.decision:
             due.append(self._wall() + self._cycle.wait_s())
+        if self._reporting.behind:
+            due.append(self._wall() + LATER_S)
         if await self._until(triggers.wake, max(0.0, min(due) - self._wall())):
             await self._until(triggers.soon, LATER_S)
         await self._sleep(GATHER_S)

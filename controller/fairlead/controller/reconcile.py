@@ -185,7 +185,7 @@ class GangReconciler:
 
     def _watch_idle(self, gang: Gang, now: float) -> None:
         """Looks at it again when it is to be told that it is idle, and decides when something follows from that."""
-        found = self._caches.idle(gang)
+        found = self._caches.idle(gang, now)
         if found is None:
             return
         again = idleness.looked_at_again(*found, now)
@@ -279,7 +279,7 @@ class GangReconciler:
 
     def _still_idle(self, gang: Gang, now: float) -> bool:
         """Whether a gang that is evicted for being idle still is."""
-        found = self._caches.idle(gang)
+        found = self._caches.idle(gang, now)
         return found is not None and idleness.follows(*found, now)
 
     def _still_waits(self, beneficiary: GangId) -> bool:

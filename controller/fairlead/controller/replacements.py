@@ -143,6 +143,7 @@ class Replacements:
                 (result.device.driver, result.device.pool, result.device.device)
                 for claim in admission.claims
                 for result in claim.allocation.results
+                if not result.admin_access
             }
         for gang_id, lifted in self._lifted.items():
             known = self._known[gang_id]

@@ -1,4 +1,8 @@
-"""Reports after each run of the loop: every gang with something new, queues' past usage, and gangs by phase."""
+"""Reports after each run of the loop: every gang with something new, queues' past usage, and gangs by phase.
+
+One more gang changes the positions of all that wait behind it: so namespaces take turns (`turns`), and gangs that have started have
+none to wait for.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,7 @@ from fairlead.controller.report.placement import placement
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.report.traces import GangTraces
 from fairlead.controller.report.waits import Waits
+from fairlead.controller.turns import Turns
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.forecast.calibration import Outcome
 from fairlead.engine.queues.usage_history import UsageHistory
@@ -69,6 +74,7 @@ class Reporting:
         self._forecasts = forecasts
         self._traces = traces
         self._awaited = awaited
+        self._turns = Turns()
         self._ignored_slices: frozenset[str] = frozenset()
         self._created = created
         self._wall = wall
@@ -80,7 +86,8 @@ class Reporting:
 
     def report(self, changed: Iterable[GangId], now: float, looked: float | None = None) -> None:
         """`looked`: since when these changes are known, where a decision was made in between; unix seconds."""
-        for gang_id in sorted(changed):
+        self._turns.add(changed)
+        for gang_id in sorted(self._turns.take(self._pods, self._has_started)):
             gang = self._caches.gangs.get(gang_id)
             if gang is None or not gang.members:
                 continue
@@ -94,6 +101,19 @@ class Reporting:
         self._metrics.note_phases(self._reporter.phases)
         self._report_slices()
 
+    @property
+    def behind(self) -> bool:
+        """Whether gangs are left to report."""
+        return bool(self._turns)
+
+    def _pods(self, gang_id: GangId) -> int:
+        gang = self._caches.gangs.get(gang_id)
+        return 0 if gang is None else len(gang.members)
+
+    def _has_started(self, gang_id: GangId) -> bool:
+        gang = self._caches.gangs.get(gang_id)
+        return gang is None or self._tasks.admitting(gang_id) or bool(gang.released)
+
     def _report_slices(self) -> None:
         """Those that do not count: how many, and each once in the log."""
         texts = self._caches.tables.inventory.ignored_slices()
@@ -104,6 +124,7 @@ class Reporting:
 
     def gone(self, gang_id: GangId) -> None:
         """The gang has no members left."""
+        self._turns.discard(gang_id)
         self._forecasts.gone(gang_id)
         self._traces.gone(gang_id)
         self._reporter.gone(gang_id)
@@ -156,7 +177,7 @@ class Reporting:
         return leaving.description(found, bound_s)
 
     def _idle(self, gang: Gang, now: float) -> IdleNotice | None:
-        found = self._caches.idle(gang) if gang.released else None
+        found = self._caches.idle(gang, now) if gang.released else None
         return None if found is None else notice(gang, *found, now)
 
     def _level_of(self, label: str, node: str) -> str | None:

@@ -34,6 +34,7 @@ from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Admission, Plan
+from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.workload import Workload
 
 NAMESPACE_STEPS = 25_000  # of searches for one namespace's gangs in a decision: an eighth of a second or more
@@ -76,6 +77,7 @@ class SnapshotBuilder:
         self._built_at = 0.0  # the last snapshot; unix seconds
         self._searched: frozenset[str] = frozenset()  # see `engine.plan.search_turns`
         self._searched_at = 0.0
+        self._crowded: frozenset[str] = frozenset()  # namespaces of which the last decision had no time for all gangs
         # So that a gang of which one member after the other is replaced does not begin its min-runtime anew. Unix seconds.
         self._running_since: dict[GangId, float] = {}
 
@@ -139,7 +141,7 @@ class SnapshotBuilder:
             return
         labels = self._caches.namespace_labels(gang.namespace)
         before = self._running_since.pop(gang.id, None)
-        idle = self._caches.idle(gang)
+        idle = self._caches.idle(gang, now)
         context = dataclasses.replace(
             self._evictor.context(gang.id, now), running_since=before, idle=None if idle is None else idle[0],
             models=self._caches.namespace_models(gang.namespace), movable=self._caches.movable(gang), restart_s=self.restarts.of(gang),
@@ -152,7 +154,7 @@ class SnapshotBuilder:
         self._holding.set(gang.id, running)
 
     def set_request(self, gang: Gang, record: GangRecord, before: GangRequest | None) -> GangRequest | None:
-        """What the gang asks for, if anything. A decision is due at once if it differs from `before`."""
+        """What the gang asks for, if anything. A decision is due if it differs from `before`: at once, but in a crowded namespace."""
         tables = self._caches.tables
         request = gang_request(
             gang,
@@ -170,8 +172,12 @@ class SnapshotBuilder:
         if request.whole and not (before and before.whole):
             self._learner.note(request)
         if not same_request(request, before):
-            self._caches.triggers.decide(urgent=True)
+            self._caches.triggers.decide(urgent=gang.namespace not in self._crowded)
         return request
+
+    def holds(self, gang_id: GangId) -> bool:
+        """Whether the gang has devices, as it was last looked at, or is being written."""
+        return self._holding.get(gang_id) is not None or self._tasks.running(gang_id)
 
     @property
     def pending(self) -> Container[GangId]:
@@ -228,6 +234,7 @@ class SnapshotBuilder:
 
     def had_turns(self, plan: Plan) -> None:
         """Which gangs the next decisions pass over: the same for a while, so that what wakes the loop searches for no more."""
+        self._crowded = frozenset(each.namespace for each in plan.waiting if each.reason.code is Code.SEARCH_ENDED)
         if self._built_at - self._searched_at >= TURN_S and self._searched != frozenset(plan.searched):
             self._searched, self._searched_at = frozenset(plan.searched), self._built_at
 

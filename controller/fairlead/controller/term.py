@@ -176,7 +176,7 @@ class Term:
             caches, snapshots, claims, recoverer, evictor, gang_tasks, backoffs, replacements, moves,
             failures=metrics.failures, gang_timeout_s=options.gang_timeout_s, now=wall(),
         )  # fmt: skip
-        caches.triggers.put_off = reconciler.put_off
+        caches.triggers.put_off, caches.triggers.holds = reconciler.put_off, snapshots.holds
         cycle = Cycle(
             caches, snapshots, executor, budgets, usage, spent, self.reporter, metrics, traces, awaited,
             clock=clock, flight=self.flight,

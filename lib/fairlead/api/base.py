@@ -100,6 +100,7 @@ Quantity = Annotated[
     Field(json_schema_extra={"x-kubernetes-int-or-string": True, "pattern": f"^{QUANTITY}$", "maxLength": 32}),
 ]
 """A number or a string in Kubernetes' quantity grammar, not negative."""
+LabelValue = Annotated[str, Field(max_length=63)]
 CelExpression = Annotated[str, Field(min_length=1, max_length=CEL_LENGTH_MAX)]
 
 
@@ -122,7 +123,7 @@ class SelectorRequirement(Part):
     """The label's key."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     """How the values are compared."""
-    values: list[str] = Field(default_factory=list, max_length=64)
+    values: list[LabelValue] = Field(default_factory=list, max_length=64)
     """The values; empty with Exists and DoesNotExist."""
 
     @model_validator(mode="after")
@@ -139,7 +140,7 @@ class LabelSelector(Part):
 
     model_config = ConfigDict(json_schema_extra={"x-kubernetes-map-type": "atomic"})
 
-    match_labels: dict[str, str] = Field(default_factory=dict)
+    match_labels: dict[str, LabelValue] = Field(default_factory=dict, max_length=64)
     """Labels that must have exactly these values."""
     match_expressions: list[SelectorRequirement] = Field(default_factory=list, max_length=32)
     """Further rules; all must hold."""

@@ -1,4 +1,4 @@
-"""What happens to gangs of a queue whose devices are all idle."""
+"""What happens to gangs of a queue whose devices are idle."""
 
 import re
 from typing import Annotated, Literal
@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 from fairlead.api.base import Part
 from fairlead.api.gang import Duration
 
+Devices = Literal["All", "Any"]
 Then = Literal["nothing", "warn", "suspendBorrowing", "evict"]
 UTILISATION = "[1-9][0-9]?%"
 
@@ -30,8 +31,10 @@ class Idle(Part):
 
     below: Utilisation | None = None
     """A device whose utilisation is below this for all of the driver's `--idle-window` is idle, such as 10%; absent means the driver's own threshold (`--idle-below`). Of a percentage that is none of the driver's levels (`--idle-levels`) the next lower level counts."""
+    devices: Devices = "All"
+    """Which devices of a gang have to be idle for the gang to be. All: a gang is not idle where one of them is busy or not reported. Any: it is where one is reported idle, so that keeping one busy exempts no gang of several."""
     for_: Duration = Field(default="1h", alias="for")
-    """How long all devices of a gang have to be idle."""
+    """How long these devices have to be idle."""
     grace: Duration = "10m"
     """How long after the gang was told so that it follows, unless a device is busy again."""
     then: Then = "warn"

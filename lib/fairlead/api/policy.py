@@ -6,7 +6,7 @@ each is checked by itself (`fairlead.webhook.policy`), so the strictest applies.
 
 import posixpath
 import re
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -43,6 +43,8 @@ RuleKind = Literal[
     "ResourceClaimTemplate",
 ]
 RULES_MAX = 16
+Account = Annotated[str, Field(max_length=512)]
+"""Of a user or a group."""
 _SET = {"x-kubernetes-list-type": "set"}
 
 
@@ -51,9 +53,9 @@ class Exemptions(Part):
 
     namespaces: list[ObjectName] = Field(default_factory=list, max_length=64, json_schema_extra=dict(_SET))
     """Namespaces that it does not apply to, even if its selector matches them."""
-    users: list[str] = Field(default_factory=list, max_length=64, json_schema_extra=dict(_SET))
+    users: list[Account] = Field(default_factory=list, max_length=64, json_schema_extra=dict(_SET))
     """Users whose requests it does not apply to; note that a Job's pods are created by the Job controller."""
-    groups: list[str] = Field(default_factory=list, max_length=64, json_schema_extra=dict(_SET))
+    groups: list[Account] = Field(default_factory=list, max_length=64, json_schema_extra=dict(_SET))
     """Groups of users whose requests it does not apply to."""
 
 
@@ -122,7 +124,9 @@ class HostAccess(Part):
 
     host_paths: list[AllowedHostPath] = Field(default_factory=list, max_length=64)
     """Paths of the node that hostPath volumes may name; empty means none."""
-    capabilities: list[str] = Field(default_factory=list, max_length=64, json_schema_extra=dict(_SET))
+    capabilities: list[Annotated[str, Field(max_length=63)]] = Field(
+        default_factory=list, max_length=64, json_schema_extra=dict(_SET)
+    )
     """Capabilities that containers may add to those of the baseline, such as IPC_LOCK."""
     namespaces: list[HostNamespace] = Field(default_factory=list, max_length=3, json_schema_extra=dict(_SET))
     """Namespaces of the node that pods may be in: hostPID, hostIPC, hostNetwork."""

@@ -173,7 +173,7 @@ class QueueSpec(Part):
     budget: Budget | None = None
     """GPU-hours that this queue and those below it may spend in a day, week or month; absent means no bound."""
     idle: Idle | None = None
-    """What happens to gangs whose devices are all idle; absent means as in the parent, in a root nothing."""
+    """What happens to gangs whose devices are idle; absent means as in the parent, in a root nothing."""
     movable: bool | None = None
     """Whether gangs that do not say so themselves may be moved, with a place held for them, so that another fits; absent means as in the parent, in a root false."""
     hold: Hold | None = None

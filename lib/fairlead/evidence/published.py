@@ -78,7 +78,7 @@ def _typed(value: resource.DeviceAttribute) -> Iterator[tuple[str, Any]]:
 def pools(
     slices: Iterable[resource.ResourceSlice],
 ) -> Iterator[tuple[list[Device], dict[tuple[str, str], Fraction], bool]]:
-    """The devices of each pool's newest generation, its counters, and whether they can be used."""
+    """The devices of each pool's newest generation, its counters, and whether they can be used; not of one with too many."""
     by_pool: dict[tuple[str, str], dict[str, resource.ResourceSliceSpec]] = defaultdict(dict)
     for each in slices:
         by_pool[each.spec.driver, each.spec.pool.name][each.metadata.name] = each.spec
@@ -88,6 +88,9 @@ def pools(
         specs = [spec for name, spec in found.items() if name not in strangers]
         newest = max((spec.pool.generation for spec in specs), default=0)
         current = [spec for spec in specs if spec.pool.generation == newest]
+        sizes = ((spec.node_name, len(spec.devices) + len(spec.shared_counters)) for spec in current)
+        if pool_homes.crowded_node(sizes) is not None:
+            continue
         usable = all(spec.pool.resource_slice_count == len(current) for spec in current)
         counters: dict[tuple[str, str], Fraction] = {}
         devices: list[Device] = []

@@ -136,6 +136,12 @@ class Informer(Store[T]):
         """Lists once more, also while a watch runs; the copy is then as new as this call. Raises ApiError."""
         await self._relist()
 
+    def note(self, obj: T) -> None:
+        """As Store; an object that the watch has passed and that is not here was deleted, however late the answer comes."""
+        seen = Revision.of(obj)
+        if not self.resource_version or seen.key in self or seen.version > number(self.resource_version):
+            super().note(obj)
+
     def _advance(self, version: str) -> None:
         self.resource_version = version
         self._moved.set()

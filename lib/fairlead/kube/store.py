@@ -105,6 +105,10 @@ class Store(Generic[T]):
         """The objects for which the index function gave `key`, sorted by their own key."""
         return [self._objects[found] for found in sorted(self._indexes[name].get(key, ()))]
 
+    def count(self, name: str, key: str) -> int:
+        """How many objects `by_index` has."""
+        return len(self._indexes[name].get(key, ()))
+
     def __len__(self) -> int:
         return len(self._objects)
 
@@ -143,19 +147,25 @@ class Store(Generic[T]):
         self._publish(Change(ADDED if old is None else MODIFIED, new.key, old, obj))
 
     def _drop(self, deleted: Revision, final: T) -> None:
-        if deleted.uid:
-            self._tombstones[deleted.uid] = max(deleted.version, self._tombstones.get(deleted.uid, 0))
-            while len(self._tombstones) > TOMBSTONES_MAX:
-                self._tombstones.popitem(last=False)
+        self._bury(deleted.uid, deleted.version)
         old = self._objects.get(deleted.key)
         if old is None:
             return
         known = Revision.of(old)
-        if known.uid != deleted.uid and known.version > deleted.version:
-            return  # a successor of the same name
+        if known.uid != deleted.uid:
+            if known.version > deleted.version:
+                return  # a successor of the same name
+            self._bury(known.uid, known.version)
         del self._objects[deleted.key]
         self._reindex(deleted.key, None)
         self._publish(Change(DELETED, deleted.key, final if known.uid == deleted.uid else old, None))
+
+    def _bury(self, uid: str, version: int) -> None:
+        if not uid:
+            return
+        self._tombstones[uid] = max(version, self._tombstones.get(uid, 0))
+        while len(self._tombstones) > TOMBSTONES_MAX:
+            self._tombstones.popitem(last=False)
 
     def _drop_absent(self, present: set[str], version: int) -> None:
         """Drops what a list as of this version did not contain; an object that was written after the list stays."""

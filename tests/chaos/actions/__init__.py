@@ -9,7 +9,7 @@ from importlib import import_module
 from tests.chaos.actions.registry import ACTIONS
 
 # In this order, for a seed names actions by their number.
-for _name in ("work", "processes", "network", "nodes", "tenants"):
+for _name in ("work", "processes", "network", "nodes", "tenants", "attacks"):
     import_module(f"tests.chaos.actions.{_name}")
 
 __all__ = ["ACTIONS"]

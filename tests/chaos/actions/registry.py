@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from fairlead.sandbox.objects import namespace_of
+from fairlead.sandbox.objects import name_of, namespace_of
 from tests.chaos.world import TEAMS, World
 
 Act = Callable[[World, Random], str | None]
@@ -43,3 +43,10 @@ def pods_of_teams(world: World) -> list[dict[str, Any]]:
 
 def claims_of_teams(world: World) -> list[dict[str, Any]]:
     return [claim for claim in world.objects("resource.k8s.io", "resourceclaims") if namespace_of(claim) in TEAMS]
+
+
+ODD = "odd-"  # begins the names of pods that may wait for ever: who makes them deletes them
+
+
+def is_odd(pod: dict[str, Any]) -> bool:
+    return name_of(pod).startswith(ODD)

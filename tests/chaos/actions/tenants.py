@@ -9,8 +9,8 @@ from fairlead.api import names
 from fairlead.kube.client import Patch
 from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, raw
 from fairlead.sandbox.objects import key_of, name_of, namespace_of
-from tests.chaos.actions.registry import action, claims_of_teams, later, pods_of_teams
-from tests.chaos.world import World
+from tests.chaos.actions.registry import action, claims_of_teams, is_odd, later, pods_of_teams
+from tests.chaos.world import JOB_TRIES, World
 
 _PODS = raw(PODS)
 _CLAIMS = raw(RESOURCE_CLAIMS)
@@ -33,6 +33,10 @@ def forge(world: World, random: Random) -> str | None:
             (names.TAKEN_OVER, "x"),
             (names.CLAIM_SOURCES, "{}"),
             (names.MIN_RUNTIME, "99999999h"),
+            (names.MIN_RUNTIME, "1e999"),
+            (names.CHECKPOINT_GRACE, "\x1b]0;owned\x07"),
+            (names.EVICTION, '{"at":0,"for":"vision/x"}'),
+            (names.USER, "system:admin"),
         )
     )
     _as_tenant(
@@ -107,7 +111,7 @@ def _stolen() -> dict[str, Any]:
 @action(1)
 def copy_pod(world: World, random: Random) -> str | None:
     """`kubectl debug --copy-to`: everything of a pod, under another name, without its owner."""
-    pods = [pod for pod in pods_of_teams(world) if pod["spec"].get("resourceClaims")]
+    pods = [pod for pod in pods_of_teams(world) if pod["spec"].get("resourceClaims") and not is_odd(pod)]
     if not pods:
         return None
     pod = random.choice(pods)
@@ -130,7 +134,9 @@ def copy_pod(world: World, random: Random) -> str | None:
         world,
         random,
         30.0,
-        lambda: world.in_background(f"delete {name}", lambda: tenant.delete(_PODS, name, namespace_of(pod))),
+        lambda: world.in_background(
+            f"delete {name}", lambda: tenant.delete(_PODS, name, namespace_of(pod)), tries=JOB_TRIES
+        ),
     )
     return f"tenant copies pod {key_of(pod)} as {name}"
 

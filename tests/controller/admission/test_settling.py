@@ -155,8 +155,8 @@ async def test_a_released_pod_is_looked_at_when_kube_scheduler_has_bound_or_trie
     looked_at: list[Member] = []
     refresh = Caches.refresh
 
-    def noted(self: Caches) -> set[GangId]:
-        changed = refresh(self)
+    def noted(self: Caches, *, turns: bool = False) -> set[GangId]:
+        changed = refresh(self, turns=turns)
         looked_at.extend(
             member for gang_id in changed if gang_id in self.gangs for member in self.gangs[gang_id].members
         )

@@ -15,6 +15,7 @@ from fairlead.controller.gangs.evictions import eviction_marks, eviction_steps
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
 from fairlead.controller.gangs.evictions.eviction_steps import Cancel, Wait
 from fairlead.controller.gangs.held import idleness
+from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.watch import settings
 from fairlead.engine.types.gangs import IdleSpan
 from fairlead.engine.types.settings import IdlePolicy
@@ -34,18 +35,24 @@ def usage(state: State = "Idle", *, since_s: float = 100.0, sampled_at_s: float 
     return DeviceUsage(state=state, since_s=since_s, sampled_at_s=sampled_at_s)
 
 
+def gang_with(said: Any, **changes: Any) -> Gang:
+    """Of one pod; `said` is what the driver says of gpu-0."""
+    caches = running()
+    caches.claims.note(claim(2, said, **changes))
+    caches.triggers.gangs(list(caches.gangs) or [("ml", "p")])
+    caches.refresh()
+    (gang,) = caches.gangs.values()
+    return gang
+
+
 def span(
     said: DeviceUsage | None, *, policy: IdlePolicy = EVICT, annotations: dict[str, str] | None = None, **changes: Any
 ) -> IdleSpan | None:
     """Of a gang of one pod with one device."""
-    caches = running()
-    caches.claims.note(claim(2, None if said is None else said.to_json(), **changes))
-    caches.triggers.gangs(list(caches.gangs) or [("ml", "p")])
-    caches.refresh()
-    (gang,) = caches.gangs.values()
+    gang = gang_with(None if said is None else said.to_json(), **changes)
     for member in gang.members:
         member.pod.metadata.annotations.update(annotations or {})
-    return idleness.idle_span(gang, policy, 50.0)
+    return idleness.idle_span(gang, policy, 50.0, NOW)
 
 
 def test_a_gang_is_idle_while_samples_of_all_its_devices_say_so() -> None:
@@ -77,6 +84,37 @@ def test_one_device_of_which_nothing_is_known_is_enough() -> None:
     assert span(usage(), allocation={"devices": {"results": [devices[0], foreign]}}) is not None, "others tell nothing"
     admin = {**devices[1], "adminAccess": True}
     assert span(usage(), allocation={"devices": {"results": [devices[0], admin]}}) is not None
+
+
+ANY = replace(EVICT, devices="Any")
+TWO = [{"request": "gpu", "driver": names.DRIVER, "pool": "n1", "device": f"gpu-{n}"} for n in range(2)]
+
+
+@pytest.mark.parametrize("said", [None, usage("Busy", sampled_at_s=NOW)])
+def test_where_one_device_is_enough_one_that_is_kept_busy_exempts_no_gang(said: DeviceUsage | None) -> None:
+    assert span(usage(), policy=ANY, allocation={"devices": {"results": TWO}}) == IdleSpan(
+        since=100.0, known_until=NOW + FRESH_S, noticed=50.0
+    )
+    assert span(said, policy=ANY, allocation={"devices": {"results": TWO}}) is None
+    assert span(usage(), allocation={"devices": {"results": TWO}}) is None, "unless the queue says so"
+    gang = gang_with(None, allocation={"devices": {"results": TWO}})
+    told = idleness.notice(gang, IdleSpan(since=0.0, known_until=NOW), ANY, 3600.0)
+    assert "one of its 2 devices has been idle since" in str(told)
+
+
+@pytest.mark.parametrize("policy", [EVICT, ANY])
+@pytest.mark.parametrize("ahead", [301.0, 3.2e9, 2.5e11])
+def test_what_a_driver_says_of_the_future_is_not_believed(policy: IdlePolicy, ahead: float) -> None:
+    """It would count as new for as long, also once the driver is gone."""
+    assert span(usage(sampled_at_s=NOW + ahead), policy=policy) is None
+    assert span(usage(sampled_at_s=NOW + 299), policy=policy) is not None
+
+
+def test_no_device_is_idle_for_longer_than_its_claim_exists() -> None:
+    created = {"creationTimestamp": timestamps.seconds(9000.0)}
+    found = span(usage(since_s=-6.2e10), metadata=created)
+    assert found is not None
+    assert found.since == 9000.0
 
 
 @pytest.mark.parametrize(("value", "idle"), [("true", False), ("false", True), ("yes", True)])
@@ -192,7 +230,7 @@ async def test_an_idle_gang_is_told_and_evicted_and_one_that_is_busy_or_exempt_s
     await flavor(bench)
     spec = {
         "flavors": [{"flavor": "gpu", "deserved": 4}],
-        "idle": {"for": "1m", "grace": "3s", "then": "evict"},
+        "idle": {"for": "1s", "grace": "3s", "then": "evict"},
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
     }
     await bench.client.create(QUEUES, {"metadata": {"name": "red"}, "spec": spec})
@@ -219,7 +257,7 @@ async def test_an_idle_gang_is_told_and_evicted_and_one_that_is_busy_or_exempt_s
 
 
 async def test_a_gang_that_is_busy_within_its_grace_stays(bench: Bench) -> None:
-    spec = {"idle": {"for": "1m", "grace": "4s", "then": "evict"}, "namespaceSelector": {}}
+    spec = {"idle": {"for": "1s", "grace": "4s", "then": "evict"}, "namespaceSelector": {}}
     await bench.client.create(QUEUES, {"metadata": {"name": "red"}, "spec": spec})
     await bench.template("one", 1)
     async with bench.controller():
@@ -232,3 +270,23 @@ async def test_a_gang_that_is_busy_within_its_grace_stays(bench: Bench) -> None:
         await bench.until(lambda: idle_condition(bench, "lazy")[0] == "False", "no longer")
         await bench.until(lambda: time.time() > told + 6, "more than its grace")
         assert bench.running(pods)
+
+
+async def test_a_gang_that_keeps_one_of_its_devices_warm_is_evicted_where_one_idle_device_is_enough(
+    bench: Bench,
+) -> None:
+    spec = {"idle": {"devices": "Any", "for": "1s", "grace": "1s", "then": "evict"}, "namespaceSelector": {}}
+    await bench.client.create(QUEUES, {"metadata": {"name": "red"}, "spec": spec})
+    await bench.template("one", 1)
+    async with bench.controller():
+        warm = await bench.gang("warm", 2, template="one")
+        busy = await bench.gang("busy", 2, template="one")
+        await bench.until(lambda: bench.running([*warm, *busy]), "both gangs")
+        for pod in (warm[0], *busy):
+            await say(bench, pod, "Busy", time.time() - 100)
+        await say(bench, warm[1], "Idle", time.time() - 100)
+        await bench.until(lambda: idle_condition(bench, "warm")[0] == "True", "the condition")
+        assert "one of its 2 devices has been idle since" in idle_condition(bench, "warm")[1]
+        await bench.until(lambda: all(bench.get(pod) is None for pod in warm), "the eviction")
+        await bench.event("warm", "Evicted: 2 pods evicted: stopped as idle: one of its devices is idle since")
+        assert bench.running(busy)

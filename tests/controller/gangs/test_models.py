@@ -14,6 +14,7 @@ from fairlead.controller.gangs.held.running import RunningContext, running_gang
 from fairlead.controller.gangs.membership.gangs import gang_spec
 from fairlead.controller.watch.policy_bounds import models_of, read_policies
 from fairlead.kube.resources import QUEUES, TENANCY_POLICIES
+from fairlead.sandbox.cluster import NodeSpec
 from tests.controller.conftest import Bench, benches
 from tests.controller.gang_views import Objects, claim, pod, view
 
@@ -99,7 +100,7 @@ class TestWhatRuns:
 
 @pytest.fixture
 async def products(tmp_path: Path) -> AsyncIterator[Bench]:
-    async with benches(tmp_path, profiles=("hgx-h100", "dgx-a100")) as made:
+    async with benches(tmp_path, count=1, more=[NodeSpec("h2", "dgx-a100")]) as made:
         await made.template("two", 2)
         yield made
 

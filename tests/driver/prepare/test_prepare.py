@@ -262,11 +262,29 @@ class TestDynamicMig:
         assert node.leftovers() == EMPTY
         assert driver.records() == ()
 
+    @pytest.mark.parametrize("taken", [False, True])
+    def test_admin_access_makes_no_mig_device_that_would_keep_the_gpu_from_others(
+        self, node: Node, taken: bool
+    ) -> None:
+        """No counter is taken by it, so the next claim may be given what it overlaps."""
+        driver = node.start()
+        if taken:
+            driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0"))
+        with pytest.raises(
+            ClaimError, match="made on demand for one claim and destroyed with it, and so cannot be obs"
+        ):
+            driver.prepare(claim("u2", {"device": "gpu-0-mig-1g10gb-19-0", "adminAccess": True}))
+        if taken:
+            driver.unprepare("u1")
+        driver.prepare(claim("u3", "gpu-0"))
+
     def test_an_administrators_mig_device_at_the_placement_is_not_used_and_not_destroyed(self, node: Node) -> None:
         driver = node.start()
         gpu = node.backend.inventory().gpus[0]
         node.backend.create_mig(gpu.uuid, 19, 0)
-        with pytest.raises(PrepareError, match="a MIG device that no claim holds is at this placement"):
+        with pytest.raises(
+            PrepareError, match=r"MIG device \S+ is at this placement: no claim of this driver holds it"
+        ):
             driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0"))
         assert len(node.backend.mig_devices(gpu.uuid)) == 1
 

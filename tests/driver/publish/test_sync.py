@@ -213,3 +213,20 @@ class TestDropped:
         assert sync.plan(POOL, bodies, store.slices.values(), adopted) == []
         changed = [body("gpu-0", memory="40Gi", taints=(TAINT,))]
         assert sync.plan(POOL, changed, store.slices.values(), adopted)
+
+
+@pytest.mark.parametrize("name", ["stolen", "00000-gpu.fairlead.dev-n1-stolen"])
+def test_a_generation_above_which_there_is_none_goes_last_and_the_pool_begins_again(name: str) -> None:
+    """Whoever holds a node's token once could otherwise keep that node's devices away for as long as his slice is there."""
+    store = Store()
+    store.sync(body("gpu-0"), body("gpu-1"))
+    stolen = copy.deepcopy(next(iter(store.slices.values())))
+    stolen["metadata"] |= {"name": name, "resourceVersion": "99", "uid": "stolen"}
+    stolen["spec"]["pool"] = {"name": "n1", "generation": sync.GENERATION_MAX, "resourceSliceCount": 1}
+    store.slices[name] = stolen
+    writes = sync.plan(POOL, [body("gpu-0"), body("gpu-1")], store.slices.values())
+    assert [write.verb for write in writes] == ["delete"] * 3 + ["create"] * 2
+    assert writes[2].object["metadata"]["name"] == name
+    store.apply(writes)
+    assert [each["spec"]["pool"]["generation"] for each in store.slices.values()] == [1, 1]
+    assert store.sync(body("gpu-0"), body("gpu-1")) == []

@@ -19,7 +19,7 @@ from fairlead.engine.explain import counts, node_refusals
 from fairlead.engine.explain.node_refusals import NodeRefusals
 from fairlead.engine.explain.node_room import NodeRoom
 from fairlead.engine.placement import bounds, device_room, scored_nodes
-from fairlead.engine.plan import selector_kinds
+from fairlead.engine.plan import pending_kinds
 from fairlead.engine.queues.cache import SchedulerCache
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.reasons import Code
@@ -149,8 +149,8 @@ def _selecting(number: int) -> Json:
 def test_a_namespace_with_too_many_kinds_of_selector_is_served_kind_by_kind_and_delays_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(selector_kinds, "KINDS_MIN", 3)
-    monkeypatch.setattr(selector_kinds, "EVALUATIONS", 0)
+    monkeypatch.setattr(pending_kinds, "KINDS_MIN", 3)
+    monkeypatch.setattr(pending_kinds, "EVALUATIONS", 0)
     world = _full()
     red = [gang(f"r-{number}", 1, _selecting(number), namespace="red", created=9.0 - number) for number in range(9)]
     red.append(gang("alike", 1, _selecting(8), namespace="red", created=10.0))  # of the kind that waits longest
@@ -160,7 +160,7 @@ def test_a_namespace_with_too_many_kinds_of_selector_is_served_kind_by_kind_and_
     late = {each.name for each in plan.waiting if each.reason.code is Code.SEARCH_ENDED}
     assert late == {f"r-{number}" for number in range(6)}
     told = next(str(each.reason) for each in plan.waiting if each.name == "r-0")
-    assert told.startswith("More than 3 kinds of device selector wait in namespace red"), told
+    assert told.startswith("More kinds of device selector wait in namespace red than a decision has time for"), told
     world.add_node("more", [gpu(minor) for minor in range(8)])
     left: list[GangRequest] = [*red, blue]
     for _ in range(4):

@@ -2,8 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
+
 from fairlead.engine.plan.postfilter import PostFilter
 from fairlead.engine.plan.session import Session
+from fairlead.engine.types.reasons import Code
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World
 
@@ -44,3 +47,22 @@ def test_a_fulfilled_reservation_is_neither_soft_nor_cancelled_again():
     assert filtered.reservations.of(pending) is None
     assert filtered.reservations.soft(preemptor) == []
     assert not filtered.reservations.fulfilled(pending, place)
+
+
+@pytest.mark.parametrize("mode", ["ExactCount", "All"])
+def test_nothing_is_held_for_a_gang_that_only_observes(mode: str):
+    """It is charged to no queue, so neither a limit nor a fair share would bound what is held for it."""
+    world = World()
+    world.add_node("n0", [gpu(minor) for minor in range(2)])
+    world.reserve_after_s = 0.0
+    works = [gang("works", 1, claim_spec(device_request()), cpu="60")]
+    assert world.carry_out(world.decide(*works), works) == []
+    world.now = 10.0
+    observed = device_request(adminAccess=True, allocationMode=mode)
+    if mode == "All":
+        del observed["count"]
+    plan = world.decide(gang("observes", 1, claim_spec(observed), cpu="60"))
+    assert (plan.admissions, plan.reservations, plan.evictions) == ((), (), ())
+    (waiting,) = plan.waiting
+    assert waiting.reason.code is Code.NO_NODE
+    assert len(world.decide(gang("larger", 1, claim_spec(device_request()), cpu="60")).reservations) == 1

@@ -22,6 +22,11 @@ Json = Mapping[str, Any]
 Id = tuple[str, str, str]
 
 
+def is_made(device: Json) -> bool:
+    """Whether it is there only while a claim has it."""
+    return device.get("attributes", {}).get("type", {}).get("string") == "mig" and bool(device.get("consumesCounters"))
+
+
 def number(value: str | int) -> Fraction:
     quantity = Quantity.of(value)
     return quantity.digits * Fraction(10) ** quantity.scale
@@ -156,9 +161,9 @@ class Judge:
         if not admin:
             self.holders.setdefault(key, []).append(claim)
             self.drawn.add(key)
-        self._capacity(where, ask, device, key, result)
+        self._capacity(where, ask, device, key, result, admin=admin)
 
-    def _capacity(self, where: str, ask: Json, device: Json, key: Id, result: Json) -> None:
+    def _capacity(self, where: str, ask: Json, device: Json, key: Id, result: Json, *, admin: bool) -> None:
         expected = consumption(ask, device)
         if expected is None:
             self.found.append(f"{where}: too small for the capacity asked")
@@ -174,7 +179,7 @@ class Judge:
         got = {name: number(value) for name, value in result.get("consumedCapacity", {}).items()}
         if got != expected:
             self.found.append(f"{where}: consumes {got}, the policy says {expected}")
-        for name, value in got.items():
+        for name, value in got.items() if not admin else ():
             self.used[key, name] = self.used.get((key, name), Fraction(0)) + value
 
     def _all(self, claim: str, node: str, request: str, ask: Json, results: list[Json]) -> None:
@@ -191,6 +196,8 @@ class Judge:
                 for name, value in takes.items()
             ):
                 continue
+            if ask.get("adminAccess") and is_made(device) and key not in got:
+                continue  # it exists only while a claim has it
             if self.together or key in got or not device.get("allowMultipleAllocations"):
                 wanted.add(key)
         if got != wanted or not wanted:

@@ -14,7 +14,7 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from tests.support.engine.judge import Judge, consumption, number, tolerated
+from tests.support.engine.judge import Judge, consumption, is_made, number, tolerated
 
 Json = Mapping[str, Any]
 Id = tuple[str, str, str]
@@ -109,8 +109,10 @@ class _Exhaustive:
         )
 
     def _has_room(self, ask: Json, key: Id) -> bool:
-        """Of a shared device: room for one such request more than before. An exclusive one always belongs to `All`."""
+        """Of a shared device: room for one such request more than before. An exclusive one always belongs to `All`, if it exists."""
         device = self.judge.devices[key][0]
+        if ask.get("adminAccess") and is_made(device):
+            return key in self.judge.drawn_before
         if not device.get("allowMultipleAllocations"):
             return True
         takes = consumption(ask, device) or {}
@@ -139,7 +141,10 @@ class _Exhaustive:
         mine: set[tuple[int, Id]] = set()
         for entry in chosen:
             shared = self.judge.devices[entry.device][0].get("allowMultipleAllocations")
-            if not entry.ask.get("adminAccess"):
+            if entry.ask.get("adminAccess"):
+                if is_made(self.judge.devices[entry.device][0]) and entry.device not in self.judge.drawn_before:
+                    return False  # no MIG device is made to be looked at
+            else:
                 if entry.device in self.judge.before or (not shared and holders.get(entry.device)):
                     return False
                 holders[entry.device] = holders.get(entry.device, 0) + 1
@@ -154,9 +159,11 @@ class _Exhaustive:
             device = self.judge.devices[entry.device][0]
             for name, value in (consumption(entry.ask, device) or {}).items():
                 key = (entry.device, name)
-                used[key] = used.get(key, Fraction(0)) + value
-                if used[key] > number(device["capacity"][name]["value"]):
+                after = used.get(key, Fraction(0)) + value
+                if after > number(device["capacity"][name]["value"]):
                     return False
+                if not entry.ask.get("adminAccess"):
+                    used[key] = after
         return True
 
     def _within_counters(self, chosen: tuple[Chosen, ...]) -> bool:

@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 SWEEP_S = 30.0
 UNSEEN_TEMPLATE_S = 10.0
 LOOKED_AT_MAX = 4096
+READS_MAX = 50  # unseen templates of one namespace in UNSEEN_TEMPLATE_S: thousands may have been deleted
 
 
 class ClaimReconciler:
@@ -43,6 +44,7 @@ class ClaimReconciler:
         self._tasks = tasks
         self._metrics = metrics
         self._looked_at: dict[tuple[str, str], float] = {}  # unseen templates, and when they were read; unix seconds
+        self._reads: dict[str, tuple[float, int]] = {}  # by namespace: since when, and how many were read
         self._suspects: set[str] = set()  # UIDs of claims orphaned in the last sweep
         self._wakes = KubeletWakes(caches.pods, writer, tasks)
 
@@ -108,6 +110,12 @@ class ClaimReconciler:
         due = self._looked_at.get((namespace, name), float("-inf")) + UNSEEN_TEMPLATE_S
         if due > now:
             return due
+        since, reads = self._reads.get(namespace, (now, 0))
+        if now >= since + UNSEEN_TEMPLATE_S:
+            since, reads = now, 0
+        if reads >= READS_MAX:
+            return since + UNSEEN_TEMPLATE_S
+        self._reads[namespace] = since, reads + 1
         if len(self._looked_at) > LOOKED_AT_MAX:
             self._looked_at.clear()
         self._looked_at[namespace, name] = now

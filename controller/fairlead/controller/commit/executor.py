@@ -76,10 +76,10 @@ class Executor:
             return
         self._evictor.assume(gang_id, eviction)
         self._tasks.start(gang_id, self._evictor.begin(gang, eviction, at))
-        self._caches.triggers.gang(gang_id)
+        self._caches.triggers.gang(gang_id, first=True)
         namespace, _, name = eviction.beneficiary.partition("/")
         if name:
-            self._caches.triggers.gang((namespace, name))
+            self._caches.triggers.gang((namespace, name), first=True)
 
     def gone(self, gang_id: GangId) -> None:
         """The gang has no members left."""

@@ -66,7 +66,7 @@ class GangTasks:
         def ended() -> None:
             if gang_id not in self._settling:
                 self._end(gang_id, quietly=self._admissions.pop(gang_id, None) is not None)
-                self._triggers.gang(gang_id, soon=admission is None)
+                self._triggers.gang(gang_id, soon=admission is None, first=True)
 
         self._tasks.start(
             f"gang {'/'.join(gang_id)}",
@@ -109,7 +109,7 @@ class GangTasks:
         while (due := self.settled_at()) is not None and due <= now:
             gang_id = next(iter(self._settling))
             self.settle(gang_id)
-            self._triggers.gang(gang_id)
+            self._triggers.gang(gang_id, first=True)
 
     def settled_at(self) -> float | None:
         """When the first of them has settled long enough; unix seconds."""

@@ -55,7 +55,7 @@ class SchedulingState:
     reservation: Reservation | None = None
     leaving: str = ""  # which of its pods are leaving since when, and until when others wait for them
     forecast: ShownForecast | None = None  # of its start
-    idle: IdleNotice | None = None  # all its devices are idle
+    idle: IdleNotice | None = None  # its devices are idle
     placement: tuple[LevelPlacement, ...] = ()  # level by level
     hold: str = ""  # which hold keeps it, or more of it, from being admitted
     nodes: NodesAwaited | None = None  # nodes are asked for, for it, or would be

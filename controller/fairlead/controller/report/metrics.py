@@ -210,7 +210,7 @@ class Metrics:
         )
         self.ignored_slices = Gauge(
             "fairlead_controller_ignored_slices",
-            "ResourceSlices that do not count, since they name another node's pool; the log names them.",
+            "What is published and does not count: slices that name another node's pool, pools of more devices than a node has.",
             registry=registry,
         )
         self._flavors: set[str] = set()  # that have series of devices

@@ -3,7 +3,8 @@
 A slow or failing write never delays a decision. A gang of one whose claims the webhook named (`Gang.plain`) has no Gang object
 unless it has waited for `WAITED_S` or has something to say: its pod shows the rest. Limits: a gang whose phase stays the same is written at most every
 `QUIET_S`; where its reason stays the same too, all gangs together are written `MESSAGES_PER_S` times a second. So a gang
-that alternates between reasons floods neither the apiserver nor its own events.
+that alternates between reasons floods neither the apiserver nor its own events. Gangs of one namespace are written `NAMESPACE_PER_S`
+times a second, so that thousands of one tenant's delay neither other tenants' nor decisions.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from fairlead.kube.workqueue import WorkQueue
 log = logging.getLogger(__name__)
 
 QUIET_S = 5.0
+NAMESPACE_PER_S = 50.0  # on the average; NAMESPACE_BURST at once
+NAMESPACE_BURST = 100
 MESSAGES_PER_S = 50.0  # of all gangs: while thousands wait, each decision changes the figures in every message
 SETTINGS_INTERVAL_S = 1.0  # between two writes of one Queue's or Flavor's status
 DELAY_S = 0.2  # a gang passes quickly through its phases: write the last of them
@@ -67,6 +70,8 @@ class Reporter:
         self._queues: dict[str, QueueShown] = {}
         self._flavors: dict[str, tuple[FlavorTotal | None, tuple[Problem, ...], tuple[float, ...]]] = {}
         self._written_at: dict[Key, float] = {}
+        self._paces: dict[str, float] = {}  # by namespace: when its next gang may be written, less what may be at once
+        self._slots: dict[Key, float] = {}  # when a gang may be written that had to wait for others of its namespace
         self._written: dict[
             GangId, tuple[Gang, SchedulingState, str | None]
         ] = {}  # as last written; the object's version
@@ -180,11 +185,34 @@ class Reporter:
     async def _work(self) -> None:
         while True:
             key = await self._queue.get()
+            wait_s = self._paced_s(key)
+            if wait_s > 0:
+                self._queue.done(key)
+                self._queue.add_after(key, wait_s)
+                continue
             try:
                 with self._failures.contained("status", f"{key[0]} {'/'.join(filter(None, key[1:]))}"):
                     await self._write_or_retry(key)
             finally:
                 self._queue.done(key)
+
+    def _paced_s(self, key: Key) -> float:
+        """How long the gang has to wait for others of its namespace; its place among them stays its own."""
+        kind, namespace, _ = key
+        if kind != "gang":
+            return 0.0
+        now = self._clock()
+        slot = self._slots.get(key)
+        if slot is None:
+            earliest = now - NAMESPACE_BURST / NAMESPACE_PER_S
+            slot = self._paces[namespace] = max(earliest, self._paces.get(namespace, earliest)) + 1 / NAMESPACE_PER_S
+            if len(self._paces) > WRITTEN_AT_MAX:
+                self._paces.clear()
+        if slot > now:
+            self._slots[key] = slot
+        else:
+            self._slots.pop(key, None)
+        return slot - now
 
     async def _write_or_retry(self, key: Key) -> None:
         try:

@@ -132,7 +132,7 @@ class StatusWriter:
             self._events.gang(gang.id, "Forecast", forecast_text(new)[:MESSAGE_MAX])
 
     def _idle_event(self, gang: Gang, before: Mapping[str, Any], status: Mapping[str, Any]) -> None:
-        """When all its devices have become idle: on the Gang object and on its pods."""
+        """When its devices have become idle: on the Gang object and on its pods."""
         told = idleness.told(status)
         if told is None or idleness.told(before) is not None:
             return

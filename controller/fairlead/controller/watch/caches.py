@@ -23,6 +23,7 @@ from fairlead.controller.gangs.evictions.past_evictions import PastEviction
 from fairlead.controller.gangs.held import idleness
 from fairlead.controller.gangs.membership import decisions
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
+from fairlead.controller.gangs.membership.gangs import gang_id as gang_id_of
 from fairlead.controller.gangs.membership.jobs import JobPods, job_pods
 from fairlead.controller.gangs.membership.members import GroupTerms, VolumeNeeds
 from fairlead.controller.watch import indexes, settings
@@ -63,9 +64,12 @@ class Caches(Informers):
 
     # -- gangs and settings ----------------------------------------------------------------------------------------
 
-    def refresh(self) -> set[GangId]:
-        """Rebuilds the gangs that changed since the last call; returns their ids, of those that are gone too."""
-        changed = self.triggers.take_gangs()
+    def refresh(self, *, turns: bool = False) -> set[GangId]:
+        """Rebuilds the gangs that changed since the last call; returns their ids, of those that are gone too.
+
+        `turns`: of namespaces of which very many changed, some now and the others with the next calls.
+        """
+        changed = self.triggers.take_gangs(self._pods_in if turns else None, self._crowd)
         for gang_id in changed:
             key = "/".join(gang_id)
             try:
@@ -85,6 +89,16 @@ class Caches(Informers):
             decided = decisions.decisions(self.gang_object(gang_id))
             self.gangs[gang_id] = dataclasses.replace(gang, decisions=decided) if decided else gang
         return changed
+
+    def _pods_in(self, gang_id: GangId) -> int:
+        return max(1, self.pods.count("gang", "/".join(gang_id)))
+
+    def _crowd(self, namespace: str, of: str) -> list[GangId]:
+        """The gangs of a namespace, or those whose pods an index has (`Handlers`)."""
+        index, _, key = of.partition(" ")
+        if not index:
+            return [gang for gang in self.gangs if gang[0] == namespace]
+        return [gang_id_of(pod) for pod in self.pods.by_index(index, key)]
 
     def refresh_all(self) -> None:
         """Rebuild every gang next time, and decide."""
@@ -178,15 +192,15 @@ class Caches(Informers):
         of_queue = self.settings().bounds_of(gang.queue, self.namespace_labels(gang.namespace))
         return of_queue.within(self.namespace_bounds(gang.namespace))
 
-    def idle(self, gang: Gang) -> tuple[IdleSpan, IdlePolicy] | None:
-        """Since when all its devices are idle, and what its queue says follows; None: it is not idle, or no queue says anything."""
+    def idle(self, gang: Gang, now: float) -> tuple[IdleSpan, IdlePolicy] | None:
+        """Since when its devices are idle, and what its queue says follows; None: it is not idle, or no queue says anything."""
         settings_now = self.settings()
         if not settings_now.any_idle:
             return None
         policy = settings_now.idle_of(gang.queue, self.namespace_labels(gang.namespace))
         if policy is None:
             return None
-        span = idleness.idle_span(gang, policy, idleness.noticed_at(self.gang_object(gang.id)))
+        span = idleness.idle_span(gang, policy, idleness.noticed_at(self.gang_object(gang.id)), now)
         return None if span is None else (span, policy)
 
     def movable(self, gang: Gang) -> bool:

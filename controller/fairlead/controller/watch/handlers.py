@@ -26,6 +26,8 @@ from fairlead.kube.resources import Raw
 
 log = logging.getLogger(__name__)
 
+FEW = 256  # pods that name one object: as many as a claim can be reserved for
+
 
 class Handlers:
     """Subscribes to the informers; `gangs` is read, never written."""
@@ -120,8 +122,11 @@ class Handlers:
         if held and not holds:
             self._tables.leftovers.pop(claim.metadata.uid, None)
             self._triggers.decide()
-        users = list(self._pods_of(claim).values())
         old, new = change.old, change.new
+        if self._pods.count("claim", change.key) > FEW:
+            self._triggers.crowd(claim.metadata.namespace, f"claim {change.key}")
+            return
+        users = list(self._pods_of(claim).values())
         if old and new and indexes.only_usage_changed(old, new) and not self._reads_usage():
             # A gang that is being admitted writes the claim with its resourceVersion.
             users = [pod for pod in users if pod.has_gate(names.ADMISSION_GATE)]
@@ -149,6 +154,9 @@ class Handlers:
             self._triggers.decide()  # it may be the neighbour that a gang waits for
 
     def _volume_claim(self, key: str) -> None:
+        if self._pods.count("volume-claim", key) > FEW:
+            self._triggers.crowd(key.partition("/")[0], f"volume-claim {key}")
+            return
         pods = self._pods.by_index("volume-claim", key)
         self._triggers.gangs(gang_id(pod) for pod in pods if pod.has_gate(names.ADMISSION_GATE))
 
@@ -168,8 +176,14 @@ class Handlers:
             self._tables.leftovers |= dict.fromkeys(left.claims, left)
 
     def _template(self, change: Change[resource.ResourceClaimTemplate]) -> None:
-        for pod in self._pods.by_index("template", change.key):
-            self._triggers.gang(gang_id(pod), soon=True)
+        self._users("template", change.key, soon=True)
+
+    def _users(self, index: str, key: str, *, soon: bool = False) -> None:
+        """The gangs of the pods that name an object."""
+        if self._pods.count(index, key) > FEW:
+            self._triggers.crowd(key.partition("/")[0], f"{index} {key}")
+        else:
+            self._triggers.gangs(map(gang_id, self._pods.by_index(index, key)), soon=soon)
 
     def _gangs_of(self, concerns: Callable[[core.Pod], bool]) -> None:
         self._triggers.gangs(gang_id(pod) for pod in self._pods.all() if concerns(pod))
@@ -232,7 +246,7 @@ class Handlers:
             namespace, _, name = key.partition("/")
             self._triggers.gang((namespace, name))
         key = indexes.in_namespace(job.metadata.namespace, job.metadata.uid)
-        self._triggers.gangs(gang_id(pod) for pod in self._pods.by_index("job", key))
+        self._users("job", key)
         for raw in self._gang_objects.by_index("owner", key):  # an evicted gang of one without its pod
             self._triggers.gang((raw["metadata"]["namespace"], raw["metadata"]["name"]))
         ends = [(each.spec.active_deadline_seconds, each.status.start_time) if each else None for each in (old, new)]
@@ -240,7 +254,7 @@ class Handlers:
             self._gangs_in(job.metadata.namespace)
 
     def _gangs_in(self, namespace: str) -> None:
-        self._triggers.gangs([gang for gang in self._gangs if gang[0] == namespace])
+        self._triggers.crowd(namespace, "")
 
 
 def _decided_otherwise(old: Raw, new: Raw) -> bool:

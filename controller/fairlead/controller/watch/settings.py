@@ -259,6 +259,7 @@ def _idle(idle: Idle) -> IdlePolicy:
         grace_s=duration_s(idle.grace),
         then=idle.then,
         below_percent=None if idle.below is None else int(idle.below.removesuffix("%")),
+        devices=idle.devices,
     )
 
 

@@ -184,7 +184,7 @@ class Tables:
         """Whether no claim of another namespace has a device of these. A gang may move to devices of which it had some."""
         wanted = {device for spot in spots for device in spot.devices}
         others = (claim for claim in self.inventory.claims() if claim.namespace != namespace)
-        return all(wanted.isdisjoint(device.ref for device in claim.devices) for claim in others)
+        return all(wanted.isdisjoint(device.ref for device in claim.devices if not device.admin) for claim in others)
 
     def release_place(self, gang: tuple[str, str]) -> None:
         place = self._places.pop(gang, None)

@@ -3,6 +3,10 @@
 Three degrees keep a waiting gang cheap while others come and go. `urgent`: a new request or changed settings, decided at
 once. `decision`: something was freed or added that may admit a waiting gang, decided as the pacing allows. Neither: only
 some gangs' reports change. The loop runs `soon` for what a gang that comes waits for, a moment later for all else.
+
+Namespaces take turns (`turns`). Always looked at are gangs that hold something, since that is charged to their queue, and others may
+wait for it; and those of which a write has ended. Who uses an object that very many pods name is looked up in a run (`crowd`), once
+for many changes: a change costs nothing by itself.
 """
 
 from __future__ import annotations
@@ -11,13 +15,14 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from fairlead.controller.gangs.membership.gangs import GangId
+from fairlead.controller.turns import PODS_A_RUN, Turns
 
 
 class Triggers:
     """`wake` is set by every trigger, `soon` by some; the loop clears both when it starts to look.
 
     `put_off` says of a gang that it will be triggered again when it is worth looking at: until then it is not noted. What set
-    it may end before that: `resume` notes what was put off.
+    it may end before that: `resume` notes what was put off. `holds` says of a gang that it has devices, or that a write for it is under way.
     """
 
     def __init__(self) -> None:
@@ -26,24 +31,34 @@ class Triggers:
         self.wake = asyncio.Event()
         self.soon = asyncio.Event()
         self.put_off: Callable[[GangId], bool] | None = None
-        self._gangs: set[GangId] = set()
+        self.holds: Callable[[GangId], bool] | None = None
+        self._gangs = Turns()
+        self._crowds = Turns()  # namespaces, each with what is to be looked up
+        self._first: set[GangId] = set()  # of these, those that have no turn to wait for
         self._put_off: set[GangId] = set()
 
-    def gang(self, gang: GangId, *, soon: bool = False) -> None:
-        """Look at this gang again."""
+    def gang(self, gang: GangId, *, soon: bool = False, first: bool = False) -> None:
+        """Look at this gang again; `first`: in the next run."""
         self.gangs((gang,), soon=soon)
+        if first and gang in self._gangs:
+            self._first.add(gang)
 
     def gangs(self, gangs: Iterable[GangId], *, soon: bool = False) -> None:
         noted: list[GangId] = []
         for gang in gangs:
             (self._put_off.add if self.put_off is not None and self.put_off(gang) else noted.append)(gang)
         if noted:
-            self._gangs.update(noted)
+            self._gangs.add(noted)
             self._wake(soon)
+
+    def crowd(self, namespace: str, of: str) -> None:
+        """Look at the gangs that `take_gangs` finds under this name: very many."""
+        self._crowds.add([(namespace, of)])
+        self._wake(False)
 
     def resume(self) -> None:
         """Nothing is put off any more, and what was is noted."""
-        self.put_off = None
+        self.put_off = self.holds = None
         gangs, self._put_off = self._put_off, set()
         self.gangs(gangs)
 
@@ -58,20 +73,31 @@ class Triggers:
         if soon:
             self.soon.set()
 
-    def take_gangs(self) -> set[GangId]:
-        """The gangs to look at, once."""
-        gangs, self._gangs = self._gangs, set()
-        self._put_off -= gangs
-        return gangs
+    def take_gangs(
+        self, pods: Callable[[GangId], int] | None = None, crowd: Callable[[str, str], Iterable[GangId]] | None = None
+    ) -> set[GangId]:
+        """The gangs to look at, once. `pods`: how many a gang has; given, namespaces take turns. `crowd`: which gangs are meant."""
+        crowds = self._crowds.take_all() if pods is None else self._crowds.take(lambda _: PODS_A_RUN, lambda _: False)
+        for namespace, of in sorted(crowds):
+            self.gangs(() if crowd is None else crowd(namespace, of))
+        taken = self._gangs.take_all() if pods is None else self._gangs.take(pods, self._has_no_turn)
+        self._first -= taken
+        self._put_off -= taken
+        return taken
+
+    def _has_no_turn(self, gang: GangId) -> bool:
+        return gang in self._first or (self.holds is not None and self.holds(gang))
 
     def looked(self) -> None:
-        """The loop starts to look: what comes from here on wakes it again."""
+        """The loop starts to look: what comes from here on wakes it again, and what is left when it has looked (`rest`)."""
         self.wake.clear()
         self.soon.clear()
 
     def rest(self) -> None:
         """The loop has run: what asked for a decision while it ran is decided, or due when the pacing allows."""
-        if not self._gangs:
+        if self._gangs or self._crowds:
+            self.wake.set()
+        else:
             self.looked()
 
     def decided(self) -> None:

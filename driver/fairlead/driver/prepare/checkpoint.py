@@ -96,6 +96,11 @@ class Checkpoint:
     def remove(self, uid: str) -> bool:
         return files.remove(self.path(uid))
 
+    def set_aside(self) -> dict[str, Path]:
+        """Records that could not be read, by the claim's UID."""
+        found = sorted(self._directory.glob(f"*{_SUFFIX}{_ASIDE}*"))
+        return {path.name.partition(_SUFFIX)[0]: path for path in found}
+
     def _move_aside(self, path: Path) -> Path:
         """Rename it to a free name. What cannot be renamed stays, and is reported again at the next start."""
         for number in range(1000):

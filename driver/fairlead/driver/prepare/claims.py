@@ -16,6 +16,10 @@ from fairlead.driver.prepare.records import DeviceRecord, MigRecord
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.kube.resource import DeviceRequestAllocationResult, ResourceClaim
 
+_NOT_MADE = (
+    "a claim with adminAccess sees what exists, and no MIG device is made for it: request the whole GPU, or a MIG device that a "
+    "running pod has; "
+)
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -86,11 +90,19 @@ def _device(
         )
     mig = None
     if place.profile_id is not None and place.start is not None:
-        mig = _mig(result.device, field, gpu, place.profile_id, place.start, dynamic=gpu.uuid in partitionable)
+        dynamic = gpu.uuid in partitionable
+        mig = _mig(
+            result.device, field, gpu, place.profile_id, place.start, dynamic=dynamic, admin=bool(result.admin_access)
+        )
     elif gpu.mig_devices and gpu.uuid not in partitionable:
         raise ClaimError(
             f"{field}.device: {result.device!r} is partitioned into MIG devices ({_mig_names(gpu)}) and cannot be "
             "allocated whole"
+        )
+    if result.admin_access and mig is not None and mig.made != "no":
+        raise ClaimError(
+            f"{field}.adminAccess: {result.device!r} is made on demand for one claim and destroyed with it, and so cannot be observed "
+            "by another; ask for the whole GPU, by class gpu.fairlead.dev"
         )
     if result.share_id and mig is not None and mig.made != "no":
         raise ClaimError(
@@ -122,9 +134,16 @@ def _consumed(result: DeviceRequestAllocationResult, field: str) -> dict[str, in
     return found
 
 
-def _mig(device: str, field: str, gpu: Gpu, profile_id: int, start: int, *, dynamic: bool) -> MigRecord:
+def observed(claim: ResourceClaim, *, driver: str) -> frozenset[int]:
+    """Minors of the GPUs of which the claim observes MIG devices by admin access: those come and go with other claims."""
+    places = (device_names.parse(result.device) for _, result in results(claim, driver=driver) if result.admin_access)
+    return frozenset(place.minor for place in places if place is not None and place.profile_id is not None)
+
+
+def _mig(device: str, field: str, gpu: Gpu, profile_id: int, start: int, *, dynamic: bool, admin: bool) -> MigRecord:
+    """Made on demand where the GPU's are, except for admin access: it sees what exists, and nothing is made for it."""
     existing = next((mig for mig in gpu.mig_devices if (mig.profile.id, mig.start) == (profile_id, start)), None)
-    if dynamic:
+    if dynamic and not admin:
         profile = next((p for p in gpu.mig_profiles if p.id == profile_id and start in p.starts), None)
         if profile is None or device_names.mig_name(gpu.minor, profile, start) != device:
             raise ClaimError(f"{field}.device: {device!r} is no MIG placement that gpu-{gpu.minor} has")
@@ -132,7 +151,8 @@ def _mig(device: str, field: str, gpu: Gpu, profile_id: int, start: int, *, dyna
     if existing is None or device_names.mig_name(gpu.minor, existing.profile, start) != device:
         raise ClaimError(
             f"{field}.device: {device!r} does not exist: gpu-{gpu.minor} has {_mig_names(gpu)}; "
-            "its MIG geometry changed after the allocation: delete the pod so that it is placed again"
+            + (_NOT_MADE if dynamic else "its MIG geometry changed after the allocation: ")
+            + "delete the pod so that it is placed again"
         )
     return _record(existing.profile, start, existing)
 

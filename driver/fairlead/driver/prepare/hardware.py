@@ -33,9 +33,9 @@ def find_mig(backend: Backend, device: DeviceRecord) -> MigDevice | None:
 
 
 def mig_devices_unchanged(backend: Backend, record: ClaimRecord) -> bool:
-    """Whether the MIG devices created for the claim still exist. Raises DeviceGone or BackendError."""
+    """Whether the MIG devices that were created for the claim, or that it observes, still exist. Raises DeviceGone or BackendError."""
     for device in record.devices:
-        if device.mig is not None and device.mig.made == "live":
+        if device.mig is not None and (device.mig.made == "live" or device.admin):
             found = find_mig(backend, device)
             if found is None or found.uuid != device.mig.uuid:
                 return False

@@ -17,6 +17,7 @@ steps.py's.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Iterator
 
@@ -160,7 +161,7 @@ class Preparer:
 
     def _plan(self, claim: ResourceClaim) -> ClaimRecord:
         """The record of the claim before anything is done. Raises ClaimError."""
-        inventory = self._inventory()
+        inventory = self._present(claim)
         planned = claims.plan(
             claim,
             driver=self._driver,
@@ -185,6 +186,17 @@ class Preparer:
             nccl_topology=sharing.wants_nccl_topology(claim, planned, driver=self._driver),
             pod_claim=claims.pod_claim(claim),
         )
+
+    def _present(self, claim: ResourceClaim) -> Inventory:
+        """The inventory, which is some seconds old; of GPUs whose MIG devices the claim observes with those of this moment."""
+        inventory, minors = self._inventory(), claims.observed(claim, driver=self._driver)
+        if not minors:
+            return inventory
+        gpus = (
+            dataclasses.replace(gpu, mig_devices=self._backend.mig_devices(gpu.uuid)) if gpu.minor in minors else gpu
+            for gpu in inventory.gpus
+        )
+        return dataclasses.replace(inventory, gpus=tuple(gpus))
 
     def _carry_out(self, record: ClaimRecord) -> ClaimRecord:
         conflict = self._cache.reserve(record, shares.capacities(self._inventory().gpus))

@@ -79,8 +79,8 @@ class DeviceRecord(_Record, frozen=True, kw_only=True):
 
     @property
     def creates_mig(self) -> bool:
-        """Whether the MIG device is created for the claim."""
-        return self.mig is not None and self.mig.made != "no"
+        """Whether the MIG device is created for the claim; never for admin access."""
+        return self.mig is not None and self.mig.made != "no" and not self.admin
 
     @property
     def mig_may_exist(self) -> bool:

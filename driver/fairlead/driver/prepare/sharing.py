@@ -69,18 +69,25 @@ def wants_nccl_topology(claim: ResourceClaim, devices: Iterable[DeviceRecord], *
 
 
 def _requested(claim: ResourceClaim, device: DeviceRecord, *, driver: str) -> _Requested | None:
-    found = _config(claim, device, driver=driver)
+    found = _config(claim, device, driver=driver, of_class=not device.admin)
     if found is None or found[1].sharing is None:
         return None
     return _Requested(f"{found[0]}.sharing", found[1].sharing)
 
 
-def _config(claim: ResourceClaim, device: DeviceRecord, *, driver: str) -> tuple[str, opaque.DeviceConfig] | None:
-    """The config that holds for the device, with its field path. Raises ClaimError."""
+def _config(
+    claim: ResourceClaim, device: DeviceRecord, *, driver: str, of_class: bool = True
+) -> tuple[str, opaque.DeviceConfig] | None:
+    """The config that holds for the device, with its field path; `of_class`: those of the device's class count. Raises ClaimError.
+
+    Where a class says how its devices are shared, that is said to those who take them, and not to admin access.
+    """
     allocation = claim.status.allocation
     wanted = "GpuConfig" if device.mig is None else "MigDeviceConfig"
     found: tuple[str, opaque.DeviceConfig] | None = None
     for index, entry in _for_request(allocation.devices.config if allocation else (), device.request, driver):
+        if entry.source == "FromClass" and not of_class:
+            continue
         field = f"{describe(claim)}: status.allocation.devices.config[{index}].opaque.parameters"
         try:
             decoded = opaque.decode(entry.opaque.parameters if entry.opaque else None, subject=field, strict=False)

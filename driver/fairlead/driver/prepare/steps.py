@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from fairlead.driver.backend.interface import Backend, BackendError
-from fairlead.driver.backend.types import Inventory, TimeSlice
+from fairlead.driver.backend.types import Inventory, MigDevice, TimeSlice
 from fairlead.driver.prepare import hardware, nccl
 from fairlead.driver.prepare.cdi_builder import CdiBuilder
 from fairlead.driver.prepare.cdi_files import CdiFiles
@@ -23,6 +23,8 @@ from fairlead.driver.prepare.metadata import Metadata
 from fairlead.driver.prepare.mps.daemons import Daemons
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.prepare.records import ClaimRecord
+
+LOST_SHOWN = 3
 
 
 class StepError(Exception):
@@ -82,11 +84,9 @@ class Steps:
         """Create one MIG device: its placement is on disk before, its identity after."""
         device = record.devices[index]
         assert device.mig is not None
-        if hardware.find_mig(self.backend, device) is not None:
-            raise StepError(
-                f"{record}: {device.device}: a MIG device that no claim holds is at this placement; "
-                "destroy it (nvidia-smi mig -dci, -dgi), or turn dynamic MIG off on this node"
-            )
+        there = hardware.find_mig(self.backend, device)
+        if there is not None:
+            raise StepError(f"{record}: {device.device}: {self._in_the_way(there)}")
         record = record.with_mig(index, made="creating")
         self._save(record)
         self.on_step(f"create {index} intended")
@@ -104,6 +104,19 @@ class Steps:
         self.checkpoint.write(record, durable=False)
         self.on_step(f"create {index} recorded")
         return record
+
+    def _in_the_way(self, there: MigDevice) -> str:
+        """About a MIG device at a placement that no claim of which this driver knows overlaps."""
+        lost = [str(path) for uid, path in self.checkpoint.set_aside().items() if self.records.get(uid) is None]
+        if lost:
+            return (
+                f"MIG device {there.uuid} is at this placement, and may be of a claim whose record could not be read "
+                f"({', '.join(lost[:LOST_SHOWN])}); it is left alone: cordon the node, and reboot it when its pods have ended"
+            )
+        return (
+            f"MIG device {there.uuid} is at this placement: no claim of this driver holds it, and it did not make it; end what "
+            "uses it and destroy it (nvidia-smi mig -dci, -dgi), or turn dynamic MIG off on this node"
+        )
 
     def _set_time_slice(self, record: ClaimRecord, index: int, interval: TimeSlice) -> ClaimRecord:
         before = record

@@ -185,7 +185,8 @@ class Publisher:
         """What the stored slice lost of what is published by it."""
         metadata: dict[str, Any] = write.object["metadata"]
         if write.verb != "delete":
-            self._written = max(self._written, write.object["spec"]["pool"]["generation"])
+            generation = write.object["spec"]["pool"]["generation"]
+            self._written = max(self._written, generation) if generation > 1 else 1  # 1: all others are deleted
         try:
             match write.verb:
                 case "delete":
@@ -214,6 +215,9 @@ class Publisher:
     async def _delete(self, slice_: Raw) -> None:
         metadata = slice_["metadata"]
         try:
+            if metadata.get("finalizers"):
+                freed = await self._client.replace(SLICES, {**slice_, "metadata": {**metadata, "finalizers": []}})
+                metadata = freed["metadata"]
             await self._client.delete(
                 SLICES, metadata["name"], uid=metadata["uid"], resource_version=metadata["resourceVersion"]
             )

@@ -6,7 +6,8 @@ Keeps: without a change nothing is written; one changed slice is updated in plac
 change is a new generation: updates, then creations, then obsolete slices are deleted, which no reader counts any more (deleted
 first, as the helper does, they could leave a complete pool of what is left). A taint keeps its timeAdded. **Devices that consume counters are written into a generation that is incomplete, so that nothing is allocated from it**:
 such a slice is never updated in place, and the first slice, which has none of them, is written last, after it was seen that the
-others are stored with their counters.
+others are stored with their counters. Where a stored generation leaves no higher one, written with a stolen token, all slices are
+deleted, that one last, and the pool begins again at 1.
 Example: desired are three slices, three exist in generation 4, and the second differs: one update, generation 4. If the
 third did not exist: two updates and one creation, generation 5. If the second held MIG placements: all three are updated, the first last.
 Source: k8s.io/dynamic-resource-allocation/resourceslice/resourceslicecontroller.go, syncPool.
@@ -28,6 +29,9 @@ from fairlead.kube.quantity import Quantity
 from fairlead.kube.resource import ResourceSliceSpec
 
 Raw = dict[str, Any]
+
+GENERATION_MAX = 2**63 - 1
+"""The apiserver's int64."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +103,8 @@ def plan(
     if not in_place:
         # Above every generation that readers may have seen, also in slices that are being deleted.
         generation = max(generation, above) + 1
+        if generation > GENERATION_MAX:
+            return _begun_anew(pool, bodies, stored, noted)
         changed = sorted(current)
     for index in changed:
         slice_ = copy.deepcopy(current[index])
@@ -106,14 +112,29 @@ def plan(
         if index == 0:
             _annotate(slice_, noted)
         writes.append(Write(verb="update", object=slice_, index=index))
-    for index in missing:
-        made = _new(pool, bodies, index, generation)
-        if index == 0:
-            _annotate(made, noted)
-        writes.append(Write(verb="create", object=made, index=index))
+    writes += [_creation(pool, bodies, index, generation, noted) for index in missing]
     if any(overlapping(body) for body in bodies):
         writes.sort(key=lambda write: write.index == 0)
     return writes + deletions
+
+
+def _begun_anew(pool: Pool, bodies: Sequence[Raw], stored: Iterable[Raw], noted: Annotations) -> list[Write]:
+    """The highest generation is deleted last: until then readers see that one, and never a mixture."""
+    writes = [
+        Write(verb="delete", object=slice_)
+        for slice_ in sorted(stored, key=lambda s: (_generation(s), str(s["metadata"].get("name", ""))))
+    ]
+    creations = [_creation(pool, bodies, index, 1, noted) for index in range(len(bodies))]
+    if any(overlapping(body) for body in bodies):
+        creations.sort(key=lambda write: write.index == 0)
+    return writes + creations
+
+
+def _creation(pool: Pool, bodies: Sequence[Raw], index: int, generation: int, noted: Annotations) -> Write:
+    made = _new(pool, bodies, index, generation)
+    if index == 0:
+        _annotate(made, noted)
+    return Write(verb="create", object=made, index=index)
 
 
 def overlapping(body: Raw) -> bool:
@@ -177,6 +198,8 @@ def _match(pool: Pool, count: int, existing: Iterable[Raw]) -> tuple[dict[int, R
     obsolete: list[Raw] = []
     for slice_ in sorted(existing, key=lambda s: (-_generation(s), s["metadata"].get("name", ""))):
         if slice_["metadata"].get("deletionTimestamp"):
+            if slice_["metadata"].get("finalizers"):
+                obsolete.append(slice_)  # they are not the driver's, and nothing else would take them off
             continue
         index = _index(pool, slice_)
         known = index is not None and index < count and index not in current

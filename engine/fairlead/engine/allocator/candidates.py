@@ -78,7 +78,7 @@ def _filter(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Ca
     kept: list[Device] = []
     if node.problems:
         found.all_problem = f"all devices are wanted, but {node.problems[0].problem}"
-        found.removed[Rejection.POOL] = sum(len(pool.devices) for pool in node.problems)
+        found.removed[Rejection.POOL] = sum(pool.published for pool in node.problems)
     for device in node.devices:
         why, detail = _reject(device, wanted, selectors)
         if why is None and any(selectors.evaluate((text,), device) is True for text in wanted.banned):

@@ -22,18 +22,16 @@ if TYPE_CHECKING:
 
 
 def take_device(ledger: Ledger, request: CompiledRequest, device: Device, consumption: Consumption) -> bool:
-    """Admin access takes no device, but its share of a shared one counts beside the others of the same decision."""
-    if not request.admin:
-        return ledger.take(device, consumption)
-    return not device.shared or ledger.take_share(device, consumption)
+    """Admin access takes nothing: no device, no counters. Of a shared device, as in Kubernetes, there must be as much left."""
+    if request.admin:
+        return not device.shared or ledger.capacity_fits(device, consumption)
+    return ledger.take(device, consumption)
 
 
 def release_device(ledger: Ledger, request: CompiledRequest, device: Device, consumption: Consumption) -> None:
     """Undo one `take_device`."""
     if not request.admin:
         ledger.release(device, consumption)
-    elif device.shared:
-        ledger.release_share(device, consumption)
 
 
 class OutOfStepsError(Exception):

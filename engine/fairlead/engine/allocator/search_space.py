@@ -82,11 +82,12 @@ class SearchSpace:
     def _order(
         self, claim: int, request: CompiledRequest, found: Candidates, *, by_preference: bool
     ) -> Sequence[Device]:
-        if request.all:
-            # Shared devices without room for one more such request are not part of `All`.
-            return [device for device in found.devices if self._capacity_fits(device, found)]
+        if request.all or request.admin:
+            # Shared devices without room for one more such request are not part of `All`, and not to be seen by admin access.
+            there = found.devices if not request.admin else filter(self.ledger.exists, found.devices)
+            return [device for device in there if self._capacity_fits(device, found)]
         ordered = self.claims[claim].prefer(request, found) if by_preference else found.devices
-        return [device for device in ordered if self._usable(request, device, found)]
+        return [device for device in ordered if self._usable(device, found)]
 
     def _signature(self, device: Device, keys: Sequence[Key], attributes: Sequence[str]) -> object:
         """Equal for devices that are interchangeable before the search."""
@@ -101,10 +102,8 @@ class SearchSpace:
     def _capacity_fits(self, device: Device, found: Candidates) -> bool:
         return not device.shared or self.ledger.capacity_fits(device, found.consumption[device])
 
-    def _usable(self, request: CompiledRequest, device: Device, found: Candidates) -> bool:
-        if not request.admin and not (self.ledger.free(device) and self.ledger.counters_fit(device)):
-            return False
-        return self._capacity_fits(device, found)
+    def _usable(self, device: Device, found: Candidates) -> bool:
+        return self.ledger.free(device) and self.ledger.counters_fit(device) and self._capacity_fits(device, found)
 
     # ------------------------------------------------------------------------------------------------- refusals
 

@@ -184,7 +184,7 @@ class ShortageCounter:
     ) -> Rejection | None:
         ledger = self._ledger
         if request.admin:
-            return None
+            return None if ledger.exists(device) else Rejection.NOT_MADE
         if not ledger.free(device):
             return Rejection.HELD if device in self._held_for else Rejection.IN_USE
         if device.counter_consumption and not ledger.counters_fit(device):

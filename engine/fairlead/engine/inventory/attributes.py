@@ -25,6 +25,11 @@ def is_part(device: Device) -> bool:
     return value is not None and known.is_part(value.value)
 
 
+def made_on_demand(device: Device) -> bool:
+    """Whether it exists only while a claim has it: a part of a GPU that draws from what all its parts share."""
+    return bool(device.counter_consumption) and is_part(device)
+
+
 def numa_of(device: Device) -> frozenset[Value]:
     """Its NUMA node as typed values; empty where it is not published."""
     known = attributes_of(device.pool.driver)

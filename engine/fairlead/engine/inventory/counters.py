@@ -1,7 +1,8 @@
 """Shared counters of a pool: what a whole GPU and its partitions consume together, so that partitions never overdraw it.
 
-A CounterLayout says which counters a pool has and how large they are. Pools of alike nodes share one layout, so what is
-computed for a device of one node holds on all. How much is used is kept by the pool and the ledger, by index in the layout.
+A CounterLayout says which counters a pool has, how large they are, and what its devices consume of them. Pools of alike nodes
+share one layout, so what is computed for a device of one node holds on all; what another node's driver publishes changes nothing
+there. How much is used is kept by the pool and the ledger, by index in the layout.
 A device consumes once, however many claims share it.
 Example: a GPU with counters memory-slice-0 … memory-slice-7 of 1 each; a partition that consumes two of them has share 1/4.
 Source: KEP-4815; k/k#140436 and 89c46e8 are the upstream faults to avoid.
@@ -27,14 +28,20 @@ CounterConsumption = tuple[tuple[int, "Amount"], ...]
 
 
 REMAINING_MAX = 50_000  # remembered outcomes of cutting a parent
+PARTITIONS_MAX = 64
+"""Distinct consumptions of one counter set by which parents are ranked: a GPU has 26 at most. With more there is no ranking."""
 
 
 class CounterLayout:
     """The counters of a pool: `keys` sorted, `totals` beside them. Alike pools share one; compared by identity."""
 
-    __slots__ = ("_consumptions", "_groups", "_remaining", "_shares", "_sizes", "index", "keys", "sets", "totals")
+    __slots__ = (
+        "__weakref__", "_consumptions", "_groups", "_partitions", "_remaining", "_shares", "_sizes", "index", "keys",
+        "sets", "totals",
+    )  # fmt: skip
 
-    def __init__(self, content: NamedConsumption) -> None:
+    def __init__(self, content: NamedConsumption, consumed: Iterable[NamedConsumption] = ()) -> None:
+        """`consumed`: what the pool's devices consume."""
         self.keys = tuple(key for key, _ in content)
         self.totals = tuple(total for _, total in content)
         self.index = {key: index for index, key in enumerate(self.keys)}
@@ -50,6 +57,9 @@ class CounterLayout:
         self._shares: dict[CounterConsumption, Amount] = {}
         self._sizes: dict[CounterConsumption, float] = {}
         self._remaining: dict[tuple[CounterConsumption, tuple[Amount, ...]], tuple[float, ...]] = {}
+        self._partitions: dict[str, list[CounterConsumption]] = {}  # by counter set of the parent
+        for named in sorted({each for each in consumed if each and all(key in self.index for key, _ in each)}):
+            self._partitions.setdefault(named[0][0][0], []).append(self.by_index(named))
 
     def by_index(self, named: NamedConsumption) -> CounterConsumption:
         """Raises KeyError for a counter that is not here."""
@@ -81,8 +91,11 @@ class CounterLayout:
     def remaining_shares(self, consumption: CounterConsumption, free: tuple[Amount, ...]) -> tuple[float, ...]:
         """Shares of the devices that the parent could still serve after this one, negated, largest first: low is better.
 
-        `free` is what its counter set has left, beside `sets`. Considers every consumption that a pool of this layout ever had.
+        `free` is what its counter set has left, beside `sets`. Beyond PARTITIONS_MAX nothing is worked out, and all are equal.
         """
+        partitions = self._partitions.get(self.counter_set_of(consumption), ())
+        if len(partitions) > PARTITIONS_MAX:
+            return ()
         key = (consumption, free)
         found = self._remaining.get(key)
         if found is None:
@@ -95,8 +108,8 @@ class CounterLayout:
             found = self._remaining[key] = tuple(
                 sorted(
                     -self.size(other)
-                    for other in self._consumptions.values()
-                    if other and all(index in left and value <= left[index] for index, value in other)
+                    for other in partitions
+                    if all(index in left and value <= left[index] for index, value in other)
                 )
             )
         return found

@@ -1,6 +1,6 @@
 """Devices from published slices, with kinds, attribute schemas and values shared among equal devices.
 
-Memory only: two devices made from equal specs behave alike whether or not their parts are shared.
+What is remembered is bounded also where a driver publishes ever new names. Memory only: two devices made from equal specs behave alike whether or not their parts are shared.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 INTERNED_MAX = 1_000_000  # attribute values remembered for sharing
 KINDS_MAX = 16  # kinds remembered per device name
+ALL_KINDS_MAX = 20_000  # of all names: alike nodes name their devices alike
+SCHEMAS_MAX = 4096
 
 
 class DeviceInterner:
@@ -23,6 +25,7 @@ class DeviceInterner:
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[str, str], list[DeviceKind]] = {}
+        self._kinds_kept = 0
         self._schemas: dict[tuple[str, tuple[str, ...], bool], AttributeSchema] = {}
         self._values: dict[resource.DeviceAttribute, resource.DeviceAttribute] = {}
         self._unreadable: set[resource.DeviceAttribute] = set()
@@ -48,20 +51,28 @@ class DeviceInterner:
         return Device(pool, kind, schema, values, spec if slice_spec.per_device_node_selection else slice_spec)
 
     def _kind(self, driver: str, spec: resource.Device) -> DeviceKind:
-        known = self._kinds.setdefault((driver, spec.name), [])
-        for kind in known:
+        for kind in self._kinds.get((driver, spec.name), ()):
             if kind.same(spec):
                 return kind
         made = DeviceKind(driver, spec)
+        if self._kinds_kept >= ALL_KINDS_MAX:
+            self._kinds.clear()
+            self._latest.clear()
+            self._kinds_kept = 0
+        known = self._kinds.setdefault((driver, spec.name), [])
         if len(known) >= KINDS_MAX:
+            self._kinds_kept -= len(known)
             known.clear()  # a name with ever new contents: remember the recent ones only
         known.append(made)
+        self._kinds_kept += 1
         return made
 
     def _schema(self, driver: str, names: tuple[str, ...], *, unreadable: bool) -> AttributeSchema:
         key = (driver, names, unreadable)
         schema = self._schemas.get(key)
         if schema is None:
+            if len(self._schemas) >= SCHEMAS_MAX:
+                self._schemas.clear()
             schema = self._schemas[key] = AttributeSchema(driver, names, unreadable=unreadable)
         return schema
 
@@ -82,6 +93,8 @@ class DeviceInterner:
             return latest
         if len(self._values) > INTERNED_MAX:
             self._values.clear()
+            self._unreadable.clear()
+            self._latest.clear()
         if len(latest) == len(values):
             values = tuple(
                 old if old == new else self._intern_one(new) for old, new in zip(latest, values, strict=True)

@@ -10,6 +10,7 @@ Source: structured allocator GatherPools; completeness is judged over all slices
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from fairlead.api import names
 from fairlead.engine.inventory.allocated import AllocatedClaim
@@ -29,20 +30,21 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.device import Device
     from fairlead.kube import resource
 
-LAYOUTS_MAX = 10_000  # remembered for sharing
-
 
 class Inventory:
     """Changed by the `set_` and `drop_` methods only; everything else reads."""
 
     def __init__(self) -> None:
         self._interner = DeviceInterner()
-        self._layouts: dict[NamedConsumption, CounterLayout] = {}
+        # Those that pools have: what a driver publishes and takes back leaves nothing.
+        self._layouts: WeakValueDictionary[tuple[NamedConsumption, frozenset[NamedConsumption]], CounterLayout] = (
+            WeakValueDictionary()
+        )
         self._pools: dict[tuple[str, str], Pool] = {}
         self._slice_pool: dict[str, tuple[str, str]] = {}  # slice name: its pool's key
         self._ignored: dict[
             tuple[str, str], tuple[str, ...]
-        ] = {}  # pool key: which of its slices do not count, and why
+        ] = {}  # pool key: which of its slices do not count, or that it does not, and why
         self._uses: dict[tuple[str, str], dict[str, DeviceUse]] = {}  # pool key: device name: use
         self._claims: dict[str, AllocatedClaim] = {}
         self._rules: dict[str, resource.DeviceTaintRuleSpec] = {}  # by name
@@ -150,7 +152,7 @@ class Inventory:
         return None if key is None else self._pools[key].slices[name]
 
     def ignored_slices(self) -> list[str]:
-        """Why slices do not count that name another node's pool; in order."""
+        """Why slices do not count that name another node's pool, and pools with more devices than a node has; in order."""
         return [text for key in sorted(self._ignored) for text in self._ignored[key]]
 
     def pools_unordered(self) -> Iterable[Pool]:
@@ -201,7 +203,7 @@ class Inventory:
                 del self._pools[key]
                 continue
             pool.rebuild(self._uses.get(key, {}), self._layout)
-            if pool.strangers:
+            if pool.strangers or pool.crowded is not None:
                 self._ignored[key] = pool.ignored()
             for node in pool.local:
                 self._pools_on.setdefault(node, {})[key] = pool
@@ -212,12 +214,11 @@ class Inventory:
                 self._on_node.clear()
                 self.changes.note_all()
 
-    def _layout(self, content: NamedConsumption) -> CounterLayout:
-        found = self._layouts.get(content)
+    def _layout(self, content: NamedConsumption, consumed: frozenset[NamedConsumption]) -> CounterLayout:
+        key = (content, consumed)
+        found = self._layouts.get(key)
         if found is None:
-            if len(self._layouts) >= LAYOUTS_MAX:
-                self._layouts.clear()
-            found = self._layouts[content] = CounterLayout(content)
+            found = self._layouts[key] = CounterLayout(content, consumed)
         return found
 
     def _unlink(self, key: tuple[str, str], pool: Pool) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairlead.engine.inventory.attributes import made_on_demand
 from fairlead.engine.types.amounts import qualified
 from fairlead.engine.types.pod_needs import ports_clash
 
@@ -80,6 +81,10 @@ class Ledger:
             return use.whole <= self.releasing_whole.get(device, 0)
         return len(use.claims) <= self.releasing.get(device, 0)
 
+    def exists(self, device: Device) -> bool:
+        """Whether admin access finds something to see: nothing is made, and no GPU is cut, for a claim that takes nothing."""
+        return self.empty or not made_on_demand(device) or self._consumes_already(device)
+
     def counters_fit(self, device: Device) -> bool:
         """Whether the counters that it consumes have enough left."""
         if device.shared and device in self.shares:
@@ -138,16 +143,6 @@ class Ledger:
         del self.shares[device]
         if device.counter_consumption and not self._consumes_already(device):
             self._consume_counters(device, -1)
-
-    def take_share(self, device: Device, consumption: Consumption) -> bool:
-        """Only the capacity: for admin access, which holds no device and consumes no counters."""
-        if not self.capacity_fits(device, consumption):
-            return False
-        self._consume_capacity(device, consumption, 1)
-        return True
-
-    def release_share(self, device: Device, consumption: Consumption) -> None:
-        self._consume_capacity(device, consumption, -1)
 
     def reserve(self, device: Device, consumption: Consumption) -> bool:
         """Take the device (or this much of it) even while a running claim holds it; False when it is taken already."""

@@ -37,7 +37,7 @@ class NodeDevices:
                     self.local_only = False
                     reached = sorted(reached + attached, key=attrgetter("order"))
             if pool.problem is not None:
-                if reached:
+                if reached or node in pool.local:
                     self.problems.append(pool)
                 continue
             devices.extend(reached)

@@ -2,8 +2,8 @@
 
 Decides whether the pool's devices can be used, over all of its slices: those of a node whose pool it is not are ignored
 (`fairlead.api.pool_homes`); of the others the highest generation counts; all of its slices must be there; no device name
-twice; every counter that a device consumes must be published; devices that overlap without counters get one between them
-(`overlaps`). A device that its driver withholds, since the apiserver drops taints (`fairlead.api.withheld`), is there with those
+twice; no more devices of a node than a node has; every counter that a device consumes must be published; devices that overlap
+without counters get one between them (`overlaps`). A device that its driver withholds, since the apiserver drops taints (`fairlead.api.withheld`), is there with those
 taints and nothing else, unless some slice publishes it.
 Of claims it has only the uses that are passed to it.
 Source: structured allocator GatherPools, ValidateSlices.
@@ -81,10 +81,12 @@ class Pool(PoolCounters):
         "added",
         "binding",
         "built",
+        "crowded",
         "devices",
         "local",
         "network_attached",
         "problem",
+        "published",
         "slices",
         "strangers",
         "tainted",
@@ -101,6 +103,8 @@ class Pool(PoolCounters):
         self.binding = False  # some device has binding conditions: such pools come last
         self.built = 0  # how often
         self.problem: str | None = None
+        self.crowded: str | None = None  # the node of which it has more devices than a node has
+        self.published = 0  # how many devices its slices have, whether or not they can be used
         self.strangers: frozenset[str] = frozenset()  # names of slices that are another node's
 
     @property
@@ -108,13 +112,20 @@ class Pool(PoolCounters):
         return (self.binding, self.driver, self.name)
 
     def ignored(self) -> tuple[str, ...]:
-        """Of each slice that is another node's, why it does not count; in order of names."""
-        return tuple(
+        """Of each slice that is another node's, in order of names, why it does not count; and why the pool does not."""
+        texts = [
             pool_homes.stranger_text(name, self.slices[name].node, self.driver, self.name)
             for name in sorted(self.strangers)
-        )
+        ]
+        if self.crowded is not None:
+            texts.append(pool_homes.crowded_text(self.crowded, self.driver, self.name))
+        return tuple(texts)
 
-    def rebuild(self, uses: Mapping[str, DeviceUse], layout: Callable[[NamedConsumption], CounterLayout]) -> None:
+    def rebuild(
+        self,
+        uses: Mapping[str, DeviceUse],
+        layout: Callable[[NamedConsumption, frozenset[NamedConsumption]], CounterLayout],
+    ) -> None:
         """Devices, counters and problem from the slices of the highest generation."""
         self.built += 1
         self.strangers = pool_homes.strangers(
@@ -123,6 +134,13 @@ class Pool(PoolCounters):
         own = [self.slices[name] for name in sorted(self.slices) if name not in self.strangers]
         newest = max((entry.generation for entry in own), default=0)
         current = [entry for entry in own if entry.generation == newest]
+        self.published = sum(len(entry.devices) for entry in current)
+        self.local, self.network_attached = {}, []
+        sizes = ((entry.node, len(entry.devices) + len(entry.counters)) for entry in current)
+        self.crowded = pool_homes.crowded_node(sizes)
+        if self.crowded is not None:
+            self._leave_out(self.crowded, current, layout)
+            return
         built = [device for entry in current for device in entry.devices]
         published = {device.name for device in built}
         for entry in current:
@@ -131,17 +149,18 @@ class Pool(PoolCounters):
             built += entry.withheld
         self.binding = any(device.kind.spec.binding_conditions for device in built)
         self.devices = {device.name: device for device in built}
+        self.published = len(self.devices)
         self.problem = self._validate(current, built)
-        self.layout = layout(())
+        self.layout = layout((), frozenset())
         self.added = overlaps.added_counters(built)
         if self.added or any(entry.counters for entry in current):
             try:
                 counters = published_counters([found for entry in current for found in entry.counters])
-                self.layout = layout(tuple(sorted((*counters, *overlaps.totals(self.added)))))
+                consumed = frozenset(map(self._drawn, built))
+                self.layout = layout(tuple(sorted((*counters, *overlaps.totals(self.added)))), consumed)
             except ValueError as error:
                 self.problem = self.problem or f"pool {self.id} is invalid: {error}"
         self.used = [0] * len(self.layout.keys)
-        self.local, self.network_attached = {}, []
         self.tainted = [device for device in built if device.kind.taints]
         for order, device in enumerate(built):
             device.order = order
@@ -150,6 +169,22 @@ class Pool(PoolCounters):
                 self.local.setdefault(device.node, []).append(device)
             else:
                 self.network_attached.append(device)
+
+    def _leave_out(
+        self,
+        node: str,
+        current: list[SliceEntry],
+        layout: Callable[[NamedConsumption, frozenset[NamedConsumption]], CounterLayout],
+    ) -> None:
+        """None of its devices is looked at: the pool costs no more than reading its slices."""
+        self.problem = pool_homes.crowded_text(node, self.driver, self.name)
+        self.layout, self.used, self.added = layout((), frozenset()), [], {}
+        self.devices, self.tainted, self.binding = {}, [], False
+        self.local = {entry.node: [] for entry in current if entry.node}
+
+    def _drawn(self, device: Device) -> NamedConsumption:
+        drawn = device.kind.counter_consumption
+        return (*self.added.get(device.name, ()), *drawn) if self.added else drawn
 
     def _validate(self, current: list[SliceEntry], built: list[Device]) -> str | None:
         expected = {entry.count for entry in current}
@@ -166,9 +201,7 @@ class Pool(PoolCounters):
         """Set the device's use and, by index in the pool's layout, the counters that it consumes."""
         device.counter_consumption = ()
         device.use = use
-        drawn = device.kind.counter_consumption
-        if self.added:
-            drawn = (*self.added.get(device.name, ()), *drawn)
+        drawn = self._drawn(device)
         if not drawn:
             return
         try:

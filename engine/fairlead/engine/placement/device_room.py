@@ -123,7 +123,7 @@ class DeviceRoom:
         """How many of the candidates are free for the request now."""
         ledger = self._ledger
         if request.admin:
-            return len(found.devices)
+            return sum(map(ledger.exists, found.devices))
         if found.plain:
             taken = ledger.taken
             if ledger.empty:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.result import allocation
@@ -107,21 +106,22 @@ def waiting(
     last: int,
 ) -> tuple[Waiting, ...]:
     """In order of position; gangs that were not considered (position 0) come after `last`. `pending`: by id."""
-    entries = [
+    explained = [
+        (position or last + 1, gang.uid, position, gang, queue, why if isinstance(why, Reason) else explain(gang, why))
+        for gang, queue, position, why in found
+    ]
+    explained.sort(key=lambda each: each[:2])
+    return tuple(
         Waiting(
             namespace=gang.namespace,
             name=gang.name,
             uid=gang.uid,
             queue=queue,
-            position=position,
-            reason=why if isinstance(why, Reason) else explain(gang, why),
+            position=position or last + place,
+            reason=reason,
             asks=pending[gang.id].charge if gang.id in pending else {},
         )
-        for gang, queue, position, why in found
-    ]
-    entries.sort(key=lambda entry: (entry.position or last + 1, entry.uid))
-    return tuple(
-        entry if entry.position else replace(entry, position=last + place + 1) for place, entry in enumerate(entries)
+        for place, (_, _, position, gang, queue, reason) in enumerate(explained, start=1)
     )
 
 

@@ -13,6 +13,7 @@ from fairlead.engine.explain.explainer import Explainer
 from fairlead.engine.explain.largest_holders import ClaimOwners
 from fairlead.engine.explain.levels import LevelCounter
 from fairlead.engine.explain.models import ModelCounter
+from fairlead.engine.inventory.attributes import made_on_demand
 from fairlead.engine.plan import plan_cache
 from fairlead.engine.plan.answers import flavor_totals, queue_uses, waiting
 from fairlead.engine.plan.gang import failed
@@ -143,6 +144,13 @@ class Decision:
         self.scheduling.post_filter.demands.note_due()
         if session.turns_of_search.any_passed_over:
             session.note_due(session.now + TURN_S)
+        if any(map(made_on_demand, session.admitted.taken_by)) and any(map(self._observes, self.scheduling.left)):
+            session.note_due(session.now)  # what admin access waits for may exist now
+
+    def _observes(self, gang_id: str) -> bool:
+        pending = self.session.pending.by_id.get(gang_id)
+        claims = {claim for unit in pending.units for claim in unit.shape.claims} if pending is not None else ()
+        return any(request.admin for claim in claims for alternatives in claim.alternatives for request in alternatives)
 
     def _plan(self) -> Plan:
         session, post_filter = self.session, self.scheduling.post_filter

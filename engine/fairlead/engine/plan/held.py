@@ -12,7 +12,7 @@ from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
 
-from fairlead.engine.queues.charges import Charge, add
+from fairlead.engine.queues.charges import Charge, add, chargeable
 from fairlead.engine.queues.gangs import AssumedGang
 from fairlead.engine.reclaim.reservation import Reserver
 from fairlead.engine.reclaim.shares import over_contested_share
@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 RESERVATIONS_MAX = 8  # places for blocked gangs in one decision
 
 
+def _meet(one: PendingGang, other: PendingGang) -> bool:
+    """Whether both may get devices of one flavor, or both only devices of none."""
+    mine, theirs = one.cost.flavors, other.cost.flavors
+    return not mine.isdisjoint(theirs) or not (mine or theirs)
+
+
 class HeldDevices:
     """The plan's reservations in the order in which they were made, and the free devices that they hold."""
 
@@ -43,7 +49,7 @@ class HeldDevices:
         self, pending: PendingGang, placed: Sequence[UnitPlacement], *, evicted: bool, ready_by: float | None = None
     ) -> Reservation:
         """`evicted`: others were, for this gang."""
-        for pick in (pick for entry in placed for picks in entry.picks for pick in picks):
+        for pick in chargeable(placed):
             if pick.device.use is None:
                 self.held_for.setdefault(pick.device, (pending.id, pending.queue.name))
         reservation = Reservation(
@@ -165,8 +171,7 @@ class Reservations:
         if self.due(pending) > self._session.now:
             self._session.note_due(self.due(pending))
             return None
-        places = self._places()
-        if len(places) >= RESERVATIONS_MAX or any(place.preemptor.queue is pending.queue for place in places):
+        if not self.room_for(pending):
             return None
         alike, stand = (preemptor.kind, preemptor.signature), self._stand()
         if self._refused.get(alike) == stand:
@@ -179,6 +184,13 @@ class Reservations:
         reservation = self._held.add(pending, place.placed, evicted=False, ready_by=place.ready_by)
         self.by_gang[pending.id] = (place, reservation)
         return reservation
+
+    def room_for(self, pending: PendingGang) -> bool:
+        """Whether one more place may be reserved, and the gang's queue has none yet for devices of the same flavors."""
+        return len(self.by_gang) < RESERVATIONS_MAX and not any(
+            place.preemptor.queue is pending.queue and _meet(pending, self._session.pending.by_id[gang_id])
+            for gang_id, (place, _) in self.by_gang.items()
+        )
 
     def _stand(self) -> object:
         """Equal while nothing changes that a place depends on: both ledgers, what queues use, and what runs."""

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fairlead.engine.plan.answers import admission
-from fairlead.engine.plan.held import RESERVATIONS_MAX
 from fairlead.engine.reclaim.move_costs import gpu_seconds, restart_s, saved_at, settled_at
 from fairlead.engine.reclaim.moves import MovePolicy, MoveSearch, may_move, new_place
 from fairlead.engine.reclaim.shares import over_contested_share
@@ -87,8 +86,7 @@ class Moves:
             return True
         if known.due(pending) > self._session.now:
             return False
-        taken = [place.preemptor.queue for place, _ in known.by_gang.values()]
-        return pending.queue not in taken and len(taken) < RESERVATIONS_MAX
+        return known.room_for(pending)
 
     def _eviction(self, unit: EvictionUnit, place: Sequence[UnitPlacement], preemptor: Preemptor) -> Eviction:
         higher = preemptor.gang.priority > unit.gang.priority

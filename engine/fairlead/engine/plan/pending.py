@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.plan.gang import failed, gathering, invalid
-from fairlead.engine.plan.selector_kinds import SelectorKinds
+from fairlead.engine.plan.pending_kinds import SHAPES, PendingKinds
 from fairlead.engine.queues.charges import add
-from fairlead.engine.queues.gangs import PendingGang
+from fairlead.engine.queues.gangs import Cost, PendingGang
 from fairlead.engine.queues.holds import on_hold
 from fairlead.engine.types.reasons import Reason
 from fairlead.kube.containment import contained, described
@@ -21,6 +21,7 @@ from fairlead.kube.containment import contained, described
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from fairlead.engine.plan.search_turns import SearchTurns
     from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.gangs import AssumedGang
     from fairlead.engine.queues.tree import Queue, Tree
@@ -31,13 +32,15 @@ if TYPE_CHECKING:
 class PendingGangs:
     """Gangs that are pending: those that can be considered, and the others with why not."""
 
-    def __init__(self, snapshot: Snapshot, cache: SchedulerCache, tree: Tree, devices: int) -> None:
-        """`devices`: how many the cluster has."""
+    def __init__(self, snapshot: Snapshot, cache: SchedulerCache, tree: Tree, devices: int, turns: SearchTurns) -> None:
+        """`devices`: how many the cluster has; `turns`: notes those that had one, where not all are considered."""
         self.gangs: list[PendingGang] = []
         self.refused: list[tuple[GangRequest, Queue | None, Reason]] = []
         self.failures: dict[str, str] = {}  # by gang id: what was raised
         known, cache.pending = cache.pending, {}
-        kinds = SelectorKinds(snapshot.gangs, devices, cache.selector_kinds)
+        shapes = None if snapshot.namespace_steps is None else SHAPES
+        kinds = PendingKinds(snapshot.gangs, devices, cache.pending_kinds, searched=snapshot.searched, shapes=shapes)
+        turns.crowded(kinds.missed)
         cache.neighbours.begin(kinds.neighbours)
         version = cache.neighbours.version
         for gang in snapshot.gangs:
@@ -45,6 +48,7 @@ class PendingGangs:
             if too_many is not None:
                 queue = tree.resolve(gang)
                 self.refused.append((gang, None, queue) if isinstance(queue, Reason) else (gang, queue, too_many))
+                turns.passed_by(gang)
                 continue
             before = known.get(gang.uid)
             if (
@@ -57,6 +61,7 @@ class PendingGangs:
                 with contained(partial(self._failed, gang)):
                     pending = self._compile(gang, cache, tree)
                 if pending is None:
+                    turns.had(gang)
                     continue
                 before = (pending, tree, cache.charges, version)
             elif before[3] != version:
@@ -76,7 +81,7 @@ class PendingGangs:
         units = cache.shapes.units(pending.gang)
         if all(new.shape is old.shape for new, old in zip(units, pending.units, strict=True)):
             return pending
-        return PendingGang(pending.source, pending.queue, units, pending.charge, cache.equivalence_classes)
+        return PendingGang(pending.source, pending.queue, units, pending.cost, cache.equivalence_classes)
 
     def _compile(self, gang: GangRequest, cache: SchedulerCache, tree: Tree) -> PendingGang | None:
         queue = tree.resolve(gang)
@@ -96,9 +101,9 @@ class PendingGangs:
         except InvalidClaimError as error:
             self.refused.append((gang, queue, invalid(error)))
             return None
-        return PendingGang(
-            gang, queue, units, cache.charges.least(units, cache.node_snapshot), cache.equivalence_classes
-        )
+        charges, nodes = cache.charges, cache.node_snapshot
+        cost = Cost(charges.least(units, nodes), charges.choices(units, nodes), charges.flavors_of(units, nodes))
+        return PendingGang(gang, queue, units, cost, cache.equivalence_classes)
 
     def admit(self, gangs: Iterable[AssumedGang]) -> None:
         """The decision is made: these are pending no more."""

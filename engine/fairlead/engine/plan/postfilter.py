@@ -6,6 +6,7 @@ Asked once for each blocked gang, in this order, as kube-scheduler's PostFilter 
     move           gangs that may move make room elsewhere (`moves`): it is nominated for what they leave
     evict          victims make room for it (`preemption`): they are evicted, and it is nominated for theirs
     reserve        it has waited long enough: a place is reserved for it (`reservations`)
+A gang that only observes devices, by admin access, is charged to no queue: it waits, and nothing is held or moved for it.
 What a gang is nominated for is held in both ledgers and charged to its queue, so that no later gang of the decision starts on
 it and nothing is evicted twice for the same.
 """
@@ -67,6 +68,8 @@ class PostFilter:
         limited = isinstance(why, Reason)
         if isinstance(why, Reason) and (why.limit is None or why.could_ever_fit is False):
             return why
+        if pending.observes:
+            return why if isinstance(why, Reason) else Unschedulable(why)
         preemptor = self._preemptor(pending)
         if not self.preemption.possible:
             if isinstance(why, Reason):
@@ -88,9 +91,11 @@ class PostFilter:
             made, placed = moved
             self.nominations.nominate(pending, placed, evicted=True)
             return moving(made)
-        found = self.preemption.victims_or_blockers(preemptor, explained=self._finds_blockers and not limited)
+        found = self.preemption.victims_or_blockers(
+            preemptor, pending.cost.choices, explained=self._finds_blockers and not limited
+        )
         if not isinstance(found, tuple):
-            evicted = self.preemption.confirm(preemptor, found)
+            evicted = self.preemption.confirm(found)
             if evicted is None:
                 return None
             self.nominations.nominate(pending, found.placed, evicted=True)
@@ -118,7 +123,7 @@ class PostFilter:
     def reserve(self, pending: PendingGang) -> None:
         """A place for a gang that waits for its own queue's gangs to end, before others of the queue take what they leave."""
         session = self._session
-        if not session.running or self.reservations.due(pending) > session.now:
+        if pending.observes or not session.running or self.reservations.due(pending) > session.now:
             return
         if session.stopped(pending) is not None or session.quotas.shortage(pending.gang) is not None:
             return

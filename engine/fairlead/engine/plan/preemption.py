@@ -66,9 +66,12 @@ class Preemption:
         return self._search
 
     def victims_or_blockers(
-        self, preemptor: Preemptor, *, explained: bool
+        self, preemptor: Preemptor, choices: Sequence[Charge], *, explained: bool
     ) -> VictimChoice | tuple[PreemptionBlocker, ...]:
         """The choice, in force in the pipelined statement; or why nothing is evicted for the gang, as far as that is `explained`.
+
+        `choices`: what it costs on each kind of device that may serve it. Devices that its queue deserves are taken back for it
+        though others, which count for less or for nothing, would do as well.
 
         A gang for which others were evicted before evicts no more while anything is still leaving: so a decision on its own
         outcome changes nothing.
@@ -78,6 +81,16 @@ class Preemption:
         releasing = self._session.releasing
         if preemptor.gang.preemptor and releasing is not None and releasing.leaving:
             return (PreemptionBlocker(block=PreemptionBlock.LEAVING, queue=preemptor.queue.name),)
+        found: VictimChoice | tuple[PreemptionBlocker, ...] = ()
+        for charge in (preemptor.charge, *choices):
+            found = self._victims_or_blockers(replace(preemptor, charge=charge), explained=explained)
+            if not isinstance(found, tuple):
+                break
+        return found
+
+    def _victims_or_blockers(
+        self, preemptor: Preemptor, *, explained: bool
+    ) -> VictimChoice | tuple[PreemptionBlocker, ...]:
         if not self.tentative.units and (known := self._least.blockers(preemptor)) is not None:
             return known
         choice = self._choose(preemptor)
@@ -144,10 +157,10 @@ class Preemption:
                 place.later.take()
         return choice
 
-    def confirm(self, preemptor: Preemptor, choice: VictimChoice) -> list[Eviction] | None:
+    def confirm(self, choice: VictimChoice) -> list[Eviction] | None:
         """Running victims are evicted; None, and no place for the gang yet, where others only have to be withdrawn first."""
         running = [unit for unit in choice.victims if unit.runs]
-        made = evictions(preemptor, running, self._session.candidates.protection)
+        made = evictions(choice.preemptor, running, self._session.candidates.protection)
         self.evictions += made
         for unit in running:
             self.policy.confirm(unit)

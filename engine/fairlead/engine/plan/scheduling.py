@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.plan.gang import LeftPending, Unschedulable, behind, for_gang, holds_for_equals, invalid, shared
 from fairlead.engine.plan.postfilter import PostFilter
-from fairlead.engine.plan.turns import may_preempt_into_share
+from fairlead.engine.plan.turns import may_preempt_into_share, note_contender, would_be_victim
 from fairlead.engine.queues.limits import held, limit_reason, over_limit, stopped
 from fairlead.engine.queues.order import Order
 from fairlead.engine.reclaim.shares import over_contested_share
@@ -41,19 +41,20 @@ class Scheduling:
     def in_order(self, pending: list[PendingGang], *, within_share: bool) -> list[PendingGang]:
         """Decide on each gang in the order of the queues. `within_share`: not on those over a share, which are returned.
 
-        Of a queue that may preempt, gangs of lower priority than such a one are returned with it: they would be its victims.
+        Of a queue that may preempt, gangs of lower priority than such a one are returned with it, as far as they ask for the
+        same flavors: they would be its victims.
         """
         session = self.session
         over_share: list[PendingGang] = []
-        least: dict[Queue, int] = {}  # priority of the gang that the queue's lower ones wait for
+        least: dict[tuple[Queue, str], int] = {}  # priority of the gang that lower ones of queue and flavor wait for
         order = Order(session.tree, pending, session.totals.devices)
         while (head := order.next()) is not None:
             queue = head.queue
             strict = queue.spec.ordering == "StrictFIFO"
             over = within_share and over_contested_share(queue, head.charge) is not None
-            if over or head.gang.priority < least.get(queue, head.gang.priority):
+            if over or would_be_victim(head, least):
                 if over and may_preempt_into_share(head):
-                    least.setdefault(queue, head.gang.priority)
+                    note_contender(head, least)
                 self.post_filter.reserve(head)
                 over_share += (head, *order.advance(head, (head.equivalence,)))
                 over_share += order.block(queue) if strict else ()

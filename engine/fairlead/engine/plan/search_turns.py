@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.gangs import GangRequest
 
 NAMESPACE_STEPS = 50_000  # a quarter of a second or more
 DEVICE_STEPS = 10  # further ones for each device of the cluster: a look at all nodes and what runs there is ordinary
@@ -51,8 +52,25 @@ class SearchTurns:
         self._had = snapshot.searched
         self._has: dict[str, dict[str, None]] = {}  # by namespace, UIDs of gangs that had a turn now
         self._missed: set[str] = set()  # namespaces of which a gang has had none
+        self._crowded: set[str] = set()  # of these, those of which not all kinds of gangs are considered
         self._began = 0
         self.any_passed_over = False
+
+    def crowded(self, namespaces: set[str]) -> None:
+        """Not all kinds of their gangs are considered (`pending_kinds`): whatever is decided on now had its turn."""
+        self._crowded |= namespaces
+        self._missed |= namespaces
+
+    def had(self, gang: GangRequest) -> None:
+        """The gang needs no search to be left pending."""
+        if gang.namespace in self._crowded:
+            self._has.setdefault(gang.namespace, {})[gang.uid] = None
+
+    def passed_by(self, gang: GangRequest) -> None:
+        """The gang is of a kind that is not considered now."""
+        self.any_passed_over = True
+        if gang.uid in self._had:
+            self._has.setdefault(gang.namespace, {})[gang.uid] = None
 
     def begin(self, pending: PendingGang) -> Reason | None:
         """The gang is decided on: its namespace pays from now on. Why it is passed over, if it is."""
@@ -79,6 +97,8 @@ class SearchTurns:
             self._note_missed(pending)  # what others had left over was no turn
         elif account.used - self._began >= TURN_STEPS:
             self._note_turn(pending)
+        else:
+            self.had(pending.gang)
 
     def _note_turn(self, pending: PendingGang) -> None:
         self._has.setdefault(pending.gang.namespace, {})[pending.gang.uid] = None

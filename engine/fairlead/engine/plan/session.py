@@ -60,7 +60,7 @@ class Session:
         self.quotas = NamespaceQuotas(snapshot.namespace_quotas)
         self.admitted = AdmittedGangs(self.statement, self.quotas)
         self.running = RunningGangs.of(snapshot, self.cache, self.tree)
-        self.pending = PendingGangs(snapshot, self.cache, self.tree, self.totals.devices)
+        self.pending = PendingGangs(snapshot, self.cache, self.tree, self.totals.devices, self.turns_of_search)
         self.broken = BrokenDevices(snapshot.inventory, now)
         self.replaced = [self.running.with_queue(each) for each in self.broken.evictions(snapshot.running)]
         self.idle = IdleGangs(now)

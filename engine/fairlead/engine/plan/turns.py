@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fairlead.engine.reclaim.shares import fits_share, over_contested_share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.tree import Queue
@@ -51,7 +51,10 @@ def by_share(
     within: list[PendingGang] = []
     contending: list[PendingGang] = []
     beyond: list[PendingGang] = []
-    least: dict[Queue, float] = {}  # lower priorities of the queue than this could be preempted at once
+    least: dict[
+        tuple[Queue, str], int
+    ] = {}  # lower priorities of queue and flavor than this could be preempted at once
+    strict: set[Queue] = set()  # where all wait behind one that does
     known: dict[
         object, tuple[bool, bool]
     ] = {}  # of each equivalence class: over a share, and whether preempting may help
@@ -62,17 +65,29 @@ def by_share(
             over_now = over_contested_share(queue, each.charge) is not None
             verdict = known[each.equivalence] = (over_now, over_now and may_preempt_into_share(each))
         over, contends = verdict
-        behind = each.gang.priority < least.get(queue, each.gang.priority)
+        behind = queue in strict or would_be_victim(each, least)
         if not over and not behind:
             within.append(each)
             continue
         reserve(each)
         if queue.spec.ordering == "StrictFIFO":
-            least[queue] = float("inf")
+            strict.add(queue)
         elif contends:
-            least.setdefault(queue, each.gang.priority)
+            note_contender(each, least)
         (contending if contends or not over else beyond).append(each)
     return within, contending, beyond
+
+
+def note_contender(pending: PendingGang, least: dict[tuple[Queue, str], int]) -> None:
+    """Gangs of its queue with lower priority that may get devices of the same flavors wait for it."""
+    for flavor in pending.cost.flavors:
+        least.setdefault((pending.queue, flavor), pending.gang.priority)
+
+
+def would_be_victim(pending: PendingGang, least: Mapping[tuple[Queue, str], int]) -> bool:
+    """Whether a contender of its queue could preempt it at once. What gets devices of other flavors alone is of no use to it."""
+    priority = pending.gang.priority
+    return any(priority < least.get((pending.queue, flavor), priority) for flavor in pending.cost.flavors)
 
 
 def may_preempt_into_share(pending: PendingGang) -> bool:

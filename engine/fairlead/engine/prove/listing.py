@@ -86,7 +86,9 @@ class Listing:
             return None
         claims = [claim for uid in device.use.claims if (claim := self._inventory.claim(uid)) is not None]
         if device.shared:
-            claims = [claim for claim in claims if any(h.whole and h.ref == device.ref for h in claim.devices)]
+            claims = [
+                claim for claim in claims if any(h.whole and not h.admin and h.ref == device.ref for h in claim.devices)
+            ]
         return min(map(str, claims), default=None)
 
     def _counter(self, device: Device) -> form.Counter | None:

@@ -64,7 +64,7 @@ class SchedulerCache:
         self.charges = Charges((), self.selectors)
         self.equivalence_classes: dict[object, object] = {}  # of pending gangs, see gangs.PendingGang
         self.pending: dict[str, tuple[PendingGang, Tree, Charges, int]] = {}  # by gang UID, as of the last decision
-        self.selector_kinds: dict[str, Any] = {}  # of `plan.selector_kinds`
+        self.pending_kinds: dict[str, Any] = {}  # of `plan.pending_kinds`
         self.ever: dict[object, tuple[bool | None, int, int]] = {}  # of `plan.gang`, by gang signature: fits when empty
         self._others: dict[str, tuple[Placer, TopologyDomains]] = {}
         self._cursors = (-1, -1)

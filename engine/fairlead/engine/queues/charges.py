@@ -1,7 +1,8 @@
 """What a queue is charged for a device: per flavor, in the flavor's measure.
 
 Order, limits, fair share and status all count by this. A queue is charged for what was really allocated; a pending gang counts
-with the least that it could get. Admin access is free; a claim that several pods share is charged once.
+with the least that it could get, and where it takes back what its queue deserves with each kind that it could get. Admin access
+is free; a claim that several pods share is charged once.
 A partition's share is its largest part of its parent's counters (a MIG device's without counters: `mig_share`); a shared device's is its largest part of any capacity.
 Example, measure Share: a 2g.20gb slice takes 2 of 8 memory slices and 28 of 98 multiprocessors, so it counts 28/98 = 2/7.
 """
@@ -58,6 +59,7 @@ class Charges:
         self.flavors: list[FlavorSpec] = []
         self._selectors = selectors
         self._devices: dict[Device, Charge] = {}
+        self._kinds: dict[DeviceFilter, list[Charge]] = {}  # what one device may cost, each once
         self._least: dict[DeviceFilter, Charge] = {}  # one device
         self._least_all: dict[DeviceFilter, Charge] = {}  # all of a node
         self._allocated: dict[str, tuple[AllocatedClaim, Charge]] = {}
@@ -203,14 +205,63 @@ class Charges:
             return self._least_of_all(request, node_snapshot)
         one = self._least.get(request.filter)
         if one is None:
+            one = self._least[request.filter] = self._cheapest(self._kinds_of(request, node_snapshot))
+        return {flavor: value * request.count for flavor, value in one.items()}
+
+    def flavors_of(self, units: Iterable[PlacementUnit], node_snapshot: NodeSnapshot) -> frozenset[str]:
+        """Flavors of which the units may cost something, wherever they are placed."""
+        if not self.flavors:
+            return frozenset()
+        requests = {
+            request
+            for shape in {unit.shape for unit in units}
+            for claim in shape.claims
+            for alternatives in claim.alternatives
+            for request in alternatives
+            if not request.admin
+        }
+        return frozenset(
+            flavor for request in requests for kind in self._kinds_of(request, node_snapshot) for flavor in kind
+        )
+
+    def choices(self, units: Sequence[PlacementUnit], node_snapshot: NodeSnapshot) -> tuple[Charge, ...]:
+        """What the units cost at least on devices of the same flavors, once for each such set of flavors.
+
+        () where all devices that may serve them are of the same: then `least` says it. Example: 8 GPUs of any model, where
+        one flavor counts H100s and none counts L40Ss: the least is nothing, and on H100s it is 8.
+        """
+        requests = [
+            request
+            for unit in units
+            for claim in unit.shape.claims
+            for alternatives in claim.alternatives
+            for request in alternatives[:1]
+            if request.count and not request.admin
+        ]
+        among = {frozenset(kind) for request in set(requests) for kind in self._kinds_of(request, node_snapshot)}
+        if not self.flavors or len(among) < 2:
+            return ()
+        found: list[Charge] = []
+        for flavors in sorted(among - {frozenset()}, key=sorted):
+            total: Charge = {}
+            for request in requests:
+                kinds = self._kinds_of(request, node_snapshot)
+                one = self._cheapest([kind for kind in kinds if kind.keys() == flavors] or kinds)
+                add(total, one, request.count)
+            found.append(total)
+        return tuple(found)
+
+    def _kinds_of(self, request: CompiledRequest, node_snapshot: NodeSnapshot) -> list[Charge]:
+        known = self._kinds.get(request.filter)
+        if known is None:
             devices: dict[Device, Consumption] = {}
             for node in node_snapshot.all:
                 found = node_snapshot.candidates(node, request)
                 for device in found.devices:
                     devices[device] = found.consumption.get(device, ())
             different = {tuple(sorted(self.of_device(*item).items())) for item in devices.items()}
-            one = self._least[request.filter] = self._cheapest([dict(items) for items in different])
-        return {flavor: value * request.count for flavor, value in one.items()}
+            known = self._kinds[request.filter] = [dict(items) for items in different]
+        return known
 
     def _least_of_all(self, request: CompiledRequest, node_snapshot: NodeSnapshot) -> Charge:
         """All devices of the node where that is least: what the claim would get there."""

@@ -26,20 +26,34 @@ def with_models(gang: GangRequest, queue: Queue) -> GangRequest:
     return gang if said in {None, "same"} else replace(gang, models=said)
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the units of a gang cost: `least` whatever they get; `choices`, on devices of one kind, where there are several.
+
+    `flavors`: of which they may cost something at all.
+    """
+
+    least: Charge
+    choices: tuple[Charge, ...] = ()
+    flavors: frozenset[str] = frozenset()
+
+
 class PendingGang:
     """A pending gang in its queue, with what it costs at least. Outlives a decision: as long as gang, queue and devices do.
 
     `equivalence` is its equivalence class: one object for all gangs of a queue that a decision treats alike but for their
-    age. `classes` has those there are.
+    age. `classes` has those there are. `observes`: it holds no device, since all that it asks for is by admin access.
     """
 
     __slots__ = (
         "charge",
         "claim_keys",
+        "cost",
         "devices",
         "equivalence",
         "gang",
         "id",
+        "observes",
         "queue",
         "rank",
         "shares_claims",
@@ -48,7 +62,12 @@ class PendingGang:
     )
 
     def __init__(
-        self, gang: GangRequest, queue: Queue, units: list[PlacementUnit], charge: Charge, classes: dict[object, object]
+        self,
+        gang: GangRequest,
+        queue: Queue,
+        units: list[PlacementUnit],
+        cost: Cost,
+        classes: dict[object, object],
     ) -> None:
         self.source = gang
         self.gang = gang = with_models(gang, queue)
@@ -56,9 +75,12 @@ class PendingGang:
         self.claim_keys = [claim.key for claim in gang.claims]
         self.queue = queue
         self.units = units
-        self.charge = charge
+        self.cost = cost
+        self.charge = charge = cost.least
         self.shares_claims = any(len(unit.members) > 1 for unit in units)
         self.devices = sum(unit.shape.least for unit in units)
+        requests = [found[0] for unit in units for claim in unit.shape.claims for found in claim.alternatives if found]
+        self.observes = bool(requests) and all(request.admin for request in requests)
         self.rank = (-gang.priority, gang.created, gang.uid)
         alike = (
             queue.name,

@@ -111,7 +111,7 @@ class Order:
     def _key(self, queue: Queue, head: PendingGang) -> Key:
         gang = head.gang
         within = fair = True
-        for flavor, value in head.charge.items():
+        for flavor, value in self._tree.deciding(head.charge).items():
             held = queue.used.get(flavor, 0) + value
             within = within and held <= queue.deserved(flavor)
             fair = fair and held <= queue.fair.get(flavor, 0)
@@ -156,7 +156,7 @@ def dominant_share(queue: Queue, tree: Tree, ask: Mapping[str, Amount]) -> tuple
     be lent.
     """
     largest, flavor = 0.0, ""
-    for name in sorted(queue.used.keys() | ask.keys()):
+    for name in sorted(tree.deciding({**queue.used, **ask})):
         over = queue.surplus(name, ask.get(name, 0))
         lend = lendable(queue.parent, tree, name) if over else 0
         if lend and (not flavor or over / float(lend) > largest):

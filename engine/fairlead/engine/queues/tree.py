@@ -164,6 +164,7 @@ class Tree:
         self.any_idle = any(spec.idle is not None for spec in specs)
         self.any_hold = any(spec.hold is not None for spec in specs)
         self.budgeted = any(spec.budget is not None for spec in specs)
+        self.listed = frozenset(quota.flavor for spec in specs for quota in spec.quotas)
         self.lending_limited = any(quota.lending_limit is not None for spec in specs for quota in spec.quotas)
         self.roots = [queue for queue in self.queues.values() if queue.parent is None]
         self._selectors: dict[str, labels.Selector] = {}
@@ -190,6 +191,16 @@ class Tree:
         """The decision is made: queues use what their leaving pods hold still."""
         for queue in self.queues.values():
             add(queue.used, queue.releasing)
+
+    def deciding(self, charge: Mapping[str, Amount]) -> Mapping[str, Amount]:
+        """The flavors by which queues are compared for this charge: those that some queue lists, where it has any of them.
+
+        A flavor that no queue lists counts the same devices in another measure, for a price or a graph. Else it would make
+        the queues' deserved of the others worth nothing, as no queue deserves anything of it.
+        """
+        if self.listed.issuperset(charge):
+            return charge
+        return {flavor: value for flavor, value in charge.items() if flavor in self.listed} or charge
 
     def _link(self) -> None:
         for queue in self.queues.values():

@@ -94,7 +94,7 @@ def _figures(preemptor: Preemptor, queue: Queue) -> str:
     return "; ".join(
         f"{amount_text(queue.used.get(flavor, 0))} of {flavor} held, fair share "
         f"{amount_text(queue.fair.get(flavor, 0))}, deserved {amount_text(queue.deserved(flavor))}"
-        for flavor in sorted(preemptor.charge)
+        for flavor in sorted(queue.tree.deciding(preemptor.charge))
     )
 
 

@@ -13,7 +13,7 @@ from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from fairlead.engine.queues.charges import Charge, add
+from fairlead.engine.queues.charges import Charge, add, chargeable
 from fairlead.engine.reclaim.move_costs import works_since
 from fairlead.engine.reclaim.protection import Protection
 from fairlead.engine.types.gangs import RunningGang, RunningMember
@@ -90,8 +90,13 @@ class EvictionUnit:
         return f"EvictionUnit({self.gang.id}{'' if self.whole else ' ' + self.members[0].pod.name})"
 
     def devices_on(self, node: str) -> int:
-        """Its devices on this node, those by admin access included."""
-        return sum(len(claim.devices) for claim in self.claims.get(node, ()))
+        """How many it holds on this node."""
+        return sum(claim.counted for claim in self.claims.get(node, ()))
+
+    @property
+    def kind(self) -> tuple[Queue, frozenset[str]]:
+        """Its queue, and the flavors of which it holds something: shares of queues forbid or allow all of a kind."""
+        return self.queue, frozenset(self.charge)
 
     @property
     def nodes(self) -> Iterable[str]:
@@ -138,7 +143,7 @@ class TentativeAdmission(EvictionUnit):
         self.turn = turn
 
     def devices_on(self, node: str) -> int:
-        return sum(len(picks) for placed in self.held if placed.node.name == node for picks in placed.picks)
+        return sum(1 for _ in chargeable(placed for placed in self.held if placed.node.name == node))
 
 
 class VictimCandidates:
@@ -162,7 +167,9 @@ class VictimCandidates:
         self.units: list[EvictionUnit] = []
         self.by_queue: dict[Queue, list[EvictionUnit]] = defaultdict(list)
         self.protected: dict[EvictionUnit, float] = {}  # until when
-        self.unprotected: dict[Queue, list[EvictionUnit]] = defaultdict(list)  # the others
+        self.unprotected: dict[tuple[Queue, frozenset[str]], list[EvictionUnit]] = defaultdict(
+            list
+        )  # others, by flavors
         self._by_node: dict[str, list[EvictionUnit]] | None = None
         self.protection = Protection()
         self.version = 0  # grows when others are candidates, or one holds less
@@ -264,7 +271,9 @@ class VictimCandidates:
         self.units.sort(key=_rank)
         for units in self.by_queue.values():
             units.sort(key=_rank)
-            self.unprotected[units[0].queue] = [unit for unit in units if unit not in self.protected]
+            for unit in units:
+                if unit not in self.protected:
+                    self.unprotected[unit.kind].append(unit)
 
     @property
     def by_node(self) -> Mapping[str, list[EvictionUnit]]:
@@ -289,8 +298,15 @@ class VictimCandidates:
             node: [claim for claim in claims if claim not in unit.claims.get(node, ())]
             for node, claims in whole.claims.items()
         }
-        whole.charge = dict(whole.charge)
-        add(whole.charge, unit.charge, -1)
+        listed = self.unprotected[whole.kind]
+        open_ = whole in listed
+        if open_:
+            listed.remove(whole)
+        charge = dict(whole.charge)
+        add(charge, unit.charge, -1)
+        whole.charge = {flavor: value for flavor, value in charge.items() if value}
+        if open_:
+            insort(self.unprotected[whole.kind], whole, key=_rank)
         whole.devices -= unit.devices
 
     def insert(self, units: Iterable[EvictionUnit]) -> None:
@@ -303,7 +319,7 @@ class VictimCandidates:
             if unit.starts and until > self.now:
                 self.protected[unit] = until
             else:
-                insort(self.unprotected[unit.queue], unit, key=_rank)
+                insort(self.unprotected[unit.kind], unit, key=_rank)
             if self._by_node is not None:
                 for node in unit.nodes:
                     insort(self._by_node.setdefault(node, []), unit, key=_rank)
@@ -314,7 +330,7 @@ class VictimCandidates:
         self.units.remove(unit)
         self.by_queue[unit.queue].remove(unit)
         if self.protected.pop(unit, None) is None:
-            self.unprotected[unit.queue].remove(unit)
+            self.unprotected[unit.kind].remove(unit)
         if self._by_node is not None:
             for node in unit.nodes:
                 self._by_node[node].remove(unit)

@@ -254,7 +254,8 @@ def _surplus(preemptor: Preemptor, queue: Queue, gone: Mapping[Queue, Charge]) -
     """What the victim queue's branch has beyond deserved, for its weight, without what is `gone` of it."""
     branch = _branch(preemptor, queue)
     less = gone.get(branch, {})
-    return max((branch.surplus(flavor, -less.get(flavor, 0)) for flavor in preemptor.charge), default=0.0)
+    deciding = branch.tree.deciding(preemptor.charge)
+    return max((branch.surplus(flavor, -less.get(flavor, 0)) for flavor in deciding), default=0.0)
 
 
 def _names(queues: Queues) -> list[str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from fairlead.engine.reclaim.policy import Rule, branches, may_be_guaranteed, may_reclaim, path_to
+from fairlead.engine.reclaim.policy import Rule, branches, may_be_guaranteed, may_reclaim, path_to, wanted_of
 from fairlead.engine.reclaim.shares import borrows, fits_share, over_contested_share
 from fairlead.engine.types.reasons import PreemptionBlock
 
@@ -38,8 +38,10 @@ _BLOCKS = {
     Rule.BELOW_DESERVED: PreemptionBlock.DESERVED,
     Rule.NOTHING_ASKED: PreemptionBlock.OTHER_FLAVOR,
 }
-_OF_THE_QUEUE = frozenset(  # what forbids one unit of a queue in this way forbids all of them
-    {PreemptionBlock.SHARE, PreemptionBlock.WITHIN_SHARE, PreemptionBlock.OTHER_FLAVOR, PreemptionBlock.POLICY}
+_OF_THE_KIND = (
+    frozenset(  # what forbids one unit in this way forbids all of its queue that hold something of the same flavors
+        {PreemptionBlock.SHARE, PreemptionBlock.WITHIN_SHARE, PreemptionBlock.OTHER_FLAVOR, PreemptionBlock.POLICY}
+    )
 )
 
 
@@ -210,6 +212,7 @@ class VictimPolicy(EvictionPolicy):
         """The unit is evicted for good; see `VictimCandidates.shrink`."""
         if not unit.whole:
             _count(self._surplus, unit.id, -1)
+            self._found.clear()  # the whole gang may be of another kind then
         self.candidates.shrink(unit)
 
     def any_victim(self, preemptor: Preemptor) -> bool:
@@ -226,10 +229,10 @@ class VictimPolicy(EvictionPolicy):
         self._found.clear()
 
     def _possible(self, preemptor: Preemptor) -> Iterator[EvictionUnit]:
-        """The units to look at; of a queue all of which is refused only the first."""
+        """The units to look at; of a kind all of which is refused only the first."""
         for units in list(self.candidates.unprotected.values()):
             for unit in units:
-                if self.refusal(preemptor, unit) in _OF_THE_QUEUE:
+                if self.refusal(preemptor, unit) in _OF_THE_KIND:
                     break
                 yield unit
 
@@ -241,11 +244,9 @@ class VictimPolicy(EvictionPolicy):
         for unit in units:
             if unit.queue is preemptor.queue or _goes_first(preemptor, unit):
                 continue
+            wanted = wanted_of(preemptor.queue, preemptor.charge, unit.charge)
             for step in path_to(branches(preemptor.queue, unit.queue)[1], unit.queue):
-                if all(
-                    step.used.get(flavor, 0) + unit.charge.get(flavor, 0) <= step.deserved(flavor)
-                    for flavor in preemptor.charge
-                ):
+                if all(step.used.get(flavor, 0) + value <= step.deserved(flavor) for flavor, value in wanted.items()):
                     return True
         return False
 
@@ -268,7 +269,7 @@ def could_take(
     if queue is victim:
         return queue.spec.preemption != "Never" and least < priority
     verdict = may_reclaim(queue, charge, victim, freed)
-    if verdict or _BLOCKS[verdict.rule] not in _OF_THE_QUEUE:
+    if verdict or _BLOCKS[verdict.rule] not in _OF_THE_KIND:
         return True
     return _BLOCKS[verdict.rule] is PreemptionBlock.SHARE and fits_share(queue, charge)
 

@@ -72,7 +72,7 @@ def _reclaimed(preemptor: Preemptor, unit: EvictionUnit, lost: Mapping[Queue, Ch
     branch, victim_branch = branches(preemptor.queue, unit.queue)
     guaranteed = _guaranteed(preemptor, unit.queue)
     figures = []
-    for flavor, value in sorted(preemptor.charge.items()):
+    for flavor, value in sorted(preemptor.queue.tree.deciding(preemptor.charge).items()):
         victim_held = victim_branch.used.get(flavor, 0) + lost[victim_branch].get(flavor, 0)
         figures.append(
             f"queue {branch.name} holds {amount_text(branch.used.get(flavor, 0))} of {flavor}, "
@@ -90,9 +90,8 @@ def _reclaimed(preemptor: Preemptor, unit: EvictionUnit, lost: Mapping[Queue, Ch
 def _guaranteed(preemptor: Preemptor, victim: Queue) -> bool:
     """Whether the preemptor's branch is within what it deserves with the gang."""
     branch, _ = branches(preemptor.queue, victim)
-    return all(
-        branch.used.get(flavor, 0) + value <= branch.deserved(flavor) for flavor, value in preemptor.charge.items()
-    )
+    deciding = branch.tree.deciding(preemptor.charge)
+    return all(branch.used.get(flavor, 0) + value <= branch.deserved(flavor) for flavor, value in deciding.items())
 
 
 def _entitled(queue: Queue, flavor: str, *, guaranteed: bool) -> str:

@@ -1,4 +1,4 @@
-"""Gangs whose devices are all idle: what their queue says follows, from when on, and the evictions where that is its word.
+"""Gangs whose devices are idle, all of them or one as their queue has it: what their queue says follows, from when on, and the evictions where that is its word.
 
 A gang that is idle was told first (`IdleSpan.noticed`, the condition on its Gang object) and has the grace of its queue; without that
 nothing follows. Neither min-runtime nor what its queue deserves protects it; PodDisruptionBudgets do, in whole pods. A gang is not
@@ -57,7 +57,8 @@ class IdleGangs:
             if not gang.members or any(each.leaving or each.pod.uid in leaving for each in gang.members):
                 continue
             if budgets.take(gang):
-                yield _eviction(gang, queue, protection)
+                policy = self.policy(queue)
+                yield _eviction(gang, queue, protection, any_device=policy is not None and policy.devices == "Any")
 
     def _follows(self, gang: RunningGang, queue: Queue, then: str) -> bool:
         """Whether that is what follows for the gang, and its time has come."""
@@ -76,7 +77,7 @@ class IdleGangs:
         return at <= self._now
 
 
-def _eviction(gang: RunningGang, queue: Queue, protection: Protection) -> Eviction:
+def _eviction(gang: RunningGang, queue: Queue, protection: Protection, *, any_device: bool) -> Eviction:
     assert gang.idle is not None, "only idle gangs go"
     assert gang.idle.noticed is not None, "only those that were told"
     since, told = timestamps.seconds(gang.idle.since), timestamps.seconds(gang.idle.noticed)
@@ -91,7 +92,7 @@ def _eviction(gang: RunningGang, queue: Queue, protection: Protection) -> Evicti
         checkpoint_grace_s=protection.checkpoint_grace_s(gang, queue),
         reason=Reason(
             code=Code.IDLE,
-            message=f"all its devices are idle since {since}, which it was told at {told}",
+            message=f"{'one of its devices is' if any_device else 'all its devices are'} idle since {since}, which it was told at {told}",
             advice="made anew, its pods wait behind those that wait already; the annotation fairlead.dev/keep-idle would keep it",
         ),
     )

@@ -2,7 +2,7 @@
 
 It depends on queues and amounts; not on gangs, devices, priorities of gangs, budgets or clocks. Within one queue there is preemption,
 not reclaim. The paths of reclaimer and victim meet at a common ancestor; compared are the two branches just below it, flavor
-by flavor, with the request counted on the reclaimer's branch:
+by flavor, with the request counted on the reclaimer's branch (flavors that no queue lists aside, see `Tree.deciding`):
     guarantee   the reclaimer's branch holds no more than it deserves. It may reclaim from a branch above what that deserves,
                 even a gang without which the victim falls below: that gang ran on borrowed devices. Nothing else ever takes
                 a queue below what it deserves, and this gives another queue what that deserves.
@@ -90,11 +90,12 @@ def may_reclaim(
     if reclaimer is victim:
         return ReclaimVerdict(False, Rule.SAME_QUEUE, victim.name)
     branch, victim_branch = branches(reclaimer, victim)
-    entitled = _entitlement(branch, request)
+    wanted = sorted(wanted_of(reclaimer, request, freed))
+    listed = not wanted or wanted[0] in reclaimer.tree.listed
+    entitled = _entitlement(branch, reclaimer.tree.deciding(request) if listed else request)
     if not entitled:
         return entitled
     rule = entitled.rule
-    wanted = sorted(flavor for flavor, value in freed.items() if value and request.get(flavor))
     if not wanted:
         return ReclaimVerdict(False, Rule.NOTHING_ASKED, victim.name)
     for queue in path_to(victim_branch, victim):
@@ -116,10 +117,17 @@ def may_reclaim(
     return ReclaimVerdict(True, rule, branch.name)
 
 
+def wanted_of(reclaimer: Queue, request: Mapping[str, Amount], freed: Mapping[str, Amount]) -> Mapping[str, Amount]:
+    """What is freed of the flavors that are asked for: by these, and no others, the two queues are compared."""
+    wanted = {flavor: value for flavor, value in freed.items() if value and request.get(flavor)}
+    return reclaimer.tree.deciding(wanted)
+
+
 def may_be_guaranteed(reclaimer: Queue, request: Mapping[str, Amount]) -> bool:
     """Whether the rule of guarantee allows the request against some victim: one of the queues on the way up deserves it."""
+    deciding = reclaimer.tree.deciding(request)
     return bool(request) and any(
-        all(step.used.get(flavor, 0) + value <= step.deserved(flavor) for flavor, value in request.items())
+        all(step.used.get(flavor, 0) + value <= step.deserved(flavor) for flavor, value in deciding.items())
         for step in reclaimer.path()
     )
 

@@ -5,7 +5,7 @@ which the fewest gangs have to end that promise no end, then those that end soon
 works it out again. It stays where it is while the same gangs run, and moves only to where there is less to wait for:
 nothing starts on it (but what ends in time), so each end of a gang there brings the reserved gang nearer. So a feasible gang
 is passed over at most until those have ended that ran on its nodes when its reservation began.
-Bounds: one per queue, a few in all (`plan.held`), and only for a gang that its queue's limits and fair share allow; beyond
+Bounds: one per queue and flavor, a few in all (`plan.held`), and only for a gang that its queue's limits and fair share allow; beyond
 that nothing idles. Backfill: a gang that ends (activeDeadlineSeconds) before `ready_by` may start on the place.
 """
 

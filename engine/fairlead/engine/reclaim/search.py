@@ -31,8 +31,12 @@ STEPS_UNIT = 10  # what placing one unit again costs, in eviction units looked a
 
 @dataclass(slots=True)
 class VictimChoice:
-    """The victims, in order, and where the gang is placed: both in force in the pipelined cluster's statement."""
+    """The victims, in order, and where the gang is placed: both in force in the pipelined cluster's statement.
 
+    `preemptor` is as it was judged: with the charge for which they go.
+    """
+
+    preemptor: Preemptor
     victims: list[EvictionUnit]
     placed: list[UnitPlacement]
 
@@ -112,7 +116,7 @@ class VictimSearch:
         Each victim leaves its queue less surplus, and a gang larger than what is left of it may not go. So where members come
         first and are not enough, the same is tried with whole gangs only, and with the largest first.
         """
-        units = self.policy.candidates.units[:UNITS_MAX]
+        units = [unit for unit in self.policy.candidates.units if _may_help(preemptor, unit)][:UNITS_MAX]
         orders = [units]
         whole = [unit for unit in units if unit.whole]
         if len(whole) < len(units):
@@ -154,7 +158,7 @@ class VictimSearch:
         if placed is not None:
             victims, placed = self._spare(preemptor, victims, placed, budget)
         if placed is not None and victims and self._legal(preemptor, victims, placed):
-            return VictimChoice(victims, placed)
+            return VictimChoice(preemptor, victims, placed)
         self.statement.rollback(mark)
         return None
 
@@ -225,6 +229,11 @@ class VictimSearch:
             self.statement.do(self.policy.counting, going)
             left.remove(going)
         return True  # and all of them count as gone again
+
+
+def _may_help(preemptor: Preemptor, unit: EvictionUnit) -> bool:
+    """False of a running unit of another queue that holds nothing of a flavor that is asked for: it may not go."""
+    return unit.queue is preemptor.queue or not unit.starts or any(flavor in preemptor.charge for flavor in unit.charge)
 
 
 def _cost(victims: Sequence[EvictionUnit]) -> tuple[float, ...]:

@@ -3,7 +3,7 @@
 A queue may hold the larger of `deserved` and `fair`. "Over its share" is said of the first queue on the way up from the
 gang's own for which that no longer holds, in any flavor that the gang asks for.
 Contested: queues beside it hold or ask for these flavors, too. An only child's share is all that its parent has, and to be
-over that share takes nothing from other queues.
+over that share takes nothing from other queues. Each flavor by itself: what others ask of one does not contest another.
 Example, 8 devices, queues a and b deserve 2 each: a alone asks for 6 and has a fair share of 6, so 7 would be over its share,
 but uncontested. When b asks for 4, both have a fair share of 4 and a's fifth device is over a contested share.
 """
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 def over_contested_share(queue: Queue, charge: Mapping[str, Amount]) -> Queue | None:
     """The first queue on the way up that would hold more than its share with this charge, where that share is contested."""
-    return next((step for step in queue.path() if _over(step, charge) and contested(step, charge)), None)
+    deciding = queue.tree.deciding(charge)
+    return next((step for step in queue.path() if _over_contested(step, deciding)), None)
 
 
 def beyond_share(queue: Queue, charge: Mapping[str, Amount]) -> list[tuple[Queue, str, Amount]]:
@@ -29,7 +30,7 @@ def beyond_share(queue: Queue, charge: Mapping[str, Amount]) -> list[tuple[Queue
     return [
         (step, flavor, more)
         for step in queue.path()
-        for flavor, value in charge.items()
+        for flavor, value in queue.tree.deciding(charge).items()
         if (more := _excess(step, flavor, value)) > 0
     ]
 
@@ -44,18 +45,17 @@ def fits_share(queue: Queue, charge: Mapping[str, Amount]) -> bool:
     return all(
         value <= max(step.deserved(flavor), step.fair.get(flavor, 0))
         for step in queue.path()
-        for flavor, value in charge.items()
+        for flavor, value in queue.tree.deciding(charge).items()
     )
 
 
-def contested(queue: Queue, charge: Mapping[str, Amount]) -> bool:
-    """Whether queues beside it hold or ask for one of these flavors."""
-    siblings = queue.tree.roots if queue.parent is None else queue.parent.children
-    return any(other.demand.get(flavor) for other in siblings if other is not queue for flavor in charge)
-
-
-def _over(step: Queue, charge: Mapping[str, Amount]) -> bool:
-    return any(_excess(step, flavor, value) > 0 for flavor, value in charge.items())
+def _over_contested(step: Queue, charge: Mapping[str, Amount]) -> bool:
+    """Whether queues beside it hold or ask for a flavor of which it would hold more than its share."""
+    over = [flavor for flavor, value in charge.items() if _excess(step, flavor, value) > 0]
+    if not over:
+        return False
+    siblings = step.tree.roots if step.parent is None else step.parent.children
+    return any(other.demand.get(flavor) for other in siblings if other is not step for flavor in over)
 
 
 def _excess(step: Queue, flavor: str, value: Amount) -> Amount:

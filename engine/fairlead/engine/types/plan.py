@@ -72,7 +72,7 @@ class Waiting(Named):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction(Named):
-    """Members to evict so that another gang can run, or because their devices are broken, or all idle, or their node goes, or a
+    """Members to evict so that another gang can run, or because their devices are broken, or idle, or their node goes, or a
     hold says so.
 
     With Move the gang has another place, which is free now: to be held from now on, until its new pods are there.

@@ -50,7 +50,7 @@ class Code(StrEnum):
     RECLAIMED = "Reclaimed"  # evicted: its devices are reclaimed for another queue
     PREEMPTED = "Preempted"  # evicted: a gang of higher priority in its queue needs the devices
     NOT_REPLACED = "NotReplaced"  # evicted: it was short of members for too long
-    IDLE = "DevicesIdle"  # evicted: all its devices were idle for longer than its queue allows
+    IDLE = "DevicesIdle"  # evicted: its devices were idle for longer than its queue allows
     MOVED = "Moved"  # evicted: it is to run in another place, which is held for it
     BROKEN = "DeviceBroken"  # evicted: a device has a NoExecute taint that it does not tolerate
 
@@ -69,6 +69,7 @@ class Rejection(StrEnum):
     HELD = "held for another gang"
     COUNTERS = "parent's counters used up"
     SHARED_FULL = "shared capacity used up"
+    NOT_MADE = "made only for a claim that takes it, and not there for admin access"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

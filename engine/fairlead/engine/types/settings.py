@@ -61,13 +61,15 @@ class BudgetState:
 class IdlePolicy:
     """What happens to a gang that has been idle for `for_s`, `grace_s` after it was told.
 
-    `below_percent` is the utilisation by which the gang's `IdleSpan` was read; None: the driver's own threshold.
+    `below_percent` is the utilisation by which the gang's `IdleSpan` was read; None: the driver's own threshold. `devices`: whether
+    all of a gang's devices have to be idle, or one is enough.
     """
 
     for_s: float
     grace_s: float
     then: Literal["nothing", "warn", "suspendBorrowing", "evict"]
     below_percent: int | None = None
+    devices: Literal["All", "Any"] = "All"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -228,6 +228,7 @@ class IdlePolicy(Item, frozen=True, kw_only=True):
     grace_s: float
     then: Literal["nothing", "warn", "suspendBorrowing", "evict"]
     below_percent: int | None = None
+    devices: Literal["All", "Any"] = "All"
 
 
 class SpendingBudget(Item, frozen=True, kw_only=True):

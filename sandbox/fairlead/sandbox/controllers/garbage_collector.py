@@ -73,7 +73,8 @@ class GarbageCollector(Loop[Item]):
         self._informers = [Informer(client, kind) for kind in self._kinds]
         self._items: dict[str, Item] = {}  # by UID, what exists
         self._dependents: dict[str, set[Item]] = {}  # by owner's UID
-        self._absent: set[str] = set()  # UIDs that were asked for and not found; a UID is never used again
+        self._absent: set[str] = set()  # UIDs of what was deleted; a UID is never used again
+        self._not_in: set[tuple[str, str]] = set()  # namespace, UID: asked for there, and not found
         for index, informer in enumerate(self._informers):
             informer.subscribe(lambda change, index=index: self._note(index, change))  # type: ignore[misc]
 
@@ -128,12 +129,14 @@ class GarbageCollector(Loop[Item]):
             return
 
     async def _owner(self, obj: Obj, reference: Obj | object) -> Obj | None:
-        """The owner as cached, else as the apiserver has it, else None."""
+        """The owner as cached, else as the apiserver has it, else None: also where it is in another namespace than the object."""
         assert isinstance(reference, dict)
-        uid = str(reference["uid"])
+        uid, here = str(reference["uid"]), str(obj["metadata"].get("namespace") or "")
         if uid in self._items:
-            return self._find(self._items[uid])
-        if uid in self._absent:
+            found = self._find(self._items[uid])
+            elsewhere = found is not None and str(found["metadata"].get("namespace") or here) != here
+            return None if elsewhere and here else found
+        if uid in self._absent or (here, uid) in self._not_in:
             return None
         kind = next(
             (k for k in self._kinds if (k.api_version, k.kind) == (reference["apiVersion"], reference["kind"])), None
@@ -148,7 +151,7 @@ class GarbageCollector(Loop[Item]):
         except errors.NotFound:
             found = None
         if found is None or uid_of(found) != uid:
-            self._absent.add(uid)
+            self._not_in.add((here, uid))
             return None
         return found
 

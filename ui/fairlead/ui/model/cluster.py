@@ -218,7 +218,7 @@ def _view(inventory: Inventory, nodes: tuple[NodeView, ...]) -> ClusterView:
             counts[gpu.state] += 1
         queues |= node.queues
     unusable = (pool.problem for pool in inventory.pools() if pool.problem is not None)
-    problems = (*unusable, *inventory.ignored_slices())
+    problems = tuple(dict.fromkeys((*unusable, *inventory.ignored_slices())))
     return ClusterView(nodes=nodes, counts=counts, queues=tuple(sorted(queues)), problems=problems)
 
 

@@ -57,7 +57,7 @@ class TrimmedSlice(Object, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         found = device_models(self.spec.driver, self.spec.node_name or self.spec.pool.name, self.spec.devices)
         msgspec.structs.force_setattr(self, "models", found)
-        msgspec.structs.force_setattr(self, "spec", _Devices(driver=self.spec.driver))
+        msgspec.structs.force_setattr(self, "spec", _Devices(driver=self.spec.driver, node_name=self.spec.node_name))
 
 
 SLICES: resources.Resource[TrimmedSlice] = dataclasses.replace(resources.RESOURCE_SLICES, type=TrimmedSlice)  # type: ignore[arg-type, assignment]
@@ -139,11 +139,16 @@ class GangMemberIndex:
             self._gangs.setdefault(gang, {}).setdefault(_settings(member), {})[member.name] = member
 
 
+NODE_MODELS_MAX = 64
+"""A GPU cut into MIG devices of every profile is of eight models. A node of more counts for none: each review looks at every model."""
+
+
 class DeviceModelIndex:
-    """The device models of all slices, each once."""
+    """The device models of all slices, each once; without those of nodes that publish more than a node has."""
 
     def __init__(self) -> None:
-        self._counts: collections.Counter[DeviceModel] = collections.Counter()
+        self._by_node: dict[str, collections.Counter[DeviceModel]] = {}
+        self._counts: collections.Counter[DeviceModel] = collections.Counter()  # nodes
         self._models: tuple[DeviceModel, ...] | None = None
 
     def models(self) -> tuple[DeviceModel, ...]:
@@ -155,7 +160,25 @@ class DeviceModelIndex:
     def update(self, change: Change[TrimmedSlice]) -> None:
         before = () if change.old is None else change.old.models
         after = () if change.new is None else change.new.models
-        if before != after:
-            self._counts.update(after)
-            self._counts.subtract(before)
+        if before == after:
+            return
+        node = change.object.spec.node_name or ""
+        known = self._by_node.setdefault(node, collections.Counter())
+        counted = self._counted(node)
+        known.update(after)
+        known.subtract(before)
+        for model in {*before, *after}:
+            if not known[model]:
+                del known[model]
+        now = self._counted(node)
+        if not known:
+            del self._by_node[node]
+        if counted != now:
+            self._counts.update(now - counted)
+            self._counts.subtract(counted - now)
             self._models = None
+
+    def _counted(self, node: str) -> frozenset[DeviceModel]:
+        """The models of the node that count; those of no single node all do."""
+        known = self._by_node[node]
+        return frozenset(known) if not node or len(known) <= NODE_MODELS_MAX else frozenset()

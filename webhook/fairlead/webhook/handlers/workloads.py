@@ -156,7 +156,11 @@ def _faults_of_pods(
             continue
         metadata = pod_indexes.indexed(member.template, patch.patched, kind=review.kind, owner=review.name)
         pod = {"metadata": metadata}
-        for fault in pod_gang.in_no_subgroup(pod, pod_gang.intent_of(pod)):
+        try:
+            faults = tuple(pod_gang.in_no_subgroup(pod, pod_gang.intent_of(pod)))
+        except IntentError as error:  # of what the object gave its template, such as a name that no gang can have
+            faults = error.faults
+        for fault in faults:
             yield f"{member.where}.{fault}"
 
 
@@ -167,7 +171,10 @@ def _taken_names(
     if review.operation != "CREATE":
         return
     for member in members:
-        intent = pod_gang.intent_of(object_at(patch.patched, member.template.path))
+        try:
+            intent = pod_gang.intent_of(object_at(patch.patched, member.template.path))
+        except IntentError:
+            continue  # refused for that
         if intent.gang is None or intent.size_from is None or member.where not in assigned.gangs:
             continue
         of_gang = facts.gangs.get((review.namespace, intent.gang), ())

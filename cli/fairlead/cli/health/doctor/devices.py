@@ -110,6 +110,12 @@ def stale(seen: Seen) -> Iterator[Finding]:
         pool_homes.stranger_text(values.name(each), node_of(each) or None, *pool_of(each))
         for each in seen.strangers[:5]
     ]
+    crowded = {
+        pool: of_node
+        for pool, found in sorted(pools.items())
+        if (of_node := pool_homes.crowded_node((node_of(each), _size(each)) for each in found))
+    }
+    lines += [pool_homes.crowded_text(of_node, *pool) for pool, of_node in list(crowded.items())[:5]]
     if lines:
         whole = len(set(gone) | set(away)) == len(of_nodes) or len(torn) == len(pools)
         yield Finding(
@@ -120,6 +126,10 @@ def stale(seen: Seen) -> Iterator[Finding]:
             evidence=tuple(lines),
             next_step="bring these nodes back, or delete them (their slices go with them); of an incomplete pool look at the driver's log on its node",
         )
+
+
+def _size(slice_: Raw) -> int:
+    return len(devices_of(slice_)) + len(values.objects(slice_, "spec", "sharedCounters"))
 
 
 def unusable(seen: Seen) -> Iterator[Finding]:

@@ -1,7 +1,9 @@
-"""Whether all devices of a gang are idle, from what the driver wrote into its claims, and what its queue says follows. Pure.
+"""Whether the devices of a gang are idle, from what the driver wrote into its claims, and what its queue says follows. Pure.
 
-Never idle is a gang of which one device is busy, not reported (MIG; GPUs of other drivers), or was reported too long ago; one that
-holds no GPU; and one of which a pod says so (`fairlead.dev/keep-idle`).
+Where all devices count (`devices: All`) a gang is not idle of which one is busy, not reported (MIG; GPUs of other drivers), or was
+reported too long ago; where one is enough (`Any`), the one that is idle longest counts. Never idle is a gang that holds no GPU, and
+one of which a pod says so (`fairlead.dev/keep-idle`). No device is idle for longer than its claim exists, and what a driver says
+of the future is not believed.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from fairlead.evidence.device_usage import FRESH_S, DeviceUsage, usage_of
 from fairlead.kube import resource, timestamps
 
 CONDITION: Final = "Idle"
+AHEAD_MAX_S: Final = 300.0  # by which a node's clock may be ahead
 UNTOLD_S: Final = 5.0  # between two looks at whether the Gang object says by now that the gang is idle
 _THEN: Final = {
     "warn": "",
@@ -38,7 +41,12 @@ class IdleNotice:
     at: float
 
     def __str__(self) -> str:
-        what = "its device has" if self.devices == 1 else f"all its {self.devices} devices have"
+        several = (
+            f"one of its {self.devices} devices has"
+            if self.policy.devices == "Any"
+            else f"all its {self.devices} devices have"
+        )
+        what = "its device has" if self.devices == 1 else several
         follows = _THEN[self.policy.then].format(at=timestamps.seconds(self.at))
         measure = "idle" if self.policy.below_percent is None else f"below {self.policy.below_percent} %"
         return (
@@ -51,22 +59,27 @@ def exempt(gang: Gang) -> bool:
     return any(member.pod.metadata.annotations.get(names.KEEP_IDLE) == "true" for member in gang.members)
 
 
-def idle_span(gang: Gang, policy: IdlePolicy, noticed: float | None) -> IdleSpan | None:
-    """`noticed`: when it was told, unix seconds. None: it is not idle."""
+def idle_span(gang: Gang, policy: IdlePolicy, noticed: float | None, now: float) -> IdleSpan | None:
+    """`noticed`: when it was told, `now`: unix seconds. None: it is not idle."""
     if exempt(gang):
         return None
-    spans: list[tuple[float, float]] = []  # since when, and when it was sampled
-    for usage in (usage for claim in held_claims(gang.members).values() for usage in _usages(claim)):
-        since_s = None if usage is None else idle_since(usage, policy.below_percent)
-        if usage is None or since_s is None:
-            return None
-        spans.append((since_s, usage.sampled_at_s))
+    spans: list[tuple[float, float]] = []  # since when, and until when that is known
+    for claim in held_claims(gang.members).values():
+        created = claim.metadata.creation_timestamp
+        earliest = timestamps.parse(created) if created else 0.0
+        for usage in _usages(claim):
+            known = usage is not None and usage.sampled_at_s <= now + AHEAD_MAX_S
+            since_s = idle_since(usage, policy.below_percent) if usage is not None and known else None
+            if usage is not None and since_s is not None:
+                spans.append((max(since_s, earliest), usage.sampled_at_s + FRESH_S))
+            elif policy.devices == "All":
+                return None
+    if policy.devices == "Any":
+        spans = sorted(span for span in spans if now < span[1])[:1]
     if not spans:
         return None
     return IdleSpan(
-        since=max(since for since, _ in spans),
-        known_until=min(sampled_at for _, sampled_at in spans) + FRESH_S,
-        noticed=noticed,
+        since=max(since for since, _ in spans), known_until=min(until for _, until in spans), noticed=noticed
     )
 
 

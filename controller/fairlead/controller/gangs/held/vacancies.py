@@ -111,6 +111,7 @@ def devices_of(vacancy: Vacancy) -> set[tuple[str, str, str]]:
         (result.driver, result.pool, result.device)
         for claim in vacancy.claims
         for result in (claim.status.allocation.devices.results if claim.status.allocation else ())
+        if not result.admin_access
     }
 
 

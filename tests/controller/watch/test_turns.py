@@ -1,0 +1,56 @@
+"""Namespaces take turns: thousands of gangs of one that change keep no other's from being looked at in the next run."""
+
+from __future__ import annotations
+
+from fairlead.controller.gangs.membership.gangs import GangId
+from fairlead.controller.turns import PODS_A_RUN, Turns
+from fairlead.controller.watch.triggers import Triggers
+
+BLUE = ("blue", "g")
+
+
+def red(count: int) -> list[GangId]:
+    return [("red", f"g{number}") for number in range(count)]
+
+
+def one(gang: GangId) -> int:
+    return 1
+
+
+def nothing(gang: GangId) -> bool:
+    return False
+
+
+def test_others_are_looked_at_at_once_and_the_many_in_their_order():
+    turns = Turns()
+    turns.add(red(5 * PODS_A_RUN))
+    turns.add([BLUE])
+    first = turns.take(one, nothing)
+    assert BLUE in first
+    assert first - {BLUE} == set(red(PODS_A_RUN))
+    runs = 1
+    while turns:
+        assert len(turns.take(one, nothing)) == PODS_A_RUN
+        runs += 1
+    assert runs == 5
+
+
+def test_a_gang_of_very_many_pods_has_its_turn_and_its_namespace_pays():
+    turns = Turns()
+    turns.add(red(2))
+    taken = [turns.take(lambda _: 3 * PODS_A_RUN, nothing) for _ in range(4)]
+    assert taken == [{red(1)[0]}, set(), set(), {red(2)[1]}]
+
+
+def test_what_holds_devices_or_was_written_waits_for_no_turn():
+    triggers = Triggers()
+    gangs = red(PODS_A_RUN + 3)
+    triggers.holds = lambda gang: gang == gangs[-1]
+    triggers.gangs(gangs)
+    triggers.gang(gangs[-2], first=True)
+    taken = triggers.take_gangs(one)
+    assert taken == {*gangs[:PODS_A_RUN], gangs[-1], gangs[-2]}
+    triggers.looked()
+    triggers.rest()
+    assert triggers.wake.is_set(), "the others are looked at in the next run"
+    assert triggers.take_gangs() == {gangs[-3]}
