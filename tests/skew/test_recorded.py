@@ -41,6 +41,12 @@ RECORDED: Json = json.loads((Path(__file__).parent / "data" / "objects.json").re
 OBJECTS: dict[str, dict[str, Json]] = {
     plural: {each["metadata"]["name"]: each for each in found} for plural, found in RECORDED["objects"].items()
 }
+NARROWED = (
+    ": maxLength was None, is 63",  # a longer label value, or name of a capability, is none that Kubernetes has
+    ": maxLength was None, is 512",  # of a user or group
+    "matchLabels: maxProperties was None, is 64",
+)
+"""Bounds that were added where a value beyond them could match nothing."""
 KEY = b"shared by the replicas"
 NOW = 1_800_000_000.0
 SPOT = Spot("n1", (DeviceRef(names.DRIVER, "n1", "gpu-0"),))
@@ -242,7 +248,7 @@ def test_the_crds_take_all_that_the_earlier_ones_took():
         for version, before in versions.items()
         for each in changes(before, now[kind].get(version, {}), f"{kind} {version}")
     ]
-    assert found == []
+    assert [each for each in found if not each.endswith(NARROWED)] == []
 
 
 def test_a_change_that_breaks_the_contract_is_found():
