@@ -262,22 +262,6 @@ class TestDynamicMig:
         assert node.leftovers() == EMPTY
         assert driver.records() == ()
 
-    @pytest.mark.parametrize("taken", [False, True])
-    def test_admin_access_makes_no_mig_device_that_would_keep_the_gpu_from_others(
-        self, node: Node, taken: bool
-    ) -> None:
-        """No counter is taken by it, so the next claim may be given what it overlaps."""
-        driver = node.start()
-        if taken:
-            driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0"))
-        with pytest.raises(
-            ClaimError, match="made on demand for one claim and destroyed with it, and so cannot be obs"
-        ):
-            driver.prepare(claim("u2", {"device": "gpu-0-mig-1g10gb-19-0", "adminAccess": True}))
-        if taken:
-            driver.unprepare("u1")
-        driver.prepare(claim("u3", "gpu-0"))
-
     def test_an_administrators_mig_device_at_the_placement_is_not_used_and_not_destroyed(self, node: Node) -> None:
         driver = node.start()
         gpu = node.backend.inventory().gpus[0]

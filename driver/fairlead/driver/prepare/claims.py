@@ -99,11 +99,6 @@ def _device(
             f"{field}.device: {result.device!r} is partitioned into MIG devices ({_mig_names(gpu)}) and cannot be "
             "allocated whole"
         )
-    if result.admin_access and mig is not None and mig.made != "no":
-        raise ClaimError(
-            f"{field}.adminAccess: {result.device!r} is made on demand for one claim and destroyed with it, and so cannot be observed "
-            "by another; ask for the whole GPU, by class gpu.fairlead.dev"
-        )
     if result.share_id and mig is not None and mig.made != "no":
         raise ClaimError(
             f"{field}.shareID: {result.device!r} is made on demand for one claim and destroyed with it, and so cannot be shared; "
