@@ -29,10 +29,11 @@ async def job(
     template: str = "two",
     pod: dict[str, Any] | None = None,
     requests: dict[str, str] | None = None,
+    notes: dict[str, str] | None = None,
     **spec: Any,
 ) -> None:
     """A gang Job as the webhook leaves its pods: gated, with name and size of the gang. `command` has $INDEX; `pod` is more of
-    a pod's spec, `requests` what its container asks for beside devices.
+    a pod's spec, `requests` what its container asks for beside devices, `notes` more annotations.
     """
     container = {
         "name": "main",
@@ -44,7 +45,7 @@ async def job(
         "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {
             "template": {
-                "metadata": {"annotations": {names.GANG: name, names.GANG_SIZE: str(size)}},
+                "metadata": {"annotations": {names.GANG: name, names.GANG_SIZE: str(size), **(notes or {})}},
                 "spec": {
                     "restartPolicy": "Never",
                     "terminationGracePeriodSeconds": 0,

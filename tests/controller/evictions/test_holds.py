@@ -140,15 +140,15 @@ async def test_holds_act_and_show_at_once_on_a_cluster_where_nothing_else_happen
         await bench.until(lambda: bench.running(pods) and bool(bench.status("train")), "the gang, and its object")
         await asyncio.sleep(2.0)  # the last wake-up of its start is over
         await bench.client.patch(QUEUES, "red", {"spec": {"hold": HOLD}})
-        await until(shown, timeout_s=5.0, what="the queue's hold in its status")
+        await until(shown, timeout_s=10.0, what="the queue's hold in its status")
         await bench.until(
             lambda: held(bench, "train") == f"queue red is {SAID}", "the gang shows the queue's hold", 5.0
         )
         await bench.client.patch(QUEUES, "red", {"spec": {"hold": None}})
-        await bench.until(lambda: held(bench, "train") == "", "the gang shows that it is over", 5.0)
+        await bench.until(lambda: held(bench, "train") == "", "the gang shows that it is over", 10.0)
         await asyncio.sleep(2.0)
         await put(bench, "train", {**HOLD, "evict": True})
-        await bench.until(lambda: all(bench.get(pod) is None for pod in pods), "the eviction", 5.0)
+        await bench.until(lambda: all(bench.get(pod) is None for pod in pods), "the eviction", 10.0)
 
 
 async def test_a_queue_on_hold_holds_those_below_it_and_says_so(bench: Bench) -> None:
