@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.protocol import objects
 from benchmarks.protocol.traffic import Traffic
 from fairlead.api import names
 from fairlead.kube.client import Client
@@ -134,7 +135,7 @@ async def whole(*, qps: float | None = None) -> AsyncIterator[World]:
     """A cluster with control loops and scheduler; `qps` limits each control loop's client, None is no limit."""
     with tempfile.TemporaryDirectory(prefix="fl-") as path:
         workdir = Path(path)
-        manager = ManagerOptions(qps=qps, node_grace_s=1e6)
+        manager = ManagerOptions(qps=qps, node_grace_s=1e6, run_elsewhere=frozenset({objects.NAMESPACE}))
         options = ClusterOptions(workdir=workdir, run_programs=False, manager=manager)
         async with Cluster(options) as cluster, ProgramHost.running(log_dir=workdir / "programs") as host:
             yield World(cluster.server, cluster.admin, host, workdir)

@@ -102,7 +102,7 @@ def pod_spec(*, gpus: int = 1, template: str = "", claim: str = "", restarts: st
 
 
 def replica_set(name: str, replicas: int, spec: Obj) -> Obj:
-    """Nothing in the sandbox makes its pods: `pod_of` does."""
+    """The sandbox's controllers leave this namespace alone: `pod_of` makes its pods."""
     labels = {"app": name}
     return {
         "apiVersion": "apps/v1",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fairlead.api import names
 from fairlead.kube.resources import JOBS
 from tests.controller.admission.test_jobs_on_the_sandbox import job, pods_of, running
@@ -11,7 +13,7 @@ from tests.controller.conftest import NAMESPACE, Bench
 async def test_a_waiting_job_that_is_made_smaller_starts_with_what_is_left(bench: Bench) -> None:
     """Sixteen GPUs: twelve pods of two do not fit, six do. A run of four that was six goes on, and is whole."""
     await bench.template("two", 2)
-    spec = {"parallelism": 12, "completions": 12, "completionMode": "Indexed"}
+    spec: dict[str, Any] = {"parallelism": 12, "completions": 12, "completionMode": "Indexed"}
     async with bench.controller():
         await job(bench, "shrink", 12, command="serve", notes={names.SIZE_FROM: "Job/shrink"}, **spec)
         await bench.until(lambda: bench.status("shrink").get("members") == 12, "all twelve wait")

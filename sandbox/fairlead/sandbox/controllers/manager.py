@@ -54,7 +54,7 @@ class ManagerOptions:
     node_grace_s: float = 15.0
     node_eviction_s: float = 3.0
     run_elsewhere: frozenset[str] = frozenset({names.NAMESPACE})
-    """Namespaces whose Deployments have no pods of this manager's: `install.workloads` runs what was installed."""
+    """Namespaces whose Deployments and ReplicaSets are left alone: `install.workloads` runs what was installed."""
 
 
 def account(name: str) -> str:
@@ -101,7 +101,7 @@ async def run(
             JobController(
                 jobs_client, shared, job_events, backoff_s=options.job_backoff_s, batch_s=options.job_backoff_s / 10
             ).run,
-            ReplicaSetController(sets_client, shared, set_events).run,
+            ReplicaSetController(sets_client, shared, set_events, run_elsewhere=options.run_elsewhere).run,
             DeploymentController(
                 deployments_client, shared, deployment_events, run_elsewhere=options.run_elsewhere
             ).run,

@@ -1,7 +1,7 @@
 """The controllers of ReplicaSets and Deployments: they create, delete and scale, and write the status.
 
 The decisions are in replica_sets.py and deployments.py; here are the caches and the writes, each under the controller's own account.
-Deployments of namespaces that are run elsewhere (`install.workloads` starts Fairlead's own programs) are left alone. Pods and sets
+Those of namespaces that are run elsewhere (`install.workloads` starts Fairlead's own programs) are left alone. Pods and sets
 without an owner are not adopted.
 """
 
@@ -30,10 +30,19 @@ _PODS: Final = raw(PODS)
 class ReplicaSetController(Loop[str]):
     name = "replica set controller"
 
-    def __init__(self, client: Client, informers: Informers, events: EventRecorder, *, wall: Clock = time.time) -> None:
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        events: EventRecorder,
+        *,
+        run_elsewhere: frozenset[str],
+        wall: Clock = time.time,
+    ) -> None:
         super().__init__()
         self._client = client
         self._events = events
+        self._elsewhere = run_elsewhere
         self._wall = wall
         self._sets = informers.of(REPLICA_SETS)
         self._pods = informers.of(PODS)
@@ -53,7 +62,7 @@ class ReplicaSetController(Loop[str]):
 
     async def sync(self, key: str) -> None:
         found = self._sets.get(key)
-        if found is None:
+        if found is None or namespace_of(found) in self._elsewhere:
             return
         pods = self._pods.by_index("owner", uid_of(found))
         work = replica_sets.set_work(found, pods)
