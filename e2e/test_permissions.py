@@ -78,6 +78,11 @@ UNUSED: dict[Permission, str] = {
         for verb in ("list", "watch")
     },
     **{
+        ("controller", verb, kind): "clusters that serve workloads which are scaled while their pods exist"
+        for verb in ("list", "watch")
+        for kind in ("kubeflow.org/mpijobs", "kubeflow.org/pytorchjobs", "ray.io/rayclusters")
+    },
+    **{
         ("controller", verb, "trainer.kubeflow.org/trainjobs"): "clusters that serve TrainJobs"
         for verb in ("list", "watch")
     },
