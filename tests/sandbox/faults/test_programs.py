@@ -123,10 +123,11 @@ async def test_a_controller_killed_after_half_of_a_gangs_claims_leaves_no_pod_re
 
 async def test_a_gang_whose_node_vanishes_runs_whole_again_elsewhere(fairlead: Fairlead) -> None:
     made, view = fairlead
+    notes = gang_of("g") | {names.MODELS: "any"}  # what is left has an H100 node and an L40S node
     await made.apply(
         [
             template("eight", count=8),
-            job("g", pod("x", claim="eight", annotations=gang_of("g"), command=FOREVER), size=2),
+            job("g", pod("x", claim="eight", annotations=notes, command=FOREVER), size=2),
         ]
     )
 
