@@ -53,6 +53,7 @@ OTHERS = {
     "fairlead.engine.types.amounts.text": "numbers that `amount` read, of at most 1,000 digits",
     "fairlead.engine.placement.prices.leftover_prices": "64 lists of 1,001 numbers",
     "fairlead.engine.inventory.mig_share._share": "profiles and products of devices",
+    "fairlead.engine.inventory.models._names": "1,024 names of drivers, in ResourceSlices",
     "fairlead.engine.inventory.device.typed": "attributes of devices",
     "fairlead.controller.report.unknown_fields._fields": "types of this program",
     "fairlead.controller.gangs.claims.named_claims.legacy_template": "1,024 templates whose names have a given form",
