@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.cel.devices.selector import compile_selector
-from fairlead.cel.errors import CompileError
+from fairlead.engine.inventory.selectors import selector_weight
 from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube.containment import contained
 from fairlead.kube.spec_key import spec_key
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 EVALUATIONS = 100_000  # selectors times devices, of one namespace
 KINDS_MIN = 16
 FILTERS_MIN = 256  # without a selector a device costs little; as many as one claim can name
-COST_ONE = 8  # estimated cost of a selector that counts as one evaluation
-LENGTH_ONE = 64  # characters, likewise: it is compiled
 SHAPES = 250  # a tenth of a second or more
 ALTERNATIVES_ONE = 16  # of a gang's requests that count as one more kind
 
@@ -57,7 +54,12 @@ class PendingKinds:
         """`searched`: UIDs of gangs that had their turn; `shapes`: how many of one namespace; None: no such limit."""
         possible = EVALUATIONS // max(1, devices)
         self._sorts = (
-            _Considered(max(KINDS_MIN, possible), "device selector", _selector_weight, searched),
+            _Considered(
+                max(KINDS_MIN, possible),
+                "device selector",
+                lambda kind: selector_weight(map(str, kind)),
+                searched,
+            ),
             _Considered(max(FILTERS_MIN, possible), "toleration or capacity", lambda _: 1, searched),
             _Considered(shapes, "gang", _shape_weight, searched),
         )
@@ -146,18 +148,6 @@ class _Considered:
             "first are considered first",
             advice="ask for the same with equal claims and pods: gangs that are alike are decided on together; and use short selectors",
         )
-
-
-def _selector_weight(kind: Kind) -> int:
-    """In evaluations of a short selector."""
-    weight = 0
-    for text in map(str, kind):
-        weight += max(1, len(text) // LENGTH_ONE)
-        try:
-            weight += compile_selector(text).estimated_cost // COST_ONE
-        except CompileError:
-            continue
-    return max(1, weight)
 
 
 def _shape_weight(kind: Kind) -> int:
