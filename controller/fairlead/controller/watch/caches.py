@@ -14,6 +14,8 @@ from typing import Any
 from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.models import Models
 from fairlead.api.namespaces import is_exempt
+from fairlead.cel.allowance import allowance
+from fairlead.cel.errors import AllowanceError
 from fairlead.controller.gangs.admission import holds
 from fairlead.controller.gangs.build import build_gang
 from fairlead.controller.gangs.claims.allocations import node_of
@@ -43,6 +45,8 @@ from fairlead.kube.resources import Raw
 
 log = logging.getLogger(__name__)
 
+TOKENS_A_RUN = 6_000  # of selectors of one namespace that are compiled in a call: a twentieth of a second or more
+
 
 class Caches(Informers):
     """`drivers` are the managed ones; `forecasts`: whether any are made. Implements `members.Lookup`."""
@@ -67,13 +71,22 @@ class Caches(Informers):
     def refresh(self, *, turns: bool = False) -> set[GangId]:
         """Rebuilds the gangs that changed since the last call; returns their ids, of those that are gone too.
 
-        `turns`: of namespaces of which very many changed, some now and the others with the next calls.
+        `turns`: of namespaces of which very many changed, or much is to be compiled, some now and the others with the next calls.
         """
         changed = self.triggers.take_gangs(self._pods_in if turns else None, self._crowd)
+        tokens: dict[str, int] = {}  # by namespace: what is compiled
+        late: set[GangId] = set()
         for gang_id in changed:
-            key = "/".join(gang_id)
+            key, namespace = "/".join(gang_id), gang_id[0]
+            left = TOKENS_A_RUN - tokens.get(namespace, 0) if turns else None
             try:
-                gang = build_gang(gang_id, self.pods.by_index("gang", key), self, known=key in self.gang_objects)
+                with allowance(namespace, tokens=left) as allowed:
+                    gang = build_gang(gang_id, self.pods.by_index("gang", key), self, known=key in self.gang_objects)
+                tokens[namespace] = tokens.get(namespace, 0) + allowed.compiled
+            except AllowanceError:  # what was compiled for it so far is remembered
+                tokens[namespace] = TOKENS_A_RUN
+                late.add(gang_id)
+                continue
             except Exception:  # what one user wrote must not stop the service for the others
                 log.exception("gang %s cannot be read: it stays as it was", key)
                 continue
@@ -88,7 +101,8 @@ class Caches(Informers):
                 gang = dataclasses.replace(gang, stated_priority=most.value)
             decided = decisions.decisions(self.gang_object(gang_id))
             self.gangs[gang_id] = dataclasses.replace(gang, decisions=decided) if decided else gang
-        return changed
+        self.triggers.gangs(late)
+        return changed - late
 
     def _pods_in(self, gang_id: GangId) -> int:
         return max(1, self.pods.count("gang", "/".join(gang_id)))
