@@ -52,12 +52,19 @@ def test_it_pays_also_where_no_other_of_its_gangs_waits_meanwhile():
 
 
 def test_a_run_asks_of_no_gang_that_waits_since_an_earlier_one():
-    turns, asked = Turns(), []
-    turns.add(red(5 * PODS_A_RUN))
+    turns = Turns()
+    gangs = red(5 * PODS_A_RUN)
+    turns.add(gangs)
     turns.take(one, nothing)
-    turns.add([BLUE])
-    turns.take(one, lambda gang: bool(asked.append(gang)))
-    assert asked == []
+    turns.add([BLUE, gangs[-1]])
+    asked: list[GangId] = []
+
+    def first(gang: GangId) -> bool:
+        asked.append(gang)
+        return True
+
+    assert turns.take(one, first) == {*gangs[PODS_A_RUN : 2 * PODS_A_RUN], BLUE, gangs[-1]}
+    assert asked == [gangs[-1]]
 
 
 def test_what_holds_devices_or_was_written_waits_for_no_turn():
