@@ -102,7 +102,6 @@ UNREAD = {
     "tools/tenant_files.py": REPOSITORY,
     "cli/fairlead/cli/tenant/create.py": COPY,
     "cli/fairlead/cli/views/printing.py": COPY,
-    "cli/fairlead/cli/views/proving.py": "makes decoders, which json_text.decode uses",
 }
 
 

@@ -57,7 +57,6 @@ TEXT_ENTRANCES: dict[str, Words] = {
     "check cel": lambda file: ["check", "cel", "true", "--device", str(file)],
     "import": lambda file: ["import", "--from", "kueue", str(file)],
     "what-if -f": lambda file: ["what-if", "--snapshot", str(file), "-f", str(file)],
-    "replay --policy": lambda file: ["replay", "absent", "--policy", str(file)],
     "tenant create": lambda file: ["tenant", "create", "-f", str(file)],
     "kubeconfig": lambda file: ["gangs", "--kubeconfig", str(file)],
 }
