@@ -2,12 +2,14 @@
 
 services.py translates from and to messages. Keeps: the answer holds exactly the UIDs of the call; one claim's failure is
 not another's; at each prepare the claim is read from the apiserver and must be the one that kubelet means (same UID,
-allocated); unprepare needs no apiserver.
+allocated); unprepare needs no apiserver. A prepare that meets devices of a claim that is gone waits for kubelet to unprepare them,
+`WAIT_S` at most, and holds no lock meanwhile: answered with an error, the pod would be tried again only a minute later.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import time
@@ -21,15 +23,20 @@ from fairlead.driver.kubelet.spans import prepare_span
 from fairlead.driver.prepare import claims
 from fairlead.driver.prepare.claim_consumers import Fetch
 from fairlead.driver.prepare.claims import ClaimError
-from fairlead.driver.prepare.preparer import PrepareError, Preparer
+from fairlead.driver.prepare.preparer import OccupiedError, PrepareError, Preparer
 from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.kube import errors, logs
+from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.tracing import OFF, Tracing
 
 log = logging.getLogger(__name__)
 
 # kubelet times out after 45 s; an answer with a reason is better than none.
 DEADLINE_S = 40.0
+WAIT_S = 30.0
+LOOK_S = 0.1
+RETRY_S = 2.0
+"""How long a claim waits for one that is being released; how often that is looked for; and tried, as another process may undo it."""
 
 T = TypeVar("T")
 
@@ -47,7 +54,7 @@ class ClaimRef:
 
 
 class Plugin:
-    """`fetch(namespace, name)` reads a claim from the apiserver."""
+    """`fetch(namespace, name)` reads a claim from the apiserver; `is_orphan` says whether a record's claim is gone."""
 
     def __init__(
         self,
@@ -57,7 +64,9 @@ class Plugin:
         process_lock: ProcessLock,
         threads: Threads,
         metrics: Metrics,
+        is_orphan: Callable[[ClaimRecord], Awaitable[bool]],
         deadline_s: float = DEADLINE_S,
+        wait_s: float = WAIT_S,
         tracing: Tracing = OFF,
     ) -> None:
         self._preparer = preparer
@@ -65,7 +74,10 @@ class Plugin:
         self._process_lock = process_lock
         self._threads = threads
         self._metrics = metrics
+        self._is_orphan = is_orphan
         self._deadline_s = deadline_s
+        self._wait_s = wait_s
+        self._waiting: dict[str, asyncio.Event] = {}  # by UID, prepares that wait; set: they need not any more
         self._tracing = tracing
         self._running: dict[tuple[str, str], asyncio.Task[Any]] = {}
 
@@ -139,6 +151,19 @@ class Plugin:
 
     async def _prepare(self, ref: ClaimRef) -> ClaimRecord:
         began_s = time.time()
+        claim = await self._read(ref)
+        with prepare_span(self._tracing, claim, began_s, wall=time.time):
+            until_s = time.monotonic() + self._wait_s
+            while True:
+                try:
+                    async with self._process_lock.hold(timeout_s=self._deadline_s):
+                        return await self._threads.run(self._preparer.prepare, claim)
+                except OccupiedError as error:
+                    if not await self._released(ref, error, until_s):
+                        raise
+                claim = await self._read(ref)
+
+    async def _read(self, ref: ClaimRef) -> ResourceClaim:
         claim = await self._fetch(ref.namespace, ref.name)
         if claim.metadata.uid != ref.uid:
             raise ClaimError(
@@ -147,11 +172,30 @@ class Plugin:
             )
         if claim.status.allocation is None:
             raise ClaimError(f"{claims.describe(claim)}: status.allocation: not set; it is prepared once allocated")
-        with prepare_span(self._tracing, claim, began_s, wall=time.time):
-            async with self._process_lock.hold(timeout_s=self._deadline_s):
-                return await self._threads.run(self._preparer.prepare, claim)
+        return claim
+
+    async def _released(self, ref: ClaimRef, occupied: OccupiedError, until_s: float) -> bool:
+        """Whether it is worth another try: the holders are being released, and one of them may be by now."""
+        if not all([each.state == "unpreparing" or await self._is_orphan(each) for each in occupied.holders]):
+            return False
+        log.info("%s waits: %s", ref, occupied)
+        given_up = self._waiting.setdefault(ref.uid, asyncio.Event())
+        try:
+            retry_s = min(until_s, time.monotonic() + RETRY_S)
+            while time.monotonic() < retry_s:
+                if any(self._preparer.record(each.uid) is None for each in occupied.holders):
+                    return True
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await given_up.wait()
+                        return False
+            return retry_s < until_s
+        finally:
+            self._waiting.pop(ref.uid, None)
 
     async def _unprepare(self, ref: ClaimRef) -> None:
+        if (waiting := self._waiting.get(ref.uid)) is not None:
+            waiting.set()  # its pod has ended: prepared now, it would never be unprepared
         async with self._process_lock.hold(timeout_s=self._deadline_s):
             if not await self._threads.run(self._preparer.unprepare, ref.uid):
                 log.info("%s (%s) was not prepared here; nothing to do", ref, ref.uid)
