@@ -22,6 +22,7 @@ from fairlead.driver.common.process_lock import ProcessLock
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.kubelet import server, sockets
 from fairlead.driver.kubelet.plugin import Plugin
+from fairlead.driver.kubelet.refusals import Refusals
 from fairlead.driver.kubelet.self_check import SelfCheck
 from fairlead.driver.kubelet.services import RegistrationService
 from fairlead.driver.kubelet.sockets import PluginPaths
@@ -147,10 +148,13 @@ class Driver:
         self._consumers = ClaimConsumers(read_claim, records)
         self._orphans = Orphans(client, records, fetch=self._consumers.fetch, changed=self._publish_if_changed)
         monitor.releasing = self._orphans.devices
+        self._refusals = Refusals(client, fetch=self._consumers.fetch, pool=options.node_name)
         self._plugin = Plugin(
             preparer,
             fetch=self._consumers.fetch,
             is_orphan=self._orphans.is_one,
+            wait_s=options.release_wait_s,
+            outcome=lambda ref, problem: self._refusals.note((ref.namespace, ref.name, ref.uid), problem),
             process_lock=self._process_lock,
             threads=threads,
             metrics=self._metrics,
@@ -301,6 +305,7 @@ class Driver:
             group.create_task(self._publisher.run())
             group.create_task(self._monitor.run(self._publish, self._publisher.confirm))
             group.create_task(self._orphans.run())
+            group.create_task(self._refusals.run())
             group.create_task(self._orphan_gc.run())
             group.create_task(self._self_check.run())
             group.create_task(self._mps_supervisor.run())

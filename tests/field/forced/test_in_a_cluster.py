@@ -6,9 +6,13 @@ import asyncio
 import time
 from typing import Any
 
-from fairlead.api import withheld
-from fairlead.kube.resources import PODS, RESOURCE_SLICES, raw
+import pytest
+
+from fairlead.api import names, withheld
+from fairlead.driver.options import DriverOptions
+from fairlead.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES, raw
 from tests.controller.conftest import NAMESPACE, Bench
+from tests.support.kubernetes import of_this_run
 from tests.support.sandbox import until
 
 STOPS_IN_S = 3.0
@@ -87,3 +91,58 @@ async def test_a_driver_that_is_started_again_still_says_which_devices_are_being
             assert await releasing(bench) == said
             await asyncio.sleep(0.05)
         assert containers(bench, "old") == old
+
+
+async def test_what_the_driver_refuses_is_the_gangs_reason_within_seconds(bench: Bench) -> None:
+    parameters = {
+        "apiVersion": names.CONFIG_API_VERSION,
+        "kind": "GpuConfig",
+        "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Eternal"}},
+    }
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": names.GPU_CLASS}}]
+    config = [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
+    spec = {"spec": {"devices": {"requests": requests, "config": config}}}
+    metadata = {"name": "odd", "namespace": NAMESPACE}
+    await bench.client.create(raw(RESOURCE_CLAIM_TEMPLATES), {"metadata": metadata, "spec": spec})
+    async with bench.controller():
+        pods = await bench.gang("odd", 2, template="odd")
+        await bench.until(lambda: bench.bound(pods), "its pods are bound")
+        bound_s = time.monotonic()
+        await bench.until(lambda: bench.status("odd").get("reason") == "StartRefused", "the gang says so")
+        assert time.monotonic() - bound_s < 5.0
+        message = bench.status("odd")["message"]
+        assert "does not start: ResourceClaim ml/odd-" in message
+        assert "interval" in message
+        assert "1 more of its pods" in message
+
+
+@pytest.mark.parametrize("wait_s", [0.2, 30.0], ids=["refused", "waits"])
+async def test_a_gang_on_devices_that_are_being_released_starts_when_they_are_free(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, wait_s: float
+) -> None:
+    """It tolerates the taint. Where the driver does not wait for long enough, kubelet is made to try again; by itself it does a minute later."""
+    if not of_this_run().has("device-taints"):
+        pytest.skip("without taints such a device is not offered at all")
+    defaults = DriverOptions.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "release_wait_s", wait_s)
+    for node in bench.cluster.nodes.values():
+        await node.stop_driver()
+        await node.start_driver()
+    await bench.template("eight", 8)
+    await bench.template("hasty", 8, tolerations=[{"key": withheld.RELEASING, "operator": "Exists"}])
+    async with bench.controller():
+        old = await bench.gang("old", 2, template="eight", script="trap 'sleep 6' TERM; sleep infinity")
+        await bench.until(lambda: bench.running(old), "the old gang runs")
+        await deleted_by_force(bench, old)
+        new = await bench.gang("new", 2, template="hasty")
+        await bench.until(lambda: bench.bound(new), "the new one is given devices")
+        bound_s = time.monotonic()
+        await bench.until(lambda: bench.status("new").get("reason") == "StartRefused", "the gang says why it waits")
+        assert time.monotonic() - bound_s < 5.0
+        assert "is held by ResourceClaim ml/old-" in bench.status("new")["message"]
+        await bench.until(lambda: not containers(bench, "old"), "the old containers have ended")
+        ended_s = time.monotonic()
+        await bench.until(lambda: bench.running(new), "the new gang runs")
+        assert time.monotonic() - ended_s < 5.0
+        await bench.until(lambda: bench.status("new").get("reason") == "MembersRun", "nothing is refused any more")

@@ -19,6 +19,7 @@ from fairlead.controller.gangs.held import vacancies
 from fairlead.controller.gangs.held.idleness import IdleNotice
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, Stage
+from fairlead.controller.report import start_refusals
 from fairlead.controller.report.forecasts import ShownForecast
 from fairlead.controller.report.placement import LevelPlacement
 from fairlead.engine.types.plan import Reservation, Waiting
@@ -33,6 +34,7 @@ class Progress(StrEnum):
     QUEUED = "Queued"
     ADMITTING = "Admitting"
     STARTING = "Starting"
+    REFUSED = "StartRefused"
     RUN = "MembersRun"
     SUCCEEDED = "PodsSucceeded"
     FAILED = "PodsFailed"
@@ -158,6 +160,11 @@ def _placed(gang: Gang, state: SchedulingState) -> PhaseSummary:
     text = f"{ready} of {gang.size} members run{more}"
     if ready >= gang.size:
         return PhaseSummary(phase="Running", reason=Progress.RUN.value, text=text)
+    refused = start_refusals.text(gang)
+    if refused:
+        return PhaseSummary(
+            phase="Admitted", reason=Progress.REFUSED.value, text=f"devices are given; {text}; {refused}"
+        )
     return PhaseSummary(phase="Admitted", reason=Progress.STARTING.value, text=f"devices are given; {text}")
 
 
@@ -172,6 +179,9 @@ def _short(gang: Gang, state: SchedulingState) -> PhaseSummary:
         text += f": {state.waiting.reason}"
     if state.eviction is not None:
         text += f"; {state.eviction}"
+    refused = start_refusals.text(gang)
+    if refused:
+        return PhaseSummary(phase="Running", reason=Progress.REFUSED.value, text=f"{text}; {refused}")
     return PhaseSummary(phase="Running", reason=Progress.REPLACING.value, text=text)
 
 

@@ -3,7 +3,7 @@
 services.py translates from and to messages. Keeps: the answer holds exactly the UIDs of the call; one claim's failure is
 not another's; at each prepare the claim is read from the apiserver and must be the one that kubelet means (same UID,
 allocated); unprepare needs no apiserver. A prepare that meets devices of a claim that is gone waits for kubelet to unprepare them,
-`WAIT_S` at most, and holds no lock meanwhile: answered with an error, the pod would be tried again only a minute later.
+`wait_s` at most, and holds no lock meanwhile: answered with an error, the pod would be tried again only a minute later.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ log = logging.getLogger(__name__)
 
 # kubelet times out after 45 s; an answer with a reason is better than none.
 DEADLINE_S = 40.0
-WAIT_S = 30.0
 LOOK_S = 0.1
 RETRY_S = 2.0
-"""How long a claim waits for one that is being released; how often that is looked for; and tried, as another process may undo it."""
+"""How often a claim looks for one that it waits for; and is tried, as another process may undo that one."""
 
 T = TypeVar("T")
 
@@ -53,8 +52,15 @@ class ClaimRef:
         return f"ResourceClaim {self.namespace}/{self.name}"
 
 
+def _ignore(ref: ClaimRef, problem: str | None) -> None:
+    pass
+
+
 class Plugin:
-    """`fetch(namespace, name)` reads a claim from the apiserver; `is_orphan` says whether a record's claim is gone."""
+    """`fetch(namespace, name)` reads a claim from the apiserver; `is_orphan` says whether a record's claim is gone.
+
+    `outcome` is called with why a claim is not prepared, and with None when it is.
+    """
 
     def __init__(
         self,
@@ -65,8 +71,9 @@ class Plugin:
         threads: Threads,
         metrics: Metrics,
         is_orphan: Callable[[ClaimRecord], Awaitable[bool]],
+        wait_s: float,
+        outcome: Callable[[ClaimRef, str | None], None] = _ignore,
         deadline_s: float = DEADLINE_S,
-        wait_s: float = WAIT_S,
         tracing: Tracing = OFF,
     ) -> None:
         self._preparer = preparer
@@ -75,6 +82,7 @@ class Plugin:
         self._threads = threads
         self._metrics = metrics
         self._is_orphan = is_orphan
+        self._outcome = outcome
         self._deadline_s = deadline_s
         self._wait_s = wait_s
         self._waiting: dict[str, asyncio.Event] = {}  # by UID, prepares that wait; set: they need not any more
@@ -83,7 +91,12 @@ class Plugin:
 
     async def prepare(self, wanted: Iterable[ClaimRef]) -> dict[str, ClaimRecord | str]:
         """By UID: the record with the answer, or the error."""
-        return await self._for_each("NodePrepareResources", wanted, self._prepare)
+        refs = list(wanted)
+        answers = await self._for_each("NodePrepareResources", refs, self._prepare)
+        for ref in refs:
+            answer = answers[ref.uid]
+            self._outcome(ref, answer if isinstance(answer, str) else None)
+        return answers
 
     async def unprepare(self, wanted: Iterable[ClaimRef]) -> dict[str, str | None]:
         """By UID: None, or the error."""
@@ -160,6 +173,8 @@ class Plugin:
                         return await self._threads.run(self._preparer.prepare, claim)
                 except OccupiedError as error:
                     if not await self._released(ref, error, until_s):
+                        if time.monotonic() >= until_s:
+                            self._tell_when_free(ref, error)
                         raise
                 claim = await self._read(ref)
 
@@ -179,6 +194,7 @@ class Plugin:
         if not all([each.state == "unpreparing" or await self._is_orphan(each) for each in occupied.holders]):
             return False
         log.info("%s waits: %s", ref, occupied)
+        self._outcome(ref, str(occupied))
         given_up = self._waiting.setdefault(ref.uid, asyncio.Event())
         try:
             retry_s = min(until_s, time.monotonic() + RETRY_S)
@@ -192,6 +208,16 @@ class Plugin:
             return retry_s < until_s
         finally:
             self._waiting.pop(ref.uid, None)
+
+    def _tell_when_free(self, ref: ClaimRef, occupied: OccupiedError) -> None:
+        """Says so when a claim that could not be waited for may be tried again: kubelet itself tries a minute later."""
+
+        async def watch(ref: ClaimRef) -> None:
+            while any(self._preparer.record(each.uid) for each in occupied.holders):  # noqa: ASYNC110 - threads change them
+                await asyncio.sleep(1.0)
+            self._outcome(ref, None)
+
+        self._start("watch", ref, watch)
 
     async def _unprepare(self, ref: ClaimRef) -> None:
         if (waiting := self._waiting.get(ref.uid)) is not None:
