@@ -20,7 +20,8 @@ from fairlead.controller.gangs.claims.allocations import node_of
 from fairlead.controller.gangs.claims.volumes import volume_needs
 from fairlead.controller.gangs.evictions import disruption, past_evictions
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction
-from fairlead.controller.gangs.held import idleness
+from fairlead.controller.gangs.held import idleness, lost_nodes
+from fairlead.controller.gangs.held.lost_nodes import LostNode
 from fairlead.controller.gangs.membership import decisions
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.gangs import gang_id as gang_id_of
@@ -215,6 +216,10 @@ class Caches(Informers):
             return None
         found = [(node, noticed[node]) for each in gang.running if (node := node_of(each)) in noticed and node]
         return min(found, key=lambda each: (each[1].by is None, each[1].by or 0.0, each[0]), default=None)
+
+    def lost_nodes(self, gang: Gang) -> tuple[LostNode, ...]:
+        """Those of its members that do not answer."""
+        return lost_nodes.lost_nodes(gang, self.nodes.get) if self.tables.nodes.unready else ()
 
     # -- members.Lookup --------------------------------------------------------------------------------------------
 

@@ -1,0 +1,32 @@
+"""A node is lost: kubelet and driver of one of two nodes are gone, and its containers run on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.controller.conftest import Bench, benches
+from tests.support.sandbox import FAST, FAST_MANAGER
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    async with benches(tmp_path, times=FAST, manager=FAST_MANAGER) as made:
+        yield made
+
+
+async def test_the_gang_names_the_node_that_is_lost_until_it_is_back(bench: Bench) -> None:
+    await bench.template("eight", 8)
+    node = bench.cluster.nodes["h2"]
+    async with bench.controller():
+        pods = await bench.gang("train", 2, template="eight")
+        await bench.until(lambda: bench.running(pods), "both members run")
+        await node.stop_kubelet()
+        await bench.until(lambda: bench.status("train").get("reason") == "NodeLost", "the gang says so")
+        message = bench.status("train")["message"]
+        assert "1 member is on node h2, which has not answered since 20" in message
+        assert "back, deleted, or tainted node.kubernetes.io/out-of-service" in message
+        await node.start_kubelet()
+        await bench.until(lambda: bench.status("train").get("reason") != "NodeLost", "it is back")
