@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.kube.resources import QUEUES, raw
 from tests.controller.conftest import Bench, benches
 from tests.support.sandbox import FAST, FAST_MANAGER
 
@@ -30,3 +31,23 @@ async def test_the_gang_names_the_node_that_is_lost_until_it_is_back(bench: Benc
         assert "back, deleted, or tainted node.kubernetes.io/out-of-service" in message
         await node.start_kubelet()
         await bench.until(lambda: bench.status("train").get("reason") != "NodeLost", "it is back")
+
+
+async def test_its_other_members_give_their_devices_back_after_the_queues_time(bench: Bench) -> None:
+    """The gang that waits gets them; the lost member keeps its own, since its container may run."""
+    await bench.template("eight", 8)
+    spec = {"namespaceSelector": {}, "flavors": [], "lostNodeTimeout": "2s"}
+    await bench.client.create(raw(QUEUES), {"metadata": {"name": "all"}, "spec": spec})
+    node = bench.cluster.nodes["h2"]
+    async with bench.controller():
+        pods = await bench.gang("train", 2, template="eight")
+        await bench.until(lambda: bench.running(pods), "both members run")
+        other = await bench.gang("other", 1, template="eight")
+        await bench.until(lambda: bench.status("other").get("phase") == "Waiting", "another gang waits")
+        await node.stop_kubelet()
+        await bench.until(lambda: bench.running(other), "it has the devices of the member that is not lost")
+        pod = bench.get(other[0])
+        assert pod is not None
+        assert pod.spec.node_name == "h1"
+        await bench.event("train", "Evict")
+        bench.check()

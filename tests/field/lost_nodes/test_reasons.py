@@ -5,9 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairlead.controller.gangs.held.lost_nodes import OUT_OF_SERVICE, lost_nodes
+from fairlead.api.bounds import read_bounds
+from fairlead.api.queue import QueueSpec
+from fairlead.controller.gangs.held.lost_nodes import OUT_OF_SERVICE, lost_nodes, overdue
 from fairlead.controller.report.gang_phase import PhaseSummary, SchedulingState, summarize
-from fairlead.kube import core
+from fairlead.kube import core, timestamps
 from tests.controller.gangs.test_membership import gang, job, members
 
 SINCE = "2026-11-27T04:51:37Z"
@@ -59,3 +61,31 @@ def test_a_node_that_says_itself_that_it_is_not_ready() -> None:
 )
 def test_what_is_being_replaced_is_said_so(on: core.Node | None) -> None:
     assert said("TT", on, elsewhere="RR").reason == "Replacing"
+
+
+@pytest.mark.parametrize(
+    ("shown", "elsewhere", "timeout", "after_s", "evicted"),
+    [
+        ("TT", "RR", "5m", 301.0, True),
+        ("RR", "RR", "5m", 301.0, True),  # Kubernetes marks them only after five minutes of its own
+        ("TT", "RR", "5m", 299.0, False),
+        ("TT", "RR", None, 9999.0, False),
+        ("T", "RRRR", "5m", 301.0, False),  # four run, as it needs
+        ("TTTT", "", "5m", 301.0, False),  # nothing to give back
+    ],
+)
+def test_when_the_others_give_their_devices_back(
+    shown: str, elsewhere: str, timeout: str | None, after_s: float, evicted: bool
+) -> None:
+    pods, held = members(shown, size=4)
+    more, more_held = members(elsewhere, size=4, first=len(shown))
+    more = [msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, node_name="n1")) for each in more]
+    found = gang(pods + more, held + more_held, [EIGHT])
+    lost = lost_nodes(found, {"n0": node(), "n1": node("True")}.get)
+    bound = read_bounds(QueueSpec(lostNodeTimeout=timeout), "Queue q").lost_node
+    why, until = overdue(found, lost, bound, timestamps.parse(SINCE) + after_s)
+    assert bool(why) is evicted
+    if evicted:
+        assert "on node n0, which has not answered since" in why
+        assert "for longer than 300 s (lostNodeTimeout of Queue q)" in why
+    assert (until is not None) is (after_s < 300.0)

@@ -44,6 +44,9 @@ from fairlead.kube.resources import Raw
 
 log = logging.getLogger(__name__)
 
+READ_BY_GANGS = ("hold", "maxPriority", "lostNodeTimeout")
+"""Fields of a queue by which its gangs are looked at again: evictions that a hold asked for are cancelled, and statuses say what holds."""
+
 
 class Caches(Informers):
     """`drivers` are the managed ones; `forecasts`: whether any are made. Implements `members.Lookup`."""
@@ -142,13 +145,8 @@ class Caches(Informers):
             self._settings = None
             if looks or ((change.new or {}).get("spec") or {}).get("idle"):
                 self.triggers.gangs(self.gangs)  # what their claims say of idle devices counts from now on, or no more
-            if any((each or {}).get("spec", {}).get("hold") for each in (change.old, change.new)):
-                self.triggers.gangs(
-                    self.gangs
-                )  # evictions that it asked for are cancelled, and statuses say what holds now
-            if any(
-                ((each or {}).get("spec") or {}).get("maxPriority") is not None for each in (change.old, change.new)
-            ):
+            specs = [(each or {}).get("spec") or {} for each in (change.old, change.new)]
+            if any(spec.get(field) is not None for spec in specs for field in READ_BY_GANGS):
                 self.triggers.gangs(self.gangs)
             # Whether a foreign queue name is one of our Queues may have changed.
             self.triggers.gangs([gang_id for gang_id, gang in self.gangs.items() if gang.foreign_queue])

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 
+from fairlead.api.bounds import Bound
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.kube import core, timestamps
@@ -51,6 +52,22 @@ def lost_nodes(gang: Gang, node_of: Callable[[str], core.Node | None]) -> tuple[
         since = timestamps.seconds(timestamps.parse(ready.last_transition_time)) if ready.last_transition_time else ""
         found.append(LostNode(node=name, since=since, silent=ready.status == "Unknown", members=tuple(members)))
     return tuple(found)
+
+
+def overdue(gang: Gang, lost: tuple[LostNode, ...], bound: Bound | None, now: float) -> tuple[str, float | None]:
+    """Why the gang's other members are to give their devices back, empty where they are not; and when they will, unix seconds.
+
+    They keep them where they are enough to run by themselves.
+    """
+    on_lost = {member.uid for each in lost for member in each.members}
+    staying = [member for member in gang.running if member.uid not in on_lost]
+    begun = [timestamps.parse(each.since) for each in lost if each.since]
+    if bound is None or not begun or not staying or len(staying) >= gang.together:
+        return "", None
+    at = min(begun) + bound.seconds
+    if now < at:
+        return "", at
+    return f"{'; '.join(map(str, lost[:LISTED_MAX]))}: for longer than {bound.seconds:.0f} s ({bound.source})", None
 
 
 def text(lost: tuple[LostNode, ...]) -> str:
