@@ -9,7 +9,8 @@ import pytest
 
 from fairlead.kube.resources import QUEUES, raw
 from tests.controller.conftest import Bench, benches
-from tests.support.sandbox import FAST, FAST_MANAGER
+from tests.field.forced.test_in_a_cluster import releasing
+from tests.support.sandbox import FAST, FAST_MANAGER, until
 
 
 @pytest.fixture
@@ -50,4 +51,29 @@ async def test_its_other_members_give_their_devices_back_after_the_queues_time(b
         assert pod is not None
         assert pod.spec.node_name == "h1"
         await bench.event("train", "Evict")
+        bench.check()
+
+
+async def test_a_node_that_comes_back_with_old_containers_gets_nothing_new_before_they_are_gone(bench: Bench) -> None:
+    """While it was away its pod was removed as pod garbage collection does, and its claim with it."""
+    await bench.template("eight", 8)
+    node = bench.cluster.nodes["h2"]
+    on_h2 = {"nodeSelector": {"kubernetes.io/hostname": "h2"}}
+    async with bench.controller():
+        old = await bench.gang("old", 1, template="eight", script="trap '' TERM; sleep infinity", **on_h2)
+        await bench.until(lambda: bench.running(old), "the pod runs")
+        await node.stop_kubelet()
+        await node.stop_driver()
+        await bench.until(lambda: bench.status("old").get("reason") == "NodeLost", "the node is lost")
+        await bench.delete(old)
+        await bench.until(lambda: not bench.allocated(), "its claim is free")
+        new = await bench.gang("new", 1, template="eight", **on_h2)
+        await node.start_driver(wait=False)
+        said = await until(lambda: releasing(bench), what="the driver says what the old container has")
+        assert said == {f"h2/gpu-{minor}" for minor in range(8)}
+        assert node.runtime.running
+        assert not bench.allocated()
+        await node.start_kubelet()
+        await bench.until(lambda: bench.running(new), "the new pod runs")
+        assert {pod for _, pod, _ in node.runtime.running} == set(new)
         bench.check()

@@ -82,7 +82,7 @@ def test_when_the_others_give_their_devices_back(
     more = [msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, node_name="n1")) for each in more]
     found = gang(pods + more, held + more_held, [EIGHT])
     lost = lost_nodes(found, {"n0": node(), "n1": node("True")}.get)
-    bound = read_bounds(QueueSpec(lostNodeTimeout=timeout), "Queue q").lost_node
+    bound = read_bounds(QueueSpec.model_validate({"lostNodeTimeout": timeout}), "Queue q").lost_node
     why, until = overdue(found, lost, bound, timestamps.parse(SINCE) + after_s)
     assert bool(why) is evicted
     if evicted:
