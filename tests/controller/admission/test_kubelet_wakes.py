@@ -14,8 +14,7 @@ from fairlead.controller.commit.kubelet_wakes import KubeletWakes
 from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.watch.informers import Informers
-from fairlead.evidence import prepare_refusals
-from fairlead.kube import core, resource
+from fairlead.kube import core, prepare_refusals, resource
 from fairlead.kube.store import Change
 from fairlead.kube.watching import ADDED, DELETED, MODIFIED
 

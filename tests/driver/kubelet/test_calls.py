@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from fairlead.driver.kubelet import protocol
-from fairlead.evidence.prepare_refusals import refusal
+from fairlead.kube.prepare_refusals import refusal
 from fairlead.kube.resources import RESOURCE_CLAIMS
 from tests.support.driver.claims import claim
 from tests.support.driver.cluster import CLAIMS, DriverCluster, share_id

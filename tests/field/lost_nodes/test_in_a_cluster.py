@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,7 @@ async def test_a_node_that_comes_back_with_old_containers_gets_nothing_new_befor
     """While it was away its pod was removed as pod garbage collection does, and its claim with it."""
     await bench.template("eight", 8)
     node = bench.cluster.nodes["h2"]
-    on_h2 = {"nodeSelector": {"kubernetes.io/hostname": "h2"}}
+    on_h2: dict[str, Any] = {"nodeSelector": {"kubernetes.io/hostname": "h2"}}
     async with bench.controller():
         old = await bench.gang("old", 1, template="eight", script="trap '' TERM; sleep infinity", **on_h2)
         await bench.until(lambda: bench.running(old), "the pod runs")

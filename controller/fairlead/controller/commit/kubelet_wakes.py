@@ -17,8 +17,7 @@ from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.watch.informers import Informers
-from fairlead.evidence import prepare_refusals
-from fairlead.kube import core, resource
+from fairlead.kube import core, prepare_refusals, resource
 from fairlead.kube.informer import Change
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """Why pods of a gang that have a node do not start, as kubelet and driver say it. Pure.
 
-A driver says it in the claim (`fairlead.evidence.prepare_refusals`), kubelet in the pod's status: a container that waits for another
+A driver says it in the claim (`fairlead.kube.prepare_refusals`), kubelet in the pod's status: a container that waits for another
 reason than being created. What kubelet says in Events alone is not read: to list all of a cluster's is a right that nothing else here needs.
 Example: `train-3 on node-7: NodePrepareResources: gpu-0 is held by ResourceClaim …; and 2 more`.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member
-from fairlead.evidence import prepare_refusals
+from fairlead.kube import prepare_refusals
 
 STARTS = frozenset({"", "ContainerCreating", "PodInitializing"})
 SAID_MAX = 300

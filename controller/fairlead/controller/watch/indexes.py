@@ -15,8 +15,7 @@ from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.evictions import past_evictions
 from fairlead.controller.gangs.membership import gangs
 from fairlead.engine.inventory.notices import notice_of
-from fairlead.evidence import prepare_refusals
-from fairlead.kube import batch, core, resource
+from fairlead.kube import batch, core, prepare_refusals, resource
 from fairlead.kube.objects import Object, ObjectMeta
 from fairlead.kube.resources import Raw
 

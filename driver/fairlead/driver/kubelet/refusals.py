@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from fairlead.driver.prepare.claim_consumers import Fetch
-from fairlead.evidence import prepare_refusals
-from fairlead.kube import errors
+from fairlead.kube import errors, prepare_refusals
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.limits import Clock
 from fairlead.kube.resources import RESOURCE_CLAIMS, raw
