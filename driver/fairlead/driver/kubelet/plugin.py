@@ -85,7 +85,7 @@ class Plugin:
         self._outcome = outcome
         self._deadline_s = deadline_s
         self._wait_s = wait_s
-        self._waiting: dict[str, asyncio.Event] = {}  # by UID, prepares that wait; set: they need not any more
+        self._preparing: dict[str, asyncio.Event] = {}  # by UID; set: kubelet has unprepared the claim meanwhile
         self._tracing = tracing
         self._running: dict[tuple[str, str], asyncio.Task[Any]] = {}
 
@@ -165,18 +165,22 @@ class Plugin:
     async def _prepare(self, ref: ClaimRef) -> ClaimRecord:
         began_s = time.time()
         claim = await self._read(ref)
-        with prepare_span(self._tracing, claim, began_s, wall=time.time):
-            until_s = time.monotonic() + self._wait_s
-            while True:
-                try:
-                    async with self._process_lock.hold(timeout_s=self._deadline_s):
-                        return await self._threads.run(self._preparer.prepare, claim)
-                except OccupiedError as error:
-                    if not await self._released(ref, error, until_s):
-                        if time.monotonic() >= until_s:
-                            self._tell_when_free(ref, error)
-                        raise
-                claim = await self._read(ref)
+        ended = self._preparing[ref.uid] = asyncio.Event()
+        try:
+            with prepare_span(self._tracing, claim, began_s, wall=time.time):
+                until_s = time.monotonic() + self._wait_s
+                while True:
+                    try:
+                        async with self._process_lock.hold(timeout_s=self._deadline_s):
+                            return await self._threads.run(self._preparer.prepare, claim)
+                    except OccupiedError as error:
+                        if not await self._released(ref, error, until_s, ended):
+                            raise
+                    claim = await self._read(ref)
+                    if ended.is_set():
+                        raise PrepareError(f"{ref}: its pod has ended meanwhile")
+        finally:
+            del self._preparing[ref.uid]
 
     async def _read(self, ref: ClaimRef) -> ResourceClaim:
         claim = await self._fetch(ref.namespace, ref.name)
@@ -189,25 +193,23 @@ class Plugin:
             raise ClaimError(f"{claims.describe(claim)}: status.allocation: not set; it is prepared once allocated")
         return claim
 
-    async def _released(self, ref: ClaimRef, occupied: OccupiedError, until_s: float) -> bool:
+    async def _released(self, ref: ClaimRef, occupied: OccupiedError, until_s: float, ended: asyncio.Event) -> bool:
         """Whether it is worth another try: the holders are being released, and one of them may be by now."""
         if not all([each.state == "unpreparing" or await self._is_orphan(each) for each in occupied.holders]):
             return False
         log.info("%s waits: %s", ref, occupied)
         self._outcome(ref, str(occupied))
-        given_up = self._waiting.setdefault(ref.uid, asyncio.Event())
-        try:
-            retry_s = min(until_s, time.monotonic() + RETRY_S)
-            while time.monotonic() < retry_s:
-                if any(self._preparer.record(each.uid) is None for each in occupied.holders):
-                    return True
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_S):
-                        await given_up.wait()
-                        return False
-            return retry_s < until_s
-        finally:
-            self._waiting.pop(ref.uid, None)
+        retry_s = min(until_s, time.monotonic() + RETRY_S)
+        while time.monotonic() < retry_s:
+            if any(self._preparer.record(each.uid) is None for each in occupied.holders):
+                return True
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await ended.wait()
+                    return False
+        if retry_s >= until_s:
+            self._tell_when_free(ref, occupied)
+        return retry_s < until_s
 
     def _tell_when_free(self, ref: ClaimRef, occupied: OccupiedError) -> None:
         """Says so when a claim that could not be waited for may be tried again: kubelet itself tries a minute later."""
@@ -220,8 +222,8 @@ class Plugin:
         self._start("watch", ref, watch)
 
     async def _unprepare(self, ref: ClaimRef) -> None:
-        if (waiting := self._waiting.get(ref.uid)) is not None:
-            waiting.set()  # its pod has ended: prepared now, it would never be unprepared
+        if (preparing := self._preparing.get(ref.uid)) is not None:
+            preparing.set()  # its pod has ended: prepared now, it would never be unprepared
         async with self._process_lock.hold(timeout_s=self._deadline_s):
             if not await self._threads.run(self._preparer.unprepare, ref.uid):
                 log.info("%s (%s) was not prepared here; nothing to do", ref, ref.uid)
