@@ -123,9 +123,9 @@ class PostFilter:
     def reserve(self, pending: PendingGang) -> None:
         """A place for a gang that waits for its own queue's gangs to end, before others of the queue take what they leave."""
         session = self._session
-        if pending.observes or not session.running or self.reservations.due(pending) > session.now:
+        if pending.observes or not session.running or session.stopped(pending) is not None:
             return
-        if session.stopped(pending) is not None or session.quotas.shortage(pending.gang) is not None:
+        if not self.reservations.waited(pending) or session.quotas.shortage(pending.gang) is not None:
             return
         if session.statement.accounts.charge(pending.gang.namespace).exhausted():
             return
