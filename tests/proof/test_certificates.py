@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from fairlead.api import certificate as form
+from fairlead.api import names
 from fairlead.engine.prove.prover import Prover
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
@@ -374,3 +375,15 @@ def test_what_keeps_devices_unlent_is_not_proven():
     assert reason.code == "OverQueueLimit"
     with pytest.raises(UnprovenError, match="OverQueueLimit"):
         check(certificate, facts)
+
+
+def test_that_admin_access_finds_nothing_made_is_not_proven():
+    """A ResourceSlice shows each profile that a GPU may be cut into, and no verifier reads from it which of them exist."""
+    world = World()
+    devices, counters = mig_gpu(0)
+    world.add_node("n0", devices, counters=[counters])
+    observes = device_request(
+        device_class=MIG, cel=f'device.attributes["{names.DRIVER}"].profile == "1g.10gb"', adminAccess=True
+    )
+    ((certificate, _, _),) = certificates(world, (gang("observes", 1, claim_spec(observes)),))
+    assert isinstance(certificate.because, form.NotProven)

@@ -125,7 +125,9 @@ class PostFilter:
         session = self._session
         if pending.observes or not session.running or session.stopped(pending) is not None:
             return
-        if not self.reservations.waited(pending) or session.quotas.shortage(pending.gang) is not None:
+        if session.quotas.shortage(pending.gang) is not None or session.places.ever(pending.gang, pending.units) is False:
+            return
+        if not self.reservations.waited(pending):
             return
         if session.statement.accounts.charge(pending.gang.namespace).exhausted():
             return

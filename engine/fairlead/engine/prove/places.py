@@ -241,7 +241,17 @@ class PlaceProof:
             raise SearchEndedError
         for picks in found.picks:
             allocator.release(picks, self._ledger)
+        if found.status is not SearchStatus.FOUND and self._observes_what_is_not_made(node):
+            raise SearchEndedError  # a verifier reads of no device whether it is made already
         return found.status is SearchStatus.FOUND
+
+    def _observes_what_is_not_made(self, node: CandidateNode) -> bool:
+        return any(
+            not self._ledger.exists(device)
+            for request in self._requests
+            if request.admin
+            for device in self._nodes.candidates(node, request).devices
+        )
 
     def _takes_what_is_left(self, node: CandidateNode) -> bool:
         """Whether a request wants all of some devices that can be shared."""
