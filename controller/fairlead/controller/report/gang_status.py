@@ -73,7 +73,7 @@ def gang_status(
         status["position"] = waiting.position
         status["why"] = explanation(waiting.reason)
         if state.forecast is not None:
-            status["forecast"] = state.forecast.status()
+            status["forecast"] = state.forecast.status(waiting.reason)
         if state.nodes is not None:
             status["nodesAwaited"] = state.nodes.status()
     nodes = sorted({node for member in gang.members if (node := node_of(member))})

@@ -90,6 +90,7 @@ class ShortageCounter:
                                 if number
                             ),
                             nodes=counts.nodes,
+                            refused_best=counts.best_refused,
                             detail=counts.detail,
                         )
                     )

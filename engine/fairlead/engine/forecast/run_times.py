@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, partial
-from math import exp
+from math import exp, inf
 from statistics import NormalDist, median
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -127,6 +127,8 @@ class RunTimes:
         self, gang: GangRequest | RunningGang, started: float, now: float, draws: Draws, *, ends_by: float | None
     ) -> float:
         """When it ends, unix seconds, not before `now`. `ends_by`: when the cluster ends it, if that is declared."""
+        if draws.longest:
+            return inf if ends_by is None else max(ends_by, now)
         uniform = draws.uniform("run", gang.id)
         progress = self._progress.get(gang.id)
         elapsed_s = max(0.0, now - started)

@@ -8,7 +8,6 @@ from fairlead.engine.allocator.result import allocation
 from fairlead.engine.types.allocation import Allocation, DeviceConfig, DeviceResult, plain_json
 from fairlead.engine.types.amounts import amount, text
 from fairlead.engine.types.plan import Admission, Assignment, ClaimAllocation, FlavorTotal, FlavorUse, QueueUse, Waiting
-from fairlead.engine.types.reasons import Reason
 from fairlead.engine.types.references import DeviceRef
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.tree import Queue, Tree
     from fairlead.engine.types.amounts import Amount
     from fairlead.engine.types.gangs import ClaimRequest, GangRequest
+    from fairlead.engine.types.reasons import Reason
     from fairlead.engine.types.references import PodRef
     from fairlead.engine.types.settings import FlavorSpec
     from fairlead.kube import resource
@@ -101,13 +101,13 @@ def kept(result: resource.AllocationResult) -> Allocation:
 
 def waiting(
     found: Iterable[tuple[GangRequest, str | None, int, Reason | Unschedulable]],
-    explain: Callable[[GangRequest, Unschedulable], Reason],
+    explain: Callable[[GangRequest, Reason | Unschedulable], Reason],
     pending: Mapping[str, PendingGang],
     last: int,
 ) -> tuple[Waiting, ...]:
     """In order of position; gangs that were not considered (position 0) come after `last`. `pending`: by id."""
     explained = [
-        (position or last + 1, gang.uid, position, gang, queue, why if isinstance(why, Reason) else explain(gang, why))
+        (position or last + 1, gang.uid, position, gang, queue, explain(gang, why))
         for gang, queue, position, why in found
     ]
     explained.sort(key=lambda each: each[:2])

@@ -121,6 +121,9 @@ class RunningMember:
     leaving: bool = False  # being evicted or deleted, or finished: its devices come free without an eviction
     done: bool = False  # has succeeded: needs its devices no more
     leaving_since: float | None = None  # unix seconds: its deletion; None: not deleted yet, or not known
+    evicted_at: float | None = (
+        None  # unix seconds: its eviction is set for then; None: for no time, or it is deleted already
+    )
     guarded_by: tuple[str, ...] = ()  # PodDisruptionBudgets that select it: names in its namespace
 
 

@@ -167,6 +167,7 @@ class RunningMember(Item, frozen=True, kw_only=True):
     leaving: bool = False
     done: bool = False
     leaving_since: float | None = None
+    evicted_at: float | None = None
     guarded_by: tuple[str, ...] = ()
 
 
