@@ -70,7 +70,7 @@ def gang_status(
     if queue:
         status["queue"] = queue
     if summary.phase == "Waiting" and waiting is not None:
-        status["position"] = waiting.position
+        status["position"] = waiting.place
         status["why"] = explanation(waiting.reason)
         if state.forecast is not None:
             status["forecast"] = state.forecast.status(waiting.reason)

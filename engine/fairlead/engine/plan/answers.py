@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.result import allocation
@@ -111,6 +112,8 @@ def waiting(
         for gang, queue, position, why in found
     ]
     explained.sort(key=lambda each: each[:2])
+    places: Counter[str | None] = Counter()
+    places_of = {gang.id: _next(places, queue) for _, _, _, gang, queue, _ in explained}
     return tuple(
         Waiting(
             namespace=gang.namespace,
@@ -119,10 +122,16 @@ def waiting(
             queue=queue,
             position=position or last + place,
             reason=reason,
+            place=places_of[gang.id],
             asks=pending[gang.id].charge if gang.id in pending else {},
         )
         for place, (_, _, position, gang, queue, reason) in enumerate(explained, start=1)
     )
+
+
+def _next(places: Counter[str | None], queue: str | None) -> int:
+    places[queue] += 1
+    return places[queue]
 
 
 def queue_uses(tree: Tree, gpus: Mapping[Queue, Amount]) -> tuple[QueueUse, ...]:

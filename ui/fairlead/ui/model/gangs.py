@@ -70,7 +70,7 @@ def _why(status: Raw) -> tuple[str, str]:
 
 
 def order(lines: Sequence[Line]) -> list[Line]:
-    """By phase, waiting gangs first; then by position in the queue, namespace and name."""
+    """By phase, waiting gangs first; then by position in their queues, namespace and name."""
     return sorted(lines, key=order_key)
 
 
