@@ -52,10 +52,10 @@ def on(key: str, value: str) -> dict[str, Any]:
 
 
 NEVER = {
-    "no node has the label gpu-pool=not-existing": gang("typo", 1, ONE, **on("gpu-pool", "not-existing")),
-    "h1 has ": gang("toobig", 12, ONE, **on(HOST, "h1")),
+    "node selector (": gang("typo", 1, ONE, **on("gpu-pool", "not-existing")),
+    "of 12 members would fit now": gang("toobig", 12, ONE, **on(HOST, "h1")),
     "untolerated taint team": gang("tainted", 1, ONE, **on("kept", "yes")),
-    "wants 12 on one node, the best node has 8 free": gang("twelve", 1, claim_spec(device_request(12))),
+    "wants 12: ": gang("twelve", 1, claim_spec(device_request(12))),
     "cpu": gang("cpu", 1, ONE, cpu="100"),
 }
 

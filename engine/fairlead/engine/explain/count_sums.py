@@ -25,25 +25,12 @@ KINDS_MIN = 4  # kinds of request whose results are kept in any case
 class RequestCounts:
     """The cluster's devices for one request of one shape: how many are free, and how many each rejection removed."""
 
-    __slots__ = (
-        "best",
-        "best_refused",
-        "cluster",
-        "detail",
-        "devices",
-        "free",
-        "holders",
-        "incomplete",
-        "nodes",
-        "removed",
-        "shown",
-    )
+    __slots__ = ("best", "cluster", "detail", "devices", "free", "holders", "incomplete", "nodes", "removed", "shown")
 
     def __init__(self) -> None:
         self.devices = 0
         self.free = 0
         self.best = 0  # most free on one node
-        self.best_refused = 0  # likewise, of those that do not take the pods
         self.nodes = 0  # nodes with at least one free
         self.removed: dict[Rejection, int] = {}
         # By claim UID, or gang id for this decision's; without those of `cluster`.
@@ -60,7 +47,6 @@ class RequestCounts:
         for holder, devices in node.holders.items():
             self.holders[holder] = self.holders.get(holder, 0) + devices
         self.incomplete = self.incomplete or bool(node.removed.get(Rejection.POOL))
-        self.best_refused = max(self.best_refused, node.removed.get(Rejection.NODE, 0))
         if node.free:
             self.free += node.free
             self.nodes += 1
@@ -151,7 +137,6 @@ class ClusterCounts:
         counts.free, counts.nodes, counts.best = sum(reachable), len(reachable), max(reachable, default=0)
         refused = sum(self.free.values()) - counts.free if len(reachable) < len(self.free) else 0
         if refused:
-            counts.best_refused = max(free for node, free in self.free.items() if node not in willing)
             counts.removed[Rejection.NODE] = counts.removed.get(Rejection.NODE, 0) + refused
         counts.cluster = self.largest
         counts.incomplete = bool(self.removed.get(Rejection.POOL))

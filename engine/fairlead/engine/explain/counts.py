@@ -90,7 +90,6 @@ class ShortageCounter:
                                 if number
                             ),
                             nodes=counts.nodes,
-                            refused_best=counts.best_refused,
                             detail=counts.detail,
                         )
                     )

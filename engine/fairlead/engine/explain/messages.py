@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairlead.engine.explain.count_sums import RequestCounts
-    from fairlead.engine.explain.node_refusals import NodeRefusals
     from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import PlacementResult
     from fairlead.engine.placement.shapes import PlacementUnit
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 
 NODES_NAMED = 3
-NEEDS_NAMED = 3
-ONE_POD = "its pod"
 
 
 def code_of(
@@ -54,7 +51,7 @@ def code_of(
         return Code.POOL_INCOMPLETE
     if result.one_model:
         return Code.NEVER_FITS if ever is False else Code.NO_DEVICES
-    enough = all(max(shortage.per_node_best, shortage.refused_best) >= shortage.wanted for shortage in shortages)
+    enough = all(shortage.per_node_best + _on_unsuitable_nodes(shortage) >= shortage.wanted for shortage in shortages)
     if refused and ever is not False:
         return Code.NODES_REFUSED
     if result.beside and ever is not False:
@@ -72,18 +69,18 @@ def message_of(
     unit: PlacementUnit,
     shortages: tuple[RequestShortage, ...],
     worst: RequestCounts | None,
-    refusals: NodeRefusals,
+    willing: set[CandidateNode],
+    known: int,
     *,
-    ever: bool | None = None,
     beside: tuple[NodeShortage, ...] = (),
     placed: int = 0,
     refused: Sequence[RefusedNode] = (),
     short: LevelShortage | None = None,
     one_model: str = "",
 ) -> str:
-    """`refusals`: of the nodes. `short`: the innermost required level of the topology whose domains have too little room. `one_model`: what each model has, where it fits on none alone. `placed`: members that found a place, and `beside`: what kept the next one off nodes."""
+    """`known`: nodes there are. `short`: the innermost required level of the topology whose domains have too little room. `one_model`: what each model has, where it fits on none alone. `placed`: members that found a place, and `beside`: what kept the next one off nodes."""
     count = len(gang.members)
-    pods = f"its {count} pods" if count > 1 else ONE_POD
+    pods = f"its {count} pods" if count > 1 else "its pod"
     wanted = sum(claim.least for claim in unit.shape.claims)
     each = f"{_plural(wanted, 'device')}{' each' if count > 1 and len(unit.members) == 1 else ''}"
     free = f"{worst.free} free on {_plural(worst.nodes, 'node')}" if worst is not None else "none asked"
@@ -91,7 +88,10 @@ def message_of(
         case Code.SEARCH_ENDED:
             return f"no place for {pods} was found before the search's budget ended ({each}; {free}); it may exist"
         case Code.NO_NODE:
-            return _no_node(pods, unit, refusals, placed, ever=ever)
+            return (
+                f"no node takes {pods}: {known - len(willing)} of {_plural(known, 'node')} ruled out by what "
+                "the pod needs besides devices"
+            )
         case Code.NODES_REFUSED:
             soonest = min(refused, key=lambda one: (one.until, one.node))
             said = f" ({soonest.why})" if soonest.why else ""
@@ -129,27 +129,6 @@ def message_of(
     return f"not enough free devices for {pods}, {each}: {missing}"
 
 
-def _no_node(pods: str, unit: PlacementUnit, refusals: NodeRefusals, placed: int, *, ever: bool | None) -> str:
-    """`placed`: how many of its members find a place now."""
-    willing, known = sorted(node.name for node in refusals.willing), len(refusals)
-    by = ", ".join(refusals.needs[:NEEDS_NAMED]) + (", …" if len(refusals.needs) > NEEDS_NAMED else "")
-    out = f"{known - len(willing)} of {_plural(known, 'node')} ruled out by what the pod needs besides devices"
-    out += f" ({by})" if by else ""
-    if not willing:
-        label = refusals.label_nowhere(unit.shape.needs)
-        return f"no node takes {pods}: {f'no node has the label {label}; ' if label else ''}{out}"
-    others = ", ".join(willing) if len(willing) <= NODES_NAMED else f"the other {len(willing)}"
-    take = (
-        f"room for {placed} of them now"
-        if placed
-        else "no room for it now"
-        if pods == ONE_POD
-        else "no room for them now"
-    )
-    alone = ", even with nothing else running" if ever is False else ""
-    return f"no node{'' if pods == ONE_POD else 's'} take{'s' if pods == ONE_POD else ''} {pods}{alone}: {out}; {others} {'has' if len(willing) == 1 else 'have'} {take}"
-
-
 def refused_nodes(refused: Sequence[RefusedNode]) -> tuple[NodeShortage, ...]:
     if not refused:
         return ()
@@ -173,12 +152,9 @@ def refined_code(worst: RequestCounts | None, wanted: int, blockers: tuple[Preem
 def with_nodes_back(reason: Reason, away: Sequence[str]) -> Reason:
     """Of a gang that fits not even on all that is in service: these nodes are not, and would take some of its pods."""
     listed = f"{', '.join(away[:NODES_NAMED])}{', …' if len(away) > NODES_NAMED else ''}"
-    wait = f"or wait until {_plural(len(away), 'node')} that {'is' if len(away) == 1 else 'are'} not ready, cordoned or tainted by the cluster"
-    advice = "; ".join(
-        text
-        for text in (reason.advice, f"{wait} ({listed}) {'takes' if len(away) == 1 else 'take'} pods again")
-        if text
-    )
+    are, take = ("is", "takes") if len(away) == 1 else ("are", "take")
+    wait = f"or wait until {_plural(len(away), 'node')} that {are} not ready, cordoned or tainted by the cluster ({listed}) {take} pods again"
+    advice = "; ".join(text for text in (reason.advice, wait) if text)
     return replace(reason, could_ever_fit=None, advice=advice)
 
 
@@ -217,7 +193,7 @@ def near_miss_of(gang: GangRequest, result: PlacementResult) -> NearMiss:
     return NearMiss(members_placed=result.members_placed, members_wanted=len(gang.members), node=node, lacking=lacking)
 
 
-def advice_of(code: Code, worst: RequestCounts | None, *, ever: bool | None = None, one_model: bool = False) -> str:
+def advice_of(code: Code, worst: RequestCounts | None, *, one_model: bool = False) -> str:
     if one_model:
         first = "add devices of one model, ask for less" if code is Code.NEVER_FITS else "wait"
         return f"{first}, or write {names.MODELS}: any to mix models"
@@ -227,8 +203,7 @@ def advice_of(code: Code, worst: RequestCounts | None, *, ever: bool | None = No
                 return "add nodes or devices, clear or tolerate the taint, or ask for less"
             return "add nodes or devices that match, or ask for less"
         case Code.NO_NODE:
-            free = "" if ever is False else "free or "
-            return f"{free}add what the nodes lack, or change what the pod asks of its node"
+            return "free or add what the nodes lack, or change what the pod asks of its node"
         case Code.NODES_REFUSED:
             return "see what kube-scheduler says of its pods; the nodes are tried again when that time is over"
         case Code.NEIGHBOURS:

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from fairlead.engine.types.pod_needs import PodNeeds
 
 
-NODE_SELECTOR = "node selector"
-
-
 class NodeRefusals:
     """Of pods with these needs, or others of their refusal class, all on one node. Memory only."""
 
@@ -44,18 +41,6 @@ class NodeRefusals:
         for node in dict.fromkeys(changed):
             if snapshot.by_name.get(node.name) is node:
                 self._look(node, ledger)
-
-    @property
-    def needs(self) -> list[str]:
-        """What nodes do not meet: that of most nodes first."""
-        return sorted(self._refused, key=lambda need: (-len(self._refused[need]), need))
-
-    def label_nowhere(self, needs: Sequence[PodNeeds]) -> str:
-        """The first label of these pods' node selectors that no node has; "" where each is on some node."""
-        asked = dict.fromkeys(label for each in needs for label in each.node_selector)
-        nodes = () if self.willing else self._why
-        missing = (f"{key}={value}" for key, value in asked if all(n.info.labels.get(key) != value for n in nodes))
-        return "" if self.willing else next(missing, "")
 
     def shortages(self, needs: Sequence[PodNeeds], ledger: Ledger) -> tuple[NodeShortage, ...]:
         """By need: how many nodes lack it, and the first of them as an example, with what these pods want there."""
@@ -86,16 +71,9 @@ def _refusal(node: CandidateNode, wanted: Sequence[PodNeeds], ledger: Ledger) ->
     example = node.info.name
     why = next((why for needs in wanted if (why := node.info.refuses(needs)) is not None), None)
     if why is not None:
-        return why, example + (_unlike(node, wanted) if why == NODE_SELECTOR else "")
+        return why, example
     lacking = next((lack for needs in wanted if (lack := ledger.node_lacks(node.info, needs)) is not None), None)
     if lacking is None:
         return None, example
     why, _, rest = lacking.partition(":")
     return why, example + (f":{rest}" if rest else "")
-
-
-def _unlike(node: CandidateNode, wanted: Sequence[PodNeeds]) -> str:
-    """The first label of a node selector that the node has otherwise, or not at all."""
-    labels, asked = node.info.labels, (label for each in wanted for label in each.node_selector)
-    key, value = next((key, value) for key, value in asked if labels.get(key) != value)
-    return f": {key} is {labels[key]}, {value} wanted" if key in labels else f": no label {key}, {value} wanted"

@@ -89,7 +89,6 @@ class RequestShortage:
     devices: int  # devices known to the inventory
     removed: tuple[tuple[Rejection, int], ...]  # devices removed by each filter, in filter order, zeros left out
     nodes: int = 0  # nodes on which at least one device of this request is free
-    refused_best: int = 0  # free on the node with most of those that do not take the pods
     detail: str = ""  # the first selector error, the first untolerated taint, …
 
     def __str__(self) -> str:
