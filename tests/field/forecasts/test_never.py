@@ -193,3 +193,12 @@ def test_in_random_clusters_what_could_never_fit_has_no_time_and_no_other_verdic
             assert said.p50 is None or reason.due is None or said.p50 >= reason.due, f"seed {seed}"
             assert said == said.within(reason), f"seed {seed}"
     assert seen > 10
+
+
+@pytest.mark.parametrize(
+    ("now", "text"),
+    [(50.0, "in 50s (p90 2m)"), (100.0, "by now (p90 100s)"), (150.0, "by now (p90 50s)"), (201.0, "overdue")],
+)
+def test_a_time_that_is_over_is_not_shown_as_a_start_in_no_seconds(now: float, text: str):
+    status = {"p50": timestamps.seconds(100.0), "p90": timestamps.seconds(200.0)}
+    assert lines.forecast({"phase": "Waiting", "forecast": status}, now=now) == text

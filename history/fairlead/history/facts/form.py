@@ -155,6 +155,7 @@ class Gang(Item, frozen=True, kw_only=True):
     preemptor: bool = False
     quota_charge: tuple[tuple[str, int], ...] = ()
     run_s: float | None = None
+    endless: bool = False
     hold: Hold | None = None
     nodes_asked_since: float | None = None
 
@@ -203,6 +204,7 @@ class RunningGang(Item, frozen=True, kw_only=True):
     min_runtime_s: float | None = None
     checkpoint_grace_s: float | None = None
     ends_by: float | None = None
+    endless: bool = False
     bounds: Bounds = Bounds()
     idle: IdleSpan | None = None
     movable: bool | None = None

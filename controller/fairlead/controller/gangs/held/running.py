@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.models import Models
-from fairlead.controller.gangs.admission.requests import GangRecord, pending_member, placed_claims
+from fairlead.controller.gangs.admission.requests import GangRecord, endless, pending_member, placed_claims
 from fairlead.controller.gangs.claims.allocation_times import allocation_times
 from fairlead.controller.gangs.claims.allocations import held_claims, node_of, pod_ref
 from fairlead.controller.gangs.evictions import eviction_marks
@@ -66,6 +66,7 @@ def running_gang(
         members=tuple(_running_member(member, started, context, going, evicted) for member in evictable),
         min_runtime_s=gang.min_runtime_s,
         checkpoint_grace_s=gang.checkpoint_grace_s,
+        endless=endless(gang),
         ends_by=None if None in ends else max((end for end in ends if end is not None), default=None),
         bounds=context.bounds,
         idle=context.idle,
