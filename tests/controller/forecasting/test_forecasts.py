@@ -28,6 +28,7 @@ from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube import resources, timestamps
 from tests.controller.conftest import Bench
 from tests.support.children import children
+from tests.support.forecast.clusters import left_with
 
 
 @pytest.fixture
@@ -130,7 +131,7 @@ def test_the_word_is_forecast():
     shown.set({"ml/a": said(1_000.0, 2_000.0)}, 0.0)
     found = shown.get(("ml", "a"))
     assert found is not None
-    assert forecast_text(found.status(Reason(code=Code.NO_DEVICES, message="full"))).startswith(
+    assert forecast_text(found.status(left_with(Reason(code=Code.NO_DEVICES, message="full")))).startswith(
         "forecast: starts by 1970-01-01T00:16:40Z with even odds, by"
     )
 

@@ -13,9 +13,11 @@ from fairlead.engine.forecast.forecast import forecast
 from fairlead.engine.forecast.gang_forecast import GangForecast
 from fairlead.engine.forecast.run_times import GangKey, RunRecord, RunTimes
 from fairlead.engine.forecast.simulation import LEAVING_S
+from fairlead.engine.forecast.what_if import Change, compare
 from fairlead.engine.types.reasons import Code, Reason
 from tests.support.engine.objects import claim_spec, device_request, gang
 from tests.support.engine.world import World, h100_world
+from tests.support.forecast.clusters import left_with
 
 WHOLE = claim_spec(device_request(8))
 SET = 400.0  # for when the eviction is set
@@ -96,7 +98,7 @@ def test_a_gang_that_is_being_evicted_waits_again_and_comes_before_younger_ones(
 def test_an_older_forecast_is_moved_behind_the_eviction_in_gang_status():
     before = GangForecast(124.0, 500.0, "32 samples")
     reason = Reason(code=Code.MAKING_ROOM, message="pods are evicted for it", could_ever_fit=True, due=SET)
-    status = ShownForecast(before, NOW, before, NOW).status(reason)
+    status = ShownForecast(before, NOW, before, NOW).status(left_with(reason))
     assert (status["p50"], status["p90"]) == ("1970-01-01T00:06:40Z", "1970-01-01T00:08:20Z")
     assert status["because"] == "what is evicted for it goes at 1970-01-01T00:06:40Z; 32 samples"
 
@@ -114,3 +116,38 @@ def test_nothing_starts_later_than_the_deadlines_of_what_holds_its_devices(late:
     assert found.p50 is not None and found.p90 is not None
     assert found.p50 <= found.p90 <= 310.0
     assert "by 1970-01-01T00:05:00Z at the latest, as deadlines of what runs say" in found.because
+
+
+@pytest.mark.parametrize(
+    ("ends_by", "found", "said"),
+    [
+        (150.0, (None, None), "its workload ends before it starts, at 1970-01-01T00:02:30Z"),
+        (250.0, (200.0, None), "its workload may end before it starts, at 1970-01-01T00:04:10Z"),
+        (300.0, (200.0, 300.0), ""),
+    ],
+)
+def test_no_time_lies_beyond_the_deadline_of_the_workload_which_runs_while_it_waits(
+    ends_by: float, found: tuple[float | None, float | None], said: str
+):
+    before = GangForecast(200.0, 300.0, "32 samples")
+    waiting = left_with(Reason(code=Code.NO_DEVICES, message="full"), ends_by=ends_by)
+    within = before.within(waiting)
+    assert (within.p50, within.p90) == found
+    assert within.because.startswith(said or "32 samples")
+    assert within.within(waiting) == within
+
+
+def test_forecast_and_what_if_know_the_deadline_of_a_request():
+    world = h100_world(1)
+    runs = gang("runs", 1, WHOLE, run_s=1000.0)
+    assert world.carry_out(world.decide(runs), [runs]) == []
+    world.now = NOW
+    waits = gang("waits", 1, WHOLE, ends_by=500.0)
+    (waiting,) = world.decide(waits).waiting
+    assert waiting.ends_by == 500.0
+    said = forecast(world.snapshot(waits), NOW, RunTimes(()), seed=1).gangs["ml/waits"]
+    assert (said.p50, said.p90) == (None, None)
+    assert "its workload ends before it starts, at 1970-01-01T00:08:20Z" in said.because
+    change = Change(submit=(gang("more", 1, WHOLE),))
+    found = compare(world.snapshot(waits), NOW, change, RunTimes(()), horizon_s=86_400.0).before
+    assert found.starts["ml/waits"].p50_s is None

@@ -26,6 +26,7 @@ from tests.support.decisions_clusters import KINDS, Life
 from tests.support.engine.examples import examples
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World
+from tests.support.forecast.clusters import left_with
 
 ONE = claim_spec(device_request())
 NO_RUNS = RunTimes(())
@@ -147,13 +148,13 @@ def test_an_older_forecast_in_gang_status_yields_to_a_newer_reason():
     before = GangForecast(200.0, 300.0, "32 samples")
     shown = ShownForecast(before, 100.0, before, 100.0)
     reason = Reason(code=Code.NO_NODE, message="no node takes its pod", could_ever_fit=False)
-    status = shown.status(reason)
+    status = shown.status(left_with(reason))
     assert status == {"asOf": "1970-01-01T00:01:40Z", "because": "cannot run: no node takes its pod", "never": True}
     assert forecast_text(status) == "forecast: it cannot run: no node takes its pod"
     assert lines.forecast({"phase": "Waiting", "forecast": status}, now=100.0) == "never"
     held = Reason(code=Code.ON_HOLD, message="on hold by ann")
-    assert shown.status(held).keys() == {"asOf", "because"}
-    assert shown.status(Reason(code=Code.NO_DEVICES, message="full"))["p50"] == timestamps.seconds(200.0)
+    assert shown.status(left_with(held)).keys() == {"asOf", "because"}
+    assert shown.status(left_with(Reason(code=Code.NO_DEVICES, message="full")))["p50"] == timestamps.seconds(200.0)
 
 
 def test_beyond_the_budget_nothing_starts_at_the_pace_of_a_queue_where_nothing_runs():
@@ -191,7 +192,7 @@ def test_in_random_clusters_what_could_never_fit_has_no_time_and_no_other_verdic
                 assert (said.p50, said.p90, said.never) == (None, None, True), f"seed {seed}"
             assert said.never == reason.never or "cannot be computed" in said.because, f"seed {seed}"
             assert said.p50 is None or reason.due is None or said.p50 >= reason.due, f"seed {seed}"
-            assert said == said.within(reason), f"seed {seed}"
+            assert said == said.within(left_with(reason)), f"seed {seed}"
     assert seen > 10
 
 

@@ -73,7 +73,7 @@ def gang_status(
         status["position"] = waiting.place
         status["why"] = explanation(waiting.reason)
         if state.forecast is not None:
-            status["forecast"] = state.forecast.status(waiting.reason)
+            status["forecast"] = state.forecast.status(waiting)
         if state.nodes is not None:
             status["nodesAwaited"] = state.nodes.status()
     nodes = sorted({node for member in gang.members if (node := node_of(member))})

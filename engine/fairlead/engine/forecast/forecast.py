@@ -213,7 +213,7 @@ class _Context:
             parts = ["it can start now"]
         at = [None if wait is None else self.now + wait for wait in (p50, p90)]
         said = GangForecast(at[0], at[1], "; ".join(parts), raw=raw)
-        return said if waiting is None else said.within(waiting.reason)
+        return said if waiting is None else said.within(waiting)
 
     def _wait(self, start: float) -> float:
         return start - self.now if start <= self.horizon else inf

@@ -13,6 +13,7 @@ from fairlead.engine.types.reasons import Code
 from fairlead.kube import timestamps
 
 if TYPE_CHECKING:
+    from fairlead.engine.types.plan import Waiting
     from fairlead.engine.types.reasons import Reason
 
 
@@ -26,16 +27,30 @@ class GangForecast:
     never: bool = False
     raw: tuple[float | None, float | None] = (None, None)  # the two before they were calibrated
 
-    def within(self, reason: Reason) -> GangForecast:
-        """As this one where the reason allows its times."""
-        found = no_time(reason)
+    def within(self, waiting: Waiting) -> GangForecast:
+        """As this one where what is known of the gang allows its times."""
+        found = no_time(waiting.reason)
         if found is not None:
             return found
-        due = reason.due
-        if due is None or self.p50 is None or self.p50 >= due:
-            return self
-        late = None if self.p90 is None else max(self.p90, due)
-        return replace(self, p50=due, p90=late, because=f"{goes_at(due)}; {self.because}")
+        return _not_beyond(_not_before(self, waiting.reason.due), waiting.ends_by)
+
+
+def _not_before(said: GangForecast, due: float | None) -> GangForecast:
+    if due is None or said.p50 is None or said.p50 >= due:
+        return said
+    late = None if said.p90 is None else max(said.p90, due)
+    return replace(said, p50=due, p90=late, because=f"{goes_at(due)}; {said.because}")
+
+
+def _not_beyond(said: GangForecast, end: float | None) -> GangForecast:
+    """No time that the workload does not live to see."""
+    if end is None or (said.p90 is not None and said.p90 <= end):
+        return said
+    early = said.p50 if said.p50 is not None and said.p50 <= end else None
+    when = f"before it starts, at {timestamps.seconds(end)}: activeDeadlineSeconds counts while it waits"
+    likely = "ends" if early is None and said.p50 is not None else "may end"
+    because = said.because if when in said.because else f"its workload {likely} {when}; {said.because}"
+    return replace(said, p50=early, p90=None, because=because)
 
 
 def no_time(reason: Reason) -> GangForecast | None:

@@ -311,8 +311,9 @@ def _starts(
     for gang in snapshot.gangs:
         stays = waiting.get(gang.id)
         queue = queues.get(gang.id) or (stays.queue if stays is not None else None) or gang.queue or ""
+        last_s = horizon_s if gang.ends_by is None else min(horizon_s, gang.ends_by - now)
         found[gang.id] = _without_time(queue, stays, whole=gang.whole) or _start(
-            queue, [each.starts.get(gang.id, inf) - now for each in drawn], horizon_s
+            queue, [each.starts.get(gang.id, inf) - now for each in drawn], last_s
         )
     return found
 
@@ -328,8 +329,9 @@ def _without_time(queue: str, waiting: Waiting | None, *, whole: bool) -> GangSt
     )
 
 
-def _start(queue: str, starts: Sequence[float], horizon_s: float) -> GangStart:
-    waits = sorted(wait if wait <= horizon_s else inf for wait in starts)
+def _start(queue: str, starts: Sequence[float], last_s: float) -> GangStart:
+    """`last_s`: a start that is later is none."""
+    waits = sorted(wait if wait <= last_s else inf for wait in starts)
     p90 = quantile(waits, 0.9) if len(waits) > 1 else None
     p50 = quantile(waits, 0.5) if waits[0] < inf else None
     return GangStart(queue=queue, p50_s=p50, p90_s=p90)

@@ -123,6 +123,7 @@ def waiting(
             position=position or last + place,
             reason=reason,
             place=places_of[gang.id],
+            ends_by=gang.ends_by,
             asks=pending[gang.id].charge if gang.id in pending else {},
         )
         for place, (_, _, position, gang, queue, reason) in enumerate(explained, start=1)

@@ -59,7 +59,7 @@ class Waiting(Named):
     counts those that keep waiting in its queue.
 
     `asks`: the least that it would be charged, by flavor in its measure; {} where its claims could not be read, or members are
-    missing. It is no part of the answer: two that differ in it alone are equal.
+    missing. `ends_by`: as of its request. They are no part of the answer: two that differ in them alone are equal.
     """
 
     namespace: str
@@ -69,6 +69,7 @@ class Waiting(Named):
     position: int
     reason: Reason
     place: int = 1
+    ends_by: float | None = field(default=None, compare=False)
     asks: Mapping[str, Amount] = field(default_factory=dict, compare=False)
 
 

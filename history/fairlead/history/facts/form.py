@@ -155,6 +155,7 @@ class Gang(Item, frozen=True, kw_only=True):
     preemptor: bool = False
     quota_charge: tuple[tuple[str, int], ...] = ()
     run_s: float | None = None
+    ends_by: float | None = None
     endless: bool = False
     hold: Hold | None = None
     nodes_asked_since: float | None = None
