@@ -55,10 +55,10 @@ class Code(StrEnum):
     BROKEN = "DeviceBroken"  # evicted: a device has a NoExecute taint that it does not tolerate
 
 
-WRONG = frozenset(
+NEVER_STARTS = frozenset(
     {Code.INVALID, Code.UNKNOWN_QUEUE, Code.QUEUE_NOT_FOR_NAMESPACE, Code.QUEUE_NOT_LEAF, Code.NO_MORE_PODS}
 )
-"""What is written is wrong, or nothing is to come: no time changes that."""
+"""With these no time makes a gang start: what is written is wrong, or nothing is to come."""
 
 
 class Rejection(StrEnum):
@@ -296,7 +296,7 @@ class Reason:
     @property
     def never(self) -> bool:
         """Whether it cannot start as cluster, queues and workload are, however long it waits: nothing may give a time of its start."""
-        return self.could_ever_fit is False or bool(self.behind) or self.code in WRONG
+        return self.could_ever_fit is False or bool(self.behind) or self.code in NEVER_STARTS
 
     def __str__(self) -> str:
         parts = [_sentence(self.message)]
