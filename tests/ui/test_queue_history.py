@@ -63,6 +63,17 @@ async def test_what_was_admitted_had_been_requested_since_it_was_queued():
     assert [at(series.requested, hour) for hour in (10, 8, 5, 2.5, 1.5)] == pytest.approx([0, 4, 4, 0, 9])
 
 
+async def test_a_gang_that_was_evicted_again_and_again_asked_for_no_more_than_its_size_at_any_time():
+    """It keeps its age, so each of its waits was counted from its first submission on: 90 of a queue that never asked for more than 16."""
+    facts = await read(lists(ui.queue("queue-0", used=0)))
+    facts.queues[0]["status"]["usage"][0]["demand"] = 0
+    runs = [span("a", 9 - 2 * n, 8 - 2 * n, amount=16) for n in range(4)]
+    past = a_past(*runs, waits=tuple(wait("a", 10, 9 - 2 * n) for n in range(4)))
+    (series,) = of(facts, past).series
+    assert max(series.requested) == pytest.approx(16)
+    assert [at(series.requested, hour) for hour in (9.5, 8.5, 7.5, 2.5, 1.5)] == pytest.approx([16, 16, 16, 16, 0])
+
+
 async def test_what_waits_now_is_in_what_is_requested_since_each_gang_waits():
     gangs = [ui.gang("x", "team-0", queue="queue-0", size=6), ui.gang("y", "team-0", queue="queue-0", size=2)]
     gangs[0]["metadata"]["creationTimestamp"] = "2027-01-15T02:00:00Z"  # six hours ago; the other fifteen minutes

@@ -36,7 +36,7 @@ async def test_gangs_of_a_snapshot_have_the_decisions_positions_and_reasons(file
     phases = {raw["metadata"]["name"]: raw["status"] for raw in facts.gangs}
     assert (phases["held"]["phase"], len(phases["held"]["nodes"])) == ("Running", 2)
     assert phases["waits"]["phase"] == "Waiting"
-    assert phases["waits"]["position"] == 2  # behind the one that starts
+    assert phases["waits"]["position"] == 1  # the one before it starts
     assert phases["waits"]["why"]["holders"][0]["gang"] == "ml/held"
     assert phases["starts"]["reason"] == "Queued"
 

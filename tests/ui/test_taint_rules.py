@@ -41,7 +41,7 @@ async def test_a_gpu_that_a_rule_drains_is_not_shown_as_free_by_lists(version):
     apiserver, times = ui.Apiserver(one_node(gpu(0), gpu(1)), rules=version), ui.Times()
     rule = apiserver.put("devicetaintrules", ui.drained("n", "gpu-1"))
     source, memory = ui.source(apiserver, times), Memory()
-    assert told(seen(await source.facts(), memory)) == [("free", ""), ("broken", DRAINED)]
+    assert told(seen(await source.facts(), memory)) == [("free", ""), ("drained", DRAINED)]
     apiserver.delete("devicetaintrules", rule)
     times.now += FRESH_S
     assert told(seen(await source.facts(), memory)) == [("free", ""), ("free", "")]
@@ -52,11 +52,11 @@ async def test_a_gpu_that_a_rule_drains_is_not_shown_as_free_by_watches():
     rule = apiserver.put("devicetaintrules", ui.drained("n", "gpu-0"))
     memory = Memory()
     async with ui.watched(apiserver, time) as source:
-        assert told(seen(await source.facts(), memory)) == [("broken", DRAINED), ("free", "")]
+        assert told(seen(await source.facts(), memory)) == [("drained", DRAINED), ("free", "")]
         apiserver.put("devicetaintrules", ui.drained("n", "gpu-1"))
         apiserver.delete("devicetaintrules", rule)
         await time.advance(NEWER_S)
-        assert told(seen(await source.facts(), memory)) == [("free", ""), ("broken", DRAINED)]
+        assert told(seen(await source.facts(), memory)) == [("free", ""), ("drained", DRAINED)]
 
 
 async def test_without_the_right_to_list_rules_the_map_says_what_it_lacks():
@@ -89,7 +89,9 @@ async def test_a_cluster_without_rules_lacks_nothing():
 )
 async def test_a_taint_of_the_driver_is_told_with_its_value(taint, note):
     lists = one_node(gpu(0, taints=[{**taint, "effect": "NoSchedule"}]))
-    assert told(seen(await ui.source(ui.Apiserver(lists)).facts())) == [("broken", note)]
+    assert told(seen(await ui.source(ui.Apiserver(lists)).facts())) == [
+        ("drained" if note == DRAINED else "broken", note)
+    ]
 
 
 @pytest.mark.parametrize("idle", [False, True])
@@ -99,18 +101,18 @@ async def test_a_gang_goes_on_on_a_gpu_that_is_drained_and_the_map_shows_both(id
     lists["devicetaintrules"] = [ui.drained("n", "gpu-0"), ui.drained("n", "gpu-1")]
     source, state = ui.source(ui.Apiserver(lists, rules="v1")), "idle" if idle else "held"
     node = seen(await source.facts())
-    assert told(node) == [(state, DRAINED), ("broken", DRAINED)]
-    assert summary(node) == f"n: 2 GPUs, 1 {state}, 1 broken"
+    assert told(node) == [(state, DRAINED), ("drained", DRAINED)]
+    assert summary(node) == f"n: 2 GPUs, 1 {state}, 1 drained"
     drawn = node_map(node, {"queue-0": "q0"}, cell=16)
-    assert [(cell.css, cell.pattern) for cell in drawn.cells] == [(f"q0 {state}", "broken"), ("broken", "broken")]
+    assert [(cell.css, cell.pattern) for cell in drawn.cells] == [(f"q0 {state}", "broken"), ("drained", "drained")]
     assert drawn.cells[0].title.startswith(f"gpu-0: {state}, gang team-0/a (queue queue-0), claim team-0/a-0-gpu")
     assert drawn.cells[0].title.endswith(f"; {DRAINED}")
-    assert drawn.cells[1].title == f"gpu-1: broken, {DRAINED}"
+    assert drawn.cells[1].title == f"gpu-1: drained, {DRAINED}"
     async with ui.reader(source) as reader:
         page = check((await reader.get("/?node=n"))[2]).text
         assert "cross over a colour held, and takes no new claim" in page
         counts = json.loads((await reader.get("/?format=json"))[2])["counts"]
-        assert (counts[state], counts["broken"], counts["free"]) == (1, 1, 0)
+        assert (counts[state], counts["drained"], counts["free"]) == (1, 1, 0)
 
 
 async def test_on_a_node_that_is_cordoned_what_is_held_is_held():
@@ -118,4 +120,4 @@ async def test_on_a_node_that_is_cordoned_what_is_held_is_held():
     lists["nodes"][0]["spec"]["unschedulable"] = True
     ui.hold(lists, "a", 0, "n", ["gpu-0"])
     node = seen(await ui.source(ui.Apiserver(lists)).facts())
-    assert told(node) == [("held", "the node is cordoned"), ("broken", "the node is cordoned")]
+    assert told(node) == [("held", "the node is cordoned"), ("drained", "the node is cordoned")]

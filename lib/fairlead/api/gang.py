@@ -223,7 +223,7 @@ class GangStatus(Part):
     ready: int = Field(default=0, ge=0)
     """Members that are running."""
     position: int | None = Field(default=None, ge=1)
-    """Place in the queue, 1 being next."""
+    """Place among the gangs that wait in its queue, 1 being next."""
     reason: str | None = Field(default=None, max_length=1024)
     """Why it is in this phase, as one CamelCase word."""
     message: str | None = Field(default=None, max_length=32768)

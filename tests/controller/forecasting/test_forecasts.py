@@ -21,12 +21,14 @@ from fairlead.controller.forecasting.history import KEYS_MAX, LIKE_MAX, RUNS_MAX
 from fairlead.controller.report.forecasts import ShownForecasts, forecast_text
 from fairlead.controller.report.metrics import Metrics
 from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
-from fairlead.engine.forecast.forecast import GangForecast
+from fairlead.engine.forecast.gang_forecast import GangForecast
 from fairlead.engine.forecast.run_times import GangKey
 from fairlead.engine.types.gangs import RunningGang
+from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube import resources, timestamps
 from tests.controller.conftest import Bench
 from tests.support.children import children
+from tests.support.forecast.clusters import left_with
 
 
 @pytest.fixture
@@ -129,7 +131,9 @@ def test_the_word_is_forecast():
     shown.set({"ml/a": said(1_000.0, 2_000.0)}, 0.0)
     found = shown.get(("ml", "a"))
     assert found is not None
-    assert forecast_text(found.status()).startswith("forecast: starts by 1970-01-01T00:16:40Z with even odds, by")
+    assert forecast_text(found.status(left_with(Reason(code=Code.NO_DEVICES, message="full")))).startswith(
+        "forecast: starts by 1970-01-01T00:16:40Z with even odds, by"
+    )
 
 
 def running(name: str, started: float) -> RunningGang:

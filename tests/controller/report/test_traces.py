@@ -144,7 +144,7 @@ def test_a_gang_that_starts_within_the_second_of_its_creation_has_no_span_before
 def test_the_wait_says_why_and_where_in_the_queue():
     world, gang = World(), members("a")
     reason = Reason(code=Code.NO_DEVICES, message="No GPU is free" + "!" * 5_000)
-    world.decide(gang, Waiting(namespace="ml", name="train", uid="u", queue="q", position=3, reason=reason))
+    world.decide(gang, Waiting(namespace="ml", name="train", uid="u", queue="q", position=7, place=3, reason=reason))
     attributes = world.one("wait").attributes
     assert attributes["fairlead.reason"] == Code.NO_DEVICES.value
     assert attributes["fairlead.position"] == 3

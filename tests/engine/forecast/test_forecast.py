@@ -13,7 +13,7 @@ import pytest
 from fairlead.engine.forecast.arrivals import Arrivals
 from fairlead.engine.forecast.calibration import Calibration, Outcome
 from fairlead.engine.forecast.draws import Draws
-from fairlead.engine.forecast.forecast import NEVER, Forecast, duration, forecast, quantile
+from fairlead.engine.forecast.forecast import Forecast, duration, forecast, quantile
 from fairlead.engine.forecast.pace import at_pace
 from fairlead.engine.forecast.run_times import GangKey, Progress, RunRecord, RunTimes, Source, name_stem
 from fairlead.engine.forecast.simulation import Resolution, Simulation
@@ -169,9 +169,7 @@ def test_decisions_without_reasons_admit_and_evict_the_same(seed: int):
             replace(each, reason=_unblocked(each.reason)) for each in looked.waiting
         ]
         assert replace(looked, waiting=()) == replace(whole, waiting=())
-        assert [each.reason.code in NEVER for each in looked.waiting] == [
-            each.reason.code in NEVER for each in whole.waiting
-        ]
+        assert [each.reason.never for each in looked.waiting] == [each.reason.never for each in whole.waiting]
         waiting = world.carry_out(whole, waiting)
         world.now += HOUR
 

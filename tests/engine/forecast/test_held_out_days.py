@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 
 from fairlead.engine.forecast.draws import Draws
-from fairlead.engine.forecast.forecast import GangForecast
+from fairlead.engine.forecast.gang_forecast import GangForecast
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest

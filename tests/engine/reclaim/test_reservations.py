@@ -4,11 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from fairlead.api import names
+from fairlead.engine.plan.decide import decide
 from fairlead.engine.plan.postfilter import PostFilter
 from fairlead.engine.plan.session import Session
 from fairlead.engine.types.reasons import Code
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
-from tests.support.engine.world import World
+from tests.support.engine.world import World, h100_world
 
 
 def test_a_reservation_says_which_pod_is_to_have_room_on_which_node_though_two_that_differ_in_it_alone_are_equal():
@@ -47,6 +50,21 @@ def test_a_fulfilled_reservation_is_neither_soft_nor_cancelled_again():
     assert filtered.reservations.of(pending) is None
     assert filtered.reservations.soft(preemptor) == []
     assert not filtered.reservations.fulfilled(pending, place)
+
+
+def test_a_gang_that_is_over_its_queues_limit_says_when_its_place_is_due_and_gets_it_then_though_nothing_else_changes():
+    world = h100_world(2)
+    world.flavors = (FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVER}"'),)
+    quota = (FlavorQuota(flavor="gpu", deserved=8, limit=8),)
+    world.queues = tuple(QueueSpec(name=name, quotas=quota, preemption="Never") for name in "ab")
+    each = claim_spec(device_request(4))
+    running = [gang(f"{queue}{number}", 1, each, queue=queue) for queue in "ab" for number in range(2)]
+    assert world.carry_out(world.decide(*running), running) == []
+    waits = gang("waits", 1, each, queue="a", created=10.0)
+    known = world.snapshot(waits)
+    early = decide(known, 20.0)
+    assert (early.reservations, early.due) == ((), 10.0 + world.reserve_after_s)
+    assert [each.name for each in decide(known, 10.0 + world.reserve_after_s).reservations] == ["waits"]
 
 
 @pytest.mark.parametrize("mode", ["ExactCount", "All"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import msgspec
 
@@ -12,7 +13,9 @@ from fairlead.engine.forecast.cluster import SimulatedCluster
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.plan import Waiting
 from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.reasons import Reason
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube import core, resource
 from tests.support.engine.objects import claim_spec, device_request, gpu, one_claim_each
@@ -74,3 +77,8 @@ def crowded(*, nodes: int, waiting: int, seed: int = 1, world: World | None = No
     left = left[:waiting] + [make(count + n, NOW - 500 + n / 10) for n in range(waiting - len(left))]
     running = cluster.sequence()
     return replace(snapshot, gangs=tuple(sorted(left, key=lambda each: each.id)), running=running), NOW
+
+
+def left_with(reason: Reason, **more: Any) -> Waiting:
+    """A gang that waits for this reason."""
+    return Waiting(namespace="ml", name="waits", uid="uid", queue="q", position=1, reason=reason, **more)

@@ -22,7 +22,8 @@ from fairlead.api import names
 from fairlead.engine.forecast.arrivals import Arrivals
 from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
 from fairlead.engine.forecast.cluster import SimulatedCluster
-from fairlead.engine.forecast.forecast import SAMPLES, GangForecast, forecast
+from fairlead.engine.forecast.forecast import SAMPLES, forecast
+from fairlead.engine.forecast.gang_forecast import GangForecast
 from fairlead.engine.forecast.run_times import GangKey, Progress, RunRecord, RunTimes
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.snapshot import Snapshot

@@ -30,7 +30,7 @@ QUEUE_SORTS: tuple[QueueSort, ...] = get_args(QueueSort)
 NODE_SORTS: tuple[NodeSort, ...] = get_args(NodeSort)
 
 MARKS: Mapping[State, str] = {
-    "held": "#", "idle": "i", "starting": "s", "nominated": "n", "free": ".", "stranded": "x", "broken": "!",
+    "held": "#", "idle": "i", "starting": "s", "nominated": "n", "free": ".", "stranded": "x", "drained": "-", "broken": "!",
 }  # fmt: skip
 COLOURS: Mapping[State, str] = {"idle": "yellow", "broken": "red", "stranded": "yellow", "held": "green"}
 NODES = (

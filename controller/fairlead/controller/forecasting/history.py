@@ -69,7 +69,8 @@ class RunHistory:
         now_running = {gang.id: gang for gang in running}
         for gang in [gang for gang_id, gang in self._running.items() if gang_id not in now_running]:
             with contained(partial(failed, gang.id)):
-                self._add(self._record(gang, now, ended=not evicted(gang.id)))
+                if not gang.endless:
+                    self._add(self._record(gang, now, ended=not evicted(gang.id)))
         came = [gang_id for gang_id in now_running if gang_id not in self._running]
         self._running = now_running
         for request in pending:
@@ -132,7 +133,10 @@ class RunHistory:
 
     def records(self, now: float) -> list[RunRecord]:
         """Runs that ended, and those under way."""
-        return [*self._runs, *(self._record(gang, now, ended=False) for gang in self._running.values())]
+        return [
+            *self._runs,
+            *(self._record(gang, now, ended=False) for gang in self._running.values() if not gang.endless),
+        ]
 
     def users(self) -> dict[str, str]:
         """By gang id, where it is known."""

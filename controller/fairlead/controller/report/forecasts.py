@@ -11,7 +11,8 @@ from typing import Any
 
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.engine.forecast.calibration import Outcome
-from fairlead.engine.forecast.forecast import GangForecast
+from fairlead.engine.forecast.gang_forecast import GangForecast
+from fairlead.engine.types.plan import Waiting
 from fairlead.kube import timestamps
 
 NOTICEABLE_PART = 0.25  # of the wait that is left
@@ -32,9 +33,9 @@ class ShownForecast:
     first_as_of: float
     stale: str = ""
 
-    def status(self) -> dict[str, Any]:
-        """As Gang status has it."""
-        said = self.forecast
+    def status(self, waiting: Waiting) -> dict[str, Any]:
+        """As Gang status has it, with why the gang waits: that is newer, and may rule its times out."""
+        said = self.forecast.within(waiting)
         because = f"no newer forecast: {self.stale}; {said.because}" if self.stale else said.because
         found: dict[str, Any] = {"asOf": timestamps.seconds(self.as_of), "because": because[:BECAUSE_MAX]}
         if said.never:

@@ -14,7 +14,7 @@ from typing import Final
 
 from fairlead.controller.autoscaling.awaited import NodesAwaited
 from fairlead.controller.gangs.admission.requests import blocking_problem
-from fairlead.controller.gangs.evictions.eviction_marks import EvictionProgress, mark_of
+from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark, EvictionProgress, mark_of
 from fairlead.controller.gangs.held import lost_nodes, vacancies
 from fairlead.controller.gangs.held.idleness import IdleNotice
 from fairlead.controller.gangs.held.lost_nodes import LostNode
@@ -128,7 +128,7 @@ def _ended(gang: Gang) -> PhaseSummary:
     failed = gang.at(Stage.FAILED)
     if not failed:
         return PhaseSummary(phase="Finished", reason=Progress.SUCCEEDED.value, text="all pods have ended well")
-    mark = next((mark for member in failed if (mark := mark_of(member.pod)) is not None), None)
+    mark = _last_mark(failed)
     if mark is not None:
         text = f"evicted, {mark.description}; {len(failed)} of its pods are still to be recreated"
         return PhaseSummary(phase="Gathering", reason=Progress.EVICTED.value, text=text)
@@ -140,9 +140,15 @@ def _ended(gang: Gang) -> PhaseSummary:
     return PhaseSummary(phase="Failed", reason=Progress.FAILED.value, text=text)
 
 
+def _last_mark(members: Sequence[Member]) -> EvictionMark | None:
+    """Pods of an earlier eviction may still be there."""
+    marks = (mark for member in members if (mark := mark_of(member.pod)) is not None)
+    return max(marks, key=lambda mark: mark.at, default=None)
+
+
 def _stopping(released: Sequence[Member], state: SchedulingState) -> PhaseSummary:
     what = "pod is" if len(released) == 1 else "pods are"
-    mark = next((mark for member in released if (mark := mark_of(member.pod)) is not None), None)
+    mark = _last_mark(released)
     why = f": evicted, {mark.description}" if mark is not None else ""
     said = f"; {state.leaving}" if state.leaving else ""
     text = f"{len(released)} {what} on the way out, and devices still held{why}{said}"

@@ -70,10 +70,10 @@ def gang_status(
     if queue:
         status["queue"] = queue
     if summary.phase == "Waiting" and waiting is not None:
-        status["position"] = waiting.position
+        status["position"] = waiting.place
         status["why"] = explanation(waiting.reason)
         if state.forecast is not None:
-            status["forecast"] = state.forecast.status()
+            status["forecast"] = state.forecast.status(waiting)
         if state.nodes is not None:
             status["nodesAwaited"] = state.nodes.status()
     nodes = sorted({node for member in gang.members if (node := node_of(member))})

@@ -326,8 +326,14 @@ class Caches(Informers):
         return self.gang_objects.get("/".join(gang))
 
     def past_eviction(self, gang: Gang, now: float) -> PastEviction | None:
-        """The gang's last eviction as its Gang object has it; for a gang of one, also that of an evicted pod of its owner."""
-        return min(self.past_evictions(gang, now), key=lambda past: past.queued_since, default=None)
+        """The gang's last eviction as its Gang object has it, for a gang of one also those of evicted pods of its owner: the latest of
+        them, with the age of the oldest.
+        """
+        found = self.past_evictions(gang, now)
+        if not found:
+            return None
+        last = max(found, key=lambda past: past.at)
+        return dataclasses.replace(last, queued_since=min(past.queued_since for past in found))
 
     def past_evictions(self, gang: Gang, now: float) -> list[PastEviction]:
         """The same, all that there are."""

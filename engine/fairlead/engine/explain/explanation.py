@@ -22,12 +22,10 @@ def explanation(reason: Reason) -> dict[str, Any]:
         {"gang": holder.gang[:512], "queue": holder.queue[:253], "devices": holder.devices}
         for holder in reason.holders[:PARTS_MAX]
     ]
-    # The limit of now says nothing of later.
-    rescheduled = reason.budget is not None or (reason.limit is not None and reason.limit.changes_at is not None)
     parts: dict[str, Any] = {
         "message": reason.message[:MESSAGE_MAX],
         "advice": reason.advice[:LINE_MAX],
-        "couldEverFit": None if rescheduled and not reason.could_ever_fit else reason.could_ever_fit,
+        "couldEverFit": reason.could_ever_fit,
         "details": _lines(details),
         "holders": holders,
         "barriers": _lines([blocker.explained for blocker in reason.blockers]),

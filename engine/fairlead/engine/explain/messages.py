@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fairlead.api import names
@@ -13,6 +14,7 @@ from fairlead.engine.types.reasons import (
     NodeShortage,
     PreemptionBlock,
     PreemptionBlocker,
+    Reason,
     Rejection,
     RequestShortage,
 )
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.types.gangs import GangRequest, RefusedNode
     from fairlead.engine.types.plan import Reservation
+
+
+NODES_NAMED = 3
 
 
 def code_of(
@@ -142,6 +147,15 @@ def refined_code(worst: RequestCounts | None, wanted: int, blockers: tuple[Preem
     if blocks & {PreemptionBlock.MIN_RUNTIME, PreemptionBlock.BUDGET, PreemptionBlock.DISRUPTIONS}:
         return Code.PROTECTED
     return Code.OVER_SHARE if PreemptionBlock.SHARE in blocks else Code.NO_DEVICES
+
+
+def with_nodes_back(reason: Reason, away: Sequence[str]) -> Reason:
+    """Of a gang that fits not even on all that is in service: these nodes are not, and would take some of its pods."""
+    listed = f"{', '.join(away[:NODES_NAMED])}{', …' if len(away) > NODES_NAMED else ''}"
+    are, take = ("is", "takes") if len(away) == 1 else ("are", "take")
+    wait = f"or wait until {_plural(len(away), 'node')} that {are} not ready, cordoned or tainted by the cluster ({listed}) {take} pods again"
+    advice = "; ".join(text for text in (reason.advice, wait) if text)
+    return replace(reason, could_ever_fit=None, advice=advice)
 
 
 def reserved_of(reserved: Reservation | None) -> str:

@@ -108,6 +108,7 @@ class SimulatedCluster:
                 size=request.size,
                 members=tuple(members),
                 ends_by=None if request.run_s is None else now + request.run_s,
+                endless=request.endless,
             )
         )
 

@@ -16,11 +16,12 @@ STRATA = 8
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Of one sample. `middle`: every draw is one half, for a simulation of medians."""
+    """Of one sample. `middle`: every draw is one half, for a simulation of medians. `longest`: runs end by their deadlines alone."""
 
     seed: int
     sample: int
     middle: bool = False
+    longest: bool = False
 
     def uniform(self, *names: object) -> float:
         """Within (0, 1): the same for the same names."""

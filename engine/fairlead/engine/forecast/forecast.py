@@ -8,7 +8,7 @@ fewer samples; the result says so. With the budget unused up the same arguments 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil, exp, floor, inf, log, sqrt
@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.forecast.calibration import NOT_CALIBRATED, Calibration
 from fairlead.engine.forecast.draws import Draws
+from fairlead.engine.forecast.gang_forecast import GangForecast, goes_at, no_time
 from fairlead.engine.forecast.simulation import Resolution, Simulation
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.types.reasons import Code
+from fairlead.kube import timestamps
 
 if TYPE_CHECKING:
     from fairlead.engine.forecast.arrivals import Arrivals
@@ -38,27 +39,6 @@ HOPEFUL = 0.4  # of the gangs have started when a sample is given up: the next r
 RESOLUTIONS = (Resolution(0.02), Resolution(0.07, 5.0, 200), Resolution(0.15, 15.0, 100), Resolution(0.3, 30.0, 50))
 FEW = 10  # samples; of fewer the quantiles are those of a lognormal distribution
 NAMED_PART = 0.5  # of the samples: a gang whose end comes before so many of the starts is named
-NEVER = frozenset(
-    {
-        Code.NEVER_FITS,
-        Code.INVALID,
-        Code.UNKNOWN_QUEUE,
-        Code.QUEUE_NOT_FOR_NAMESPACE,
-        Code.QUEUE_NOT_LEAF,
-        Code.NO_MORE_PODS,
-    }
-)
-
-
-@dataclass(frozen=True, slots=True)
-class GangForecast:
-    """`p50`, `p90`: unix seconds by which it starts with that probability; None: beyond the horizon. `never`: it cannot start at all."""
-
-    p50: float | None
-    p90: float | None
-    because: str
-    never: bool = False
-    raw: tuple[float | None, float | None] = (None, None)  # the two before they were calibrated
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,29 +77,25 @@ def forecast(
         raise ValueError(f"a forecast needs a horizon and samples: {horizon_s:g} s and {samples} were asked for")
     snapshot = snapshot.simulated()
     first = decide(snapshot, now)
-    if not any(gang.whole for gang in snapshot.gangs):
-        return Forecast(now, _without_samples(first.waiting), 0, horizon_s)
+    whole = {gang.id for gang in snapshot.gangs if gang.whole}
+    found = {each.id: said for each in first.waiting if (said := _without_samples(each, whole)) is not None}
+    if len(found) == len(snapshot.gangs):
+        return Forecast(now, found, 0, horizon_s)
     simulation = Simulation(snapshot, now, run_times, horizon_s=horizon_s, requests=requests, arrivals=arrivals)
+    simulation.stay = frozenset(found)
     simulation.queues = {each.id: each.queue or "" for each in first.waiting}
     simulation.paced_until = now + horizon_s
     drawn, resolution = _samples(simulation, seed, samples, budget_s, spent_s)
     until = min(each.until for each in drawn)
     waiting = {each.id: each for each in first.waiting}
     running = _sources(snapshot.running, run_times)
-    context = _Context(now, until, now + horizon_s, drawn, running, calibration)
-    found = {}
+    at_latest = _at_latest(simulation, seed, budget_s, spent_s)
+    context = _Context(now, until, now + horizon_s, drawn, running, calibration, at_latest)
     for gang in snapshot.gangs:
-        stays = waiting.get(gang.id)
         if gang.id in simulation.failures:
             found[gang.id] = GangForecast(None, None, "no forecast: it cannot be computed")
-        elif stays is not None and not gang.whole:
-            found[gang.id] = _unknown(stays)
-        elif stays is not None and stays.reason.code in NEVER:
-            found[gang.id] = GangForecast(None, None, f"cannot run: {stays.reason.message}", never=True)
-        elif stays is not None and stays.reason.code is Code.ON_HOLD:
-            found[gang.id] = _held(stays)
-        else:
-            found[gang.id] = context.of(gang.id, stays)
+        elif gang.id not in found:
+            found[gang.id] = context.of(gang.id, waiting.get(gang.id))
     cut = _cut(len(drawn), samples, resolution, until - now, horizon_s)
     return Forecast(now, found, len(drawn), until - now, cut, spent_s(), simulation.failures)
 
@@ -160,26 +136,23 @@ def _samples(
     return drawn, resolution
 
 
+def _at_latest(simulation: Simulation, seed: int, budget_s: float, spent_s: Callable[[], float]) -> Mapping[str, float]:
+    """When gangs start at the latest, unix seconds by id, where the deadlines of others say so: in a sample in which nothing else ends."""
+    if spent_s() > budget_s or all(gang.ends_by is None for gang in simulation.snapshot.running):
+        return {}
+    sample = simulation.sample(Draws(seed, 0, longest=True), partial(_later, spent_s, budget_s))
+    return {gang: at for gang, at in sample.starts.items() if at <= sample.until}
+
+
 def _later(spent_s: Callable[[], float], end: float) -> bool:
     return spent_s() > end
 
 
-def _without_samples(waiting: Sequence[Waiting]) -> dict[str, GangForecast]:
-    found = {}
-    for each in waiting:
-        if each.reason.code in NEVER:
-            found[each.id] = GangForecast(None, None, f"cannot run: {each.reason.message}", never=True)
-        else:
-            found[each.id] = _held(each) if each.reason.code is Code.ON_HOLD else _unknown(each)
-    return found
-
-
-def _held(waiting: Waiting) -> GangForecast:
-    """Nothing foretells when a user resumes it."""
-    return GangForecast(None, None, f"none while it does not compete: {waiting.reason.message}")
-
-
-def _unknown(waiting: Waiting) -> GangForecast:
+def _without_samples(waiting: Waiting, whole: Container[str]) -> GangForecast | None:
+    """What is known of a gang without a simulation; None where its start is to be simulated. `whole`: gangs all of whose pods exist."""
+    said = no_time(waiting.reason)
+    if said is not None or waiting.id in whole:
+        return said
     return GangForecast(None, None, f"no forecast yet: {waiting.reason.message}")
 
 
@@ -211,11 +184,15 @@ class _Context:
     drawn: Sequence[Sample]
     running: str
     calibration: Calibration
+    at_latest: Mapping[str, float]
 
     def of(self, gang_id: str, waiting: Waiting | None) -> GangForecast:
         waits = sorted(self._wait(each.starts.get(gang_id, inf)) for each in self.drawn)
         raw = (quantile(waits, 0.5), quantile(waits, 0.9))
-        p50, p90 = self.calibration.corrected(raw)
+        due = None if waiting is None else waiting.reason.due
+        waits_s = self.calibration.corrected(raw) if due is None else raw  # nothing of the wait is drawn
+        last = self.at_latest.get(gang_id, inf)
+        p50, p90 = (_capped(wait, last - self.now, drawn) for wait, drawn in zip(waits_s, raw, strict=True))
         count = f"{len(self.drawn)} sample{'s' if len(self.drawn) != 1 else ''}"
         parts = [f"{count}; {self.running}"]
         at_pace = sum(self.until - self.now < wait < inf for wait in waits)
@@ -227,13 +204,16 @@ class _Context:
             parts.append(f"later than {duration(self.horizon - self.now)} from now in {late} of them")
             if waiting is not None and late == len(waits):
                 parts.append(f"it waits: {waiting.reason.message}")
-        cause = self._cause(gang_id)
+        cause = self._cause(gang_id) if due is None or due < self.now else goes_at(due)
         if cause:
             parts.append(cause)
+        if last < inf:
+            parts.append(f"by {timestamps.seconds(last)} at the latest, as deadlines of what runs say")
         if waits[0] == waits[-1] == 0.0:
             parts = ["it can start now"]
         at = [None if wait is None else self.now + wait for wait in (p50, p90)]
-        return GangForecast(at[0], at[1], "; ".join(parts), raw=raw)
+        said = GangForecast(at[0], at[1], "; ".join(parts), raw=raw)
+        return said if waiting is None else said.within(waiting)
 
     def _wait(self, start: float) -> float:
         return start - self.now if start <= self.horizon else inf
@@ -247,6 +227,11 @@ class _Context:
         if not best or counts[best] < NAMED_PART * len(self.drawn):
             return ""
         return f"starts when {best} ends in {counts[best]} of them"
+
+
+def _capped(wait: float | None, most: float, drawn: float | None) -> float | None:
+    """A corrected wait, no longer than what is certain; what was drawn is within that but for the steps of the simulation."""
+    return wait if wait is None or drawn is None else min(wait, max(most, drawn))
 
 
 def quantile(waits: Sequence[float], part: float) -> float | None:

@@ -32,13 +32,13 @@ def at_pace(
     """Start by gang id, unix seconds, of those that start before `until`. `running`: of the gangs of each queue when they end, and how
     many devices they hold. `coming`: in order of time, what is submitted when; it may go on beyond `until`.
 
-    A queue that holds nothing counts with an equal part of what every other gang holds; a gang that asks for more than its queue
-    holds starts when all that it holds has come free.
+    A queue that holds nothing counts with an equal part of what every other gang holds, and where no gang runs nothing comes free; a
+    gang that asks for more than its queue holds starts when all that it holds has come free.
     """
     lines: dict[str, list[GangRequest]] = {}
     for gang in left:
         lines.setdefault(queue_of(gang), []).append(gang)
-    if not lines:
+    if not lines or not any(running.values()):
         return {}
     arrivals: dict[str, list[tuple[float, GangRequest]]] = {}
     for at, gang in coming:

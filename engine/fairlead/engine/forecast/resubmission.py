@@ -46,6 +46,7 @@ def resubmitted(gang: RunningGang, snapshot: Snapshot) -> GangRequest | None:
         namespace_labels=gang.namespace_labels,
         priority=gang.priority,
         created=gang.created,
+        endless=gang.endless,
         hold=gang.hold,
     )
 

@@ -6,6 +6,7 @@
     declared limit         activeDeadlineSeconds, times the part of their limits that other gangs used
     namespace              runs of the same namespace
     cluster                the survival curve of all runs
+    service                none: it ends when somebody ends it, and says nothing of runs that end by themselves
     none                   where no run has ended yet: as long again as it has lasted, with even odds
 
 A declared limit bounds every draw: the cluster ends the pod then. Pure: history and running gangs are arguments.
@@ -17,7 +18,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, partial
-from math import exp
+from math import exp, inf
 from statistics import NormalDist, median
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -52,6 +53,7 @@ class Source(StrEnum):
     NAMESPACE = "gangs of its namespace before"
     CLUSTER = "the cluster's survival curve"
     NONE = "no run seen yet"
+    SERVICE = "services, which end by no time of their own"
 
 
 def name_stem(name: str) -> str:
@@ -121,12 +123,16 @@ class RunTimes:
         return _ratios(runs for group, runs in self._groups.items() if len(group) == len(GangKey._fields))
 
     def source(self, gang: GangRequest | RunningGang, limit_s: float | None) -> Source:
+        if gang.endless and limit_s is None:
+            return Source.SERVICE
         return Source.PROGRESS if gang.id in self._progress else self._source(self._key(gang), limit_s is not None)[0]
 
     def ends_at(
         self, gang: GangRequest | RunningGang, started: float, now: float, draws: Draws, *, ends_by: float | None
     ) -> float:
         """When it ends, unix seconds, not before `now`. `ends_by`: when the cluster ends it, if that is declared."""
+        if draws.longest or (gang.endless and ends_by is None):
+            return inf if ends_by is None else max(ends_by, now)
         uniform = draws.uniform("run", gang.id)
         progress = self._progress.get(gang.id)
         elapsed_s = max(0.0, now - started)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import dropwhile, islice
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from fairlead.engine.forecast.cluster import SimulatedCluster, pods_of
 from fairlead.engine.forecast.pace import at_pace
@@ -23,14 +23,16 @@ from fairlead.engine.queues.holds import gangs_on_hold
 from fairlead.kube.containment import contained, described
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from fairlead.engine.forecast.arrivals import Arrivals
     from fairlead.engine.forecast.draws import Draws
     from fairlead.engine.forecast.run_times import RunTimes
     from fairlead.engine.snapshot import Snapshot
-    from fairlead.engine.types.gangs import GangRequest, RunningGang
+    from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
     from fairlead.engine.types.plan import Admission, Eviction, Plan
+
+T = TypeVar("T")
 
 LEAVING_S = 30.0  # a deleted pod, until its devices are free
 TURNS_MAX = 12  # decisions at one instant
@@ -100,7 +102,9 @@ class Simulation:
         self.queues: Mapping[str, str] = {}  # by gang id, where known; for `at_pace`
         self.paced_until = 0.0  # unix seconds: starts between the horizon and this time are those of `at_pace`
         self.first_plans: dict[int, Plan] = {}  # the first decision, which no draw changes, by `Resolution.window`
-        self.wanted = frozenset(gang.id for gang in snapshot.gangs if gang.whole)
+        self.stay = frozenset[
+            str
+        ]()  # ids of gangs of which it is known that they do not start: no sample waits for them
         self._cluster = SimulatedCluster(snapshot)
         self._requests = {gang.id: gang for gang in snapshot.gangs}
 
@@ -118,6 +122,15 @@ class Simulation:
     def default_queues(self) -> dict[str, str]:
         """By namespace, of the gangs that wait and name none."""
         return {gang.namespace: self.queues.get(gang.id, "") for gang in self.snapshot.gangs if not gang.queue}
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        return frozenset(gang.id for gang in self.snapshot.gangs if gang.whole and gang.id not in self.stay)
+
+    def for_alike(self, found: Mapping[str, T]) -> dict[str, T]:
+        """For each waiting gang that is of the kind of one of these, what is found for that, by id."""
+        kinds = {self._kinds.of(gang): found[gang.id] for gang in self.snapshot.gangs if gang.id in found}
+        return {gang.id: kinds[kind] for gang in self.snapshot.gangs if (kind := self._kinds.of(gang)) in kinds}
 
     def window(self) -> PendingWindow:
         return PendingWindow(
@@ -138,6 +151,16 @@ Event = tuple[float, int, str, int]  # when, what, gang, its how manieth run
 _END, _GONE, _DUE = range(3)
 
 
+def _gone_at(leaving: Iterable[RunningMember], now: float) -> float:
+    """When the last of these pods has gone. One that has been leaving for longer than usual takes as long again."""
+    times = [now]
+    for each in leaving:
+        since = each.leaving_since if each.evicted_at is None else each.evicted_at
+        asked = now if since is None else since
+        times.append(asked + LEAVING_S if asked + LEAVING_S > now else now + (now - asked))
+    return max(times)
+
+
 class _Run:
     def __init__(
         self, simulation: Simulation, cluster: SimulatedCluster, draws: Draws, out_of_budget: Callable[[], bool]
@@ -153,6 +176,7 @@ class _Run:
         self._ends: dict[str, float] = {}
         self._left_s: dict[str, float] = {}  # of evicted gangs that had time for a checkpoint
         self._leaving: dict[str, set[str]] = {}  # pods by gang
+        self._evicted: set[str] = set()  # gangs whose eviction was under way
         self._events: list[Event] = []
         self._charged: dict[tuple[str, str], int] = {}  # to ResourceQuotas, by namespace and resource
         self._started: set[str] = set()  # gangs that run and started in this sample
@@ -163,10 +187,13 @@ class _Run:
     def run(self) -> Sample:
         now = self._of.now
         for gang in self._of.snapshot.running:
-            leaving = {member.pod.uid for member in gang.members if member.leaving}
+            leaving = [member for member in gang.members if member.leaving]
+            if leaving:
+                self._leaving[gang.id] = pods_of(leaving)
+                self._push(_gone_at(leaving, now), _GONE, gang.id)
             if leaving and len(leaving) == len(gang.members):
-                self._leaving[gang.id] = leaving
-                self._push(now + LEAVING_S, _GONE, gang.id)
+                if any(member.evicted_at is not None for member in leaving):
+                    self._evicted.add(gang.id)
                 continue
             end = self._of.run_times.ends_at(gang, gang.started, now, self._draws, ends_by=gang.ends_by)
             self._ends[gang.id] = end
@@ -191,8 +218,10 @@ class _Run:
             now = max(before, (first + last) / 2)
             if self._window:
                 self._decide(now, tuple(ended))
-        if self._left and self._of.paced_until > now and self._window:
-            self._extrapolate(min(now, self._sample.until))
+        else:
+            return self._sample  # all have started, or nothing is left that ends: the others never start
+        if self._of.paced_until > self._sample.until:
+            self._extrapolate(self._sample.until)
         return self._sample
 
     def _extrapolate(self, now: float) -> None:
@@ -209,7 +238,7 @@ class _Run:
             return times.ends_at(gang, now, now, self._draws, ends_by=limit) - now
 
         starts = at_pace(
-            self._window.all(),
+            [gang for gang in self._window.all() if gang.id not in self._of.stay],
             now=now,
             until=self._of.paced_until,
             queue_of=self._queue_of,
@@ -267,7 +296,7 @@ class _Run:
         self._remove(gang_id)
         self._run_number[gang_id] = number + 1
         request = self._requests.get(gang_id)
-        if request is not None and request.whole and gang_id in self._ends:
+        if request is not None and request.whole and (gang_id in self._ends or gang_id in self._evicted):
             self._requests[gang_id] = request = replace(request, preemptor=False, hold=gang.hold)
             self._window.add(request)
         return True

@@ -13,11 +13,11 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from fairlead.engine.forecast.draws import Draws
-from fairlead.engine.forecast.forecast import NEVER, RESOLUTIONS, duration, quantile
+from fairlead.engine.forecast.forecast import RESOLUTIONS, duration, quantile
+from fairlead.engine.forecast.gang_forecast import no_time
 from fairlead.engine.forecast.resubmission import resubmitted
 from fairlead.engine.forecast.simulation import Resolution, Simulation
 from fairlead.engine.plan.decide import decide_without_blockers
-from fairlead.engine.types.reasons import Code
 
 if TYPE_CHECKING:
     from fairlead.engine.forecast.run_times import RunTimes
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.nodes import NodeInfo
     from fairlead.engine.snapshot import Snapshot
     from fairlead.engine.types.gangs import GangRequest
-    from fairlead.engine.types.plan import Plan, QueueUse
+    from fairlead.engine.types.plan import Plan, QueueUse, Waiting
     from fairlead.engine.types.settings import QueueSpec
     from fairlead.kube import resource
 
@@ -246,6 +246,9 @@ def _future(
         simulation.first_plans[resolution.window] = plan
     else:
         plan = decide_without_blockers(snapshot, now)
+    waiting = {each.id: each for each in plan.waiting}
+    waiting = simulation.for_alike({gang: each for gang, each in waiting.items() if each.reason.never}) | waiting
+    simulation.stay = frozenset(gang for gang, each in waiting.items() if no_time(each.reason) is not None)
     simulation.paced_until = now + horizon_s  # what the budget leaves out
     drawn = _samples(simulation, seed, samples, budget_s, spent_s)
     until_s = min(each.until for each in drawn) - now
@@ -263,7 +266,7 @@ def _future(
     if resolution is not RESOLUTIONS[0]:
         note = "; ".join(filter(None, (note, f"in steps of {resolution.part:.0%}")))
     return Future(
-        starts=_starts(snapshot, plan, drawn, now, horizon_s),
+        starts=_starts(snapshot, plan, waiting, drawn, now, horizon_s),
         evicted=evicted,
         queues=plan.queues,
         devices=devices,
@@ -296,26 +299,42 @@ def _draws(seed: int, number: int, wanted: int) -> Draws:
 
 
 def _starts(
-    snapshot: Snapshot, plan: Plan, drawn: Sequence[Sample], now: float, horizon_s: float
+    snapshot: Snapshot,
+    plan: Plan,
+    waiting: Mapping[str, Waiting],
+    drawn: Sequence[Sample],
+    now: float,
+    horizon_s: float,
 ) -> dict[str, GangStart]:
-    waiting = {each.id: each for each in plan.waiting}
     queues = {each.id: each.queue for each in plan.admissions}
     found = {}
     for gang in snapshot.gangs:
         stays = waiting.get(gang.id)
         queue = queues.get(gang.id) or (stays.queue if stays is not None else None) or gang.queue or ""
-        if stays is not None and (stays.reason.code in NEVER or not gang.whole):
-            found[gang.id] = GangStart(queue=queue, p50_s=None, p90_s=None, never=stays.reason.message)
-            continue
-        if stays is not None and stays.reason.code is Code.ON_HOLD:
-            found[gang.id] = GangStart(queue=queue, p50_s=None, p90_s=None, on_hold=stays.reason.message)
-            continue
-        waits = sorted(each.starts.get(gang.id, inf) - now for each in drawn)
-        waits = [wait if wait <= horizon_s else inf for wait in waits]
-        p90 = quantile(waits, 0.9) if len(waits) > 1 else None
-        p50 = quantile(waits, 0.5) if waits[0] < inf else None
-        found[gang.id] = GangStart(queue=queue, p50_s=p50, p90_s=p90)
+        last_s = horizon_s if gang.ends_by is None else min(horizon_s, gang.ends_by - now)
+        found[gang.id] = _without_time(queue, stays, whole=gang.whole) or _start(
+            queue, [each.starts.get(gang.id, inf) - now for each in drawn], last_s
+        )
     return found
+
+
+def _without_time(queue: str, waiting: Waiting | None, *, whole: bool) -> GangStart | None:
+    said = None if waiting is None else no_time(waiting.reason)
+    if waiting is None or (said is None and whole):
+        return None
+    never = said is None or said.never
+    message = waiting.reason.message
+    return GangStart(
+        queue=queue, p50_s=None, p90_s=None, never=message if never else "", on_hold="" if never else message
+    )
+
+
+def _start(queue: str, starts: Sequence[float], last_s: float) -> GangStart:
+    """`last_s`: a start that is later is none."""
+    waits = sorted(wait if wait <= last_s else inf for wait in starts)
+    p90 = quantile(waits, 0.9) if len(waits) > 1 else None
+    p50 = quantile(waits, 0.5) if waits[0] < inf else None
+    return GangStart(queue=queue, p50_s=p50, p90_s=p90)
 
 
 def _whole_devices(snapshot: Snapshot) -> int:

@@ -24,9 +24,17 @@ if TYPE_CHECKING:
     from fairlead.kube import core
 
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+CONDITIONS = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+)  # keys of taints for what a node has or lacks for a time
 REFUSALS_MAX = 256  # remembered per node
 VOLUMES = "volumes that are elsewhere"
 GOES_SOON = "goes soon"
+
+
+def _for_a_time(taint: core.Taint) -> bool:
+    return taint.key.startswith(CONDITIONS)
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +73,16 @@ class NodeInfo:
                 self.refusals.clear()
             refusal = self.refusals[constraints] = self._refuses(constraints)
             return refusal
+
+    @property
+    def away(self) -> bool:
+        """Whether it takes no pods, or not all, for a time: it is not ready, cordoned, or tainted by the cluster itself."""
+        return not self.ready or self.unschedulable or any(_for_a_time(taint) for taint in self.taints)
+
+    def may_take(self, needs: PodNeeds) -> bool:
+        """Whether it takes such a pod once that is over."""
+        lasting = tuple(taint for taint in self.taints if not _for_a_time(taint))
+        return NodeInfo(self.name, self.labels, lasting).refuses(needs) is None
 
     def _refuses(self, wanted: Constraints) -> str | None:
         if not self.ready:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,6 @@ from fairlead.engine.allocator.result import allocation
 from fairlead.engine.types.allocation import Allocation, DeviceConfig, DeviceResult, plain_json
 from fairlead.engine.types.amounts import amount, text
 from fairlead.engine.types.plan import Admission, Assignment, ClaimAllocation, FlavorTotal, FlavorUse, QueueUse, Waiting
-from fairlead.engine.types.reasons import Reason
 from fairlead.engine.types.references import DeviceRef
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.tree import Queue, Tree
     from fairlead.engine.types.amounts import Amount
     from fairlead.engine.types.gangs import ClaimRequest, GangRequest
+    from fairlead.engine.types.reasons import Reason
     from fairlead.engine.types.references import PodRef
     from fairlead.engine.types.settings import FlavorSpec
     from fairlead.kube import resource
@@ -102,16 +103,18 @@ def kept(result: resource.AllocationResult) -> Allocation:
 
 def waiting(
     found: Iterable[tuple[GangRequest, str | None, int, Reason | Unschedulable]],
-    explain: Callable[[GangRequest, Unschedulable], Reason],
+    explain: Callable[[GangRequest, Reason | Unschedulable], Reason],
     pending: Mapping[str, PendingGang],
     last: int,
 ) -> tuple[Waiting, ...]:
     """In order of position; gangs that were not considered (position 0) come after `last`. `pending`: by id."""
     explained = [
-        (position or last + 1, gang.uid, position, gang, queue, why if isinstance(why, Reason) else explain(gang, why))
+        (position or last + 1, gang.uid, position, gang, queue, explain(gang, why))
         for gang, queue, position, why in found
     ]
     explained.sort(key=itemgetter(0, 1))
+    places: Counter[str | None] = Counter()
+    places_of = {gang.id: _next(places, queue) for _, _, _, gang, queue, _ in explained}
     return tuple(
         Waiting(
             namespace=gang.namespace,
@@ -120,10 +123,17 @@ def waiting(
             queue=queue,
             position=position or last + place,
             reason=reason,
+            place=places_of[gang.id],
+            ends_by=gang.ends_by,
             asks=pending[gang.id].charge if gang.id in pending else {},
         )
         for place, (_, _, position, gang, queue, reason) in enumerate(explained, start=1)
     )
+
+
+def _next(places: Counter[str | None], queue: str | None) -> int:
+    places[queue] += 1
+    return places[queue]
 
 
 def queue_uses(tree: Tree, gpus: Mapping[Queue, Amount]) -> tuple[QueueUse, ...]:

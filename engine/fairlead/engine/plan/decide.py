@@ -7,8 +7,10 @@ remembered between calls (the scheduler cache, the plan cache) saves time and ch
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fairlead.engine.explain import messages
 from fairlead.engine.explain.explainer import Explainer
 from fairlead.engine.explain.largest_holders import ClaimOwners
 from fairlead.engine.explain.levels import LevelCounter
@@ -26,6 +28,7 @@ from fairlead.engine.plan.turns import by_share, preemptors_first
 from fairlead.engine.queues.charges import add
 from fairlead.engine.reclaim.shares import over_contested_share
 from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.reasons import Reason
 from fairlead.engine.types.references import DeviceRef
 from fairlead.kube.containment import contained, described
 
@@ -33,14 +36,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from fairlead.engine.allocator.result import ShareIds
-    from fairlead.engine.plan.gang import Unschedulable
+    from fairlead.engine.plan.gang import Unschedulable, WhyPending
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.snapshot import Snapshot
     from fairlead.engine.types.amounts import Amount
     from fairlead.engine.types.gangs import GangRequest
     from fairlead.engine.types.plan import NodeDemand
-    from fairlead.engine.types.reasons import Reason
 
 _SHARES = uuid.UUID("5f0f4f3c-6f0e-4c0b-9a55-1b6f8f3c7a10")
 
@@ -197,7 +199,7 @@ class Decision:
                 found[step] = found.get(step, 0) + gpus
         return found
 
-    def _explain(self, demand: Iterable[NodeDemand]) -> Callable[[GangRequest, Unschedulable], Reason]:
+    def _explain(self, demand: Iterable[NodeDemand]) -> Callable[[GangRequest, WhyPending], Reason]:
         demands = {each.id: each for each in demand}
         session, held = self.session, self.scheduling.post_filter.held
         taken_by = session.admitted.taken_by
@@ -208,7 +210,9 @@ class Decision:
         explainer = Explainer(session.cache.node_snapshot, ledger, owners, taken_by, held_for, levels, models)
         standing = {id(reservation) for reservation in held.reservations}  # one may have been cancelled since
 
-        def explain(gang: GangRequest, found: Unschedulable) -> Reason:
+        def explain(gang: GangRequest, found: WhyPending) -> Reason:
+            if isinstance(found, Reason):
+                return self._judged(gang, found)
             said: list[Reason] = []
 
             def fail(error: Exception) -> None:
@@ -220,10 +224,21 @@ class Decision:
             return said[0]
 
         def explained(gang: GangRequest, found: Unschedulable) -> Reason:
-            units = session.pending.by_id[gang.id].units
+            pending = session.pending.by_id[gang.id]
+            units = pending.units
             ever = session.places.ever(gang, units)
             reserved = found.reserved if id(found.reserved) in standing else None
             reason = explainer.explain(gang, units, found.outcome, ever, found.blockers, reserved)
-            return awaiting(reason, demands[gang.id]) if gang.id in demands else reason
+            if gang.id in demands:
+                return awaiting(reason, demands[gang.id])
+            away = session.away(pending) if ever is False else []
+            return reason if not away else messages.with_nodes_back(reason, away)
 
         return explain
+
+    def _judged(self, gang: GangRequest, reason: Reason) -> Reason:
+        """Whatever else is said of a gang that can never start, it says so, too."""
+        pending = self.session.pending.by_id.get(gang.id)
+        if reason.could_ever_fit is not None or pending is None or self.session.ever(pending) is not False:
+            return reason
+        return replace(reason, could_ever_fit=False)

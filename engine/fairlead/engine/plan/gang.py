@@ -236,7 +236,15 @@ def invalid(error: InvalidClaimError) -> Reason:
     return Reason(code=Code.INVALID, message=str(error), advice="", could_ever_fit=False)
 
 
-def behind(head: PendingGang, queue: Queue) -> Reason:
+def behind(head: PendingGang, queue: Queue, *, ever: bool | None) -> Reason:
+    """`ever`: whether the head could ever start."""
+    if ever is False:
+        return Reason(
+            code=Code.BEHIND_HEAD,
+            message=f"queue {queue.name} is strict FIFO and its head {head.gang.id} can never start",
+            advice=f"change what gang {head.gang.id} asks for, or delete it; BestEffortFIFO would let this one pass",
+            behind=head.gang.id,
+        )
     return Reason(
         code=Code.BEHIND_HEAD,
         message=f"queue {queue.name} is strict FIFO and its head {head.gang.id} waits",

@@ -160,18 +160,19 @@ class Reservations:
     def _places(self) -> list[ReservedPlace]:
         return [place for place, _ in self.by_gang.values()]
 
-    def due(self, pending: PendingGang) -> float:
-        """When the gang has waited long enough for one, in unix seconds."""
-        return pending.gang.created + self._session.snapshot.reserve_after_s
+    def waited(self, pending: PendingGang) -> bool:
+        """Whether the gang has waited long enough for one; if not, when it will have is noted."""
+        due = pending.gang.created + self._session.snapshot.reserve_after_s
+        if due > self._session.now:
+            self._session.note_due(due)
+            return False
+        return True
 
     def reserve(self, pending: PendingGang, preemptor: Preemptor) -> Reservation | None:
         """The gang's place: the one that it has, or a new one if it has waited long enough and its queue has none yet."""
         if pending.id in self.by_gang:
             return self.by_gang[pending.id][1]
-        if self.due(pending) > self._session.now:
-            self._session.note_due(self.due(pending))
-            return None
-        if not self.room_for(pending):
+        if not self.waited(pending) or not self.room_for(pending):
             return None
         alike, stand = (preemptor.kind, preemptor.signature), self._stand()
         if self._refused.get(alike) == stand:

@@ -82,11 +82,7 @@ class Moves:
     def _reserved(self, pending: PendingGang) -> bool:
         """Whether the gang has a reservation, or is about to get one."""
         known = self._reservations
-        if known.of(pending) is not None:
-            return True
-        if known.due(pending) > self._session.now:
-            return False
-        return known.room_for(pending)
+        return known.of(pending) is not None or (known.waited(pending) and known.room_for(pending))
 
     def _eviction(self, unit: EvictionUnit, place: Sequence[UnitPlacement], preemptor: Preemptor) -> Eviction:
         higher = preemptor.gang.priority > unit.gang.priority

@@ -27,6 +27,7 @@ from fairlead.engine.reclaim.blockers import share_blocker
 from fairlead.engine.reclaim.eviction_policy import Preemptor
 from fairlead.engine.reclaim.evictions import making_room
 from fairlead.engine.types.reasons import Code, Reason
+from fairlead.kube import timestamps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +67,7 @@ class PostFilter:
 
     def _consider(self, pending: PendingGang, why: Reason | PlacementResult, *, again: bool) -> WhyPending | None:
         limited = isinstance(why, Reason)
-        if isinstance(why, Reason) and (why.limit is None or why.could_ever_fit is False):
+        if isinstance(why, Reason) and (why.limit is None or why.limit.whole):
             return why
         if pending.observes:
             return why if isinstance(why, Reason) else Unschedulable(why)
@@ -78,7 +79,9 @@ class PostFilter:
             return Unschedulable(why, share_blocker(preemptor), demand=demand is not None)
         reserved = self._nominate(pending, preemptor)
         if reserved is not None:
-            return _coming_free(preemptor, reserved, self._session.leaving_on(reserved.nodes))
+            placed = self.nominations.by_gang[pending.id].assumed.placed
+            due = self._session.evicted_at(reserved.nodes, placed)
+            return _coming_free(preemptor, reserved, self._session.leaving_on(reserved.nodes), due)
         demand = None if isinstance(why, Reason) else self.demands.consider(pending, why)
         if self._session.places.ever(pending.gang, pending.units) is False:
             return why if isinstance(why, Reason) else Unschedulable(why, demand=demand is not None)
@@ -123,9 +126,14 @@ class PostFilter:
     def reserve(self, pending: PendingGang) -> None:
         """A place for a gang that waits for its own queue's gangs to end, before others of the queue take what they leave."""
         session = self._session
-        if pending.observes or not session.running or self.reservations.due(pending) > session.now:
+        if pending.observes or not session.running or session.stopped(pending) is not None:
             return
-        if session.stopped(pending) is not None or session.quotas.shortage(pending.gang) is not None:
+        if (
+            session.quotas.shortage(pending.gang) is not None
+            or session.places.ever(pending.gang, pending.units) is False
+        ):
+            return
+        if not self.reservations.waited(pending):
             return
         if session.statement.accounts.charge(pending.gang.namespace).exhausted():
             return
@@ -152,16 +160,22 @@ class PostFilter:
         )
 
 
-def _coming_free(preemptor: Preemptor, reserved: Reservation, leaving: Sequence[str]) -> Reason:
-    """`leaving`: of the pods that hold devices there, since when and until when they are awaited, as far as that is known."""
+def _coming_free(preemptor: Preemptor, reserved: Reservation, leaving: Sequence[str], due: float | None) -> Reason:
+    """`leaving`: of the pods that hold devices there, since when and until when they are awaited, as far as that is known; `due`: for
+    when the last of their evictions is set, unix seconds.
+    """
     where = ", ".join(reserved.nodes[:3]) + (f" and {len(reserved.nodes) - 3} more" if len(reserved.nodes) > 3 else "")
     evicted = preemptor.gang.preemptor
+    holding = "pods that were evicted for it still" if evicted else "pods that are leaving still"
+    if due is not None:
+        holding = f"pods that are evicted{' for it' if evicted else ''} at {timestamps.seconds(due)}"
     return Reason(
         code=Code.MAKING_ROOM if evicted else Code.COMING_FREE,
-        message=f"{'pods that were evicted for it' if evicted else 'pods that are leaving'} still hold devices on {where}; "
+        message=f"{holding} hold devices on {where}; "
         "it fits as soon as they are gone, and what they give back is held for it"
         + "".join(f"; {text}" for text in leaving[:LEAVING_MAX])
         + (f"; and {len(leaving) - LEAVING_MAX} more" if len(leaving) > LEAVING_MAX else ""),
         advice="wait until they have ended: their grace periods bound that",
         could_ever_fit=True,
+        due=due,
     )

@@ -115,7 +115,7 @@ class Retry:
             if each is first:
                 continue
             if head is not None and each.queue.spec.ordering == "StrictFIFO":
-                self._scheduling.leave(each.gang, each.queue, behind(head, each.queue))
+                self._scheduling.leave(each.gang, each.queue, behind(head, each.queue, ever=True))
             else:
                 free.append(each)
         return free

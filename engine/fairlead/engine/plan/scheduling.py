@@ -66,7 +66,7 @@ class Scheduling:
             if stays and strict:
                 for other in order.block(queue):
                     self.position += 1
-                    self.leave(other.gang, other.queue, behind(head, other.queue))
+                    self.leave(other.gang, other.queue, behind(head, other.queue, ever=session.ever(head)))
         return over_share
 
     def decide(self, pending: PendingGang) -> bool:

@@ -17,6 +17,7 @@ from fairlead.engine.plan.search_turns import SearchTurns
 from fairlead.engine.queues.cache import SchedulerCache
 from fairlead.engine.queues.charges import chargeable
 from fairlead.engine.queues.gangs import AssumedGang
+from fairlead.engine.queues.limits import beyond_limits
 from fairlead.engine.queues.namespace_quotas import NamespaceQuotas
 from fairlead.engine.queues.statement import Statement
 from fairlead.engine.queues.tree_shares import divide_tree
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
 
     from fairlead.engine.allocator.result import ShareIds
     from fairlead.engine.inventory.device import Device
+    from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import UnitPlacement
+    from fairlead.engine.placement.shapes import UnitShape
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.tree import Queue
@@ -101,6 +104,15 @@ class Session:
                     found.append(f"{pod} of queue {queue.name} is leaving since {since}, {free} {counted}")
         return found
 
+    def evicted_at(self, nodes: Sequence[str], placed: Sequence[UnitPlacement]) -> float | None:
+        """For when the last eviction of those pods is set that hold devices of this place on these nodes; None: for no time."""
+        among = set(nodes)
+        uids = {uid for pick in chargeable(placed) if pick.device.use is not None for uid in pick.device.use.claims}
+        leaving = [member for gang, _ in self.running.with_leaving(set()) for member in gang.members if member.leaving]
+        holding = [member for member in leaving if uids.intersection(member.claims)]
+        times = [each.evicted_at for each in holding or leaving if each.node in among]
+        return max((at for at in times if at is not None), default=None)
+
     @property
     def pipelined(self) -> PipelinedCluster:
         if self._pipelined is None:
@@ -140,6 +152,35 @@ class Session:
             queue.demand = dict(queue.used)
         self.pending.demand(self.servable)
         divide_tree(self.tree, self.tree.totals, k=self.snapshot.usage_weight)
+
+    def ever(self, pending: PendingGang) -> bool | None:
+        """Whether it could start with nothing running, by devices, limits and ResourceQuotas; None where that is not known."""
+        if beyond_limits(pending.queue, pending.charge) or self.quotas.beyond(pending.gang):
+            return False
+        found = self.places.ever(pending.gang, pending.units)
+        return None if found is False and (self._grows or self.away(pending)) else found
+
+    @cached_property
+    def _grows(self) -> bool:
+        """Whether nodes may be asked for: that a gang fits not even the empty cluster says nothing of one with more nodes."""
+        return any(flavor.autoscaling is not None for flavor in self.snapshot.flavors)
+
+    @cached_property
+    def _away_nodes(self) -> list[CandidateNode]:
+        return [node for node in self.cache.node_snapshot.all if node.info.away]
+
+    def away(self, pending: PendingGang) -> list[str]:
+        """Nodes that are not ready, or closed for a time, and would take some of its pods once that is over."""
+        shapes = {unit.shape for unit in pending.units} if self._away_nodes else ()
+        return [node.name for node in self._away_nodes if any(self._would_take(node, shape) for shape in shapes)]
+
+    def _would_take(self, node: CandidateNode, shape: UnitShape) -> bool:
+        candidates = self.cache.node_snapshot.candidates
+        return all(node.info.may_take(needs) for needs in shape.needs) and all(
+            any(len(candidates(node, request).devices) >= max(1, request.count) for request in alternatives)
+            for claim in shape.claims
+            for alternatives in claim.alternatives
+        )
 
     def servable(self, pending: PendingGang) -> bool:
         """Whether it counts as demand: what this cluster could never run, or a quota or budget forbids, would only make shares idle."""

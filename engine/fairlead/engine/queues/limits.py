@@ -52,6 +52,17 @@ def over_limit(leaf: Queue, charge: Mapping[str, Amount], view: View = used) -> 
     return broken
 
 
+def beyond_limits(leaf: Queue, charge: Mapping[str, Amount]) -> bool:
+    """Whether so much is more than a limit on the way up allows with nothing else used, and no schedule changes that."""
+    return any(
+        value > min(bounds)
+        for queue in leaf.path()
+        if queue.spec.quotas_change_at is None
+        for flavor, value in charge.items()
+        if value and (bounds := queue.quota_bounds(flavor))
+    )
+
+
 def _uses_unlent(leaf: Queue, flavor: str, more: Amount, view: View) -> bool:
     """Whether so much more would use what other queues keep for themselves."""
     taken = sum(_needed(root, flavor, view) for root in leaf.tree.roots)
@@ -88,8 +99,8 @@ def limit_reason(queue: Queue, flavor: str, asked: Amount) -> Reason:
     return Reason(
         code=Code.OVER_LIMIT,
         message=f"the {field} of queue {queue.name} for flavor {flavor} does not allow it",
-        limit=replace(_block(queue, flavor, asked, bound), changes_at=changes_at),
-        could_ever_fit=fits,
+        limit=replace(_block(queue, flavor, asked, bound), whole=not fits, changes_at=changes_at),
+        could_ever_fit=True if fits else None if changes_at is not None else False,
         advice=(
             f"wait until gangs of this queue end, or raise the {field}"
             if fits
@@ -144,11 +155,12 @@ def _unlent_reason(queue: Queue, flavor: str, asked: Amount) -> Reason:
         for other in (queue.tree.roots if step.parent is None else step.parent.children)
         if other is not step
     ]
+    fits = asked <= total - sum(other.kept(flavor) for other in beside)
     return Reason(
         code=Code.OVER_LIMIT,
         message=f"other queues keep what they deserve of flavor {flavor} for themselves",
-        limit=_block(queue, flavor, asked, max(total - others, 0)),
-        could_ever_fit=asked <= total - sum(other.kept(flavor) for other in beside),
+        limit=replace(_block(queue, flavor, asked, max(total - others, 0)), whole=not fits),
+        could_ever_fit=fits,
         advice="wait until gangs of other queues end, raise deserved of this queue, or raise lendingLimit of the others",
     )
 

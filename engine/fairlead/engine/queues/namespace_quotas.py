@@ -53,6 +53,14 @@ class NamespaceQuotas:
         first = min(broken, key=lambda each: (each[1] <= each[0].limit, each[0].name, each[0].resource))
         return self._reason(*first)
 
+    def beyond(self, gang: GangRequest) -> bool:
+        """Whether it asks by itself for more than the whole of a quota."""
+        return any(
+            asked > quota.limit
+            for resource, asked in gang.quota_charge
+            for quota in self._quotas.get((gang.namespace, resource), ())
+        )
+
     def charge(self, gang: GangRequest) -> None:
         """The gang starts, or is nominated."""
         if gang.quota_charge and gang.id not in self._charged:

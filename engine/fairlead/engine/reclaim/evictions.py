@@ -111,9 +111,11 @@ def making_room(made: Sequence[Eviction]) -> Reason:
     )
     more = f" and {len(made) - 3} more" if len(made) > 3 else ""
     pods = sum(len(eviction.pods) for eviction in made)
+    grace_s = max(eviction.checkpoint_grace_s for eviction in made)
+    after = f", after {grace_s:g} s to save their work" if grace_s else ""
     return Reason(
         code=Code.MAKING_ROOM,
-        message=f"{pods} pod{'s' if pods != 1 else ''} of {names}{more} {'are' if pods != 1 else 'is'} being evicted for it",
+        message=f"{pods} pod{'s' if pods != 1 else ''} of {names}{more} {'are' if pods != 1 else 'is'} being evicted for it{after}",
         advice="it starts when they are gone; what they give back is held for it",
         could_ever_fit=True,
     )

@@ -101,6 +101,10 @@ class GangRequest(Named):
         tuple[str, int], ...
     ] = ()  # what its admission adds to ResourceQuotas, by resource; () in a namespace without
     run_s: float | None = None  # longest it can run, where activeDeadlineSeconds bounds that: lets it backfill
+    ends_by: float | None = (
+        None  # unix seconds: its workload ends it then, though it waits (a Job's activeDeadlineSeconds)
+    )
+    endless: bool = False  # it runs until somebody ends it: a service, whose pods are made again whenever they end
     hold: Hold | None = None  # its own; that of its queue is the queue's
     nodes_asked_since: float | None = None  # unix seconds: the decisions since then had it in `Plan.demand`
 
@@ -121,6 +125,9 @@ class RunningMember:
     leaving: bool = False  # being evicted or deleted, or finished: its devices come free without an eviction
     done: bool = False  # has succeeded: needs its devices no more
     leaving_since: float | None = None  # unix seconds: its deletion; None: not deleted yet, or not known
+    evicted_at: float | None = (
+        None  # unix seconds: its eviction is set for then; None: for no time, or it is deleted already
+    )
     guarded_by: tuple[str, ...] = ()  # PodDisruptionBudgets that select it: names in its namespace
 
 
@@ -154,6 +161,7 @@ class RunningGang(Named):
     min_runtime_s: float | None = None  # of its own annotation; None: its queue's
     checkpoint_grace_s: float | None = None  # notice before it is evicted, to write a checkpoint
     ends_by: float | None = None  # unix seconds, where activeDeadlineSeconds sets an end
+    endless: bool = False  # as `GangRequest.endless`
     bounds: Bounds = NO_BOUNDS  # of its namespace; those of its queue are the queue's
     idle: IdleSpan | None = None  # None: busy, not known, or exempt
     movable: bool | None = None  # of its own annotation; None: as its queue says

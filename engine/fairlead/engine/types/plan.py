@@ -55,10 +55,11 @@ class Admission(Named, msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting(Named):
-    """A gang that keeps waiting. `position` counts from 1 in the order in which gangs were considered, admitted ones included.
+    """A gang that keeps waiting. `position` counts from 1 in the order in which gangs were considered, admitted ones included; `place`
+    counts those that keep waiting in its queue.
 
     `asks`: the least that it would be charged, by flavor in its measure; {} where its claims could not be read, or members are
-    missing. It is no part of the answer: two that differ in it alone are equal.
+    missing. `ends_by`: as of its request. They are no part of the answer: two that differ in them alone are equal.
     """
 
     namespace: str
@@ -67,6 +68,8 @@ class Waiting(Named):
     queue: str | None
     position: int
     reason: Reason
+    place: int = 1
+    ends_by: float | None = field(default=None, compare=False)
     asks: Mapping[str, Amount] = field(default_factory=dict, compare=False)
 
 

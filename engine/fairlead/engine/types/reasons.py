@@ -55,6 +55,12 @@ class Code(StrEnum):
     BROKEN = "DeviceBroken"  # evicted: a device has a NoExecute taint that it does not tolerate
 
 
+NEVER_STARTS = frozenset(
+    {Code.INVALID, Code.UNKNOWN_QUEUE, Code.QUEUE_NOT_FOR_NAMESPACE, Code.QUEUE_NOT_LEAF, Code.NO_MORE_PODS}
+)
+"""With these no time makes a gang start: what is written is wrong, or nothing is to come."""
+
+
 class Rejection(StrEnum):
     """What removed a device from a request's candidates, in the order in which the filters apply."""
 
@@ -166,6 +172,7 @@ class LimitBlock:
     used: str
     asked: str
     limit: str
+    whole: bool = False  # as much is asked for as the limit never allows, whatever else is used
     changes_at: float | None = None  # unix seconds: the queue's schedule changes its quotas then
 
     def __str__(self) -> str:
@@ -272,7 +279,11 @@ class Reason:
     code: Code
     message: str
     advice: str = ""  # what would change it
-    could_ever_fit: bool | None = None  # on this cluster with nothing running; None: not examined, or not proven
+    could_ever_fit: bool | None = (
+        None  # in this cluster and its queues with nothing running; None: not examined, or not proven
+    )
+    behind: str = ""  # the gang before it in a strict line, where that can never start either
+    due: float | None = None  # unix seconds: it does not start before, as what is evicted for it goes then
     requests: tuple[RequestShortage, ...] = ()
     nodes: tuple[NodeShortage, ...] = ()
     near_miss: NearMiss | None = None
@@ -281,6 +292,11 @@ class Reason:
     budget: BudgetBlock | None = None
     levels: tuple[LevelShortage, ...] = ()  # of the gang's topology, outermost first; in `str()` where decisive
     blockers: tuple[PreemptionBlocker, ...] = ()  # shares that stand in the way, and what protects running gangs
+
+    @property
+    def never(self) -> bool:
+        """Whether it cannot start as cluster, queues and workload are, however long it waits: nothing may give a time of its start."""
+        return self.could_ever_fit is False or bool(self.behind) or self.code in NEVER_STARTS
 
     def __str__(self) -> str:
         parts = [_sentence(self.message)]

@@ -155,6 +155,8 @@ class Gang(Item, frozen=True, kw_only=True):
     preemptor: bool = False
     quota_charge: tuple[tuple[str, int], ...] = ()
     run_s: float | None = None
+    ends_by: float | None = None
+    endless: bool = False
     hold: Hold | None = None
     nodes_asked_since: float | None = None
 
@@ -167,6 +169,7 @@ class RunningMember(Item, frozen=True, kw_only=True):
     leaving: bool = False
     done: bool = False
     leaving_since: float | None = None
+    evicted_at: float | None = None
     guarded_by: tuple[str, ...] = ()
 
 
@@ -202,6 +205,7 @@ class RunningGang(Item, frozen=True, kw_only=True):
     min_runtime_s: float | None = None
     checkpoint_grace_s: float | None = None
     ends_by: float | None = None
+    endless: bool = False
     bounds: Bounds = Bounds()
     idle: IdleSpan | None = None
     movable: bool | None = None

@@ -1,8 +1,8 @@
 """The cluster as one picture: nodes, their GPUs, MIG devices inside them, what holds each, and the state of each; pure.
 
 States are those of the ledger (`fairlead.history.cost`): free, nominated (its node is kept free for a gang), starting (held, its pods
-do not run yet), idle, held, stranded (free, of no use for a usual request), broken (held by no claim, and tainted, or its node is away or
-cordoned). What a claim holds keeps its state: a gang goes on computing on a GPU that is drained, and is charged for it; the note says so.
+do not run yet), idle, held, stranded (free, of no use for a usual request), broken (held by no claim, and tainted, or its node is away);
+and drained, which the ledger counts with those: an operator keeps it back, by a drain or since the node is cordoned. What a claim holds keeps its state: a gang goes on computing on a GPU that is drained, and is charged for it; the note says so.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from fairlead.ui.model.facts import Hardware, Holder
 
 K = TypeVar("K")
 V = TypeVar("V")
-State = Literal["free", "nominated", "starting", "idle", "held", "stranded", "broken"]
-STATES: tuple[State, ...] = ("held", "idle", "starting", "nominated", "free", "stranded", "broken")
+State = Literal["free", "nominated", "starting", "idle", "held", "stranded", "drained", "broken"]
+STATES: tuple[State, ...] = ("held", "idle", "starting", "nominated", "free", "stranded", "drained", "broken")
 MEANING: Mapping[State, str] = {
     "held": "held by a claim",
     "idle": "held by a claim, and idle",
@@ -36,6 +36,7 @@ MEANING: Mapping[State, str] = {
     "nominated": "free, its node is kept for a gang",
     "free": "free",
     "stranded": "free, but of no use for a usual request",
+    "drained": "free, and kept back: drained, or its node is cordoned",
     "broken": "free, but tainted, or its node is away",
 }
 NO_QUEUE = ""
@@ -263,7 +264,10 @@ class _Picture:
         is_broken = pool.problem is not None or broken(info, place.devices, rules)
         kept_for = self._hardware.reserved.get(node, "")
         unit = self._units.of(place.devices[0])
-        vacant = vacancy(unit, is_broken=is_broken, reserved=bool(kept_for), useful=useful)
+        kept_back = is_broken and pool.problem is None and _kept_back(info, place, rules)
+        vacant: State = (
+            "drained" if kept_back else vacancy(unit, is_broken=is_broken, reserved=bool(kept_for), useful=useful)
+        )
         parts = tuple(
             self._part(part.device, part.profile, part.start, part.size, holds=held, vacant=vacant)
             for part in place.parts
@@ -327,6 +331,12 @@ def _tainted(place: GpuPlace, rules: Iterable[DeviceTaintRuleSpec]) -> str:
         ["drained; see fairlead device list"] if any(map(_drains, found)) else []
     )  # by which user, since when and why
     return "; ".join([*said, *([f"tainted: {', '.join(others)}"] if others else [])])
+
+
+def _kept_back(info: NodeInfo | None, place: GpuPlace, rules: Iterable[DeviceTaintRuleSpec]) -> bool:
+    """Whether nothing but an operator's word keeps it from being given."""
+    found = [taint for device in place.devices for taint in taints(device, rules)]
+    return info is not None and info.ready and all(map(_drains, found)) and (bool(found) or info.unschedulable)
 
 
 def _drains(taint: DeviceTaint) -> bool:

@@ -44,7 +44,7 @@ def _line(raw: Raw, *, now: float) -> Line:
 
 
 def forecast(status: Raw, *, now: float) -> str:
-    """`in 12m (p90 40m)`; "never" for a gang that cannot start; "" where nothing is forecast."""
+    """`in 12m (p90 40m)`; what of it is over is not shown; "never" for a gang that cannot start; "" where nothing is forecast."""
     found = status.get("forecast") or {}
     if status.get("phase") != "Waiting" or not found:
         return ""
@@ -52,8 +52,11 @@ def forecast(status: Raw, *, now: float) -> str:
         return "never"
     if not found.get("p50"):
         return ""
-    late = f" (p90 {age(max(0.0, timestamps.parse(found['p90']) - now))})" if found.get("p90") else ""
-    return f"in {age(max(0.0, timestamps.parse(found['p50']) - now))}{late}"
+    p50, p90 = (timestamps.parse(at) - now if (at := found.get(part)) else None for part in ("p50", "p90"))
+    assert p50 is not None
+    if p50 <= 0:
+        return "overdue" if p90 is not None and p90 < 0 else f"by now{'' if p90 is None else f' (p90 {age(p90)})'}"
+    return f"in {age(p50)}" + ("" if p90 is None else f" (p90 {age(p90)})")
 
 
 def _why(status: Raw) -> tuple[str, str]:
@@ -70,7 +73,7 @@ def _why(status: Raw) -> tuple[str, str]:
 
 
 def order(lines: Sequence[Line]) -> list[Line]:
-    """By phase, waiting gangs first; then by position in the queue, namespace and name."""
+    """By phase, waiting gangs first; then by position in their queues, namespace and name."""
     return sorted(lines, key=order_key)
 
 

@@ -82,7 +82,7 @@ def _pending(snapshot: Snapshot, plan: Plan, running: Mapping[str, RunningGang])
         else:
             status |= {
                 "queue": answer.queue,
-                "position": answer.position,
+                "position": answer.place,
                 "reason": answer.reason.code.value,
                 "message": str(answer.reason),
                 "why": explanation(answer.reason),

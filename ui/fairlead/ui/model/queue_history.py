@@ -155,15 +155,20 @@ def _below(queues: Iterable[Raw], name: str) -> frozenset[str]:
 
 
 def _waited(past: Past, spans: Iterable[Span], names: frozenset[str]) -> Iterable[tuple[str, float, float, float]]:
-    """Flavor, amount, and from when to when: of gangs that were admitted."""
+    """Flavor, amount, and from when to when: of gangs that were admitted. One that was evicted keeps its age: it waits anew from the end of
+    its earlier run on, and what it held until then is in what was used.
+    """
     begun: dict[tuple[str, str], list[Span]] = {}
     for span in spans:
         begun.setdefault((span.namespace, span.gang), []).append(span)
+    late_us = int(LATE_S * SECOND_US)
     for wait in past.waits:
-        if wait.queue in names:
-            for span in begun.get((wait.namespace, wait.gang), ()):
-                if abs(span.allocated_us - wait.admitted_us) <= LATE_S * SECOND_US:
-                    yield span.flavor, float(span.amount), wait.queued_us / SECOND_US, wait.admitted_us / SECOND_US
+        own = begun.get((wait.namespace, wait.gang), ()) if wait.queue in names else ()
+        ended = (span.end_us for span in own if span.end_us <= wait.admitted_us and not span.goes_on)
+        since_us = max((wait.queued_us, *ended))
+        for span in own:
+            if abs(span.allocated_us - wait.admitted_us) <= late_us:
+                yield span.flavor, float(span.amount), since_us / SECOND_US, wait.admitted_us / SECOND_US
 
 
 def _waits(facts: Facts, raw: Raw, names: frozenset[str]) -> Iterable[tuple[str, float, float, float]]:

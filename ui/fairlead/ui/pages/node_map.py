@@ -107,7 +107,7 @@ def _cell(gpu: GpuView, x: int, y: int, size: int, colours: Mapping[str, str]) -
     return Cell(
         box=_box(x, y, size, size),
         css=_css(colour, state),
-        pattern="broken" if gpu.note else "" if state in {"held", "free"} else state,
+        pattern="broken" if gpu.note and state != "drained" else "" if state in {"held", "free"} else state,
         title=_title(gpu),
         parts=parts,
     )

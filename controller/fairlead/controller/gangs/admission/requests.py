@@ -26,6 +26,7 @@ from fairlead.engine.types.reasons import Code
 from fairlead.kube.spec_key import spec_key
 
 AWAIT_CLAIMS_S = 2.0
+SERVICES = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "LeaderWorkerSet"})
 POOLS_MAX = 8
 
 
@@ -158,6 +159,7 @@ def gang_request(
         preemptor=record.preemptor,
         hold=record.hold,
         run_s=_run_s(members),
+        endless=endless(gang),
         quota_charge=admission_charge(members, limited, classes or {}),
     )
 
@@ -235,6 +237,16 @@ def _run_s(members: Iterable[Member]) -> float | None:
             return None
         longest = max(longest, float(limit))
     return longest
+
+
+def endless(gang: Gang) -> bool:
+    """Whether each of its pods is started again when it ends, and made again when it goes."""
+    return all(
+        member.pod.spec.restart_policy == "Always"
+        and (owner := member.pod.metadata.controller) is not None
+        and owner.kind in SERVICES
+        for member in gang.members
+    )
 
 
 def same_request(one: GangRequest | None, other: GangRequest | None) -> bool:

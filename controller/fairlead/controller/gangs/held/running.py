@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.models import Models
-from fairlead.controller.gangs.admission.requests import GangRecord, pending_member, placed_claims
+from fairlead.controller.gangs.admission.requests import GangRecord, endless, pending_member, placed_claims
 from fairlead.controller.gangs.claims.allocation_times import allocation_times
 from fairlead.controller.gangs.claims.allocations import held_claims, node_of, pod_ref
 from fairlead.controller.gangs.evictions import eviction_marks
@@ -48,7 +48,8 @@ def running_gang(
         return None
     holders = [*gang.released, *(member for member in gang.members if member.pod.finished and member.claims)]
     evictable = () if context.not_evictable else holders
-    going = {member.uid for member, _ in eviction_marks.marked(gang)}.union(context.evicting)
+    evicted = {member.uid: mark.at for member, mark in eviction_marks.marked(gang)}
+    going = evicted.keys() | set(context.evicting)
     started_before = context.running_since
     ends = [_ends_by(member, context) for member in gang.released if not member.terminating]
     return RunningGang(
@@ -62,9 +63,10 @@ def running_gang(
         created=record.created(gang),
         started=min(*started.values(), started_before) if started_before else min(started.values()),
         size=max(1, gang.together),
-        members=tuple(_running_member(member, started, context, leaving=member.uid in going) for member in evictable),
+        members=tuple(_running_member(member, started, context, going, evicted) for member in evictable),
         min_runtime_s=gang.min_runtime_s,
         checkpoint_grace_s=gang.checkpoint_grace_s,
+        endless=endless(gang),
         ends_by=None if None in ends else max((end for end in ends if end is not None), default=None),
         bounds=context.bounds,
         idle=context.idle,
@@ -143,8 +145,13 @@ def admitted_gang(
 
 
 def _running_member(
-    member: Member, started: Mapping[str, float], context: RunningContext, *, leaving: bool
+    member: Member,
+    started: Mapping[str, float],
+    context: RunningContext,
+    going: Collection[str],
+    evicted: Mapping[str, float],
 ) -> RunningMember:
+    """`going`: UIDs of pods that are to be evicted; `evicted`: when, where that is set."""
     uids = tuple(
         pod_claim.claim.metadata.uid
         for pod_claim in member.claims
@@ -155,8 +162,9 @@ def _running_member(
         node=node_of(member) or "",
         claims=uids,
         started=max((started[uid] for uid in uids), default=created_s(member.pod)),
-        leaving=leaving or member.terminating or member.pod.finished,
+        leaving=member.uid in going or member.terminating or member.pod.finished,
         leaving_since=leaving_since(member.pod),
+        evicted_at=evicted.get(member.uid),
         done=member.pod.status.phase == "Succeeded",
         guarded_by=context.budgets_of(member) if context.budgets_of else (),
     )
