@@ -55,7 +55,8 @@ class Admission(Named, msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting(Named):
-    """A gang that keeps waiting. `position` counts from 1 in the order in which gangs were considered, admitted ones included.
+    """A gang that keeps waiting. `position` counts from 1 in the order in which gangs were considered, admitted ones included
+    (`in_line`: among those that wait in its queue).
 
     `asks`: the least that it would be charged, by flavor in its measure; {} where its claims could not be read, or members are
     missing. It is no part of the answer: two that differ in it alone are equal.
