@@ -27,7 +27,7 @@ from fairlead.controller.watch.caches import Caches
 from fairlead.engine.plan import decide as plan
 from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.engine.snapshot import Snapshot
-from fairlead.engine.types.plan import Plan, QueueUse, Reservation, Waiting
+from fairlead.engine.types.plan import Plan, QueueUse, Reservation, Waiting, in_line
 from fairlead.engine.types.settings import Problem
 from fairlead.kube import logs
 from fairlead.kube.limits import Clock
@@ -145,7 +145,7 @@ class Cycle:
 
     def _note_answers(self, decided: Plan) -> set[GangId]:
         """Keeps what was decided of waiting gangs; returns those whose answer differs from the last."""
-        waiting = {(each.namespace, each.name): each for each in decided.waiting}
+        waiting = {(each.namespace, each.name): each for each in in_line(decided.waiting)}
         reserved = {(each.namespace, each.name): each for each in decided.reservations}
         changed = {gang_id for gang_id, each in waiting.items() if self.waiting.get(gang_id) != each}
         both = reserved.keys() | self.reservations.keys()

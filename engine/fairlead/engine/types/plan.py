@@ -6,7 +6,8 @@ dataclass.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from fairlead.engine.types.references import Named
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from fairlead.engine.types.allocation import Allocation
     from fairlead.engine.types.amounts import Amount
@@ -196,3 +197,12 @@ class Plan:
     failures: tuple[tuple[str, str], ...] = ()  # ids of gangs that cannot be computed, and what was raised
     # UIDs of gangs that have had their turn: for the next snapshot, see `plan.search_turns`.
     searched: tuple[str, ...] = ()
+
+
+def in_line(waiting: Iterable[Waiting]) -> Iterator[Waiting]:
+    """The same, with `position` among those that wait in the same queue: from 1, in the order that is given."""
+    before: Counter[str | None] = Counter()
+    for each in waiting:
+        before[each.queue] += 1
+        place = before[each.queue]
+        yield each if each.position == place else replace(each, position=place)

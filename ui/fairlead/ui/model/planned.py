@@ -13,7 +13,7 @@ from fairlead.controller.report.queue_status import QueueShown, plain, queue_sta
 from fairlead.engine.explain.explanation import explanation
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang
-from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.plan import Plan, in_line
 from fairlead.kube import timestamps
 from fairlead.kube.device_usage import DeviceId
 from fairlead.kube.resources import Raw
@@ -70,7 +70,7 @@ def _running(gang: RunningGang) -> Raw:
 
 
 def _pending(snapshot: Snapshot, plan: Plan, running: Mapping[str, RunningGang]) -> Iterable[Raw]:
-    waiting = {each.id: each for each in plan.waiting}
+    waiting = {each.id: each for each in in_line(plan.waiting)}
     reserved = {each.id: list(each.nodes) for each in plan.reservations}
     for gang in snapshot.gangs:
         if gang.id in running:
