@@ -20,7 +20,8 @@ from fairlead.controller.gangs.claims.allocations import node_of
 from fairlead.controller.gangs.claims.volumes import volume_needs
 from fairlead.controller.gangs.evictions import disruption, past_evictions
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction
-from fairlead.controller.gangs.held import idleness
+from fairlead.controller.gangs.held import idleness, lost_nodes
+from fairlead.controller.gangs.held.lost_nodes import LostNode
 from fairlead.controller.gangs.membership import decisions
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.gangs import gang_id as gang_id_of
@@ -42,6 +43,9 @@ from fairlead.kube.objects import LabelSelector
 from fairlead.kube.resources import Raw
 
 log = logging.getLogger(__name__)
+
+READ_BY_GANGS = ("hold", "maxPriority", "lostNodeTimeout")
+"""Fields of a queue by which its gangs are looked at again: evictions that a hold asked for are cancelled, and statuses say what holds."""
 
 
 class Caches(Informers):
@@ -143,13 +147,8 @@ class Caches(Informers):
             self._settings = None
             if looks or ((change.new or {}).get("spec") or {}).get("idle"):
                 self.triggers.gangs(self.gangs)  # what their claims say of idle devices counts from now on, or no more
-            if any((each or {}).get("spec", {}).get("hold") for each in (change.old, change.new)):
-                self.triggers.gangs(
-                    self.gangs
-                )  # evictions that it asked for are cancelled, and statuses say what holds now
-            if any(
-                ((each or {}).get("spec") or {}).get("maxPriority") is not None for each in (change.old, change.new)
-            ):
+            specs = [(each or {}).get("spec") or {} for each in (change.old, change.new)]
+            if any(spec.get(field) is not None for spec in specs for field in READ_BY_GANGS):
                 self.triggers.gangs(self.gangs)
             if _taken(change.old) != _taken(change.new):
                 self.triggers.gangs(self.gangs)  # their statuses name their queue
@@ -221,6 +220,10 @@ class Caches(Informers):
             return None
         found = [(node, noticed[node]) for each in gang.running if (node := node_of(each)) in noticed and node]
         return min(found, key=lambda each: (each[1].by is None, each[1].by or 0.0, each[0]), default=None)
+
+    def lost_nodes(self, gang: Gang) -> tuple[LostNode, ...]:
+        """Those of its members that do not answer."""
+        return lost_nodes.lost_nodes(gang, self.nodes.get) if self.tables.nodes.unready else ()
 
     # -- members.Lookup --------------------------------------------------------------------------------------------
 
