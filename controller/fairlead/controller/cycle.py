@@ -166,4 +166,3 @@ class Cycle:
     def gone(self, gang_id: GangId) -> None:
         """The gang has no members left."""
         self.waiting.pop(gang_id, None)
-        self._executor.gone(gang_id)

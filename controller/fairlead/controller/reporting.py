@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from fairlead.controller.autoscaling.awaited import AwaitedNodes
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.evictor import Evictor
-from fairlead.controller.commit.executor import Executor
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.cycle import Cycle
 from fairlead.controller.gangs.admission import recovery
@@ -47,7 +46,6 @@ class Reporting:
         self,
         caches: Caches,
         cycle: Cycle,
-        executor: Executor,
         evictor: Evictor,
         tasks: GangTasks,
         backoffs: GangBackoffs,
@@ -64,7 +62,6 @@ class Reporting:
         """`created`: since when the gang is queued, unix seconds."""
         self._caches = caches
         self._cycle = cycle
-        self._executor = executor
         self._evictor = evictor
         self._tasks = tasks
         self._backoffs = backoffs
@@ -147,21 +144,19 @@ class Reporting:
             waited = self.waits.ended(gang.id)
             if waited is not None:
                 flavor = self._flavors.of(held_claims(gang.members).values())
-                series = self._metrics.queue_wait_seconds.labels(self._queue(gang), flavor, "admitted")
+                queue = self._caches.queue_of(gang.id)
+                series = self._metrics.queue_wait_seconds.labels(queue, flavor, "admitted")
                 series.observe(max(0.0, now - waited.at))
         elif not gang.gated:
             self._note_withdrawal(gang.id, now)
         elif not self.waits.known(gang.id):
-            self.waits.waits(gang.id, self._queue(gang), self._created(gang, now))
+            self.waits.waits(gang.id, self._caches.queue_of(gang.id), self._created(gang, now))
 
     def _note_withdrawal(self, gang_id: GangId, now: float) -> None:
         waited = self.waits.ended(gang_id)
         if waited is not None:
             series = self._metrics.queue_wait_seconds.labels(waited.queue, "", "withdrawn")
             series.observe(max(0.0, now - waited.at))
-
-    def _queue(self, gang: Gang) -> str:
-        return self._executor.queues.get(gang.id) or self._caches.queue_of(gang.id)
 
     def _leaving(self, gang: Gang, now: float) -> str:
         """Of pods that take longer than usual to end: most are gone before anyone reads of them."""
@@ -196,7 +191,7 @@ class Reporting:
         return SchedulingState(
             waiting=self._cycle.waiting.get(gang.id),
             admitting=self._tasks.admitting(gang.id),
-            queue=self._executor.queues.get(gang.id),
+            queue=self._caches.queue_of(gang.id),
             last_failure=self._backoffs.get(gang.id).why,
             eviction=self._evictor.progress(gang),
             victims=tuple(sorted("/".join(victim) for victim in self._evictor.victims.of(gang.id))),

@@ -183,7 +183,7 @@ class Term:
         )  # fmt: skip
         forecasts = ShownForecasts()
         reporting = Reporting(
-            caches, cycle, executor, evictor, gang_tasks, backoffs, usage, self.reporter, metrics, forecasts,
+            caches, cycle, evictor, gang_tasks, backoffs, usage, self.reporter, metrics, forecasts,
             traces, awaited, created=self._created, wall=wall,
         )  # fmt: skip
         self._cycle, self._waits, self._wall = cycle, reporting.waits, wall

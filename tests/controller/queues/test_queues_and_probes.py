@@ -230,3 +230,20 @@ async def test_selectors_are_in_conflict_only_while_a_namespace_matches_both(ben
         await bench.until(lambda: [ready("ml"), ready("prod")] == ["SelectorsOverlap"] * 2, "a namespace matches both")
         await bench.client.patch(resources.NAMESPACES, "both", {"metadata": {"labels": {"env": None}}})
         await bench.until(lambda: [ready("ml"), ready("prod")] == ["Ready"] * 2, "no namespace matches both again")
+
+
+async def test_the_position_of_a_gang_is_its_place_among_those_that_wait_in_its_queue(bench: Bench):
+    await flavor(bench)
+    await bench.template("one")
+    for name in ("a", "b"):
+        await queue(bench, name, limit=0)
+    for name in ("a-first", "a-second", "b-only"):  # created one second after the other: the oldest goes first
+        await bench.pod(name, template="one", annotations={"fairlead.dev/queue": name[0]})
+        await asyncio.sleep(1.1)
+
+    def positions() -> list[int | None]:
+        return [bench.status(name).get("position") for name in ("a-first", "a-second", "b-only")]
+
+    async with bench.controller():
+        await bench.until(lambda: None not in positions(), "all are told")
+        assert positions() == [1, 2, 1]

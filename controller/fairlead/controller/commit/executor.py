@@ -11,7 +11,7 @@ from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.gangs.evictions import eviction_marks
-from fairlead.controller.gangs.membership.gangs import Gang, GangId
+from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Admission, Eviction, Plan
 from fairlead.kube.limits import Clock
@@ -28,7 +28,6 @@ class Executor:
         *,
         wall: Clock,
     ) -> None:
-        self.queues: dict[GangId, str] = {}  # into which each gang was admitted
         self._caches = caches
         self._admitter = admitter
         self._evictor = evictor
@@ -57,7 +56,6 @@ class Executor:
         gang_id = (admission.namespace, admission.name)
         gang = self._caches.gangs[gang_id]
         self._admitter.assume(gang, admission)
-        self.queues[gang_id] = admission.queue
         self._tasks.start(gang_id, self._admit(gang, admission), admission)
 
     async def _admit(self, gang: Gang, admission: Admission) -> None:
@@ -80,7 +78,3 @@ class Executor:
         namespace, _, name = eviction.beneficiary.partition("/")
         if name:
             self._caches.triggers.gang((namespace, name), first=True)
-
-    def gone(self, gang_id: GangId) -> None:
-        """The gang has no members left."""
-        self.queues.pop(gang_id, None)

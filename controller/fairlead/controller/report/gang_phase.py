@@ -52,7 +52,7 @@ class SchedulingState:
 
     waiting: Waiting | None = None
     admitting: bool = False
-    queue: str | None = None  # into which it was admitted
+    queue: str = ""  # that it names, or else the one that takes its namespace; "" where there is none
     last_failure: str = ""  # why its last admission was undone
     eviction: EvictionProgress | None = None
     victims: tuple[str, ...] = ()  # gangs that are being evicted for it

@@ -66,9 +66,8 @@ def gang_status(
         "message": summary.message[:MESSAGE_MAX],
     }
     waiting = state.waiting
-    queue = state.queue or (waiting.queue if waiting else None) or before.get("queue") or gang.queue
-    if queue:
-        status["queue"] = queue
+    if state.queue:
+        status["queue"] = state.queue
     if summary.phase == "Waiting" and waiting is not None:
         status["position"] = waiting.place
         status["why"] = explanation(waiting.reason)

@@ -163,6 +163,8 @@ class Caches(Informers):
             specs = [(each or {}).get("spec") or {} for each in (change.old, change.new)]
             if any(spec.get(field) is not None for spec in specs for field in READ_BY_GANGS):
                 self.triggers.gangs(self.gangs)
+            if _taken(change.old) != _taken(change.new):
+                self.triggers.gangs(self.gangs)  # their statuses name their queue
             # Whether a foreign queue name is one of our Queues may have changed.
             self.triggers.gangs([gang_id for gang_id, gang in self.gangs.items() if gang.foreign_queue])
             self.triggers.decide(urgent=True)
@@ -177,6 +179,8 @@ class Caches(Informers):
             else self._settings.selecting(seen.metadata.labels)
             for seen in (change.old, change.new)
         )
+        if change.old is not None and before != after:
+            self.triggers.gangs([gang_id for gang_id in self.gangs if gang_id[0] == change.key])
         if before != after and max(len(before or ()), len(after or ())) > 1:
             self._settings = None
             self.triggers.decide()
@@ -409,3 +413,8 @@ class Caches(Informers):
         """The pod as last seen; the given one where it is gone, or another has its name."""
         known = self.pods.get(pod.metadata.key)
         return known if known is not None and known.metadata.uid == pod.metadata.uid else pod
+
+
+def _taken(setting: Raw | None) -> object:
+    """Which namespaces' pods a Queue takes, as it says."""
+    return None if setting is None else (setting.get("spec") or {}).get("namespaceSelector")

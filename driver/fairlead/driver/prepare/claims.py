@@ -174,3 +174,10 @@ def _mig_names(gpu: Gpu) -> str:
         ", ".join(device_names.mig_name(gpu.minor, mig.profile, mig.start) for mig in gpu.mig_devices)
         or "no MIG devices"
     )
+
+
+def configured(claim: ResourceClaim, *, driver: str) -> bool:
+    """Whether the claim has a config for this driver, of a class or its own."""
+    allocation = claim.status.allocation
+    configs = allocation.devices.config if allocation else ()
+    return any(each.opaque is not None and each.opaque.driver == driver for each in configs)

@@ -27,7 +27,7 @@ from fairlead.driver.backend.interface import Backend, BackendError
 from fairlead.driver.backend.types import Inventory, Mount
 from fairlead.driver.common import files
 from fairlead.driver.common.locks import KeyedLocks
-from fairlead.driver.prepare import claims, hardware, records, shares, sharing
+from fairlead.driver.prepare import claims, hardware, records, shares
 from fairlead.driver.prepare.cdi_builder import CdiBuilder
 from fairlead.driver.prepare.cdi_files import CdiFiles
 from fairlead.driver.prepare.checkpoint import Checkpoint, Unreadable
@@ -177,7 +177,12 @@ class Preparer:
             inventory=inventory,
             partitionable=self._partitionable(),
         )
-        planned, mps = sharing.plan(claim, planned, driver=self._driver, inventory=inventory)
+        mps, nccl_topology = None, False
+        if claims.configured(claim, driver=self._driver):
+            from fairlead.driver.prepare import sharing  # a sixth of a start's CPU time, and few claims have configs
+
+            planned, mps = sharing.plan(claim, planned, driver=self._driver, inventory=inventory)
+            nccl_topology = sharing.wants_nccl_topology(claim, planned, driver=self._driver)
         for device in planned:
             if self._unusable is not None and (reason := self._unusable(device.gpu_uuid)) is not None:
                 raise ClaimError(
@@ -191,7 +196,7 @@ class Preparer:
             state="preparing",
             devices=planned,
             mps=mps,
-            nccl_topology=sharing.wants_nccl_topology(claim, planned, driver=self._driver),
+            nccl_topology=nccl_topology,
             pod_claim=claims.pod_claim(claim),
         )
 

@@ -2,8 +2,8 @@
 
 The search is that of the levels: of the models that have room for the gang the one on which it fits best, and where preferred
 levels are named, a model that holds the gang in one of the innermost domains before one that needs more of them. Best is, in
-this order: nodes on which it did not fail before, an earlier alternative of `firstAvailable`, preferred nodes, least taken of what is
-scarce, the smallest MIG devices, the fewest nodes, the tightest room; with `spread` the most room.
+this order: nodes on which it did not fail before, an earlier alternative of `firstAvailable`, preferred nodes, the smallest MIG devices,
+the fewest nodes, least taken of what is scarce, the tightest room; with `spread` the most room.
 A refusal is a proof where rooms rule all models out or each search proves it.
 """
 
@@ -41,9 +41,9 @@ class _Rank(NamedTuple):
     avoided: int
     alternative: int
     preference: int
-    scarce: int
     size: int
     nodes: int
+    scarce: int
     share: float
     models: tuple[Model, ...]
 
@@ -109,9 +109,9 @@ class ModelSearch:
             avoided,
             alternative,
             preference,
-            scarce,
             size,
             0 if spread else nodes,
+            scarce,
             -share if spread else share,
             choice.models,
         )

@@ -152,3 +152,14 @@ class NodePlacer:
                 allocator.release(picks, self.ledger)
             self._remove_pods(placement.unit, placement.node)
             self.changed(placement.node)
+
+    def redo(self, placed: Iterable[UnitPlacement]) -> None:
+        """Take the devices and the room of these placements again, which nothing else has taken since `undo`."""
+        for placement in placed:
+            for picks in placement.picks:
+                allocator.retake(picks, self.ledger)
+            for needs in placement.unit.shape.needs:
+                self.ledger.add_pod(placement.node.info, needs)
+            for facet in placement.unit.shape.facets:
+                self.ledger.add_facet(placement.node.info, facet, 1)
+            self.changed(placement.node)

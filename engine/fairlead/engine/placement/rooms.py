@@ -73,6 +73,6 @@ class _Room:
 
     def _on(self, node: CandidateNode) -> int:
         spare = self.scored.room.nodes.get(node)
-        if spare is None or not self.scored.eligible(node) or self.scored.score(node, spare) is None:
+        if spare is None or not self.scored.eligible(node) or not self.scored.takes(node):
             return 0
         return units_on(node, self.scored)

@@ -75,15 +75,9 @@ class ScoredNodes:
 
     def score(self, node: CandidateNode, spare: Spare | None = None) -> Score | None:
         """None when the node certainly does not take the shape now. `spare`: its devices, where they are known."""
-        info = node.info
-        needs = self.shape.needs
-        if len(needs) == 1:
-            if self.ledger.node_lacks(info, needs[0]) is not None:
-                return None
-            if self.shape.facets and self.ledger.neighbours_refuse(info, self.shape.facets[0]) is not None:
-                return None
-        elif not self._room_for_all(info):
+        if not self.takes(node):
             return None
+        info = node.info
         if spare is None:
             spare = self.room.spare(node)
         if spare is None:
@@ -97,6 +91,16 @@ class ScoredNodes:
             taken, waste, loss = self.fragmentation.cost(self.shape, node, self.scarce)
         left = -left if self.spread else left
         return (info.name in self.avoid, rank, -preference, taken, waste, loss, left, node.name)
+
+    def takes(self, node: CandidateNode) -> bool:
+        """False when the node certainly does not take the shape's pods now, whatever devices it has."""
+        info = node.info
+        needs = self.shape.needs
+        if len(needs) == 1:
+            if self.ledger.node_lacks(info, needs[0]) is not None:
+                return False
+            return not self.shape.facets or self.ledger.neighbours_refuse(info, self.shape.facets[0]) is None
+        return self._room_for_all(info)
 
     def _room_for_all(self, info: NodeInfo) -> bool:
         added = 0

@@ -22,6 +22,7 @@ from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.inventory.models import Model
 from fairlead.engine.placement.bounds import counts
 from fairlead.engine.placement.domains import Domains
+from fairlead.engine.placement.fewest_nodes import FewestNodes
 from fairlead.engine.placement.groups import all_units, by_subgroup, one_by_one
 from fairlead.engine.placement.model import NodeScope, PlacementResult, better
 from fairlead.engine.placement.model_search import ModelSearch, with_asked
@@ -72,6 +73,7 @@ class TopologyDomains(Domains):
         self.placer = placer
         self.rooms = Rooms(placer)
         self.models = ModelRule(placer, inventory)
+        self.fewest = FewestNodes(placer, self.rooms)
 
     def place(
         self, gang: GangRequest, units: Sequence[PlacementUnit], budget: StepBudget, *, spread: bool
@@ -113,11 +115,11 @@ class TopologyDomains(Domains):
         inner: Sequence[Level],
         budget: StepBudget,
     ) -> PlacementResult:
+        placed = self.nodes(gang.placed_nodes)
         if not levels and not inner:
-            return self._placer.place(units, budget, scope)
+            return self.fewest.place(units, budget, scope, placed)
         groups = by_subgroup(gang, units) if inner else one_by_one(units)
-        wanted = _Wanted(groups, levels, self.nodes(gang.placed_nodes))
-        return _Search(self, self._placer, scope, inner).place(wanted, None, budget)
+        return _Search(self, self._placer, scope, inner, placed).place(_Wanted(groups, levels, placed), None, budget)
 
     def nodes(self, known: Sequence[str]) -> list[CandidateNode]:
         """Those of these names that there are."""
@@ -147,13 +149,21 @@ class _Wanted(NamedTuple):
 
 
 class _Search:
-    """One gang, once. `inner`: the levels of each of its groups; () where they have none."""
+    """One gang, once. `inner`: the levels of each of its groups; () where they have none. `beside`: nodes on which it is already."""
 
-    def __init__(self, domains: TopologyDomains, placer: Placer, scope: NodeScope, inner: Sequence[Level]) -> None:
+    def __init__(
+        self,
+        domains: TopologyDomains,
+        placer: Placer,
+        scope: NodeScope,
+        inner: Sequence[Level],
+        beside: Sequence[CandidateNode],
+    ) -> None:
         self._domains = domains
         self._placer = placer
         self._scope = scope
         self._inner = inner
+        self._beside = beside
         self._tries = TRIES_MAX
 
     def place(self, wanted: _Wanted, within: TopologyDomain | None, budget: StepBudget) -> PlacementResult:
@@ -299,24 +309,42 @@ class _Search:
     # -- groups
 
     def _fill(self, groups: Sequence[UnitGroup], among: TopologyDomain | None, budget: StepBudget) -> PlacementResult:
-        """All groups on nodes of one domain, each by its own levels."""
+        """All groups on nodes of one domain, each by its own levels, on the fewest nodes."""
         if not self._inner:
-            return self._placer.place(all_units(groups), budget, self._scope._replace(among=among))
+            return self._all_together(groups, among, budget)
         ordered = sorted(groups, key=lambda group: (-group.least, group.rank, group.names))
         placed: list[UnitPlacement] = []
         for group in ordered:
-            found = self._plain.place(self._one(group), among, budget)
+            found = self._plain(placed).place(self._one(group), among, budget)
             if found.status is not SearchStatus.FOUND:
                 found.members_placed += sum(len(each.unit.members) for each in placed)
                 self._placer.undo(placed)
                 return self._otherwise(ordered, among, budget, found)
             placed += found.placed
-        return PlacementResult(SearchStatus.FOUND, placed)
+        return PlacementResult(SearchStatus.FOUND, self._groups_together(ordered, placed, among, budget))
 
-    @property
-    def _plain(self) -> _Search:
-        """The same, of the units of one group."""
-        return _Search(self._domains, self._placer, self._scope, ())
+    def _all_together(
+        self, groups: Sequence[UnitGroup], among: TopologyDomain | None, budget: StepBudget
+    ) -> PlacementResult:
+        """Whatever their own levels are."""
+        scope = self._scope._replace(among=among)
+        return self._domains.fewest.place(all_units(groups), budget, scope, self._beside)
+
+    def _groups_together(
+        self, groups: Sequence[UnitGroup], placed: list[UnitPlacement], among: TopologyDomain | None, budget: StepBudget
+    ) -> list[UnitPlacement]:
+        """On fewer nodes, each group on one: that is in one domain of each level, as far as the node is in any."""
+        if any(group.placed for group in groups):
+            return placed
+        scope = self._scope._replace(among=among)
+        on = self._domains.partition(tuple(level.label for level in self._inner), among).of
+        together = [group.units for group in groups]
+        return self._domains.fewest.fewer(placed, scope, budget, beside=self._beside, together=together, on=on)
+
+    def _plain(self, placed: Sequence[UnitPlacement]) -> _Search:
+        """The same, of the units of one group. `placed`: those of others."""
+        beside = [*self._beside, *(each.node for each in placed)]
+        return _Search(self._domains, self._placer, self._scope, (), list(dict.fromkeys(beside)))
 
     def _one(self, group: UnitGroup) -> _Wanted:
         return _Wanted(one_by_one(group.units), self._inner, self._domains.nodes(group.placed))
@@ -326,7 +354,7 @@ class _Search:
     ) -> PlacementResult:
         """Where each group in its best domain was not the way: other domains, as long as there are tries left."""
         if not required(self._inner):
-            return self._placer.place(all_units(groups), budget, self._scope._replace(among=among))
+            return self._all_together(groups, among, budget)
         if self._ruled_out(groups, among):
             failed.status = SearchStatus.IMPOSSIBLE
             return failed
@@ -356,7 +384,7 @@ class _Search:
             self._tries -= 1
             if self._tries < 0:
                 return False
-            found = self._plain.place(wanted, domain, budget)
+            found = self._plain(placed).place(wanted, domain, budget)
             if found.status is not SearchStatus.FOUND:
                 continue
             placed += found.placed

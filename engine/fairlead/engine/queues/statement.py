@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fairlead.engine.allocator.allocate import retake
 from fairlead.engine.allocator.model import SearchStatus
 from fairlead.engine.placement.model import UnitPlacement
 
@@ -122,15 +121,8 @@ class Statement:
     def _allocate(self, placed: Sequence[UnitPlacement], times: int) -> None:
         if times < 0:
             self.placer.undo(placed)
-            return
-        for entry in placed:
-            for picks in entry.picks:
-                retake(picks, self.ledger)
-            for needs in entry.unit.shape.needs:
-                self.ledger.add_pod(entry.node.info, needs)
-            for facet in entry.unit.shape.facets:
-                self.ledger.add_facet(entry.node.info, facet, 1)
-            self.placer.changed(entry.node)
+        else:
+            self.placer.redo(placed)
 
     def hold(self, placed: Iterable[UnitPlacement]) -> list[UnitPlacement]:
         """Keep these devices and this room from others, even where they are in use; returns what was not held before."""

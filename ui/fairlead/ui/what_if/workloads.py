@@ -152,6 +152,7 @@ def _gang(
                     pod=PodRef(namespace, pod, f"what-if/{namespace}/{pod}"),
                     needs=needs,
                     claims=tuple(keys),
+                    labels=each.pod.metadata.labels,
                     rank=rank if each.intent.subgroup_topology else None,
                     subgroup=each.intent.subgroup or (str(rank // size) if size else ""),
                     worker_group=worker_group(each.pod.metadata.labels),

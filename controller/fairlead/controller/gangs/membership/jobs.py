@@ -1,7 +1,7 @@
 """How many pods the Jobs of a gang run from now on, compared with their start.
 
 A Job runs `parallelism` pods at once until fewer completions than that are left. So of the gang of a Job with parallelism 3
-and completions 8 three pods run together in each wave, then the last two; and of an Indexed Job of eight, of which three
+and completions 8 three pods are to run at once, at last two; and of an Indexed Job of eight, of which three
 indexes have completed when it is evicted, the other five. What a Job will not run any more never holds up its gang.
 Pure. The status of a Job lags behind its pods by a second or more, so both are read.
 """
