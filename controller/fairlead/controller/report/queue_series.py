@@ -31,6 +31,8 @@ BECAUSE: Final[Mapping[Code, str]] = {
     Code.OVER_SHARE: "share",
     Code.PROTECTED: "share",
     Code.NO_NODE: "nodes",
+    Code.NODES_FULL: "nodes",
+    Code.NODES_AWAY: "nodes",
     Code.NEVER_FITS: "never",
     Code.OVER_LIMIT: "quota",
     Code.OVER_QUOTA: "quota",

@@ -223,7 +223,10 @@ class Decision:
             units = session.pending.by_id[gang.id].units
             ever = session.places.ever(gang, units)
             reserved = found.reserved if id(found.reserved) in standing else None
-            reason = explainer.explain(gang, units, found.outcome, ever, found.blockers, reserved)
+            if gang.id in demands:
+                ever = ever or None  # that it fits not even the empty cluster says nothing of one with more nodes
+            misfit = session.kinds.misfit(gang, units) if ever is False else None
+            reason = explainer.explain(gang, units, found.outcome, ever, found.blockers, reserved, misfit)
             return awaiting(reason, demands[gang.id]) if gang.id in demands else reason
 
         return explain

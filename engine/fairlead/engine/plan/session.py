@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from fairlead.engine.explain.node_kinds import NodeKinds
 from fairlead.engine.plan.answers import admission
 from fairlead.engine.plan.gang import Places
 from fairlead.engine.plan.pending import PendingGangs
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.snapshot import Snapshot
     from fairlead.engine.types.plan import Admission
+    from fairlead.engine.types.settings import Autoscaling
 
 
 class Session:
@@ -100,6 +102,23 @@ class Session:
                     free = "counted as free since" if until <= self.now else "counted as free from"
                     found.append(f"{pod} of queue {queue.name} is leaving since {since}, {free} {counted}")
         return found
+
+    @cached_property
+    def scaling(self) -> dict[str, Autoscaling]:
+        """By flavor, of those for which nodes can be asked for."""
+        flavors = self.cache.charges.flavors
+        return {flavor.name: flavor.autoscaling for flavor in flavors if flavor.autoscaling is not None}
+
+    @cached_property
+    def from_zero(self) -> list[str]:
+        """Flavors of which there is no device, and for which nodes are asked for by device class."""
+        taken = self.totals.taken
+        return [name for name, scaling in self.scaling.items() if scaling.device_classes and not taken.get(name)]
+
+    @cached_property
+    def kinds(self) -> NodeKinds:
+        cache = self.cache
+        return NodeKinds(cache.node_snapshot, cache.charges, self.scaling, self.from_zero, self.places.ever)
 
     @property
     def pipelined(self) -> PipelinedCluster:

@@ -14,7 +14,7 @@ from fairlead.engine.allocator import allocate as allocator
 from fairlead.engine.allocator.model import ClaimCandidates, SearchStatus
 from fairlead.engine.allocator.steps import StepAccount, StepBudget
 from fairlead.engine.inventory import node_selector
-from fairlead.engine.inventory.nodes import GOES_SOON
+from fairlead.engine.inventory.nodes import AFFINITY, GOES_SOON, SELECTOR
 from fairlead.engine.placement.topology import parse
 from fairlead.engine.prove.listing import Listing
 from fairlead.engine.types.pod_needs import PODS, ports_clash
@@ -186,10 +186,10 @@ class PlaceProof:
                 return "NotReady", ""
             case "unschedulable":
                 return "Unschedulable", ""
-            case "node selector":
-                return "NodeSelector", next(k for k, value in needs.node_selector if info.labels.get(k) != value)
-            case "node affinity":
-                return "Affinity", ""
+        if why.startswith(SELECTOR):
+            return "NodeSelector", next(k for k, value in needs.node_selector if info.labels.get(k) != value)
+        if why.startswith(AFFINITY):
+            return "Affinity", ""
         return "Taint", why.removeprefix("untolerated taint ")
 
     def _rooms(self, node: CandidateNode, most: list[int]) -> list[form.Room]:
