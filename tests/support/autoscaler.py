@@ -30,7 +30,7 @@ def scheduled(pod: Json) -> Json:
     return next((each for each in pod["status"].get("conditions", []) if each["type"] == "PodScheduled"), {})
 
 
-DEMAND: list[Rule] = [
+CLUSTER_AUTOSCALER: list[Rule] = [
     ("spec.nodeName is empty", lambda pod: not pod["spec"].get("nodeName")),
     ("it has not ended", lambda pod: pod["status"].get("phase") not in {"Succeeded", "Failed"}),
     ("PodScheduled is False", lambda pod: scheduled(pod).get("status") == "False"),
@@ -86,7 +86,7 @@ class Autoscaler:
         wanted: list[int] = []
         for pod in pods:
             asked = _asked(pod, claims)
-            if broken(DEMAND, pod) or asked is None:
+            if broken(CLUSTER_AUTOSCALER, pod) or asked is None:
                 continue
             there = next(
                 (node for node in nodes if _takes(pod, node) and free[node["metadata"]["name"]] >= asked), None

@@ -16,9 +16,9 @@ from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, PodClaim, Stage, tried
 from fairlead.engine.types.plan import NodeDemand
 from fairlead.kube import core, resource
-from tests.support.autoscaler import DEMAND, Json, Rule, broken, scheduled
+from tests.support.autoscaler import CLUSTER_AUTOSCALER, Json, Rule, broken, scheduled
 
-SHOWN = NodeDemand(
+DEMAND = NodeDemand(
     namespace="ml", name="train", uid="u", queue="research", mode="Visible", flavor="h100", amounts=(("h100", 8),), state="Asked"
 )  # fmt: skip
 
@@ -36,7 +36,7 @@ KARPENTER: list[Rule] = [
     ("not IsOwnedByDaemonSet", lambda pod: not owned_by(pod, "apps/v1", "DaemonSet")),
     ("not IsOwnedByNode", lambda pod: not owned_by(pod, "v1", "Node")),
 ]
-AUTOSCALERS = {"cluster-autoscaler": DEMAND, "Karpenter": KARPENTER}
+AUTOSCALERS = {"cluster-autoscaler": CLUSTER_AUTOSCALER, "Karpenter": KARPENTER}
 
 
 def gated_pod(name: str = "train-0") -> Json:
@@ -85,7 +85,7 @@ def gang(*pods: Json) -> Gang:
 def test_a_gated_pod_is_seen_by_no_autoscaler_before_it_is_shown_nor_after_it_is_hidden(autoscaler: str):
     rules = AUTOSCALERS[autoscaler]
     assert broken(rules, gated_pod()), "its reason is SchedulingGated"
-    shown = with_condition(gated_pod(), visible.shown_condition(gang(gated_pod()), SHOWN, 0.0))
+    shown = with_condition(gated_pod(), visible.shown_condition(gang(gated_pod()), DEMAND, 0.0))
     assert broken(rules, shown) == []
     hidden = with_condition(shown, visible.hidden_condition(0.0))
     assert broken(rules, hidden)
@@ -95,13 +95,13 @@ def test_a_gated_pod_is_seen_by_no_autoscaler_before_it_is_shown_nor_after_it_is
 @pytest.mark.parametrize("autoscaler", AUTOSCALERS)
 def test_a_nominated_pod_is_passed_over_which_is_why_none_that_is_shown_is_nominated(autoscaler: str):
     """`commit.nominated_nodes`."""
-    shown = with_condition(gated_pod(), visible.shown_condition(gang(gated_pod()), SHOWN, 0.0))
+    shown = with_condition(gated_pod(), visible.shown_condition(gang(gated_pod()), DEMAND, 0.0))
     shown["status"]["nominatedNodeName"] = "n0"
     assert broken(AUTOSCALERS[autoscaler], shown)
 
 
 def test_what_is_shown_is_hidden_again_and_never_taken_for_kube_schedulers_word():
-    shown = with_condition(gated_pod(), visible.shown_condition(gang(gated_pod()), SHOWN, 0.0))
+    shown = with_condition(gated_pod(), visible.shown_condition(gang(gated_pod()), DEMAND, 0.0))
     assert visible.to_show(gang(gated_pod()))
     assert not visible.to_hide(gang(gated_pod()))
     assert not visible.to_show(gang(shown))

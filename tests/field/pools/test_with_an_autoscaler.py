@@ -44,8 +44,8 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
                     await made.client.delete(resources.RESOURCE_SLICES, each.metadata.name)
         await made.client.patch(resources.NODES, "p1", {"spec": {"taints": [TAINT]}}, kind=Patch.MERGE)
         scaling = {"mode": "Visible", "waitBeforeEviction": "1h"}
-        spec = {"deviceSelector": SELECTOR, "autoscaling": scaling}
-        await made.client.create(resources.FLAVORS, {"metadata": {"name": "h100"}, "spec": spec})
+        flavor = {"deviceSelector": SELECTOR, "autoscaling": scaling}
+        await made.client.create(resources.FLAVORS, {"metadata": {"name": "h100"}, "spec": flavor})
         yield made
 
 

@@ -101,6 +101,10 @@ class GangRequest(Named):
         tuple[str, int], ...
     ] = ()  # what its admission adds to ResourceQuotas, by resource; () in a namespace without
     run_s: float | None = None  # longest it can run, where activeDeadlineSeconds bounds that: lets it backfill
+    ends_by: float | None = (
+        None  # unix seconds: its workload ends it then, though it waits (a Job's activeDeadlineSeconds)
+    )
+    predecessors: tuple[str, ...] = ()  # ids of gangs that a rollout ends only once this one runs
     hold: Hold | None = None  # its own; that of its queue is the queue's
     nodes_asked_since: float | None = None  # unix seconds: the decisions since then had it in `Plan.demand`
 
