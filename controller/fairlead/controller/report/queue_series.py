@@ -34,6 +34,7 @@ BECAUSE: Final[Mapping[Code, str]] = {
     Code.NODES_FULL: "nodes",
     Code.NODES_AWAY: "nodes",
     Code.NEVER_FITS: "never",
+    Code.OWN_PREDECESSOR: "never",
     Code.OVER_LIMIT: "quota",
     Code.OVER_QUOTA: "quota",
     Code.BUDGET_EXHAUSTED: "quota",

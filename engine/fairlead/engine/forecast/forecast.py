@@ -46,6 +46,7 @@ NEVER = frozenset(
         Code.QUEUE_NOT_FOR_NAMESPACE,
         Code.QUEUE_NOT_LEAF,
         Code.NO_MORE_PODS,
+        Code.OWN_PREDECESSOR,
     }
 )
 

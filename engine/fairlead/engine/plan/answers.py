@@ -101,13 +101,13 @@ def kept(result: resource.AllocationResult) -> Allocation:
 
 def waiting(
     found: Iterable[tuple[GangRequest, str | None, int, Reason | Unschedulable]],
-    explain: Callable[[GangRequest, Unschedulable], Reason],
+    explain: Callable[[GangRequest, Reason | Unschedulable], Reason],
     pending: Mapping[str, PendingGang],
     last: int,
 ) -> tuple[Waiting, ...]:
     """In order of position; gangs that were not considered (position 0) come after `last`. `pending`: by id."""
     explained = [
-        (position or last + 1, gang.uid, position, gang, queue, why if isinstance(why, Reason) else explain(gang, why))
+        (position or last + 1, gang.uid, position, gang, queue, explain(gang, why))
         for gang, queue, position, why in found
     ]
     explained.sort(key=lambda each: each[:2])

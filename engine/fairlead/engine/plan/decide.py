@@ -18,6 +18,7 @@ from fairlead.engine.plan import plan_cache
 from fairlead.engine.plan.answers import flavor_totals, queue_uses, waiting
 from fairlead.engine.plan.gang import failed
 from fairlead.engine.plan.node_demand import awaiting
+from fairlead.engine.plan.predecessors import waiting_for_itself
 from fairlead.engine.plan.retry import Retry
 from fairlead.engine.plan.scheduling import Scheduling
 from fairlead.engine.plan.search_turns import TURN_S
@@ -26,6 +27,7 @@ from fairlead.engine.plan.turns import by_share, preemptors_first
 from fairlead.engine.queues.charges import add
 from fairlead.engine.reclaim.shares import over_contested_share
 from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.reasons import Reason
 from fairlead.engine.types.references import DeviceRef
 from fairlead.kube.containment import contained, described
 
@@ -33,14 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from fairlead.engine.allocator.result import ShareIds
-    from fairlead.engine.plan.gang import Unschedulable
+    from fairlead.engine.plan.gang import WhyPending
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.snapshot import Snapshot
     from fairlead.engine.types.amounts import Amount
     from fairlead.engine.types.gangs import GangRequest
     from fairlead.engine.types.plan import NodeDemand
-    from fairlead.engine.types.reasons import Reason
 
 _SHARES = uuid.UUID("5f0f4f3c-6f0e-4c0b-9a55-1b6f8f3c7a10")
 
@@ -197,7 +198,7 @@ class Decision:
                 found[step] = found.get(step, 0) + gpus
         return found
 
-    def _explain(self, demand: Iterable[NodeDemand]) -> Callable[[GangRequest, Unschedulable], Reason]:
+    def _explain(self, demand: Iterable[NodeDemand]) -> Callable[[GangRequest, WhyPending], Reason]:
         demands = {each.id: each for each in demand}
         session, held = self.session, self.scheduling.post_filter.held
         taken_by = session.admitted.taken_by
@@ -208,7 +209,9 @@ class Decision:
         explainer = Explainer(session.cache.node_snapshot, ledger, owners, taken_by, held_for, levels, models)
         standing = {id(reservation) for reservation in held.reservations}  # one may have been cancelled since
 
-        def explain(gang: GangRequest, found: Unschedulable) -> Reason:
+        def explain(gang: GangRequest, found: WhyPending) -> Reason:
+            if isinstance(found, Reason) and not gang.predecessors:
+                return found
             said: list[Reason] = []
 
             def fail(error: Exception) -> None:
@@ -219,14 +222,20 @@ class Decision:
                 said.append(explained(gang, found))
             return said[0]
 
-        def explained(gang: GangRequest, found: Unschedulable) -> Reason:
-            units = session.pending.by_id[gang.id].units
+        def explained(gang: GangRequest, found: WhyPending) -> Reason:
+            pending = session.pending.by_id.get(gang.id)
+            if isinstance(found, Reason):
+                return found if pending is None else waiting_for_itself(session, pending, found)
+            assert pending is not None
+            units = pending.units
             ever = session.places.ever(gang, units)
             reserved = found.reserved if id(found.reserved) in standing else None
             if gang.id in demands:
                 ever = ever or None  # that it fits not even the empty cluster says nothing of one with more nodes
             misfit = session.kinds.misfit(gang, units) if ever is False else None
             reason = explainer.explain(gang, units, found.outcome, ever, found.blockers, reserved, misfit)
-            return awaiting(reason, demands[gang.id]) if gang.id in demands else reason
+            if gang.id in demands:
+                return awaiting(reason, demands[gang.id])
+            return waiting_for_itself(session, pending, reason) if gang.predecessors else reason
 
         return explain

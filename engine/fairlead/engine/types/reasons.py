@@ -34,6 +34,7 @@ class Code(StrEnum):
     PROTECTED = "VictimsProtected"  # the same, and its victims are protected: by min-runtime, a budget, …
     MAKING_ROOM = "MakingRoom"  # others are being evicted for it
     COMING_FREE = "DevicesComingFree"  # fits as soon as terminating pods are gone
+    OWN_PREDECESSOR = "WaitsForOwnPredecessor"  # what it lacks is held by pods that its rollout ends only once it runs
     AWAITING_NODES = "AwaitingNodes"  # DevicesInUse or NeverFits, and nodes are asked for
     HELD = "DevicesHeld"  # would fit, but the free devices are held for a gang before it
     NO_NODE = "NoSuitableNode"  # there are such devices, and no node with them, of any kind, would ever take the pod
