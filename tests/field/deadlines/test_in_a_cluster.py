@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 async def test_a_jobs_deadline_bounds_its_wait_and_a_pods_does_not(bench: Bench):
-    spec = {"parallelism": 1, "completions": 1, "completionMode": "Indexed"}
+    spec: dict[str, Any] = {"parallelism": 1, "completions": 1, "completionMode": "Indexed"}
     async with bench.controller():
         holder = await bench.gang("holder", 1, template="eight")
         await bench.until(lambda: bench.running(holder), "the GPUs are in use")
