@@ -14,19 +14,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.engine.inventory.nodes import NodeInfo
+from fairlead.engine.placement.candidate_nodes import CandidateNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from fairlead.engine.allocator.requests import CompiledRequest
-    from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
+    from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
+    from fairlead.engine.placement.candidate_nodes import NodeSnapshot
     from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
     from fairlead.engine.queues.charges import Charges
     from fairlead.engine.types.gangs import GangRequest
-    from fairlead.engine.types.pod_needs import PodNeeds
+    from fairlead.engine.types.pod_needs import Constraints, PodNeeds
     from fairlead.engine.types.settings import Autoscaling, NodeTemplate
 
 SHAPES_MAX = 64  # of one gang that are looked at
+KEPT_MAX = 2_000_000  # nodes, over all kinds of requests and constraints that are remembered
 
 
 class Misfit(NamedTuple):
@@ -53,6 +55,7 @@ class NodeKinds:
         self._scaling = scaling
         self._from_zero = from_zero
         self._ever = ever
+        self._known = _Known.of(node_snapshot, charges)
 
     def misfit(self, gang: GangRequest, units: Sequence[PlacementUnit]) -> Misfit | None:
         """The first unit that no kind takes. To be asked of a gang that does not fit the empty cluster."""
@@ -66,12 +69,15 @@ class NodeKinds:
             refused=(),
         )
         for unit in _one_of_each_shape(units)[:SHAPES_MAX]:
-            if self._ever(alone, [unit]) is not False or self._away(unit):
+            if self._ever(alone, [unit]) is not False:
                 continue
-            if any(self._templates_take(name, unit) for name in self._scaling):
+            by_kind = self._taking(unit)
+            # On one that takes no pods now it was not looked whether the devices do together.
+            if not by_kind.isdisjoint(self._known.passing) or any(
+                self._templates_take(name, unit) for name in self._scaling
+            ):
                 continue
-            having = [node for node in self._node_snapshot.all if self._has_devices(node, unit)]
-            return Misfit(unit, bool(having) and not any(_takes_by_kind(node, unit) for node in having))
+            return Misfit(unit, not by_kind and bool(self._with_devices(unit)))
         return None
 
     def serves(self, flavor: str, units: Sequence[PlacementUnit]) -> bool:
@@ -93,20 +99,7 @@ class NodeKinds:
             return False
         if self._templates_take(flavor, unit) or (flavor in self._from_zero and not scaling.templates):
             return True
-        return any(
-            self._has_devices(node, unit, flavor)
-            and all(node.info.kind_takes(each, fresh=True) for each in unit.shape.needs)
-            for node in self._node_snapshot.all
-        )
-
-    def _away(self, unit: PlacementUnit) -> bool:
-        """Whether a node takes it by its kind, and not as it is."""
-        return any(
-            any(node.info.refuses(each) is not None for each in unit.shape.needs)
-            and _takes_by_kind(node, unit)
-            and self._has_devices(node, unit)
-            for node in self._node_snapshot.all
-        )
+        return bool(self._taking(unit, flavor, fresh=True))
 
     def _templates_take(self, flavor: str, unit: PlacementUnit) -> bool:
         wanted = [request for request in _requests(unit) if self._may_use(flavor, request)]
@@ -123,23 +116,71 @@ class NodeKinds:
             request, self._node_snapshot
         )
 
-    def _has_devices(self, node: CandidateNode, unit: PlacementUnit, flavor: str = "") -> bool:
-        """Whether the node has enough for each request; of the flavor, where it may use such."""
-        return all(
-            any(self._enough(node, request, flavor) for request in alternatives)
-            for claim in unit.shape.claims
-            for alternatives in claim.alternatives
-        )
+    def _taking(self, unit: PlacementUnit, flavor: str = "", *, fresh: bool = False) -> frozenset[CandidateNode]:
+        """Nodes of kinds that take its pods, and that have enough devices."""
+        found = self._with_devices(unit, flavor)
+        for needs in unit.shape.needs:
+            found &= self._admitting(needs.constraints, fresh=fresh)
+        return frozenset(node for node in found if all(map(node.info.has_room_for, unit.shape.needs)))
+
+    def _admitting(self, wanted: Constraints, *, fresh: bool) -> frozenset[CandidateNode]:
+        """Nodes of kinds that pods with these constraints may use."""
+        found = self._known.admitting.get((wanted, fresh))
+        if found is None:
+            nodes = self._node_snapshot.all
+            found = frozenset(node for node in nodes if node.info.kind_refuses(wanted, fresh=fresh) is None)
+            self._known.admitting[wanted, fresh] = found
+        return found
+
+    def _with_devices(self, unit: PlacementUnit, flavor: str = "") -> frozenset[CandidateNode]:
+        """Nodes that have enough for each of its requests, whatever is in use; of the flavor, where a request may use such."""
+        key = (unit.shape.claims, flavor)
+        found = self._known.serving.get(key)
+        if found is None:
+            found = frozenset(self._node_snapshot.all)
+            for claim in unit.shape.claims:
+                for alternatives in claim.alternatives:
+                    found &= frozenset[CandidateNode]().union(*(self._having(each, flavor) for each in alternatives))
+            self._known.serving[key] = found
+        return found
+
+    def _having(self, request: CompiledRequest, flavor: str) -> frozenset[CandidateNode]:
+        of = flavor if flavor and self._may_use(flavor, request) else ""
+        found = self._known.having.get((request, of))
+        if found is None:
+            nodes = self._node_snapshot.all
+            found = self._known.having[request, of] = frozenset(
+                node for node in nodes if self._enough(node, request, of)
+            )
+        return found
 
     def _enough(self, node: CandidateNode, request: CompiledRequest, flavor: str) -> bool:
         devices = self._node_snapshot.candidates(node, request).devices
-        if flavor and self._may_use(flavor, request):
-            return sum(flavor in self._charges.of_device(each) for each in devices) >= max(request.count, 1)
-        return len(devices) >= max(request.count, 1)
+        if len(devices) < max(request.count, 1):
+            return False
+        return not flavor or sum(flavor in self._charges.of_device(each) for each in devices) >= max(request.count, 1)
 
 
-def _takes_by_kind(node: CandidateNode, unit: PlacementUnit) -> bool:
-    return all(node.info.kind_takes(each, fresh=False) for each in unit.shape.needs)
+class _Known:
+    """What was found of the nodes, as long as they and the flavors are the same. Memory only."""
+
+    def __init__(self) -> None:
+        self.membership = -1
+        self.charges: Charges | None = None
+        self.admitting: dict[tuple[Constraints, bool], frozenset[CandidateNode]] = {}
+        self.having: dict[tuple[CompiledRequest, str], frozenset[CandidateNode]] = {}
+        self.serving: dict[tuple[tuple[CompiledClaim, ...], str], frozenset[CandidateNode]] = {}
+        self.passing: list[CandidateNode] = []
+
+    @classmethod
+    def of(cls, nodes: NodeSnapshot, charges: Charges) -> _Known:
+        known: _Known = nodes.memo.setdefault(cls, cls())
+        kept = len(nodes.all) * (len(known.admitting) + len(known.having) + len(known.serving))
+        if known.membership != nodes.membership or known.charges is not charges or kept > KEPT_MAX:
+            known = nodes.memo[cls] = cls()
+            known.membership, known.charges = nodes.membership, charges
+            known.passing = [node for node in nodes.all if node.info.passing]
+        return known
 
 
 def _requests(unit: PlacementUnit) -> Iterable[CompiledRequest]:
@@ -158,4 +199,4 @@ def _takes(template: NodeTemplate, needs: PodNeeds) -> bool:
     """Of resources for which it says nothing it has enough."""
     allocatable = {**dict(needs.requests), **dict(template.allocatable)}
     made = NodeInfo(name="", labels=dict(template.labels), taints=template.taints, allocatable=allocatable)
-    return made.kind_takes(needs, fresh=True)
+    return made.has_room_for(needs) and made.kind_refuses(needs.constraints, fresh=True) is None

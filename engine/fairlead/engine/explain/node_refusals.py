@@ -69,7 +69,7 @@ class NodeRefusals:
             return
         if all(node.info.refuses(needs) is None for needs in self._needs):
             self.full.add(node)
-        elif all(node.info.kind_refuses(needs, fresh=False) is None for needs in self._needs):
+        elif all(node.info.kind_refuses(needs.constraints, fresh=False) is None for needs in self._needs):
             self.away.add(node)
         self._why[node] = why
         self._refused.setdefault(why, {})[node.name] = node

@@ -81,24 +81,30 @@ class NodeInfo:
             return f"{GOES_SOON}: {self.notice.what}"
         return _labels_refuse(wanted, self.name, self.labels)
 
-    def kind_refuses(self, needs: PodNeeds, *, fresh: bool) -> str | None:
+    @property
+    def passing(self) -> bool:
+        """Whether it takes fewer pods than its kind, for a while: by a cordon, a notice, or a taint that says what state it is in."""
+        return (
+            not self.ready or self.unschedulable or self.notice is not None or any(passes(t.key) for t in self.taints)
+        )
+
+    def kind_refuses(self, wanted: Constraints, *, fresh: bool) -> str | None:
         """Why no node of this kind takes such a pod, room aside: not its cordon, a notice, or a taint that says what state it is in.
 
         `fresh`: another node of the kind, so that what asks for this one by its name is not met.
         """
         for taint in self.taints:
-            if not passes(taint.key) and not _tolerates(taint, needs.tolerations):
+            if not passes(taint.key) and not _tolerates(taint, wanted.tolerations):
                 return f"untolerated taint {taint.key}"
         if not fresh:
-            return _labels_refuse(needs.constraints, self.name, self.labels)
+            return _labels_refuse(wanted, self.name, self.labels)
         labels = {key: value for key, value in self.labels.items() if key != HOSTNAME}
-        return _labels_refuse(needs.constraints, "", labels)
+        return _labels_refuse(wanted, "", labels)
 
-    def kind_takes(self, needs: PodNeeds, *, fresh: bool) -> bool:
-        """Whether a node of this kind takes such a pod when nothing runs there."""
+    def has_room_for(self, needs: PodNeeds) -> bool:
+        """Whether the pod's requests fit when nothing runs there."""
         asked = (each for each in needs.requests if self.allocatable or each[0] != PODS)
-        enough = all(value <= self.allocatable.get(name, 0) for name, value in asked)
-        return enough and self.kind_refuses(needs, fresh=fresh) is None
+        return all(value <= self.allocatable.get(name, 0) for name, value in asked)
 
     def untolerated(self, tolerations: tuple[core.Toleration, ...]) -> core.Taint | None:
         """The first taint that keeps a pod with these tolerations off."""
