@@ -22,7 +22,7 @@ export KUBERNETES ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo screenshots test slow install-test scale evictions kills hostile fuzz chaos proofs replays properties soak decisions lint format bench e2e e2e-kind image dist release-notes manifests lock clean
+.PHONY: help demo screenshots test slow install-test scale evictions kills hostile fuzz chaos replays properties soak decisions lint format bench e2e e2e-kind image dist release-notes manifests lock clean
 
 help:  ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -77,9 +77,6 @@ chaos: $(VENV)/.dev  ## faults of every kind against all of Fairlead, in virtual
 
 properties: $(VENV)/.dev  ## try the allocator's invariants on many more examples (EXAMPLES=20 times the usual; SEED=n repeats a run)
 	@EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header --timeout 3600 $(if $(SEED),--hypothesis-seed=$(SEED)) tests/engine
-
-proofs: $(VENV)/.dev  ## prove that gangs cannot start, of random clusters, and try false proofs (CERTIFICATES=10000; minutes)
-	@CERTIFICATES=$(or $(CERTIFICATES),10000) $(BIN)/python -m pytest -m slow --no-header tests/proof
 
 replays: $(VENV)/.dev  ## record simulated days and decide again (REPLAYED=100000 decisions; half an hour)
 	@REPLAYED=$(or $(REPLAYED),100000) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow --no-header -rP tests/history

@@ -56,7 +56,6 @@ UNREAD = {
     "lib/fairlead/api/claim_sources.py": "an annotation: at most VALUE_CHARS_MAX characters, RecursionError caught",
     "lib/fairlead/api/repair.py": "an annotation, typed; RecursionError caught",
     "lib/fairlead/api/withheld.py": "an annotation, typed with maxima; RecursionError caught",
-    "lib/fairlead/evidence/snapshot_file.py": "makes decoders, which json_text.decode uses",
     "lib/fairlead/kube/nulls.py": TYPED,
     "lib/fairlead/kube/watching.py": TYPED,
     "driver/fairlead/driver/backend/simulated/fault_file.py": "a simulated node's own file, typed",
@@ -103,7 +102,6 @@ UNREAD = {
     "tools/tenant_files.py": REPOSITORY,
     "cli/fairlead/cli/tenant/create.py": COPY,
     "cli/fairlead/cli/views/printing.py": COPY,
-    "cli/fairlead/cli/views/proving.py": "makes decoders, which json_text.decode uses",
 }
 
 

@@ -1,6 +1,6 @@
 """The part of the placement benchmark that needs no files: made traces of MIG profiles and whole GPUs, beside best and first fit.
 
-Figures are means over mixes of `fairlead simulate --mig` and over seeds, of MIG cut on demand without departures and with
+Figures are means over mixes and over seeds, of MIG cut on demand without departures and with
 them, and of MIG cut beforehand. `ahead` is what Fairlead allocates more than the better of the other two, in points; its
 bar is 0. Best and first fit fill nodes as they are listed, so nodes of several products come in two orders. `FAIRLEAD_MIG_SEEDS` (default 101-103) are the runs; constants were chosen on others.
 """
@@ -11,10 +11,9 @@ import os
 from time import process_time
 from typing import Any
 
-from fairlead.cli.simulate.mig.command import measure
-from fairlead.cli.simulate.mig.hardware import parse_cluster
-from fairlead.cli.simulate.mig.requests import DRAWN, MIXES
-from fairlead.cli.simulate.mig.run import LOADS, POLICIES, Figures
+from benchmarks.mig.hardware import parse_cluster
+from benchmarks.mig.requests import DRAWN, MIXES
+from benchmarks.mig.run import LOADS, POLICIES, Figures, measure
 from fairlead.cli.simulate.protocol import mean_and_sd, parse_seeds
 
 CLUSTER = ("hgx-h100=12", "hgx-h200=4", "dgx-a100=4")

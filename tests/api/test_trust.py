@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from msgspec import structs
+from msgspec import Struct, structs
 
 from fairlead.api import names, trust, trust_kinds
 from fairlead.api.gang import GangSpec
@@ -152,6 +152,13 @@ def test_a_read_of_another_key_is_recorded() -> None:
     made.metadata.annotations.get("fairlead.dev/later")
     assert "fairlead.dev/last" not in made.metadata.labels
     assert seen - trust.keys() == {"fairlead.dev/later", "fairlead.dev/last"}
+
+
+@pytest.mark.parametrize(("kind", "status"), [("Pod", core.PodStatus), ("ResourceClaim", resource.ResourceClaimStatus)])
+def test_what_is_read_of_a_status_is_in_the_table(kind: str, status: type[Struct]) -> None:
+    """What the type does not declare is not decoded, and so not read."""
+    known = {key for row in trust.TABLE if kind in row.on for key in row.keys}
+    assert {f"status.{name}" for name in status.__struct_encode_fields__} - known == set()
 
 
 def test_no_key_has_two_rows_for_one_kind() -> None:

@@ -361,8 +361,8 @@ class ChaosCluster:
         ) or not (self.states[0].list("admissionregistration.k8s.io", "mutatingwebhookconfigurations")):
             await asyncio.sleep(0.5)  # an event would have to come out of the store
 
-    def client(self, user: str = "admin") -> Any:
-        return Client.connect(self.access(user), user_agent=user)
+    def client(self, user: str = "admin", *, node: str = "") -> Any:
+        return Client.connect(self.access(user, node=node), user_agent=user)
 
 
 EXPECTED_ENDS = (errors.ApiError, ProcessLockError, SocketError, OSError)

@@ -100,7 +100,7 @@ async def test_what_an_operator_holds_no_tenant_resumes_changes_or_deletes(clust
         refused = await call(cluster, *words, "-n", "ml", user=TENANT)
         assert refused.exit_code == 1
         assert "spec.hold: is protected, written by olga" in refused.stderr
-        assert "the verb hold on gangs.fairlead.dev in namespace ml" in refused.stderr
+        assert "the verb hold on gangs.fairlead.dev in all namespaces" in refused.stderr
     async with Client.connect(cluster.kubeconfig(TENANT)) as client:
         for body in ({"spec": {"hold": None}}, {"spec": {"hold": {"protected": False}}}):
             with pytest.raises(errors.Forbidden):

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from fairlead.api import crds, names
-from fairlead.evidence.device_usage import DeviceUsage, State
 from fairlead.kube import resources
 from fairlead.kube.client import Client
+from fairlead.kube.device_usage import DeviceUsage, State
 from fairlead.sandbox.apiserver.server import ApiServer
 from fairlead.ui.model import explanations, idle_devices
 from tests.support.commands import invoke

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.api import names
-from fairlead.evidence.device_usage import STATES, DeviceId, DeviceUsage, read, usage_of
+from fairlead.kube.device_usage import STATES, DeviceId, DeviceUsage, read, usage_of
 from fairlead.kube.resource import ResourceClaim
 
 USAGE = DeviceUsage(

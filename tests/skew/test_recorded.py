@@ -21,7 +21,6 @@ from fairlead.api.flavor import Flavor
 from fairlead.api.gang import Gang, GangStatus
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue, QueueStatus
-from fairlead.cli.views import proving
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark, mark_of
 from fairlead.controller.gangs.evictions.moved import Spot
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction, past_eviction
@@ -29,11 +28,9 @@ from fairlead.controller.report.unknown_fields import known_fields
 from fairlead.controller.watch import settings
 from fairlead.driver.prepare.checkpoint import Checkpoint
 from fairlead.engine.types.references import DeviceRef
-from fairlead.evidence import snapshot_file as evidence
 from fairlead.history.facts import snapshot_file as facts
 from fairlead.history.facts.errors import FactsError
 from fairlead.kube import core, timestamps
-from fairlead.verify.check import RefusedError
 from fairlead.webhook.offline import judge, world_of
 
 Json = dict[str, Any]
@@ -297,11 +294,3 @@ def test_documents_of_a_later_version_say_which_version_is_read_and_what_to_do()
     snapshot = json.dumps(head).encode()
     with pytest.raises(FactsError, match="version: 2: this fairlead reads version 1; use the fairlead that wrote"):
         facts.load_facts(snapshot)
-    with pytest.raises(
-        evidence.SnapshotError, match="version: 2: this fairlead reads version 1 of snapshots; use the fairlead"
-    ):
-        evidence.read(snapshot)
-    with pytest.raises(
-        RefusedError, match="version: 2: this fairlead reads certificates of version 1; use the one that wrote it"
-    ):
-        proving.read(b'{"version": 2}')

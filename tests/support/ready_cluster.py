@@ -11,7 +11,7 @@ import yaml
 
 from fairlead.api import names
 from fairlead.cli.health.seen import Seen
-from fairlead.evidence.device_usage import DeviceUsage
+from fairlead.kube.device_usage import DeviceUsage
 from fairlead.kube.resources import Raw
 from tests.support import health
 from tests.support.health import NODES, NOW, Lists

@@ -46,6 +46,17 @@ def test_a_foreign_claim_is_left_alone_whatever_it_holds() -> None:
     assert validate(body).cause == "unmanaged"
 
 
+def test_devices_of_another_driver_in_a_claim_of_ours_are_a_warning() -> None:
+    foreign = request("nic.example.com") | {"name": "nic"}
+    (warning,) = validate(claim(request(names.GPU_CLASS), foreign)).warnings
+    assert warning.startswith(
+        "spec.devices.requests[1]: DeviceClass nic.example.com is of a driver that Fairlead does not"
+    )
+    assert warning.endswith("or ask for its devices in a claim of their own; until then pods wait")
+    known = {"drivers": (names.DRIVER, "nic.example.com")}
+    assert validate(claim(request(names.GPU_CLASS), foreign), **known).warnings == ()
+
+
 def test_an_unknown_class_is_a_warning() -> None:
     verdict = validate(claim(request("later.example.com")))
     assert verdict.allowed

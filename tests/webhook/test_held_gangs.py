@@ -1,6 +1,6 @@
 """A protected hold, attacked by the tenant whose gang it holds: with the garbage collector, finalizers and a namespace that goes.
 
-The tenant has `edit` and, by an administrator's mistake, every verb on gangs. The controllers of Kubernetes run as their accounts.
+The tenant has `edit` and `*` in its namespace, the verb `hold` among all. The controllers of Kubernetes run as their accounts.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ NAME = "train"
 async def tenant(cluster: Cluster) -> AsyncIterator[tuple[Client, Client]]:
     """An administrator, and the tenant of namespace ml."""
     async with cluster.client("admin") as admin, cluster.client("alice") as alice:
-        rules = [{"apiGroups": ["fairlead.dev"], "resources": ["gangs"], "verbs": ["create", "update", "delete"]}]
-        await admin.create(CLUSTER_ROLES, {"metadata": {"name": "careless"}, "rules": rules})
+        rules = [{"apiGroups": ["fairlead.dev"], "resources": ["*"], "verbs": ["*"]}]
+        await admin.create(CLUSTER_ROLES, {"metadata": {"name": "everything"}, "rules": rules})
         subject = {"kind": "User", "name": "alice", "apiGroup": RBAC}
-        for role in ("edit", "careless"):
+        for role in ("edit", "everything"):
             reference = {"kind": "ClusterRole", "name": role, "apiGroup": RBAC}
             body = {"metadata": {"name": f"alice-{role}"}, "subjects": [subject], "roleRef": reference}
             await admin.create(raw(ROLE_BINDINGS), body, "ml")

@@ -90,7 +90,9 @@ ELSEWHERE = {
     ("Pod", "metadata.uid"): "the apiserver", ("Pod", "metadata.creationTimestamp"): "the apiserver",
     ("Pod", "metadata.deletionTimestamp"): "the apiserver",
     ("Pod", names.PLACEHOLDER_PRIORITY): "the name of a class",
-    **{("Pod", f"status.{each}"): "who has `*` lies about its own pods" for each in ("phase", "conditions", "resourceClaimStatuses", "containerStatuses")},
+    **{("Pod", f"status.{each}"): "who has `*` lies about its own pods" for each in (
+        "phase", "conditions", "resourceClaimStatuses", "containerStatuses", "startTime", "nominatedNodeName", "reason", "message",
+    )},
     **{("Pod", each): "who has `*` lies about its own pods; it decides nothing" for each in (names.ADMITTED_CONDITION, names.EVICTING_CONDITION)},
     **{("ResourceSlice", each): "names of attributes, in spec" for each in (names.PCI_BUS_ID, names.PCIE_ROOT, names.NUMA_NODE)},
 }  # fmt: skip

@@ -55,10 +55,10 @@ def demo(
 
 
 def simulate(
-    nodes: Annotated[Path | None, typer.Option(help="CSV of the nodes: sn, cpu_milli, memory_mib, gpu, model.")] = None,
+    nodes: Annotated[Path, typer.Option(help="CSV of the nodes: sn, cpu_milli, memory_mib, gpu, model.")],
     pods: Annotated[
-        Path | None, typer.Option(help="CSV of the pods: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec.")
-    ] = None,
+        Path, typer.Option(help="CSV of the pods: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec.")
+    ],
     arrivals: Annotated[
         Path | None,
         typer.Option(help="CSV of recorded arrivals, a column per seed. Default: draw them by the protocol."),
@@ -67,81 +67,21 @@ def simulate(
         list[str] | None, typer.Option(metavar="N|N-M", help="Run to replay; may be repeated. Default: 42.")
     ] = None,
     policy: Annotated[
-        Literal["fairlead", "best-fit", "first-fit", "fgd", "random"] | None,
-        typer.Option(
-            help="The rule of placement: ours, or one to compare with; first-fit with --mig only, fgd and random without it. "
-            "Default: fairlead; with --mig all three beside one another."
-        ),
-    ] = None,
-    mig: Annotated[
-        Literal["dynamic", "static"] | None,
-        typer.Option(
-            help="Instead of --nodes and --pods, a made trace of requests for MIG profiles and whole GPUs: cut on demand, "
-            "or cut beforehand as the mix has it."
-        ),
-    ] = None,
-    mig_nodes: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PROFILE=N",
-            help="With --mig: so many nodes of a bundled node profile; may be repeated. Default: hgx-h100=32.",
-        ),
-    ] = None,
-    mix: Annotated[
-        Literal["even", "small", "large", "partitions", "drawn"],
-        typer.Option(help="With --mig: how often which size is requested; drawn: another mix for each seed."),
-    ] = "even",
-    departures: Annotated[
-        bool, typer.Option("--departures", help="With --mig: requests end after random times. Default: none ends.")
-    ] = False,
+        Literal["fairlead", "best-fit", "fgd", "random"],
+        typer.Option(help="The rule of placement: ours, or one to compare with."),
+    ] = "fairlead",
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures there.")] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the plot there, as SVG; not with --mig.")
-    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the plot there, as SVG.")] = None,
 ) -> None:
-    """Replay a placement trace, or a made one of MIG profiles, through the controller's placement, beside other policies."""
+    """Replay a placement trace through the controller's placement, beside other policies."""
     from fairlead.cli.simulate.command import simulate as run
-    from fairlead.cli.simulate.mig.command import simulate_mig
     from fairlead.cli.simulate.protocol import parse_seeds
 
     try:
         seeds = parse_seeds(seed or ["42"])
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--seed") from None
-    if mig is not None:
-        _refuse_beside("--mig", {"--nodes": nodes, "--pods": pods, "--arrivals": arrivals, "--plot": plot})
-        if policy in {"fgd", "random"}:
-            raise typer.BadParameter(
-                f"{policy!r} places no MIG profiles; write best-fit or first-fit", param_hint="--policy"
-            )
-        status = simulate_mig(
-            mig_nodes or ["hgx-h100=32"],
-            mix=mix,
-            seeds=seeds,
-            static=mig == "static",
-            departures=departures,
-            policy=policy,
-            json_file=json_file,
-        )
-        raise typer.Exit(status)
-    if nodes is None or pods is None:
-        raise typer.BadParameter("give --nodes and --pods, or --mig for a made trace", param_hint="--nodes")
-    if mig_nodes or departures:
-        raise typer.BadParameter(
-            "is for the made trace; add --mig dynamic or --mig static",
-            param_hint="--mig-nodes" if mig_nodes else "--departures",
-        )
-    if policy == "first-fit":
-        raise typer.BadParameter("'first-fit' is for --mig; write best-fit, fgd or random", param_hint="--policy")
-    chosen = policy or "fairlead"
-    raise typer.Exit(run(nodes, pods, arrivals, seeds=seeds, policy=chosen, json_file=json_file, plot=plot))
-
-
-def _refuse_beside(flag: str, others: dict[str, object]) -> None:
-    """Raises BadParameter for a flag that has no meaning there."""
-    given = [name for name, value in others.items() if value is not None]
-    if given:
-        raise typer.BadParameter(f"has no meaning beside {flag}; leave it out", param_hint=given[0])
+    raise typer.Exit(run(nodes, pods, arrivals, seeds=seeds, policy=policy, json_file=json_file, plot=plot))
 
 
 def crds(

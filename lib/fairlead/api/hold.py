@@ -14,7 +14,7 @@ from fairlead.api.base import Part
 REASON_MAX = 512
 USER_MAX = 256
 VERB = "hold"
-"""RBAC verb on gangs: its bearers may write protected holds, and take away those of others."""
+"""RBAC verb on gangs, in all namespaces: its bearers may write protected holds, and take away those of others."""
 
 
 _LINE: dict[str, JsonValue] = {"pattern": "^[^\\x00-\\x1f\\x7f]*$"}
@@ -51,4 +51,4 @@ class Hold(Part):
     evict: bool = False
     """Whether what runs is evicted, too: with its checkpoint-grace, and as PodDisruptionBudgets allow."""
     protected: bool = False
-    """Whether only users with the verb `hold` on gangs may change or remove it. Means something on gangs only."""
+    """Whether only users with the verb `hold` on gangs in all namespaces may change or remove it. Means something on gangs only."""

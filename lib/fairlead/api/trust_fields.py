@@ -178,7 +178,16 @@ FIELDS: Final[tuple[Row, ...]] = (
     ),
     Row(
         on=("Pod",),
-        keys=("status.phase", "status.conditions", "status.resourceClaimStatuses", "status.containerStatuses"),
+        keys=(
+            "status.phase",
+            "status.conditions",
+            "status.resourceClaimStatuses",
+            "status.containerStatuses",
+            "status.startTime",
+            "status.nominatedNodeName",
+            "status.reason",
+            "status.message",
+        ),
         writers=("Kubernetes", "controller"),
         guards=("RBAC: users do not write pods/status", POD_POLICY),
         absurd="names claims of its namespace; who has `*` there may lie about its own pods",

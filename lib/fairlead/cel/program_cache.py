@@ -32,9 +32,6 @@ class ProgramCache(Generic[T]):
     def bytes(self) -> int:
         return self._total
 
-    def bytes_of(self, owner: str) -> int:
-        return self._bytes.get(owner, 0)
-
     def get(self, text: str) -> T | None:
         with self._lock:
             found = self._found.get(text)

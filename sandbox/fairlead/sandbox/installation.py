@@ -18,6 +18,7 @@ from fairlead.api.drivers import NVIDIA
 from fairlead.sandbox import files, published
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from fairlead.sandbox.install import manifests
+from fairlead.sandbox.install.programs import ProgramError
 from fairlead.sandbox.install.workloads import READY_TIMEOUT_S
 from fairlead.sandbox.other_driver import OtherDriver
 
@@ -99,8 +100,13 @@ def example(path: str, driver: str, *, gpus: int) -> list[manifests.Manifest]:
 
 
 async def registered(cluster: Cluster) -> None:
-    """Until kubelet has registered the driver on each node that runs one."""
-    on = {each.node for each in cluster.workloads.running.values() if each.workload.startswith(names.DRIVER_ACCOUNT)}
-    async with asyncio.timeout(READY_TIMEOUT_S):
-        for name in sorted(on):
-            await cluster.nodes[name].kubelet.plugins.registered(names.DRIVER)
+    """Until kubelet has registered the driver on each node that runs one. Raises ProgramError with the end of a driver's log."""
+    for each in list(cluster.workloads.running.values()):
+        if not each.workload.startswith(names.DRIVER_ACCOUNT):
+            continue
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                await cluster.nodes[each.node].kubelet.plugins.registered(names.DRIVER)
+        except TimeoutError:
+            failure = each.process.failure(READY_TIMEOUT_S)
+            raise ProgramError(f"kubelet of {each.node} has not registered {names.DRIVER}: {failure}") from None

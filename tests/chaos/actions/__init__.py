@@ -9,7 +9,7 @@ from importlib import import_module
 from tests.chaos.actions.registry import ACTIONS
 
 # In this order, for a seed names actions by their number.
-for _name in ("work", "processes", "network", "nodes", "tenants", "attacks"):
+for _name in ("work", "processes", "network", "nodes", "tenants", "attacks", "stolen_tokens"):
     import_module(f"tests.chaos.actions.{_name}")
 
 __all__ = ["ACTIONS"]

@@ -46,7 +46,7 @@ def forge_gang(world: World, random: Random) -> str | None:
         async def write() -> None:
             await tenant.create(_GANGS, body, namespace=team)
 
-    _refused(world, f"{what} of gang {team}/{name}", write)
+    refused(world, f"{what} of gang {team}/{name}", write)
     return f"tenant of {team} writes {what} of gang {name}"
 
 
@@ -78,7 +78,7 @@ def _forged(world: World, random: Random) -> list[tuple[str, Json, str | None]]:
 def attack_hold(world: World, random: Random) -> str | None:
     """An administrator holds a gang; its tenant tries every way to be rid of that."""
     team, name = random.choice(TEAMS), f"kept-{random.getrandbits(32):08x}"
-    tenant, made = world.tenants[team], False
+    tenant, made, released = world.tenants[team], False, False
     absent = {"apiVersion": "v1", "kind": "ConfigMap", "name": "absent", "uid": "11111111-1111-1111-1111-111111111111"}
     changes: list[Json] = [
         {"spec": {"hold": None}},
@@ -98,11 +98,15 @@ def attack_hold(world: World, random: Random) -> str | None:
         await _must_fail(world, f"deletion of held gang {team}/{name}", lambda: tenant.delete(_GANGS, name, team))
 
     async def release() -> None:
-        nonlocal made
-        was, made = made, False
-        if was and (team, name) not in {
-            (namespace_of(each), name_of(each)) for each in world.objects("fairlead.dev", "gangs")
-        }:
+        nonlocal released
+        # A deletion that was sent once may be carried out at any time after, also behind a creation that came late.
+        first, released = not released, True
+        if (
+            made
+            and first
+            and (team, name)
+            not in {(namespace_of(each), name_of(each)) for each in world.objects("fairlead.dev", "gangs")}
+        ):
             world.invariants.fail(f"gang {team}/{name} was on a protected hold and is gone")
         await world.client.delete(_GANGS, name, team)
 
@@ -125,7 +129,7 @@ def forge_usage(world: World, random: Random) -> str | None:
     pool, device = random.choice((("n1", "gpu-0"), ("n99", "gpu-7"), (ESCAPES, "../../etc"), ("n0", "x" * 300)))
     said = {"driver": names.DRIVER, "pool": pool, "device": device, "data": {"busy": 1e308, "at": FAR}}
     tenant = world.tenants[namespace_of(claim)]
-    _refused(
+    refused(
         world,
         f"status.devices of claim {key_of(claim)}",
         lambda: tenant.patch(
@@ -141,7 +145,9 @@ def forge_usage(world: World, random: Random) -> str | None:
 
 @action(1)
 def odd_claim(world: World, random: Random) -> str | None:
-    """A pod that waits for a claim which is hard to compute: dicts in its spec, escapes in a selector's message, absurd amounts."""
+    """A pod that waits for a claim which is hard to compute (dicts in its spec, escapes in a selector's message, absurd amounts, 32 alternatives
+    that only a search tells apart), or is given devices that nobody binds it to.
+    """
     team, name = random.choice(TEAMS), f"{ODD}{random.getrandbits(32):08x}"
     tenant = world.tenants[team]
     parameters = {"apiVersion": f"{names.DRIVER}/v1alpha1", "kind": "GpuConfig", "sharing": {"strategy": "TimeSlicing"}}
@@ -154,13 +160,18 @@ def odd_claim(world: World, random: Random) -> str | None:
             {"allocationMode": "All"},
         )
     )
-    request = {"name": "gpus", "exactly": {"deviceClassName": names.GPU_CLASS, **exactly}}
+    asks: list[Json] = [{"name": "gpus", "exactly": {"deviceClassName": names.GPU_CLASS, **exactly}}]
+    if random.random() < 0.3:
+        alternatives = [{"name": f"a{n}", "deviceClassName": names.GPU_CLASS, "count": 8} for n in range(8)]
+        asks = [{"name": f"gpus-{n}", "firstAvailable": alternatives} for n in range(4)]
     claim: Json = {
         "metadata": {"name": name},
         "spec": {
             "devices": {
-                "requests": [request],
-                "config": [{"requests": ["gpus"], "opaque": {"driver": names.DRIVER, "parameters": parameters}}],
+                "requests": asks,
+                "config": [
+                    {"requests": [asks[0]["name"]], "opaque": {"driver": names.DRIVER, "parameters": parameters}}
+                ],
             }
         },
     }
@@ -168,6 +179,8 @@ def odd_claim(world: World, random: Random) -> str | None:
         "metadata": {"name": name, "annotations": {names.QUEUE: random.choice(("", ESCAPES, "unknown", team))}},
         "spec": {
             "restartPolicy": "Never",
+            "schedulerName": random.choice(("default-scheduler", "default-scheduler", "nobody")),
+            "tolerations": [{"key": name, "operator": "Exists"}],
             "resourceClaims": [{"name": "gpus", "resourceClaimName": name}],
             "containers": [
                 {
@@ -202,7 +215,8 @@ def _undo_later(world: World, random: Random, what: str, undo: Callable[[], Awai
         later(world, random, mean_s, lambda: world.in_background(what, undo, tries=JOB_TRIES))
 
 
-def _refused(world: World, what: str, write: Callable[[], Awaitable[object]]) -> None:
+def refused(world: World, what: str, write: Callable[[], Awaitable[object]]) -> None:
+    """A write that no moment may let through."""
     world.in_background(what, lambda: _must_fail(world, what, write))
 
 

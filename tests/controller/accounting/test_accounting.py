@@ -18,10 +18,10 @@ from fairlead.controller.accounting.vacancies import UsualRequests
 from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
 from fairlead.engine.placement.workload import WorkloadCounter
 from fairlead.engine.types.settings import FlavorSpec
-from fairlead.evidence.device_usage import DeviceUsage
 from fairlead.history.ledger.entries import WHOLE_PPM
 from fairlead.history.ledger.observed import UsageSeen
 from fairlead.kube import core, resource
+from fairlead.kube.device_usage import DeviceUsage
 from fairlead.kube.store import Change
 from fairlead.kube.watching import ADDED, DELETED, MODIFIED
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu, mig_gpu

@@ -19,9 +19,9 @@ from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.watch import settings
 from fairlead.engine.types.gangs import IdleSpan
 from fairlead.engine.types.settings import IdlePolicy
-from fairlead.evidence.device_usage import FRESH_S, DeviceUsage, State
 from fairlead.kube import timestamps
 from fairlead.kube.client import Client
+from fairlead.kube.device_usage import FRESH_S, DeviceUsage, State
 from fairlead.kube.resources import QUEUES, RESOURCE_CLAIMS, raw
 from tests.controller.conftest import NAMESPACE, Bench
 from tests.controller.queues.test_queues_and_probes import flavor

@@ -9,8 +9,8 @@ import pytest
 
 from fairlead.api import names
 from fairlead.controller.watch.caches import Caches
-from fairlead.evidence.device_usage import DeviceUsage, usage_of
 from fairlead.kube.core import Pod
+from fairlead.kube.device_usage import DeviceUsage, usage_of
 from fairlead.kube.resource import DeviceClass, ResourceClaim
 
 USAGE = DeviceUsage(state="Idle", since_s=0, sampled_at_s=60)

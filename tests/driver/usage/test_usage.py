@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from fairlead.cli.node.devices import load
-from fairlead.evidence.device_usage import DeviceUsage, usage_of
+from fairlead.kube.device_usage import DeviceUsage, usage_of
 from fairlead.kube.resources import RESOURCE_CLAIMS
 from tests.support.driver.cluster import DriverCluster, free_port
 from tests.support.driver.kubelet import Kubelet

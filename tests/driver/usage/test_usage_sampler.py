@@ -12,7 +12,7 @@ from fairlead.api import names
 from fairlead.driver.backend.types import Gpu, Inventory, MigProfile, Telemetry
 from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord, MigRecord
 from fairlead.driver.usage.sampler import Sampler, Settings
-from fairlead.evidence.device_usage import DeviceId, DeviceUsage
+from fairlead.kube.device_usage import DeviceId, DeviceUsage
 
 GIB = 2**30
 SETTINGS = Settings(idle_below_percent=5.0, window_s=300.0, levels=(1.0, 20.0))

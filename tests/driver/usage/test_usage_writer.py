@@ -19,9 +19,9 @@ from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
 from fairlead.driver.usage.sampler import Sampler
 from fairlead.driver.usage.schedule import Rates, Schedule, phase
 from fairlead.driver.usage.writer import UsageWriter
-from fairlead.evidence.device_usage import DeviceId, DeviceUsage, State, usage_of
 from fairlead.kube import errors
 from fairlead.kube.client import Client
+from fairlead.kube.device_usage import DeviceId, DeviceUsage, State, usage_of
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import RESOURCE_CLAIMS, raw
 from tests.support.driver.cluster import DriverCluster

@@ -19,7 +19,6 @@ from fairlead.engine.inventory import device_interner
 from fairlead.engine.inventory.counters import PARTITIONS_MAX
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.pool import Pool
-from fairlead.evidence import published as evidence
 from fairlead.kube import resource
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu, mig_gpu, slice_of
 from tests.support.engine.world import World
@@ -50,8 +49,6 @@ def test_a_pool_of_more_devices_than_a_node_has_counts_in_no_reader(devices: int
     (problem,) = (pool.problem for pool in inventory.on_node(LIAR, {}).problems)
     assert f"more than {DEVICES_MAX} devices and counter sets of node liar" in (problem or "")
     assert inventory.ignored_slices() == [problem]
-    read = list(evidence.pools(msgspec.convert([*honest, *lies], list[resource.ResourceSlice])))
-    assert [device.id[1] for found, _, usable in read if usable for device in found] == ["n1"]
     nodes = tuple({"metadata": {"name": name}, "status": READY} for name in ("n1", LIAR))
     seen = Seen(
         now=0.0,

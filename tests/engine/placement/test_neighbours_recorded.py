@@ -1,4 +1,4 @@
-"""Terms about other pods, volumes and refused nodes in recordings and proofs."""
+"""Terms about other pods, volumes and refused nodes in recordings."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from random import Random
 
 import pytest
 
-from fairlead.api.certificate import NotProven, Place
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.prove.prover import Prover
 from fairlead.engine.types.gangs import RefusedNode
-from fairlead.evidence import snapshot_file as evidence
 from fairlead.history.facts.snapshot_file import dump, load_facts
 from fairlead.history.facts.state import State
 from fairlead.history.recording.anonymise import anonymise
@@ -21,7 +18,6 @@ from fairlead.history.recording.reader import Reader
 from fairlead.history.recording.writer import segments
 from fairlead.history.replay.verify import Counts, differences
 from fairlead.kube import core
-from fairlead.verify.check import check
 from tests.support.engine.neighbours import (
     HOST,
     ONE,
@@ -55,13 +51,6 @@ def test_a_recording_holds_all_that_the_decision_depends_on(seed: int):
     assert decide(state.snapshot(), now) == decide(snapshot, 5.0)
 
 
-def test_pods_that_only_other_pods_keep_away_have_no_certificate():
-    """A proof by devices and room would be wrong: the verifier does not know the terms."""
-    where = world("ab")
-    prover = Prover(where.snapshot(gang("g", 3, ONE, labels=X, pod=apart(term(ZONE)))), 0.0)
-    assert prover.certificate("ml/g", "digest").because == NotProven(code="PodConstraints")
-
-
 def test_an_anonymised_recording_has_no_name_of_the_terms_and_decides_the_same(tmp_path: Path):
     def day() -> None:
         where = world("aabb")
@@ -82,17 +71,3 @@ def test_an_anonymised_recording_has_no_name_of_the_terms_and_decides_the_same(t
     text = "".join(gzip.decompress(path.read_bytes()).decode() for _, path in segments(tmp_path / "out"))
     for name in ("tenant-a", "tenant-b", "red", "rack-7", "example.org", "secret", '"n3"'):
         assert name not in text
-
-
-def test_a_proof_by_devices_verifies_beside_terms_and_refused_nodes():
-    """They only make fewer places: what devices forbid is forbidden with them."""
-    where = world("ab")
-    run(where, "n0", X, **apart(term(ZONE)))
-    full = [gang(f"full-{number}", 8, ONE) for number in range(2)]
-    where.carry_out(where.decide(*full), full)
-    one = gang("g", 1, ONE, labels=X, pod=spread(ZONE), refused=(RefusedNode(node="n1", until=5.0),))
-    snapshot = where.snapshot(one)
-    facts, digest = evidence.read(dump(snapshot, 1.0))
-    certificate = Prover(snapshot, 1.0).certificate("ml/g", digest)
-    assert isinstance(certificate.because, Place)
-    check(certificate, facts)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.api.certificate import NotProven
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.prove.prover import Prover
 from fairlead.engine.types.gangs import RefusedNode
 from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.settings import QueueSpec
@@ -40,10 +38,9 @@ class TestRefusedNodes:
         assert where.decide(gang("high", 1, ONE, queue="q", priority=1)).evictions
         assert not where.decide(gang("high", 1, ONE, queue="q", priority=1, refused=self.REFUSED)).evictions
 
-    def test_it_has_no_certificate_and_is_in_the_recording(self):
+    def test_it_is_in_the_recording(self):
         where = world("a")
         snapshot = where.snapshot(gang("g", 1, ONE, refused=self.REFUSED))
-        assert Prover(snapshot, 0.0).certificate("ml/g", "digest").because == NotProven(code="NodesRefused")
         facts, now = load_facts(dump(snapshot, 5.0))
         state = State()
         state.apply(facts)

@@ -12,7 +12,6 @@ from fairlead.engine.forecast.forecast import forecast
 from fairlead.engine.forecast.run_times import RunTimes
 from fairlead.engine.forecast.what_if import Change, compare
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.prove.prover import Prover
 from fairlead.engine.queues.tree import Tree
 from fairlead.engine.reclaim.move_costs import movable
 from fairlead.engine.types.gangs import GangRequest
@@ -164,12 +163,6 @@ def test_what_if_shows_it_on_hold_and_what_resuming_its_queue_does(quick: bool) 
     before, after = found.before.starts["ml/held"], found.after.starts["ml/held"]
     assert (before.p50_s, before.never, "by alice" in before.on_hold) == (None, "", True)
     assert (after.p50_s, after.on_hold) == (0.0, "")
-
-
-def test_a_certificate_does_not_claim_more_than_the_hold() -> None:
-    made = world(queue("a"))
-    certificate = Prover(made.snapshot(job("held", hold=HOLD)), 100.0).certificate("ml/held", "sha256:0")
-    assert str(Code.ON_HOLD) in str(certificate.because)
 
 
 def test_a_recorded_decision_keeps_the_holds() -> None:

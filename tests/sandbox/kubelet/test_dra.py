@@ -116,6 +116,22 @@ async def test_a_hidden_socket_is_left_alone(node: Node) -> None:
     assert fake.registered == []
 
 
+async def test_a_registration_that_ends_by_an_error_is_tried_again(node: Node) -> None:
+    found: list[str] = []
+
+    def failing_once(driver: str) -> None:
+        found.append(driver)
+        if len(found) == 1:
+            raise OSError("the disk is full")
+
+    node.plugins.on_found = failing_once
+    fake = FakeDriver(root=node.root)
+    async with fake.serving():
+        await until(lambda: len(found) == 2)
+        await node.dra.prepare(pod())
+    assert fake.registered == [(True, ""), (True, "")]
+
+
 async def prepared_after_retries(node: Node) -> None:
     """As kubelet does: the first connection to a driver that came back may still be the old one, which is then closed."""
     async with asyncio.timeout(10):

@@ -12,8 +12,8 @@ from typing import Any
 from fairlead.api import names, repair
 from fairlead.engine.explain.explanation import explanation
 from fairlead.engine.types.reasons import Code, Holder, Reason
-from fairlead.evidence.device_usage import DeviceUsage
 from fairlead.kube import timestamps
+from fairlead.kube.device_usage import DeviceUsage
 from fairlead.kube.resources import Raw
 from tests.support.engine.objects import claim_spec, device_request, gpu, mig_gpu, slice_of
 

@@ -146,7 +146,7 @@ class Operation:
 
     async def _may_protect(self) -> bool:
         """Whether only users with the verb may take the hold away, as this one has it."""
-        attributes = {"verb": VERB, "group": names.API_GROUP, "resource": "gangs", "namespace": self._namespace or ""}
+        attributes = {"verb": VERB, "group": names.API_GROUP, "resource": "gangs"}  # in all namespaces
         try:
             seen = await self._client.create(SELF_SUBJECT_ACCESS_REVIEWS, {"spec": {"resourceAttributes": attributes}})
         except errors.ApiError:

@@ -1,4 +1,4 @@
-"""Flags of the subcommands that ask a cluster: `queues`, `gangs`, `explain`, `verify`, `ui`; also as `kubectl fairlead …`.
+"""Flags of the subcommands that ask a cluster: `queues`, `gangs`, `explain`, `ui`; also as `kubectl fairlead …`.
 
 The flags that they share are declared once. Each module is imported when it is called.
 """
@@ -11,8 +11,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from fairlead.bounded import files
-from fairlead.bounded.limits import BoundError
 from fairlead.cli.options import LogFormat, LogLevel, ManagedDrivers, MetricsBind
 from fairlead.cli.options import drivers as drivers_of
 from fairlead.cli.printer import say
@@ -44,7 +42,7 @@ NO_PAGES = "fairlead ui: Jinja2 is not installed here; install Fairlead with pip
 
 
 def register(app: typer.Typer) -> None:
-    for command in (queues, gangs, explain, verify, ui):
+    for command in (queues, gangs, explain, ui):
         app.command(rich_help_panel="Ask a cluster")(command)
 
 
@@ -73,14 +71,6 @@ def gangs(
 def explain(
     target: Annotated[str, typer.Argument(help="pod/NAME, gang/NAME, queue/NAME; or a NAME, looked for as each.")],
     namespace: Namespace = None,
-    prove: Annotated[
-        bool,
-        typer.Option(
-            "--prove", help="Of a gang that waits: print a certificate that it cannot start now, for `fairlead verify`."
-        ),
-    ] = False,
-    snapshot: Snapshot = None,
-    managed_drivers: ManagedDrivers = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: Output = "table",
@@ -89,45 +79,9 @@ def explain(
     from fairlead.cli.views.reading import own_namespace
 
     chosen = namespace or own_namespace(kubeconfig, context)
-    if prove:
-        from fairlead.cli.views import proving
-
-        status, observed = proving.observe(snapshot, kubeconfig, context, drivers_of(managed_drivers))
-        if observed is not None:
-            found = observed
-            status = proving.guarded(lambda: proving.prove(target, namespace=chosen, observed=found, output=output))
-        raise typer.Exit(status)
-    if snapshot is not None:
-        raise typer.BadParameter("goes with --prove only", param_hint="--snapshot")
     from fairlead.cli.views.explain import show
 
     raise typer.Exit(show(target, namespace=chosen, kubeconfig=kubeconfig, context=context, output=output))
-
-
-def verify(
-    certificate: Annotated[str, typer.Argument(metavar="FILE", help="The certificate, or - for standard input.")],
-    snapshot: Snapshot = None,
-    managed_drivers: ManagedDrivers = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: Output = "table",
-) -> None:
-    """Check a certificate of `explain --prove` against a snapshot's file or a live cluster: 0 true, 1 refused, 3 not proven."""
-    from fairlead.cli.views import proving
-
-    try:
-        data = files.read(Path(certificate), bytes_max=proving.BYTES_MAX)
-    except BoundError as error:
-        say(f"{certificate}: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
-    except OSError as error:
-        say(f"{certificate}: {error.strerror}", file=sys.stderr)
-        raise typer.Exit(1) from None
-    status, observed = proving.observe(snapshot, kubeconfig, context, drivers_of(managed_drivers))
-    if observed is not None:
-        found = observed
-        status = proving.guarded(lambda: proving.verify(data, observed=found, output=output))
-    raise typer.Exit(status)
 
 
 def ui(

@@ -12,10 +12,10 @@ from fairlead.controller.gangs.membership.gangs import ended_s, gang_id
 from fairlead.controller.watch.allocated_claims import Held
 from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.evidence.device_usage import DeviceId, DeviceUsage, usage_of
 from fairlead.history.ledger.entries import WHOLE_PPM, Allocation, End, Measure
 from fairlead.history.ledger.observed import ClaimEnded, ClaimSeen, PartSeen, UsageSeen
 from fairlead.kube import core, timestamps
+from fairlead.kube.device_usage import DeviceId, DeviceUsage, usage_of
 
 USER_MAX = 256  # characters; a tenant may write the annotation while the webhook is down
 

@@ -55,7 +55,9 @@ class Caches(Informers):
         self.tables = Tables(self.pods, self.claims)
         self._settings: settings.Settings | None = None
         self._policy_bounds: tuple[PolicyBounds, ...] | None = None
-        Handlers(self, self.tables, self.gangs, self.triggers, reads_usage=lambda: self.settings().any_idle)
+        Handlers(
+            self, self.tables, self.gangs, self.triggers, drivers=drivers, reads_usage=lambda: self.settings().any_idle
+        )
         for informer in (self.queues, self.flavors):
             informer.subscribe(self._setting)
         self.tables.nodes.namespaces = self.namespaces_of

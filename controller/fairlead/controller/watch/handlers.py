@@ -6,7 +6,7 @@ Handlers do no work beyond that; `Caches.refresh` rebuilds the gangs that were n
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from fairlead.api import names
 from fairlead.controller.gangs.claims import claims
@@ -39,9 +39,11 @@ class Handlers:
         gangs: Mapping[GangId, Gang],
         triggers: Triggers,
         *,
+        drivers: Collection[str],
         reads_usage: Callable[[], bool],
     ) -> None:
-        """`reads_usage`: whether what drivers say of claims' devices matters to running gangs."""
+        """`drivers`: the managed ones. `reads_usage`: whether what drivers say of claims' devices matters to running gangs."""
+        self._drivers = drivers
         self._reads_usage = reads_usage
         self._pods_of = informers.pods_of
         self._pods = informers.pods
@@ -83,6 +85,9 @@ class Handlers:
                 self._gangs_of(lambda pod: pod.spec.node_name == name and not pod.finished)
 
     def _slice(self, change: Change[resource.ResourceSlice]) -> None:
+        """Devices of other drivers are kube-scheduler's to give out: no decision sees them."""
+        if change.object.spec.driver not in self._drivers:
+            return
         if change.new is None:
             self._tables.drop_slice(change.key)
         elif change.old is not None and indexes.publishes_the_same(change.old.metadata, change.new.metadata):

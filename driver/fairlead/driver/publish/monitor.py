@@ -113,7 +113,7 @@ class HardwareMonitor:
         self._own_mig = own_mig
         self._drains = drains or Drains()
         self._full_wanted = False
-        self.polled_at_s = self.full_at_s = 0.0
+        self.full_at_s = 0.0
         """When the last poll began, and the last full one, in epoch seconds."""
         self._save_faults = save_faults
         self._sampled = sampled
@@ -186,7 +186,6 @@ class HardwareMonitor:
         lost = frozenset(status.uuid for status in read.statuses if status.responds is False)
         conditions = self.conditions if read.conditions is None else read.conditions
         self.conditions = tuple(each for each in conditions if each.uuid not in lost)
-        self.polled_at_s = read.begun_s
         if read.inventory is not None:
             self.full_at_s = read.begun_s
             self.inventory = self._known.update(read.inventory, lost=lost, own=read.own_mig)

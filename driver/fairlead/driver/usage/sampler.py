@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from fairlead.api import names
 from fairlead.driver.backend.types import Inventory, Telemetry
 from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
-from fairlead.evidence.device_usage import DeviceId, DeviceUsage, State
+from fairlead.kube.device_usage import DeviceId, DeviceUsage, State
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

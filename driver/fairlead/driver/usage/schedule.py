@@ -11,7 +11,7 @@ import dataclasses
 import zlib
 from collections.abc import Iterable, Mapping
 
-from fairlead.evidence.device_usage import DeviceId, DeviceUsage
+from fairlead.kube.device_usage import DeviceId, DeviceUsage
 
 Usages = Mapping[DeviceId, DeviceUsage]
 

@@ -20,9 +20,9 @@ from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.driver.usage.sampler import Sampler
 from fairlead.driver.usage.schedule import Rates, Schedule, Usages
-from fairlead.evidence.device_usage import usage_of
 from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
+from fairlead.kube.device_usage import usage_of
 from fairlead.kube.limits import Clock, Sleep
 from fairlead.kube.resources import RESOURCE_CLAIMS, raw
 

@@ -1,1 +1,1 @@
-"""Recorded decisions decided again: `verify` compares bit by bit, `counterfactual` lives a recorded day under another policy."""
+"""Recorded decisions decided again, and compared bit by bit."""

@@ -44,6 +44,31 @@ def may_serve(request: Request, device_class: DeviceClass | None, drivers: Itera
     return any(may_select(sound, driver) for driver in serving)
 
 
+def others_fault(spec: ResourceClaimSpec, classes: Mapping[str, DeviceClass], drivers: Iterable[str]) -> str | None:
+    """Why nobody allocates a claim of which a driver of these may serve a part: devices of others stand in it, too; None elsewhere.
+
+    kube-scheduler gives those out for claims of its own. Two that allocate one device at a time each see the other's write too late,
+    so that both would give out the same one: of a claim, all devices are of drivers that one of them allocates for.
+    """
+    if len(spec.devices.requests) < 2:
+        return None
+    drivers = tuple(drivers)
+    served: dict[str, bool] = {}
+    asked: dict[str, str] = {}
+    for path, ask in device_requests(spec):
+        request = path.partition("].")[0] + "]"
+        serves = may_serve(ask, classes.get(ask.device_class_name), drivers)
+        served[request] = served.get(request, False) or serves
+        asked.setdefault(request, ask.device_class_name)
+    other = next((request for request, ours in served.items() if not ours), None)
+    if other is None or not any(served.values()):
+        return None
+    return (
+        f"{other}: DeviceClass {asked[other]} is of a driver that Fairlead does not allocate for, and other requests of the claim are not: "
+        "add its driver to managedDrivers of the chart (--managed-driver), or ask for its devices in a claim of their own"
+    )
+
+
 def class_may_serve(device_class: DeviceClass | None, driver: str) -> bool:
     """Whether a device of the driver may match the class's selectors; yes without the class."""
     if device_class is None:

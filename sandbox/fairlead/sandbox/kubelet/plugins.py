@@ -105,9 +105,7 @@ class Plugin:
         except grpc.aio.AioRpcError as error:
             raise PluginError(f"{method} of driver {self.driver}: {error.code().name}: {error.details()}") from error
         except asyncio.CancelledError:
-            # gRPC cancels calls in progress when a channel is closed, as if the caller had been cancelled.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if _is_cancelled():
                 raise
             raise PluginError(f"{method} of driver {self.driver}: the connection was closed") from None
         if self.manager.tap is not None:
@@ -187,18 +185,26 @@ class PluginManager:
                 self._sockets[path] = _Socket(identity=identity, task=task)
 
     async def _serve(self, path: Path) -> None:
-        """One registration socket for as long as it exists."""
+        """One registration socket for as long as it exists: whatever ends a registration, the next one is tried, as kubelet's reconciler does."""
         while True:
             try:
-                plugin = await self._register(path)
-                break
+                await self._serve_once(path)
             except (PluginError, grpc.aio.AioRpcError, TimeoutError) as error:
                 log.info("plugin socket %s not registered: %s", path, error)
-                await asyncio.sleep(RETRY_S)
+            except asyncio.CancelledError:
+                if _is_cancelled():
+                    raise
+                log.info("plugin socket %s: a call was cancelled with its channel", path)
+            except Exception:
+                log.exception("plugin socket %s: the registration ended", path)
+            await asyncio.sleep(RETRY_S)
+
+    async def _serve_once(self, path: Path) -> None:
+        plugin = await self._register(path)
         self._plugins.append(plugin)
         log.info("DRA driver %s registered, %s at %s", plugin.driver, plugin.version, plugin.endpoint)
-        self._found(plugin.driver)
         try:
+            self._found(plugin.driver)
             await self._monitor(plugin)
         finally:
             self._plugins.remove(plugin)
@@ -262,6 +268,12 @@ class PluginManager:
                 self._found(plugin.driver)
             await plugin.channel.wait_for_state_change(state)
             state = plugin.channel.get_state(try_to_connect=True)
+
+
+def _is_cancelled() -> bool:
+    """Whether the task itself is: gRPC cancels calls in progress when a channel is closed, as if the caller had been cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _sockets_in(directory: Path) -> list[tuple[Path, tuple[int, int]]]:

@@ -19,8 +19,8 @@ from fairlead.engine.inventory.device import Device
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.inventory.pool import Pool
-from fairlead.evidence.device_usage import DeviceId
 from fairlead.history.ledger.entries import Unit
+from fairlead.kube.device_usage import DeviceId
 from fairlead.kube.resource import DeviceTaint, DeviceTaintRuleSpec
 from fairlead.ui.model.devices import GpuPlace, Places, natural
 from fairlead.ui.model.facts import Hardware, Holder

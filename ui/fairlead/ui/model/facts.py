@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
 from fairlead.engine.types.workload import Workload
-from fairlead.evidence.device_usage import DeviceId
+from fairlead.kube.device_usage import DeviceId
 from fairlead.kube.resource import DeviceClass, ResourceClaim
 from fairlead.kube.resources import Raw
 

@@ -9,10 +9,10 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.controller.gangs.claims.allocation_times import allocated_at, known_allocation_time
-from fairlead.evidence.device_usage import FRESH_S, DeviceId, DeviceUsage, usage_of
 from fairlead.kube import nulls
 from fairlead.kube.containment import computed
 from fairlead.kube.core import Pod
+from fairlead.kube.device_usage import FRESH_S, DeviceId, DeviceUsage, usage_of
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import Raw
 from fairlead.ui.model.explanations import gang_of

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 import msgspec
 
 from fairlead.api.drivers import DRIVERS
-from fairlead.evidence.device_usage import FRESH_S, DeviceId, DeviceUsage, usage_of
+from fairlead.kube.device_usage import FRESH_S, DeviceId, DeviceUsage, usage_of
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import Raw
 from fairlead.ui.model.gangs import age

@@ -14,8 +14,8 @@ from fairlead.engine.explain.explanation import explanation
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Plan
-from fairlead.evidence.device_usage import DeviceId
 from fairlead.kube import timestamps
+from fairlead.kube.device_usage import DeviceId
 from fairlead.kube.resources import Raw
 from fairlead.ui.model.facts import Facts, Hardware, Holder, Usage
 

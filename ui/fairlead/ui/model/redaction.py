@@ -39,9 +39,6 @@ class Redaction:
     queues: frozenset[str] = frozenset()
     nodes: frozenset[str] = frozenset()
 
-    def hides_queue(self, queue: str) -> bool:
-        return queue in self.queues
-
     def text(self, text: str) -> str:
         if self.namespaces is None:
             return text

@@ -12,8 +12,8 @@ import msgspec
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
 from fairlead.engine.types.workload import Workload
-from fairlead.evidence.device_usage import DeviceId, DeviceUsage, usage_of
 from fairlead.kube.core import Node, Pod
+from fairlead.kube.device_usage import DeviceId, DeviceUsage, usage_of
 from fairlead.kube.informer import Change
 from fairlead.kube.nulls import convert
 from fairlead.kube.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice

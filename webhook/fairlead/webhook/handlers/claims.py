@@ -14,7 +14,7 @@ from fairlead import cel
 from fairlead.api import legacy, names
 from fairlead.api.base import ManifestError
 from fairlead.api.config import MPS_ON_ONE_MIG_DEVICE, GpuConfig, MigDeviceConfig, decode
-from fairlead.cel.devices.requests import Request, expressions, selectors_fault
+from fairlead.cel.devices.requests import Request, expressions, others_fault, selectors_fault
 from fairlead.kube import nulls
 from fairlead.kube.resource import (
     DeviceClassSpec,
@@ -64,6 +64,9 @@ def validate(review: Review, facts: Facts) -> Verdict:
         if request.device_class_name not in facts.classes
     ]
     warnings += _unservable(managed, path, facts)
+    others = others_fault(spec, facts.classes, facts.drivers)
+    if others is not None:
+        warnings.append(f"{path}.{others}; until then pods wait")
     findings = (
         *claim_findings(facts.policies, spec, path, facts),
         *rule_findings(facts.policies, review, facts),

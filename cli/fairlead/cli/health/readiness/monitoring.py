@@ -11,7 +11,7 @@ from fairlead.cli.health.readiness.kinds import RULES, SERVICE_MONITORS
 from fairlead.cli.health.readiness.model import Answer, Group, Item, failed, passed, unknown
 from fairlead.cli.health.readiness.scheduling import has_quota, namespaces, quota_keys, spot_nodes
 from fairlead.cli.health.seen import Seen, devices_of
-from fairlead.evidence import device_usage
+from fairlead.kube import device_usage
 from fairlead.kube.resources import (
     CONFIG_MAPS,
     DAEMON_SETS,

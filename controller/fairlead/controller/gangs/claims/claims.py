@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.api import legacy, names
-from fairlead.cel.devices.requests import device_requests, may_serve, selectors_fault
+from fairlead.cel.devices.requests import device_requests, may_serve, others_fault, selectors_fault
 from fairlead.controller.gangs.membership.members import GroupClaim, Lookup
 from fairlead.kube import core, resource
 
@@ -24,7 +24,7 @@ BASE_MAX = 57  # a claim's name is at most 63 here: base, hyphen, five random ch
 
 @dataclass(frozen=True, slots=True)
 class Managed:
-    """Whether a claim is to be allocated here. `problem` names a missing DeviceClass that leaves this open."""
+    """Whether a claim is to be allocated here. `problem`: a missing DeviceClass leaves this open, or devices of others stand in it, too."""
 
     ours: bool
     problem: str = ""
@@ -42,7 +42,7 @@ def managed(
         if not may_serve(ask, device_class, drivers):
             continue
         if device_class is not None:
-            return Managed(ours=True)
+            return Managed(ours=True, problem=others_fault(spec, classes, drivers) or "")
         missing = missing or f"DeviceClass {ask.device_class_name} does not exist; create it or ask for another"
     return Managed(ours=False, problem=missing)
 

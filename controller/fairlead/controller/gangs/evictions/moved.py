@@ -8,7 +8,7 @@ gang's queue; when the gang's new pods are requested, they are bound to its node
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,8 +162,3 @@ def _unpinned(term: core.NodeSelectorTerm, node: str) -> core.NodeSelectorTerm:
     if last is None or (last.key, last.operator, tuple(last.values)) != ("metadata.name", "In", (node,)):
         return term
     return core.NodeSelectorTerm(match_fields=term.match_fields[:-1], match_expressions=term.match_expressions)
-
-
-def devices_taken(claims: Iterable[Any]) -> set[DeviceRef]:
-    """By what a plan gives."""
-    return {result.device for claim in claims for result in claim.allocation.results}

@@ -18,8 +18,8 @@ from fairlead.controller.gangs.claims.allocations import held_claims, results
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.engine.types.gangs import IdleSpan
 from fairlead.engine.types.settings import IdlePolicy
-from fairlead.evidence.device_usage import FRESH_S, DeviceUsage, usage_of
 from fairlead.kube import resource, timestamps
+from fairlead.kube.device_usage import FRESH_S, DeviceUsage, usage_of
 
 CONDITION: Final = "Idle"
 AHEAD_MAX_S: Final = 300.0  # by which a node's clock may be ahead

@@ -1,31 +1,24 @@
-"""`fairlead simulate --mig`: a made trace of MIG profiles and whole GPUs, and policies that keep to the hardware's rules."""
+"""The MIG benchmark: a made trace of MIG profiles and whole GPUs, and policies that keep to the hardware's rules."""
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 
 import pytest
 
-from fairlead.cli.simulate.mig.baselines import ListedFleet
-from fairlead.cli.simulate.mig.command import measure
-from fairlead.cli.simulate.mig.engine_fleet import EngineFleet
-from fairlead.cli.simulate.mig.hardware import parse_cluster
-from fairlead.cli.simulate.mig.layouts import full_layouts, layouts_for
-from fairlead.cli.simulate.mig.published import read
-from fairlead.cli.simulate.mig.requests import DRAWN, MIXES, Arrival, MigRequest, arrivals, mix_of, timed_arrivals
-from fairlead.cli.simulate.mig.run import LOADS, POLICIES, Figures, churn, fill, fleet
+from benchmarks.mig.baselines import ListedFleet
+from benchmarks.mig.engine_fleet import EngineFleet
+from benchmarks.mig.hardware import parse_cluster
+from benchmarks.mig.layouts import full_layouts, layouts_for
+from benchmarks.mig.published import read
+from benchmarks.mig.requests import DRAWN, MIXES, Arrival, MigRequest, arrivals, mix_of, timed_arrivals
+from benchmarks.mig.run import LOADS, POLICIES, Figures, churn, fill, fleet, measure
 from fairlead.driver.backend import geometry
 from fairlead.driver.backend.types import MigProfile
-from tests.support.commands import invoke
 
 H100 = "NVIDIA H100 80GB HBM3"
 ONE, DOUBLE, TWO = MigRequest("1g.10gb", "", 1, 1), MigRequest("1g.20gb", "", 1, 1), MigRequest("2g.20gb", "", 1, 2)
 THREE, FOUR, GPU = MigRequest("3g.40gb", "", 1, 3), MigRequest("4g.40gb", "", 1, 4), MigRequest("", H100, 1, 7)
-
-
-def run(*arguments: str):
-    return invoke(["simulate", *arguments], env={"COLUMNS": "160"})
 
 
 def fleets(cluster, *, static=False, mix="even"):
@@ -214,52 +207,6 @@ def test_ours_allocates_no_less_than_the_others_on_a_small_cluster(mix):
 
 
 # ------------------------------------------------------------------------------------------------------------ command
-
-
-@pytest.mark.parametrize("mig", ["dynamic", "static"])
-def test_the_command_shows_three_policies_beside_one_another(tmp_path, mig):
-    file = tmp_path / "out.json"
-    done = run("--mig", mig, "--mig-nodes", "hgx-h100=2", "--seed", "1-2", "--json", str(file))
-    assert done.exit_code == 0, done.output
-    assert "112 compute slices" in done.output and "whole GPUs, one or several" in done.output
-    body = json.loads(file.read_text())
-    assert list(body["policies"]) == list(POLICIES) and body["slices"] == 112 and body["mig"] == mig
-    again = run("--mig", mig, "--mig-nodes", "hgx-h100=2", "--seed", "1-2", "--json", str(tmp_path / "again.json"))
-    assert again.exit_code == 0 and json.loads((tmp_path / "again.json").read_text()) == body
-
-
-def test_the_command_runs_one_policy_with_departures():
-    done = run(
-        "--mig", "dynamic", "--mig-nodes", "a30=2", "--mix", "partitions", "--departures", "--policy", "best-fit"
-    )
-    assert done.exit_code == 0, done.output
-    assert "best-fit" in done.output and "fairlead " not in done.output
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--mig", "dynamic", "--mig-nodes", "hgx-h100"], "write PROFILE=NUMBER"),
-        (["--mig", "dynamic", "--mig-nodes", "hgx-h100=0"], "write PROFILE=NUMBER"),
-        (["--mig", "dynamic", "--mig-nodes", "hgx-h100=3000"], "more than 2,000 nodes"),
-        (["--mig", "dynamic", "--mig-nodes", "hgx-h10=3"], "is no bundled node profile"),
-        (["--mig", "dynamic", "--mig-nodes", "t4=3"], "has no GPU that MIG can cut"),
-        (["--mig", "dynamic", "--nodes", "x.csv"], "has no meaning beside --mig"),
-        (["--mig", "dynamic", "--policy", "fgd"], "places no MIG profiles"),
-        (["--departures", "--nodes", "x", "--pods", "y"], "made trace"),
-        (["--nodes", "x", "--pods", "y", "--policy", "first-fit"], "is for --mig"),
-        ([], "give --nodes and --pods"),
-    ],
-)
-def test_what_cannot_be_used_is_said(arguments, said):
-    done = run(*arguments)
-    assert done.exit_code == 2
-    assert said in " ".join(done.output.replace("│", " ").split()), done.output
-
-
-def test_a_json_file_that_cannot_be_written_is_said(tmp_path):
-    done = run("--mig", "dynamic", "--mig-nodes", "a30=1", "--json", str(tmp_path / "no" / "file"))
-    assert done.exit_code == 2 and "there is no directory" in done.output
 
 
 def test_figures_note_what_is_large():

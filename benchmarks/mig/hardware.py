@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from fairlead.cli.simulate.mig.layouts import Layout
+from benchmarks.mig.layouts import Layout
 from fairlead.cli.simulate.trace import TraceError
 from fairlead.driver.backend import geometry, profiles
 from fairlead.driver.backend.profiles import ProfileError

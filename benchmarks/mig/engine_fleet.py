@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from benchmarks.mig.requests import MigRequest
 from fairlead.api import names
-from fairlead.cli.simulate.mig.requests import MigRequest
 from fairlead.driver.publish.slices import SliceBody
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from fairlead.cli.simulate.mig.published import Offer, Published, serves
-from fairlead.cli.simulate.mig.requests import MigRequest
+from benchmarks.mig.published import Offer, Published, serves
+from benchmarks.mig.requests import MigRequest
 from fairlead.engine.types.amounts import Amount
 
 Rule = Literal["first-fit", "best-fit"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fairlead.cli.simulate.mig.hardware import Hardware
-from fairlead.cli.simulate.mig.requests import MigRequest
+from benchmarks.mig.hardware import Hardware
+from benchmarks.mig.requests import MigRequest
 from fairlead.driver.publish.slices import SliceBody
 from fairlead.engine.types.amounts import Amount, amount
 from fairlead.kube.resource import Device

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 
-from fairlead.cli.simulate.mig.hardware import Cluster, Hardware
+from benchmarks.mig.hardware import Cluster, Hardware
 from fairlead.driver.backend.types import MigProfile
 
 INFLATED_TO = 1.3
@@ -59,7 +59,7 @@ def mix_of(name: str, seed: int) -> Mapping[str, float]:
     """The weights of a mix. `drawn`: other weights for each seed, with up to half of the requests for whole GPUs."""
     if name != DRAWN:
         return MIXES[name]
-    random = Random(f"mix {seed}")  # noqa: S311  # a simulation
+    random = Random(f"mix {seed}")  # a simulation
     weights = {each: random.gammavariate(0.7, 1) for each in ("1g", "1g-double", "2g", "3g", "4g")}
     whole = sum(weights.values()) * random.uniform(0, 0.5)
     for count in (1, 2, 4, 8):
@@ -70,7 +70,7 @@ def mix_of(name: str, seed: int) -> Mapping[str, float]:
 def arrivals(cluster: Cluster, mix: Mapping[str, float], seed: int, *, dynamic: bool) -> tuple[MigRequest, ...]:
     """In order, until the next would pass 130 % of the cluster's compute slices."""
     draw = _Draw(cluster, mix, dynamic=dynamic)
-    random = Random(f"mig arrivals {seed}")  # noqa: S311  # a simulation
+    random = Random(f"mig arrivals {seed}")  # a simulation
     target = INFLATED_TO * cluster.capacity
     found: list[MigRequest] = []
     total = 0
@@ -90,7 +90,7 @@ def timed_arrivals(
     `load`: compute slices requested at a time, as a part of the cluster's, were nothing refused.
     """
     draw = _Draw(cluster, mix, dynamic=dynamic)
-    random = Random(f"mig departures {seed}")  # noqa: S311  # a simulation
+    random = Random(f"mig departures {seed}")  # a simulation
     rate = load * cluster.capacity / draw.mean_slices
     found: list[Arrival] = []
     at = random.expovariate(rate)

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from fairlead.cli.simulate.mig.baselines import ListedFleet, Rule
-from fairlead.cli.simulate.mig.engine_fleet import EngineFleet
-from fairlead.cli.simulate.mig.hardware import Cluster, Hardware
-from fairlead.cli.simulate.mig.layouts import layouts_for
-from fairlead.cli.simulate.mig.published import read
-from fairlead.cli.simulate.mig.requests import Arrival, MigRequest, demand_shares
+from benchmarks.mig.baselines import ListedFleet, Rule
+from benchmarks.mig.engine_fleet import EngineFleet
+from benchmarks.mig.hardware import Cluster, Hardware
+from benchmarks.mig.layouts import layouts_for
+from benchmarks.mig.published import read
+from benchmarks.mig.requests import Arrival, MigRequest, arrivals, demand_shares, mix_of, timed_arrivals
 from fairlead.driver.publish.slices import SliceBody
 
 LOADS = (80, 90, 100, 130)  # percent of the cluster's compute slices
@@ -126,3 +126,20 @@ def churn(into: Fleet, capacity: int, arrivals: Sequence[Arrival]) -> Figures:
             heapq.heappush(running, (arrival.at + arrival.runs, placed, arrival.request.slices))
     found.allocated = 100 * area / capacity / (since - START) if since > START else 0.0
     return found
+
+
+def measure(
+    cluster: Cluster, mix: str, seed: int, policy: str, *, static: bool, departures: bool
+) -> tuple[dict[int, Figures], int]:
+    """One seed and policy: figures by load, and how many requests arrived."""
+    weights = mix_of(mix, seed)
+    if not departures:
+        requests = arrivals(cluster, weights, seed, dynamic=not static)
+        return fill(fleet(cluster, policy, weights, static=static), cluster.capacity, requests), len(requests)
+    found: dict[int, Figures] = {}
+    number = 0
+    for load in LOADS:
+        timed = timed_arrivals(cluster, weights, seed, dynamic=not static, load=load / 100, until=START + MEASURED)
+        number += len(timed)
+        found[load] = churn(fleet(cluster, policy, weights, static=static), cluster.capacity, timed)
+    return found, number

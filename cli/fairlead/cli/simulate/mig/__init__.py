@@ -1,5 +1,0 @@
-"""`fairlead simulate --mig`: a made trace of requests for MIG profiles and whole GPUs, placed by us, by best fit and by first fit.
-
-Enters: node profiles by name, a mix, seeds. Leaves: compute slices allocated and requests refused, as tables or JSON.
-Entrance: `command.simulate_mig`.
-"""
