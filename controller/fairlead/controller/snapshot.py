@@ -17,6 +17,7 @@ from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.gangs.admission.requests import GangRecord, gang_request, same_request
+from fairlead.controller.gangs.admission.rollouts import Rollouts
 from fairlead.controller.gangs.claims.quotas import add, admission_charge
 from fairlead.controller.gangs.evictions.victims import may_evict
 from fairlead.controller.gangs.held.holding import Holding
@@ -25,7 +26,6 @@ from fairlead.controller.gangs.held.running import admitted_gang, running_gang
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.replacements import Replacements
 from fairlead.controller.restarts import RestartTimes
-from fairlead.controller.rollouts import Rollouts
 from fairlead.controller.spending.budgets import SpendingBudgets
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.scheduled import Scheduled, ScheduledQuotas

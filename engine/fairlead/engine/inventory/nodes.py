@@ -28,8 +28,6 @@ UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 REFUSALS_MAX = 256  # remembered per node
 VOLUMES = "volumes that are elsewhere"
 GOES_SOON = "goes soon"
-SELECTOR = "node selector"
-AFFINITY = "node affinity"
 
 
 @dataclass(slots=True, eq=False)
@@ -122,10 +120,10 @@ class NodeInfo:
 def _labels_refuse(wanted: Constraints, name: str, labels: Mapping[str, str]) -> str | None:
     for key, value in wanted.node_selector:
         if labels.get(key) != value:
-            return f"{SELECTOR} {key}={value}"
+            return f"node selector {key}={value}"
     if wanted.affinity is not None and not node_selector.matches(wanted.affinity, name, labels):
         unmet = node_selector.unmet(wanted.affinity, name, labels)
-        return f"{AFFINITY} {unmet}" if unmet else AFFINITY
+        return f"node affinity {unmet}".rstrip()
     if any(not node_selector.matches(volume, name, labels) for volume in wanted.volumes):
         return VOLUMES
     return None
