@@ -13,6 +13,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from fairlead.driver.prepare.cdi_files import CdiFiles
 from fairlead.driver.prepare.checkpoint import Checkpoint
 from fairlead.driver.prepare.metadata import Metadata
 from fairlead.driver.prepare.mps.daemons import Daemons
+from fairlead.driver.prepare.orphans import look
 from fairlead.driver.prepare.preparer import Preparer
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.publish import slices
@@ -105,6 +107,8 @@ async def _timed(kind: str, device: Callable[[int], str | dict[str, Any]], *, cl
             process_lock=ProcessLock(paths.process_lock, reload=_nothing),
             threads=threads,
             metrics=Metrics(),
+            is_orphan=partial(look, fetch),
+            wait_s=30.0,
         )
         registration = RegistrationService(driver=names.DRIVER, endpoint=str(paths.dra))
         times: list[float] = []

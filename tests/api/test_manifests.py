@@ -69,7 +69,7 @@ def test_of_claims_the_driver_writes_the_status_of_its_own_devices() -> None:
         if resource.startswith("resourceclaims")
     }
     assert claims == {
-        "resourceclaims": (["get"], None),
+        "resourceclaims": (["get", "list", "watch"], None),
         "resourceclaims/status": (["patch"], None),
         "resourceclaims/driver": (["associated-node:patch"], [names.DRIVER]),
     }

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from fairlead.kube.events import PER_OBJECT_BURST, EventRecorder, Regarding
+from fairlead.kube.events import PER_OBJECT_BURST, QUEUE_MAX, EventRecorder, Regarding
 
 
-def about(name: str = "a") -> Regarding:
-    return Regarding(api_version="v1", kind="Pod", name=name, namespace="ml", uid=f"uid-{name}")
+def about(name: str = "a", namespace: str = "ml") -> Regarding:
+    return Regarding(api_version="v1", kind="Pod", name=name, namespace=namespace, uid=f"uid-{name}")
 
 
 async def written(recorder: EventRecorder) -> None:
@@ -54,6 +54,21 @@ async def test_events_of_one_object_are_limited_and_those_of_others_are_not(clie
     await written(recorder)
     assert recorder.dropped == 100 - PER_OBJECT_BURST
     assert len(server.seen) == PER_OBJECT_BURST + 1
+
+
+async def test_ten_thousand_events_of_one_namespace_neither_delay_nor_drop_those_of_others(client, server, time):
+    server.answer({"metadata": {"name": "e"}}, 201)
+    recorder = EventRecorder(client, "c", clock=time.clock, wall=time.clock)
+    for number in range(10_000):
+        recorder.record(about(f"red-{number}", "red"), "Waiting", "mine")
+    for number in range(3):
+        recorder.record(about(f"blue-{number}", "blue"), "Waiting", "mine")
+    assert recorder.dropped == 10_003 - QUEUE_MAX
+    await written(recorder)
+    places = [place for place, (_, path, *_) in enumerate(server.seen) if path == "/api/v1/namespaces/blue/events"]
+    assert places == [1, 3, 5], "each after one of the other namespace"
+    names = [body["involvedObject"]["name"] for _, path, _, body, _ in server.seen if "/red/" in path]
+    assert names == [f"red-{number}" for number in range(QUEUE_MAX - 3)]
 
 
 async def test_an_event_that_cannot_be_written_is_dropped(client, server, time):

@@ -146,7 +146,7 @@ def _hard(number: int) -> Json:
         return uncolourable()
     exactly: Json = {"deviceClassName": names.GPU_CLASS, "allocationMode": "ExactCount", "count": 1}
     if number % 4 == 2:
-        text = f'device.attributes["{names.DRIVER}"].uuid == "{number}" || {NUMBERS}.exists(x, {NUMBERS}.exists(y, x * y == -{number}))'
+        text = f'device.driver == "{names.DRIVER}" && device.attributes["{names.DRIVER}"].uuid == "{number}" || {NUMBERS}.exists(x, {NUMBERS}.exists(y, x * y == -{number}))'
         return {
             "devices": {
                 "requests": [{"name": "gpu", "exactly": {**exactly, "selectors": [{"cel": {"expression": text}}]}}]

@@ -128,13 +128,17 @@ class TestQueue:
         _, verdict = admitted(pod(labels=KUEUE_QUEUE), known)
         (warning,) = verdict.warnings
         assert warning == (
-            f"metadata.labels[{names.KUEUE_QUEUE}]: Queue 'user-queue' does not exist; until it does, the queue of the "
-            "namespace counts. Known: team"
+            f"metadata.labels[{names.KUEUE_QUEUE}]: Fairlead has no Queue 'user-queue', so the queue of the namespace counts. "
+            "Known: team"
         )
         _, verdict = admitted(job(), known)
         assert verdict.warnings[0].startswith(
-            f"metadata.labels[{names.KUEUE_QUEUE}]: Queue 'user-queue' does not exist"
+            f"metadata.labels[{names.KUEUE_QUEUE}]: Fairlead has no Queue 'user-queue'"
         )
+        _, verdict = admitted(
+            pod(labels=KUEUE_QUEUE), facts(queues=known.queues, namespace_labels={names.QUEUE_SYSTEM: "kueue"})
+        )
+        assert not any("user-queue" in each for each in verdict.warnings)  # the LocalQueue is meant, and counts
         _, verdict = admitted(pod(labels={names.KUEUE_QUEUE: "team"}), known)
         assert verdict.warnings == ()
 

@@ -25,7 +25,7 @@ from fairlead.controller.gangs.admission.bind_clock import BindClock
 from fairlead.controller.gangs.admission.requests import GangRecord, blocking_problem, claims_awaited_until
 from fairlead.controller.gangs.claims.allocations import pod_ref
 from fairlead.controller.gangs.evictions import eviction_marks, eviction_steps, past_evictions
-from fairlead.controller.gangs.held import idleness, leaving, node_notices
+from fairlead.controller.gangs.held import idleness, leaving, lost_nodes, node_notices
 from fairlead.controller.gangs.membership import decisions, members
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.replacements import Replacements
@@ -255,12 +255,15 @@ class GangReconciler:
         return False
 
     def _requeue_short(self, gang: Gang, record: GangRecord, now: float) -> bool:
-        """Whether the gang was short of members for too long: then its eviction begins."""
-        why = self._replacements.overdue(gang, now)
-        deadline = self._replacements.deadline(gang.id)
+        """Whether the gang was short of members, or had some on a lost node, for too long: then its eviction begins."""
+        why, lost_until = "", None
+        if lost := self._caches.lost_nodes(gang):
+            why, lost_until = lost_nodes.overdue(gang, lost, self._caches.bounds(gang).lost_node, now)
+        why = why or self._replacements.overdue(gang, now)
         if not why:
-            if deadline is not None:
-                self._deadlines.set(gang.id, deadline)
+            for deadline in (self._replacements.deadline(gang.id), lost_until):
+                if deadline is not None:
+                    self._deadlines.set(gang.id, deadline)
             return False
         eviction = Eviction(
             kind="Replace",

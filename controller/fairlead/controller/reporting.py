@@ -208,4 +208,5 @@ class Reporting:
             hold="" if (held := self._caches.held_by(gang)) is None else str(held),
             nodes=self._awaited.of(gang.id, now) if gang.gated else None,
             untried=recovery.untried(gang, now)[0],
+            lost=self._caches.lost_nodes(gang) if gang.released else (),
         )

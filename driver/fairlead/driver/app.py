@@ -22,6 +22,7 @@ from fairlead.driver.common.process_lock import ProcessLock
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.kubelet import server, sockets
 from fairlead.driver.kubelet.plugin import Plugin
+from fairlead.driver.kubelet.refusals import Refusals
 from fairlead.driver.kubelet.self_check import SelfCheck
 from fairlead.driver.kubelet.services import RegistrationService
 from fairlead.driver.kubelet.sockets import PluginPaths
@@ -32,12 +33,15 @@ from fairlead.driver.layouts.keeper import LayoutKeeper
 from fairlead.driver.layouts.state import NodeLabel
 from fairlead.driver.metrics.collector import GpuCollector, SlicesCollector
 from fairlead.driver.options import DriverOptions
+from fairlead.driver.prepare import hardware
 from fairlead.driver.prepare.claim_consumers import ClaimConsumers
 from fairlead.driver.prepare.cleaner import Cleaner
 from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
 from fairlead.driver.prepare.orphan_gc import OrphanGc
+from fairlead.driver.prepare.orphans import Orphans
 from fairlead.driver.prepare.preparer import Preparer
 from fairlead.driver.prepare.record_cache import RecordCache
+from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.driver.prepare.recovery_report import RecoveryReporter
 from fairlead.driver.publish.draining import Drains
 from fairlead.driver.publish.keeping import Found, Keeping
@@ -131,6 +135,7 @@ class Driver:
         self._options = options
         self._paths = paths
         self._threads = threads
+        self._backend = backend
         self._monitor = monitor
         self._preparer = preparer
         self._recovered = False
@@ -141,9 +146,15 @@ class Driver:
         self._reporter = RecoveryReporter(self._events, self._metrics, options.node_name)
         self._process_lock = ProcessLock(paths.process_lock, reload=self._reload)
         self._consumers = ClaimConsumers(read_claim, records)
+        self._orphans = Orphans(client, records, fetch=self._consumers.fetch, changed=self._publish_if_changed)
+        monitor.releasing = self._orphans.devices
+        self._refusals = Refusals(client, fetch=self._consumers.fetch, pool=options.node_name)
         self._plugin = Plugin(
             preparer,
             fetch=self._consumers.fetch,
+            is_orphan=self._orphans.is_one,
+            wait_s=options.release_wait_s,
+            outcome=lambda ref, problem: self._refusals.note((ref.namespace, ref.name, ref.uid), problem),
             process_lock=self._process_lock,
             threads=threads,
             metrics=self._metrics,
@@ -172,7 +183,8 @@ class Driver:
         )
         self._orphan_gc = OrphanGc(
             preparer,
-            fetch=self._consumers.fetch,
+            is_orphan=self._orphans.is_one,
+            in_use=self._processes_of,
             unprepare=self._plugin.unprepare_record,
             interval_s=options.orphan_gc_interval_s,
         )
@@ -271,6 +283,7 @@ class Driver:
             await self._mig_label.read()
             await self._layouts.first()
             await self._monitor.poll(full=False)
+        await self._orphans.first()
         self._publish(self._monitor.built)
         async with (
             probes.serve(
@@ -291,6 +304,8 @@ class Driver:
             group.create_task(self._events.run())
             group.create_task(self._publisher.run())
             group.create_task(self._monitor.run(self._publish, self._publisher.confirm))
+            group.create_task(self._orphans.run())
+            group.create_task(self._refusals.run())
             group.create_task(self._orphan_gc.run())
             group.create_task(self._self_check.run())
             group.create_task(self._mps_supervisor.run())
@@ -377,8 +392,15 @@ class Driver:
         """Taints and annotations of repairs, at once."""
         self._repair_reporter.now(self._repairer.repairs.values())
         self._publisher.annotate(annotations)
+        self._publish_if_changed()
+
+    def _publish_if_changed(self) -> None:
         if self._monitor.rebuild():
             self._publish(self._monitor.built)
+
+    async def _processes_of(self, record: ClaimRecord) -> str:
+        """The processes on the record's GPUs, in words. Where a GPU is shared they may be another claim's."""
+        return ", ".join(await self._threads.run(hardware.processes, self._backend, record))
 
     def _liveness_problem(self) -> str | None:
         """Why a restart would help."""

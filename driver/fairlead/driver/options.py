@@ -33,6 +33,7 @@ class DriverOptions:
     `device_metadata` gives containers a file with their devices' attributes.
     `device_usage` writes into claims' statuses whether their devices are busy: idle is what was below `idle_below` percent
     for all of `idle_window_s`, and since when it is below each of `idle_levels` is written, too; a claim is written at most once per `usage_interval_s`.
+    A prepare waits `release_wait_s` for devices of a claim that is gone: well within kubelet's 45 s.
     After the reset of a repair a GPU is watched for `repair_quiet_s` at least.
     """
 
@@ -69,6 +70,7 @@ class DriverOptions:
     repair_quiet_s: float = 10.0
     mps_interval_s: float = 5.0
     orphan_gc_interval_s: float = 120.0
+    release_wait_s: float = 30.0
     sync_delay_s: float = 2.0
     self_check_s: float = 15.0
     self_check_timeout_s: float = 5.0

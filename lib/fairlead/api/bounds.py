@@ -1,4 +1,5 @@
-"""How far users may go before and keep devices from others: `maxMinRuntime`, `maxCheckpointGrace`, `maxTerminationGrace`, `maxPriority`.
+"""How far users may go before and keep devices from others: `maxMinRuntime`, `maxCheckpointGrace`, `maxTerminationGrace`, `maxPriority`,
+`lostNodeTimeout`.
 
 Queues and TenancyPolicies set them. For one gang the tightest counts: of its queue, of the queues above that, and of the Enforce
 policies that select its namespace. Where none of these sets one, `DEFAULTS` does. The webhook refuses what is beyond; the
@@ -34,6 +35,7 @@ class Bounds:
     min_runtime: Bound | None = None
     checkpoint_grace: Bound | None = None
     termination_grace: Bound | None = None
+    lost_node: Bound | None = None
     priority: PriorityBound | None = None
 
     def within(self, other: "Bounds") -> "Bounds":
@@ -46,6 +48,7 @@ class Bounds:
             min_runtime=_tighter(self.min_runtime, other.min_runtime),
             checkpoint_grace=_tighter(self.checkpoint_grace, other.checkpoint_grace),
             termination_grace=_tighter(self.termination_grace, other.termination_grace),
+            lost_node=_tighter(self.lost_node, other.lost_node),
             priority=min(
                 (each for each in (self.priority, other.priority) if each), key=lambda each: each.value, default=None
             ),
@@ -94,6 +97,8 @@ class BoundsSpec(Protocol):
     @property
     def max_termination_grace(self) -> str | None: ...
     @property
+    def lost_node_timeout(self) -> str | None: ...
+    @property
     def max_priority(self) -> int | None: ...
 
 
@@ -103,6 +108,7 @@ def read_bounds(spec: BoundsSpec, owner: str) -> Bounds:
         min_runtime=_bound(spec.max_min_runtime, f"maxMinRuntime of {owner}"),
         checkpoint_grace=_bound(spec.max_checkpoint_grace, f"maxCheckpointGrace of {owner}"),
         termination_grace=_bound(spec.max_termination_grace, f"maxTerminationGrace of {owner}"),
+        lost_node=_bound(spec.lost_node_timeout, f"lostNodeTimeout of {owner}"),
         priority=None if spec.max_priority is None else PriorityBound(spec.max_priority, f"maxPriority of {owner}"),
     )
 

@@ -192,6 +192,8 @@ class TenancyPolicySpec(Part):
     """Most that the annotation checkpoint-grace may ask for; longer ones count as this, also where pods exist already."""
     max_termination_grace: Duration | None = None
     """Most terminationGracePeriodSeconds of pods with managed devices; an evicted pod gets no more, and others wait no longer for one that is leaving."""
+    lost_node_timeout: Duration | None = None
+    """How long a gang with members on a node that does not answer keeps the devices of its other members, where these are fewer than it needs; then it is evicted whole. Absent means without end."""
     max_priority: int | None = Field(default=None, ge=0, le=2_000_001_000)
     """Highest priority of pods with managed devices, by whatever priority class; gangs count with no more, also where pods exist already."""
     isolation: Literal["Any", "Hardware"] = "Any"

@@ -164,6 +164,8 @@ class QueueSpec(Part):
     """Most notice before an eviction: that checkpoint-grace gets, or a PodDisruptionBudget while it refuses the reclaim of what others deserve; absent means as in the parent, in a root 10m."""
     max_termination_grace: Duration | None = None
     """Most time an evicted pod gets to end, and others wait for one that is leaving; absent means as in the parent, in a root 10m."""
+    lost_node_timeout: Duration | None = None
+    """How long a gang with members on a node that does not answer keeps the devices of its other members, where these are fewer than it needs; then it is evicted whole. Absent means as in the parent, in a root without end."""
     max_priority: int | None = Field(default=None, ge=0, le=2_000_001_000)
     """Highest priority of pods of this queue and of those below; gangs count with no more; absent means as in the parent, in a root any."""
     pod_disruption_budgets: Literal["Bounded", "Respected"] | None = None

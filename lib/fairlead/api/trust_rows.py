@@ -249,7 +249,7 @@ MARKS: Final[tuple[Row, ...]] = (
     ),
     Row(
         on=("ResourceSlice",),
-        keys=(withheld.WITHHELD, withheld.DROPPED, withheld.NO_COUNTERS),
+        keys=(withheld.WITHHELD, withheld.DROPPED, withheld.NO_COUNTERS, withheld.RELEASING),
         form="annotation",
         writers=("driver",),
         guards=(SLICE_POLICY,),

@@ -30,6 +30,8 @@ EFFECTS: Final[tuple[Effect, ...]] = ("NoExecute", "NoSchedule")
 
 NO_COUNTERS: Final = f"{names.DRIVER}/no-counters"
 """The key of a GPU that is withheld for its MIG devices: without counters it cannot be published beside them."""
+RELEASING: Final = f"{names.DRIVER}/releasing"
+"""The taint of a device that is prepared still for a claim that is gone: its pod was deleted by force, and its containers run on."""
 
 DEVICES_MAX: Final = 128
 TAINTS_MAX: Final = 4

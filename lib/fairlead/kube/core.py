@@ -197,7 +197,13 @@ class ContainerStateTerminated(Struct, frozen=True, kw_only=True):
     finished_at: str | None = None
 
 
+class ContainerStateWaiting(Struct, frozen=True, kw_only=True):
+    reason: str = ""
+    message: str = ""
+
+
 class ContainerState(Struct, frozen=True, kw_only=True):
+    waiting: ContainerStateWaiting | None = None
     running: ContainerStateRunning | None = None
     terminated: ContainerStateTerminated | None = None
 

@@ -1,8 +1,9 @@
 """Events on objects (core/v1, what `kubectl describe` shows): aggregated, limited, and never blocking.
 
-`record` enqueues, `run` writes. An event equal to one of the last `AGGREGATE_S` seconds raises its count. Each object has a
-budget of `PER_OBJECT_BURST` events, refilled by one every `PER_OBJECT_EVERY_S` seconds. Events beyond the budget, and beyond
-`QUEUE_MAX` when the apiserver is slow, are dropped and counted in `dropped`: a decision never waits for an event.
+`record` enqueues, `run` writes, one of each namespace in turn: the thousands of one delay no other's. An event equal to one of the last
+`AGGREGATE_S` seconds raises its count. Each object has a budget of `PER_OBJECT_BURST` events, refilled by one every
+`PER_OBJECT_EVERY_S` seconds. Events beyond the budget, and beyond `QUEUE_MAX` the newest of the namespace with most, are dropped and
+counted in `dropped`: a decision never waits for an event.
 Source: client-go events_cache.go (10 minutes, bursts of 25).
 """
 
@@ -76,6 +77,48 @@ class _Allowance:
     at: float
 
 
+class _InTurn:
+    """What is to be written: namespaces take turns, each with its own in order."""
+
+    def __init__(self) -> None:
+        self.idle = asyncio.Event()  # nothing is queued, nor being written
+        self.idle.set()
+        self._any = asyncio.Event()
+        self._size = 0
+        self._queued: collections.OrderedDict[str, collections.deque[_Key]] = collections.OrderedDict()
+
+    def put(self, key: _Key) -> int:
+        """Returns how many were dropped for it."""
+        self._queued.setdefault(key.regarding.namespace, collections.deque()).append(key)
+        self._size += 1
+        self.idle.clear()
+        self._any.set()
+        if self._size <= QUEUE_MAX:
+            return 0
+        self._size -= 1
+        namespace = max(self._queued, key=lambda name: len(self._queued[name]))
+        self._queued[namespace].pop()
+        if not self._queued[namespace]:
+            del self._queued[namespace]
+        return 1
+
+    async def get(self) -> _Key:
+        """Call `done` afterwards."""
+        await self._any.wait()
+        namespace, keys = self._queued.popitem(last=False)
+        key = keys.popleft()
+        self._size -= 1
+        if keys:
+            self._queued[namespace] = keys
+        elif not self._queued:
+            self._any.clear()
+        return key
+
+    def done(self) -> None:
+        if not self._queued:
+            self.idle.set()
+
+
 class EventRecorder:
     """Events of one component. `record` from anywhere; `run` as one task."""
 
@@ -94,7 +137,7 @@ class EventRecorder:
         self._instance = instance or component
         self._clock = clock
         self._wall = wall
-        self._queue: asyncio.Queue[_Key] = asyncio.Queue(QUEUE_MAX)
+        self._queue = _InTurn()
         self._series: collections.OrderedDict[_Key, _Series] = collections.OrderedDict()
         self._allowances: collections.OrderedDict[Regarding, _Allowance] = collections.OrderedDict()
         self._sequence = 0
@@ -105,13 +148,10 @@ class EventRecorder:
         if not self._allowed(regarding):
             self.dropped += 1
             return
-        try:
-            self._queue.put_nowait(_Key(regarding, type, reason, text))
-        except asyncio.QueueFull:
-            self.dropped += 1
+        self.dropped += self._queue.put(_Key(regarding, type, reason, text))
 
     async def run(self) -> None:
-        """Writes the recorded events in order; never returns."""
+        """Writes the recorded events, those of each namespace in order; never returns."""
         while True:
             key = await self._queue.get()
             try:
@@ -124,11 +164,11 @@ class EventRecorder:
                     key.reason, key.regarding.kind, key.regarding.namespace, key.regarding.name, error,
                 )  # fmt: skip
             finally:
-                self._queue.task_done()
+                self._queue.done()
 
     async def drain(self) -> None:
         """Waits until every recorded event is written or dropped."""
-        await self._queue.join()
+        await self._queue.idle.wait()
 
     def _allowed(self, regarding: Regarding) -> bool:
         now = self._clock()

@@ -3,35 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
 import pytest
 
+from fairlead.api import names
 from fairlead.controller.commit.kubelet_wakes import KubeletWakes
 from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.commit.writer import Writer
-from fairlead.kube import core
-from fairlead.kube.informer import Informer
+from fairlead.controller.watch.informers import Informers
+from fairlead.kube import core, prepare_refusals, resource
 from fairlead.kube.store import Change
 from fairlead.kube.watching import ADDED, DELETED, MODIFIED
+
+
+class Watched:
+    def __init__(self) -> None:
+        self.handlers: list[Callable[[Change[Any]], None]] = []
+
+    def subscribe(self, handler: Callable[[Change[Any]], None]) -> None:
+        self.handlers.append(handler)
+
+    def see(self, old: Any, new: Any) -> None:
+        kind = ADDED if old is None else DELETED if new is None else MODIFIED
+        for handler in self.handlers:
+            handler(Change(kind, "ml/a", old, new))
 
 
 class Woken:
     """Counts in place of writing."""
 
-    def __init__(self) -> None:
-        self.handlers: list[Callable[[Change[core.Pod]], None]] = []
+    def __init__(self, *users: core.Pod) -> None:
         self.pods: list[str] = []
-        self.wakes = KubeletWakes(cast(Informer[core.Pod], self), cast(Writer, self), cast(Tasks, self))
-
-    def subscribe(self, handler: Callable[[Change[core.Pod]], None]) -> None:
-        self.handlers.append(handler)
+        self.watched, self.claims = Watched(), Watched()
+        informers = SimpleNamespace(
+            pods=self.watched, claims=self.claims, pods_of=lambda _: {each.metadata.uid: each for each in users}
+        )
+        self.wakes = KubeletWakes(cast(Informers, informers), cast(Writer, self), cast(Tasks, self))
 
     def see(self, old: core.Pod | None, new: core.Pod | None) -> None:
-        kind = ADDED if old is None else DELETED if new is None else MODIFIED
-        for handler in self.handlers:
-            handler(Change(kind, "ml/a", old, new))
+        self.watched.see(old, new)
 
     async def wake_kubelet(self, pod: core.Pod) -> None:
         raise AssertionError("not run here")
@@ -95,3 +108,24 @@ def test_it_ends_when_the_pod_starts_or_goes(end: core.Pod | None):
     woken.see(pod("right"), end)
     assert woken.wakes.step(pod("right"), 200.0) is None
     assert woken.pods == ["sync of u"]
+
+
+def claim(refused: str = "") -> resource.ResourceClaim:
+    said = prepare_refusals.conditions(refused, 0.0) if refused else []
+    device = {"driver": names.DRIVER, "pool": "n", "device": "gpu-0", "conditions": said}
+    return msgspec.convert({"metadata": {"name": "right"}, "status": {"devices": [device]}}, resource.ResourceClaim)
+
+
+def test_kubelet_is_woken_when_a_driver_takes_its_refusal_back():
+    woken = Woken(pod("right"))
+    woken.claims.see(claim(), claim("gpu-0 is held"))
+    assert woken.wakes.step(pod("right"), 100.0) is None
+    woken.claims.see(claim("gpu-0 is held"), claim())
+    woken.wakes.step(pod("right"), 101.0)
+    assert woken.pods == ["sync of u"]
+
+
+def test_a_pod_that_runs_is_not_woken_for_its_claim():
+    woken = Woken(pod("right", phase="Running"))
+    woken.claims.see(claim("gpu-0 is held"), claim())
+    assert woken.wakes.step(pod("right", phase="Running"), 100.0) is None

@@ -258,6 +258,22 @@ def test_a_statefulset_that_makes_its_pods_in_order_is_told_to_make_them_at_once
     assert problem.message.endswith("set podManagementPolicy: Parallel)")
 
 
+@pytest.mark.parametrize(
+    ("shown", "said"), [("GG", ""), ("TG", " (pod p00 of before is leaving still: its controller may wait for that)")]
+)
+def test_a_statefulset_that_makes_its_pods_at_once_is_told_nothing_of_that(shown, said):
+    pods, held = members(shown, size=3, owner=("StatefulSet", "s"))
+    problem = requests.blocking_problem(gang(pods, held, ()))
+    assert problem is not None
+    assert problem.message.endswith(f"still to be created{said}")
+
+
+def test_members_that_leave_are_not_said_to_be_replaced():
+    pods, held = members("RRT", size=3)
+    summary = summarize(gang(pods, held, ()), SchedulingState())
+    assert summary.message == "2 of 3 members run; 1 is leaving"
+
+
 @pytest.mark.parametrize("ended", ["Failed", "Complete"])
 def test_a_job_of_an_earlier_run_under_the_gangs_name_does_not_matter(ended):
     earlier = job(uid="job-0", **WAVES, status={"succeeded": 8} | condition(ended, "Whatever"))

@@ -1,11 +1,14 @@
 """Phase and status of a gang. Pure."""
 
+import msgspec
+
 from fairlead.api.gang import GangStatus
 from fairlead.controller.gangs.membership.members import Stage
 from fairlead.controller.report import gang_phase
 from fairlead.controller.report import gang_status as status
 from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.engine.types.plan import Reservation
+from fairlead.kube import core
 from tests.controller.gang_views import NOW, Objects, claim, gated_with, pod, released_with, view
 
 
@@ -25,6 +28,26 @@ def test_phases_follow_the_members():
     assert phase(view(*ended)) == "Finished"
     assert phase(view(ended[0], pod("p1", gang="g", size=2, gated=False, phase="Failed"))) == "Failed"
     assert view(*ended).at(Stage.SUCCEEDED) == view(*ended).members
+
+
+def refused(**waiting):
+    """Two of three members run; of the third kubelet says why it does not."""
+    pods = [
+        pod(f"p{n}", gang="g", size=3, gated=False, node="n1", phase="Running" if n else "Pending", claim=f"c{n}")
+        for n in range(3)
+    ]
+    state = core.ContainerState(waiting=core.ContainerStateWaiting(**waiting))
+    said = msgspec.structs.replace(pods[0].status, container_statuses=(core.ContainerStatus(name="main", state=state),))
+    pods[0] = msgspec.structs.replace(pods[0], status=said)
+    held = [claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"]) for n in range(3)]
+    return gang_phase.summarize(view(*pods, objects=Objects(held)), SchedulingState())
+
+
+def test_what_kubelet_does_not_start_is_the_reason():
+    found = refused(reason="ErrImagePull", message="not found")
+    assert (found.phase, found.reason) == ("Admitted", "StartRefused")
+    assert "2 of 3 members run; p0 on n1 does not start: container main: ErrImagePull: not found" in found.message
+    assert refused(reason="ContainerCreating").reason == "Starting"
 
 
 def test_a_status_that_says_the_same_is_the_same():

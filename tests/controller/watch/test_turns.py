@@ -42,6 +42,31 @@ def test_a_gang_of_very_many_pods_has_its_turn_and_its_namespace_pays():
     assert taken == [{red(1)[0]}, set(), set(), {red(2)[1]}]
 
 
+def test_it_pays_also_where_no_other_of_its_gangs_waits_meanwhile():
+    turns = Turns()
+    taken = []
+    for _ in range(4):
+        turns.add(red(1))
+        taken.append(turns.take(lambda _: 3 * PODS_A_RUN, nothing))
+    assert taken == [set(red(1)), set(), set(), set(red(1))]
+
+
+def test_a_run_asks_of_no_gang_that_waits_since_an_earlier_one():
+    turns = Turns()
+    gangs = red(5 * PODS_A_RUN)
+    turns.add(gangs)
+    turns.take(one, nothing)
+    turns.add([BLUE, gangs[-1]])
+    asked: list[GangId] = []
+
+    def first(gang: GangId) -> bool:
+        asked.append(gang)
+        return True
+
+    assert turns.take(one, first) == {*gangs[PODS_A_RUN : 2 * PODS_A_RUN], BLUE, gangs[-1]}
+    assert asked == [gangs[-1]]
+
+
 def test_what_holds_devices_or_was_written_waits_for_no_turn():
     triggers = Triggers()
     gangs = red(PODS_A_RUN + 3)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from fairlead.driver.kubelet import protocol
+from fairlead.kube.prepare_refusals import refusal
 from fairlead.kube.resources import RESOURCE_CLAIMS
 from tests.support.driver.claims import claim
 from tests.support.driver.cluster import CLAIMS, DriverCluster, share_id
@@ -123,6 +124,32 @@ class TestProtocol:
                 await asyncio.wait({driver})
             assert driver.done()
             stream.cancel()
+
+
+class TestRefusals:
+    """What is refused is said in the claim, as kubelet says it in an Event alone."""
+
+    async def said(self, cluster: DriverCluster, name: str) -> str:
+        return refusal(await cluster.client.get(RESOURCE_CLAIMS, name, "default"))
+
+    async def test_a_claim_says_who_has_its_device_until_that_is_free(self, cluster: DriverCluster) -> None:
+        old, new = await cluster.allocate("gpu-0", name="old"), await cluster.allocate("gpu-0", name="new")
+        async with cluster.driver(release_wait_s=0.1), Kubelet.connect(cluster.registration) as kubelet:
+            await kubelet.prepare(old)
+            await cluster.client.delete(CLAIMS, "old", "default")
+            error = (await kubelet.prepare(new))[new.metadata.uid].error
+            assert "held by ResourceClaim default/old" in error
+
+            async def refused() -> bool:
+                return bool(await self.said(cluster, "new") == error)
+
+            async def taken_back() -> bool:
+                return not await self.said(cluster, "new")
+
+            await cluster.until(refused)
+            await kubelet.unprepare(old)
+            await cluster.until(taken_back)
+            assert (await kubelet.prepare(new))[new.metadata.uid].error == ""
 
 
 class TestDynamicMig:

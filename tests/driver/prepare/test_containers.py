@@ -7,6 +7,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from fairlead.driver.prepare.leftovers import Leftover
 from fairlead.driver.prepare.mps.daemons import Daemons, Limits
 from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
 from fairlead.driver.prepare.orphan_gc import OrphanGc
+from fairlead.driver.prepare.orphans import look
 from fairlead.driver.prepare.preparer import PrepareError, Preparer
 from fairlead.driver.prepare.steps import Steps
 from fairlead.kube import errors
@@ -193,7 +195,10 @@ class TestContainment:
         async def unprepare(record: Any) -> None:
             driver.unprepare(record.uid)
 
-        collector = OrphanGc(driver, fetch=fetch, unprepare=unprepare)
+        async def in_use(record: Any) -> str:
+            return ""
+
+        collector = OrphanGc(driver, is_orphan=partial(look, fetch), in_use=in_use, unprepare=unprepare)
         assert await collector.collect() == []
         assert await collector.collect() == ["u2"]
         broken.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import io
 import json
@@ -9,16 +10,20 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.backend.types import Process
 from fairlead.driver.common.metrics import Metrics
 from fairlead.driver.common.process_lock import ProcessLock, ProcessLockError
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.kubelet.plugin import ClaimRef, Plugin
+from fairlead.driver.prepare import hardware
 from fairlead.driver.prepare.orphan_gc import OrphanGc
+from fairlead.driver.prepare.orphans import look
 from fairlead.driver.prepare.preparer import Preparer
 from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.kube import errors, logs
@@ -53,7 +58,9 @@ def threads() -> Iterator[Threads]:
     made.close()
 
 
-def plugin(node: Node, claims: Claims, threads: Threads, *, deadline_s: float = 30.0) -> tuple[Plugin, Preparer]:
+def plugin(
+    node: Node, claims: Claims, threads: Threads, *, deadline_s: float = 30.0, wait_s: float = 20.0
+) -> tuple[Plugin, Preparer]:
     preparer = node.start()
 
     async def reload() -> None:
@@ -66,7 +73,9 @@ def plugin(node: Node, claims: Claims, threads: Threads, *, deadline_s: float = 
         process_lock=process_lock,
         threads=threads,
         metrics=Metrics(),
+        is_orphan=partial(look, claims.fetch),
         deadline_s=deadline_s,
+        wait_s=wait_s,
     )
     return made, preparer
 
@@ -156,12 +165,64 @@ class TestLogs:
         assert any("its CDI file is gone" in line["message"] for line in lines if line["op"] == operations[-1])
 
 
+class TestDevicesOnTheirWayOut:
+    async def test_a_prepare_waits_until_kubelet_unprepares_the_claim_that_is_gone(
+        self, node: Node, threads: Threads
+    ) -> None:
+        old, new = claim("u1", "gpu-0"), claim("u2", "gpu-0", name="new")
+        claims = Claims(old, new)
+        made, _ = plugin(node, claims, threads)
+        await made.prepare([ref(old)])
+        del claims.known["claim-u1"]
+        waiting = asyncio.ensure_future(made.prepare([ref(new)]))
+        done, _ = await asyncio.wait({waiting}, timeout=0.5)
+        assert not done
+        assert await made.unprepare([ref(old)]) == {"u1": None}
+        async with asyncio.timeout(2.0):
+            assert isinstance((await waiting)["u2"], ClaimRecord)
+
+    async def test_a_claim_that_lives_is_not_waited_for(self, node: Node, threads: Threads) -> None:
+        old, new = claim("u1", "gpu-0"), claim("u2", "gpu-0", name="new")
+        made, _ = plugin(node, Claims(old, new), threads)
+        await made.prepare([ref(old)])
+        async with asyncio.timeout(2.0):
+            assert "gpu-0 is held by ResourceClaim" in str((await made.prepare([ref(new)]))["u2"])
+
+    async def test_it_is_refused_in_time_where_the_old_container_takes_longer(
+        self, node: Node, threads: Threads
+    ) -> None:
+        old, new = claim("u1", "gpu-0"), claim("u2", "gpu-0", name="new")
+        claims = Claims(old, new)
+        made, _ = plugin(node, claims, threads, wait_s=0.3)
+        await made.prepare([ref(old)])
+        del claims.known["claim-u1"]
+        async with asyncio.timeout(2.0):
+            assert "gpu-0 is held by ResourceClaim" in str((await made.prepare([ref(new)]))["u2"])
+
+    async def test_a_pod_that_ends_while_its_prepare_waits_leaves_nothing(self, node: Node, threads: Threads) -> None:
+        old, new = claim("u1", "gpu-0"), claim("u2", "gpu-0", name="new")
+        claims = Claims(old, new)
+        made, preparer = plugin(node, claims, threads)
+        await made.prepare([ref(old)])
+        del claims.known["claim-u1"]
+        waiting = asyncio.ensure_future(made.prepare([ref(new)]))
+        await asyncio.wait({waiting}, timeout=0.5)
+        assert await made.unprepare([ref(new)]) == {"u2": None}
+        assert "is held by" in str((await waiting)["u2"])
+        await made.unprepare([ref(old)])
+        assert preparer.records() == ()
+        assert node.leftovers() == {"claims": [], "cdi": [], "migs": []}
+
+
 class TestOrphanGc:
-    def gc(self, preparer: Preparer, claims: Claims) -> OrphanGc:
+    def gc(self, preparer: Preparer, claims: Claims, backend: SimulatedBackend | None = None) -> OrphanGc:
         async def unprepare(record: ClaimRecord) -> None:
             preparer.unprepare(record.uid)
 
-        return OrphanGc(preparer, fetch=claims.fetch, unprepare=unprepare)
+        async def in_use(record: ClaimRecord) -> str:
+            return ", ".join(hardware.processes(backend, record)) if backend is not None else ""
+
+        return OrphanGc(preparer, is_orphan=partial(look, claims.fetch), in_use=in_use, unprepare=unprepare)
 
     async def test_a_claim_that_is_missing_at_two_collections_is_unprepared(self, node: Node) -> None:
         one = claim("u1", "gpu-0")
@@ -179,6 +240,16 @@ class TestOrphanGc:
         preparer.prepare(claim("u1", "gpu-0", name="train"))
         gc = self.gc(preparer, Claims(claim("u2", "gpu-1", name="train")))
         await gc.collect()
+        assert await gc.collect() == ["u1"]
+
+    async def test_a_gpu_with_a_process_on_it_is_not_unprepared(self, node: Node, hgx: SimulatedBackend) -> None:
+        preparer = node.start()
+        preparer.prepare(claim("u1", "gpu-0"))
+        gc = self.gc(preparer, Claims(), hgx)
+        hgx.faults.processes[0] = (Process(pid=7, name="train"),)
+        for _ in range(5):
+            assert await gc.collect() == []
+        hgx.faults.processes.clear()
         assert await gc.collect() == ["u1"]
 
     async def test_an_apiserver_that_does_not_answer_says_nothing(self, node: Node) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from math import log2
 from typing import Any, cast
 
 import msgspec
@@ -14,6 +15,7 @@ from fairlead.engine.placement.workload import FIRST, REMEMBERED, WorkloadCounte
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import QueueSpec
+from fairlead.engine.types.workload import Workload
 from tests.support.engine.mixes import seen, share, shared_gpus
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World, devices_of
@@ -200,6 +202,35 @@ def test_old_pods_count_less_and_less_and_new_ones_enter_the_mix() -> None:
     counts = [demand.count for demand in workload.demands]
     assert sum(counts) < REMEMBERED
     assert max(counts) <= REMEMBERED // 2
+
+
+def test_ten_thousand_pods_that_all_differ_neither_renew_the_mix_again_and_again_nor_thin_it() -> None:
+    counter = WorkloadCounter()
+    counter.note(gang("usual", 20, EIGHT))
+    counter.note(gang("other", 20, ONE))
+    mixes: list[Workload | None] = []
+    for number in range(10_000):
+        counter.note(gang(f"unlike-{number}", 1, ONE, cpu=f"{1001 + number}m"))
+        workload = counter.workload()
+        if not mixes or workload is not mixes[-1]:
+            mixes.append(workload)
+    assert len(mixes) <= log2(10_000)
+    assert mixes[-1] is not None
+    assert [demand.count for demand in mixes[-1].demands[:2]] == [20, 20]
+
+
+def test_what_a_mix_evaluates_on_every_device_is_bounded() -> None:
+    numbers = f"[{','.join(map(str, range(60)))}]"
+    counter = WorkloadCounter()
+    for number in range(FIRST):
+        loop = f"{numbers}.exists(x, {numbers}.exists(y, x * y == -{number}))"
+        counter.note(gang(f"loop-{number}", 2, claim_spec(device_request(cel=loop))))
+        counter.note(gang(f"short-{number}", 1, claim_spec(device_request(cel=f"{number} == 1"))))
+    workload = counter.workload()
+    assert workload is not None
+    assert len(workload.demands) == FIRST
+    assert {demand.count for demand in workload.demands} == {1}
+    assert workload.pods == 3 * FIRST
 
 
 def test_pods_without_devices_do_not_count() -> None:

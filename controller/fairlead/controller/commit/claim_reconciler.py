@@ -46,7 +46,7 @@ class ClaimReconciler:
         self._looked_at: dict[tuple[str, str], float] = {}  # unseen templates, and when they were read; unix seconds
         self._reads: dict[str, tuple[float, int]] = {}  # by namespace: since when, and how many were read
         self._suspects: set[str] = set()  # UIDs of claims orphaned in the last sweep
-        self._wakes = KubeletWakes(caches.pods, writer, tasks)
+        self._wakes = KubeletWakes(caches, writer, tasks)
 
     def close(self) -> None:
         """The term ends."""

@@ -15,10 +15,12 @@ from typing import Final
 from fairlead.controller.autoscaling.awaited import NodesAwaited
 from fairlead.controller.gangs.admission.requests import blocking_problem
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionProgress, mark_of
-from fairlead.controller.gangs.held import vacancies
+from fairlead.controller.gangs.held import lost_nodes, vacancies
 from fairlead.controller.gangs.held.idleness import IdleNotice
+from fairlead.controller.gangs.held.lost_nodes import LostNode
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, Stage
+from fairlead.controller.report import start_refusals
 from fairlead.controller.report.forecasts import ShownForecast
 from fairlead.controller.report.placement import LevelPlacement
 from fairlead.engine.types.plan import Reservation, Waiting
@@ -33,10 +35,12 @@ class Progress(StrEnum):
     QUEUED = "Queued"
     ADMITTING = "Admitting"
     STARTING = "Starting"
+    REFUSED = "StartRefused"
     RUN = "MembersRun"
     SUCCEEDED = "PodsSucceeded"
     FAILED = "PodsFailed"
     REPLACING = "Replacing"
+    NODE_LOST = "NodeLost"
     STOPPING = "Stopping"
     EVICTED = "Evicted"
     ROLLED_BACK = "RolledBack"
@@ -60,9 +64,10 @@ class SchedulingState:
     hold: str = ""  # which hold keeps it, or more of it, from being admitted
     nodes: NodesAwaited | None = None  # nodes are asked for, for it, or would be
     untried: int = 0  # released members that kube-scheduler should have tried by now
+    lost: tuple[LostNode, ...] = ()  # nodes of its members that do not answer
 
 
-SHOWN_SOON: Final = ("queue", "last_failure", "eviction", "victims", "hold", "untried")
+SHOWN_SOON: Final = ("queue", "last_failure", "eviction", "victims", "hold", "untried", "lost")
 """Fields whose change is written at once, as that of the phase: what operators did, or what others do for or to the gang."""
 APPEARS_SOON: Final = ("reservation", "idle")
 """Fields whose coming and going is: what they say in between changes with each decision or sample."""
@@ -95,7 +100,7 @@ def summarize(gang: Gang, state: SchedulingState) -> PhaseSummary:
     if not released and not gated:
         return _ended(gang)
     if not gated and all(member.terminating for member in released):
-        return _stopping(released, state.leaving)
+        return _stopping(released, state)
     if released and gang.placed >= gang.size:
         return _placed(gang, state)
     if state.admitting:
@@ -135,12 +140,16 @@ def _ended(gang: Gang) -> PhaseSummary:
     return PhaseSummary(phase="Failed", reason=Progress.FAILED.value, text=text)
 
 
-def _stopping(released: Sequence[Member], leaving: str) -> PhaseSummary:
+def _stopping(released: Sequence[Member], state: SchedulingState) -> PhaseSummary:
     what = "pod is" if len(released) == 1 else "pods are"
     mark = next((mark for member in released if (mark := mark_of(member.pod)) is not None), None)
     why = f": evicted, {mark.description}" if mark is not None else ""
-    text = f"{len(released)} {what} on the way out, and devices still held{why}{f'; {leaving}' if leaving else ''}"
-    return PhaseSummary(phase="Running", reason=Progress.STOPPING.value, text=text)
+    said = f"; {state.leaving}" if state.leaving else ""
+    text = f"{len(released)} {what} on the way out, and devices still held{why}{said}"
+    if state.lost:
+        text = f"{text}; {lost_nodes.text(state.lost)}"
+    reason = Progress.NODE_LOST if state.lost else Progress.STOPPING
+    return PhaseSummary(phase="Running", reason=reason.value, text=text)
 
 
 def _placed(gang: Gang, state: SchedulingState) -> PhaseSummary:
@@ -156,23 +165,45 @@ def _placed(gang: Gang, state: SchedulingState) -> PhaseSummary:
     if state.untried:
         more += f"; kube-scheduler has not tried {state.untried} of its pods: see that it runs (they wait without a timeout, for another scheduler ten minutes)"
     text = f"{ready} of {gang.size} members run{more}"
+    if state.lost:
+        text = f"{text}; {lost_nodes.text(state.lost)}"
+        phase = "Running" if ready >= gang.size else "Admitted"
+        return PhaseSummary(phase=phase, reason=Progress.NODE_LOST.value, text=text)
     if ready >= gang.size:
         return PhaseSummary(phase="Running", reason=Progress.RUN.value, text=text)
+    refused = start_refusals.text(gang)
+    if refused:
+        return PhaseSummary(
+            phase="Admitted", reason=Progress.REFUSED.value, text=f"devices are given; {text}; {refused}"
+        )
     return PhaseSummary(phase="Admitted", reason=Progress.STARTING.value, text=f"devices are given; {text}")
 
 
 def _short(gang: Gang, state: SchedulingState) -> PhaseSummary:
-    lacking = gang.together - len(gang.running)
-    text = f"{ready_members(gang)} of {gang.size} members run; {lacking} {'is' if lacking == 1 else 'are'} "
-    if vacancies.may_be_replaced(gang) or gang.gated:
-        text += "being replaced"
-    else:
-        text += "missing, and nothing is known to make others: the rest runs on"
+    """Members that are leaving may go for good, where their workload was made smaller: only of the others it is said what comes."""
+    lost = {member.uid for node in state.lost for member in node.members if not member.runs}
+    leaving = sum(member.terminating and member.uid not in lost for member in gang.at(Stage.RELEASED))
+    lacking = max(0, gang.together - len(gang.running) - len(lost))
+    leaving = min(leaving, lacking)
+    said = [f"{ready_members(gang)} of {gang.size} members run"]
+    if leaving:
+        said.append(f"{leaving} {'is' if leaving == 1 else 'are'} leaving")
+    if coming := lacking - leaving:
+        are = "is" if coming == 1 else "are"
+        replaced = vacancies.may_be_replaced(gang) or gang.gated
+        what = "being replaced" if replaced else "missing, and nothing is known to make others: the rest runs on"
+        said.append(f"{coming} {are} {what}")
     if gang.gated and state.waiting:
-        text += f": {state.waiting.reason}"
+        said[-1] += f": {state.waiting.reason}"
     if state.eviction is not None:
-        text += f"; {state.eviction}"
-    return PhaseSummary(phase="Running", reason=Progress.REPLACING.value, text=text)
+        said.append(str(state.eviction))
+    if state.lost:
+        text = "; ".join((*said, lost_nodes.text(state.lost)))
+        return PhaseSummary(phase="Running", reason=Progress.NODE_LOST.value, text=text)
+    refused = start_refusals.text(gang)
+    if refused:
+        return PhaseSummary(phase="Running", reason=Progress.REFUSED.value, text="; ".join((*said, refused)))
+    return PhaseSummary(phase="Running", reason=Progress.REPLACING.value, text="; ".join(said))
 
 
 def ready_members(gang: Gang) -> int:

@@ -34,7 +34,9 @@ from fairlead.kube import errors, resources, timestamps
 from fairlead.kube.client import Client
 from fairlead.kube.limits import Clock
 
-PROBLEM_REASONS = frozenset({"InvalidRequest", "NeverFits", "UnknownQueue", "QueueNotForNamespace", "RolledBack"})
+PROBLEM_REASONS = frozenset(
+    {"InvalidRequest", "NeverFits", "UnknownQueue", "QueueNotForNamespace", "RolledBack", "StartRefused"}
+)
 
 EVENTS_MAX = 16  # pods of a gang that get an event each
 

@@ -14,13 +14,16 @@ from typing import Any
 from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.models import Models
 from fairlead.api.namespaces import is_exempt
+from fairlead.cel.allowance import allowance
+from fairlead.cel.errors import AllowanceError
 from fairlead.controller.gangs.admission import holds
 from fairlead.controller.gangs.build import build_gang
 from fairlead.controller.gangs.claims.allocations import node_of
 from fairlead.controller.gangs.claims.volumes import volume_needs
 from fairlead.controller.gangs.evictions import disruption, past_evictions
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction
-from fairlead.controller.gangs.held import idleness
+from fairlead.controller.gangs.held import idleness, lost_nodes
+from fairlead.controller.gangs.held.lost_nodes import LostNode
 from fairlead.controller.gangs.membership import decisions
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.gangs import gang_id as gang_id_of
@@ -42,6 +45,10 @@ from fairlead.kube.objects import LabelSelector
 from fairlead.kube.resources import Raw
 
 log = logging.getLogger(__name__)
+
+TOKENS_A_RUN = 6_000  # of selectors of one namespace that are compiled in a call: a twentieth of a second or more
+READ_BY_GANGS = ("hold", "maxPriority", "lostNodeTimeout")
+"""Fields of a queue by which its gangs are looked at again: evictions that a hold asked for are cancelled, and statuses say what holds."""
 
 
 class Caches(Informers):
@@ -69,13 +76,22 @@ class Caches(Informers):
     def refresh(self, *, turns: bool = False) -> set[GangId]:
         """Rebuilds the gangs that changed since the last call; returns their ids, of those that are gone too.
 
-        `turns`: of namespaces of which very many changed, some now and the others with the next calls.
+        `turns`: of namespaces of which very many changed, or much is to be compiled, some now and the others with the next calls.
         """
         changed = self.triggers.take_gangs(self._pods_in if turns else None, self._crowd)
+        tokens: dict[str, int] = {}  # by namespace: what is compiled
+        late: set[GangId] = set()
         for gang_id in changed:
-            key = "/".join(gang_id)
+            key, namespace = "/".join(gang_id), gang_id[0]
+            left = TOKENS_A_RUN - tokens.get(namespace, 0) if turns else None
             try:
-                gang = build_gang(gang_id, self.pods.by_index("gang", key), self, known=key in self.gang_objects)
+                with allowance(namespace, tokens=left) as allowed:
+                    gang = build_gang(gang_id, self.pods.by_index("gang", key), self, known=key in self.gang_objects)
+                tokens[namespace] = tokens.get(namespace, 0) + allowed.compiled
+            except AllowanceError:  # what was compiled for it so far is remembered
+                tokens[namespace] = TOKENS_A_RUN
+                late.add(gang_id)
+                continue
             except Exception:  # what one user wrote must not stop the service for the others
                 log.exception("gang %s cannot be read: it stays as it was", key)
                 continue
@@ -90,7 +106,8 @@ class Caches(Informers):
                 gang = dataclasses.replace(gang, stated_priority=most.value)
             decided = decisions.decisions(self.gang_object(gang_id))
             self.gangs[gang_id] = dataclasses.replace(gang, decisions=decided) if decided else gang
-        return changed
+        self.triggers.gangs(late)
+        return changed - late
 
     def _pods_in(self, gang_id: GangId) -> int:
         return max(1, self.pods.count("gang", "/".join(gang_id)))
@@ -143,13 +160,8 @@ class Caches(Informers):
             self._settings = None
             if looks or ((change.new or {}).get("spec") or {}).get("idle"):
                 self.triggers.gangs(self.gangs)  # what their claims say of idle devices counts from now on, or no more
-            if any((each or {}).get("spec", {}).get("hold") for each in (change.old, change.new)):
-                self.triggers.gangs(
-                    self.gangs
-                )  # evictions that it asked for are cancelled, and statuses say what holds now
-            if any(
-                ((each or {}).get("spec") or {}).get("maxPriority") is not None for each in (change.old, change.new)
-            ):
+            specs = [(each or {}).get("spec") or {} for each in (change.old, change.new)]
+            if any(spec.get(field) is not None for spec in specs for field in READ_BY_GANGS):
                 self.triggers.gangs(self.gangs)
             # Whether a foreign queue name is one of our Queues may have changed.
             self.triggers.gangs([gang_id for gang_id, gang in self.gangs.items() if gang.foreign_queue])
@@ -217,6 +229,10 @@ class Caches(Informers):
             return None
         found = [(node, noticed[node]) for each in gang.running if (node := node_of(each)) in noticed and node]
         return min(found, key=lambda each: (each[1].by is None, each[1].by or 0.0, each[0]), default=None)
+
+    def lost_nodes(self, gang: Gang) -> tuple[LostNode, ...]:
+        """Those of its members that do not answer."""
+        return lost_nodes.lost_nodes(gang, self.nodes.get) if self.tables.nodes.unready else ()
 
     # -- members.Lookup --------------------------------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ class Handlers:
         elif change.old is None or indexes.decision_fields(change.old) != indexes.decision_fields(change.new):
             self._tables.set_node(change.new)
             self._triggers.decide()
-            if notice_of(change.new) != (None if change.old is None else notice_of(change.old)):
+            if _looks_other(change.old, change.new):
                 name = change.key
                 self._gangs_of(lambda pod: pod.spec.node_name == name and not pod.finished)
 
@@ -268,6 +268,13 @@ def _decided_otherwise(old: Raw, new: Raw) -> bool:
         return True
     before, after = old.get("status") or {}, new.get("status") or {}
     return any(before.get(field) != after.get(field) for field in (decisions.DECISIONS, decisions.RESERVED))
+
+
+def _looks_other(old: core.Node | None, new: core.Node) -> bool:
+    """Whether its gangs are to be told something of the node: that it goes, does not answer, or is back."""
+    if old is None:
+        return notice_of(new) is not None
+    return (notice_of(old), old.ready, old.spec.taints) != (notice_of(new), new.ready, new.spec.taints)
 
 
 def _seen_anew(old: core.Pod | None, new: core.Pod) -> bool:

@@ -15,7 +15,7 @@ from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.evictions import past_evictions
 from fairlead.controller.gangs.membership import gangs
 from fairlead.engine.inventory.notices import notice_of
-from fairlead.kube import batch, core, resource
+from fairlead.kube import batch, core, prepare_refusals, resource
 from fairlead.kube.objects import Object, ObjectMeta
 from fairlead.kube.resources import Raw
 
@@ -48,10 +48,12 @@ def reads_the_same(old: core.Pod, new: core.Pod) -> bool:
 
 
 def only_usage_changed(old: resource.ResourceClaim, new: resource.ResourceClaim) -> bool:
-    """Whether nothing changed of the claim but what drivers say of its devices: only idle gangs depend on that."""
+    """Whether nothing changed of the claim but how busy drivers say that its devices are: only idle gangs depend on that."""
     if old.status.allocation != new.status.allocation or old.status.reserved_for != new.status.reserved_for:
         return False
     if old.status.devices == new.status.devices:
+        return False
+    if prepare_refusals.refusal(old) != prepare_refusals.refusal(new):
         return False
     return structs.replace(new.metadata, resource_version=old.metadata.resource_version) == old.metadata
 

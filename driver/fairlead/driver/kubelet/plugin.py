@@ -2,12 +2,14 @@
 
 services.py translates from and to messages. Keeps: the answer holds exactly the UIDs of the call; one claim's failure is
 not another's; at each prepare the claim is read from the apiserver and must be the one that kubelet means (same UID,
-allocated); unprepare needs no apiserver.
+allocated); unprepare needs no apiserver. A prepare that meets devices of a claim that is gone waits for kubelet to unprepare them,
+`wait_s` at most, and holds no lock meanwhile: answered with an error, the pod would be tried again only a minute later.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import time
@@ -21,15 +23,19 @@ from fairlead.driver.kubelet.spans import prepare_span
 from fairlead.driver.prepare import claims
 from fairlead.driver.prepare.claim_consumers import Fetch
 from fairlead.driver.prepare.claims import ClaimError
-from fairlead.driver.prepare.preparer import PrepareError, Preparer
+from fairlead.driver.prepare.preparer import OccupiedError, PrepareError, Preparer
 from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.kube import errors, logs
+from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.tracing import OFF, Tracing
 
 log = logging.getLogger(__name__)
 
 # kubelet times out after 45 s; an answer with a reason is better than none.
 DEADLINE_S = 40.0
+LOOK_S = 0.1
+RETRY_S = 2.0
+"""How often a claim looks for one that it waits for; and is tried, as another process may undo that one."""
 
 T = TypeVar("T")
 
@@ -46,8 +52,15 @@ class ClaimRef:
         return f"ResourceClaim {self.namespace}/{self.name}"
 
 
+def _ignore(ref: ClaimRef, problem: str | None) -> None:
+    pass
+
+
 class Plugin:
-    """`fetch(namespace, name)` reads a claim from the apiserver."""
+    """`fetch(namespace, name)` reads a claim from the apiserver; `is_orphan` says whether a record's claim is gone.
+
+    `outcome` is called with why a claim is not prepared, and with None when it is.
+    """
 
     def __init__(
         self,
@@ -57,6 +70,9 @@ class Plugin:
         process_lock: ProcessLock,
         threads: Threads,
         metrics: Metrics,
+        is_orphan: Callable[[ClaimRecord], Awaitable[bool]],
+        wait_s: float,
+        outcome: Callable[[ClaimRef, str | None], None] = _ignore,
         deadline_s: float = DEADLINE_S,
         tracing: Tracing = OFF,
     ) -> None:
@@ -65,13 +81,22 @@ class Plugin:
         self._process_lock = process_lock
         self._threads = threads
         self._metrics = metrics
+        self._is_orphan = is_orphan
+        self._outcome = outcome
         self._deadline_s = deadline_s
+        self._wait_s = wait_s
+        self._preparing: dict[str, asyncio.Event] = {}  # by UID; set: kubelet has unprepared the claim meanwhile
         self._tracing = tracing
         self._running: dict[tuple[str, str], asyncio.Task[Any]] = {}
 
     async def prepare(self, wanted: Iterable[ClaimRef]) -> dict[str, ClaimRecord | str]:
         """By UID: the record with the answer, or the error."""
-        return await self._for_each("NodePrepareResources", wanted, self._prepare)
+        refs = list(wanted)
+        answers = await self._for_each("NodePrepareResources", refs, self._prepare)
+        for ref in refs:
+            answer = answers[ref.uid]
+            self._outcome(ref, answer if isinstance(answer, str) else None)
+        return answers
 
     async def unprepare(self, wanted: Iterable[ClaimRef]) -> dict[str, str | None]:
         """By UID: None, or the error."""
@@ -139,6 +164,25 @@ class Plugin:
 
     async def _prepare(self, ref: ClaimRef) -> ClaimRecord:
         began_s = time.time()
+        claim = await self._read(ref)
+        ended = self._preparing[ref.uid] = asyncio.Event()
+        try:
+            with prepare_span(self._tracing, claim, began_s, wall=time.time):
+                until_s = time.monotonic() + self._wait_s
+                while True:
+                    try:
+                        async with self._process_lock.hold(timeout_s=self._deadline_s):
+                            return await self._threads.run(self._preparer.prepare, claim)
+                    except OccupiedError as error:
+                        if not await self._released(ref, error, until_s, ended):
+                            raise
+                    claim = await self._read(ref)
+                    if ended.is_set():
+                        raise PrepareError(f"{ref}: its pod has ended meanwhile")
+        finally:
+            del self._preparing[ref.uid]
+
+    async def _read(self, ref: ClaimRef) -> ResourceClaim:
         claim = await self._fetch(ref.namespace, ref.name)
         if claim.metadata.uid != ref.uid:
             raise ClaimError(
@@ -147,11 +191,39 @@ class Plugin:
             )
         if claim.status.allocation is None:
             raise ClaimError(f"{claims.describe(claim)}: status.allocation: not set; it is prepared once allocated")
-        with prepare_span(self._tracing, claim, began_s, wall=time.time):
-            async with self._process_lock.hold(timeout_s=self._deadline_s):
-                return await self._threads.run(self._preparer.prepare, claim)
+        return claim
+
+    async def _released(self, ref: ClaimRef, occupied: OccupiedError, until_s: float, ended: asyncio.Event) -> bool:
+        """Whether it is worth another try: the holders are being released, and one of them may be by now."""
+        if not all([each.state == "unpreparing" or await self._is_orphan(each) for each in occupied.holders]):
+            return False
+        log.info("%s waits: %s", ref, occupied)
+        self._outcome(ref, str(occupied))
+        retry_s = min(until_s, time.monotonic() + RETRY_S)
+        while time.monotonic() < retry_s:
+            if any(self._preparer.record(each.uid) is None for each in occupied.holders):
+                return True
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await ended.wait()
+                    return False
+        if retry_s >= until_s:
+            self._tell_when_free(ref, occupied)
+        return retry_s < until_s
+
+    def _tell_when_free(self, ref: ClaimRef, occupied: OccupiedError) -> None:
+        """Says so when a claim that could not be waited for may be tried again: kubelet itself tries a minute later."""
+
+        async def watch(ref: ClaimRef) -> None:
+            while any(self._preparer.record(each.uid) for each in occupied.holders):  # noqa: ASYNC110 - threads change them
+                await asyncio.sleep(1.0)
+            self._outcome(ref, None)
+
+        self._start("watch", ref, watch)
 
     async def _unprepare(self, ref: ClaimRef) -> None:
+        if (preparing := self._preparing.get(ref.uid)) is not None:
+            preparing.set()  # its pod has ended: prepared now, it would never be unprepared
         async with self._process_lock.hold(timeout_s=self._deadline_s):
             if not await self._threads.run(self._preparer.unprepare, ref.uid):
                 log.info("%s (%s) was not prepared here; nothing to do", ref, ref.uid)

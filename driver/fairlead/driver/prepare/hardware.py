@@ -21,6 +21,19 @@ from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
 log = logging.getLogger(__name__)
 
 
+def processes(backend: Backend, record: ClaimRecord) -> list[str]:
+    """What runs on the GPUs that the claim has whole and alone, in words; none of a GPU that does not answer.
+
+    A MIG device in use cannot be destroyed anyway, and those of MPS and of shared GPUs may be others'.
+    """
+    whole = {device.gpu_uuid for device in record.devices if not (device.admin or device.mig or device.share_id)}
+    found: list[str] = []
+    for uuid in sorted(whole) if record.mps is None else ():
+        with contextlib.suppress(BackendError):
+            found += [f"{process} is on GPU {uuid}" for process in backend.processes(uuid)]
+    return found
+
+
 # -- MIG ---------------------------------------------------------------------------------------------------------------
 
 

@@ -1,8 +1,9 @@
-"""Garbage collection of orphans: records of claims that no longer exist, though kubelet never called unprepare.
+"""Garbage collection of orphans (orphans.py) that kubelet never unprepares.
 
 A claim can be force-deleted while the driver or kubelet is down; its devices would be refused to every other claim
-forever. kubelet's own call is better, so a claim has to be missing (or recreated under its name) at two collections in
-a row. An apiserver that does not answer proves nothing about a claim.
+forever. kubelet's own call is better, and it comes only when the containers have ended, which may take a pod's whole grace
+period: so a record has to be an orphan at two collections in a row, and no process may have its GPUs open. An apiserver
+that does not answer proves nothing about a claim.
 """
 
 from __future__ import annotations
@@ -11,30 +12,32 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from fairlead.driver.prepare.claim_consumers import Fetch
 from fairlead.driver.prepare.leftovers import reason
 from fairlead.driver.prepare.preparer import PrepareError, Preparer
 from fairlead.driver.prepare.records import ClaimRecord
-from fairlead.kube import errors
 from fairlead.kube.limits import Sleep
 
 log = logging.getLogger(__name__)
 
 
 class OrphanGc:
-    """`collect` collects once, `run` every `interval_s`. `unprepare` undoes a record, or raises PrepareError."""
+    """`collect` collects once, `run` every `interval_s`. `is_orphan` asks the apiserver; `in_use` says what uses a record's GPUs,
+    or nothing; `unprepare` undoes a record, or raises PrepareError.
+    """
 
     def __init__(
         self,
         preparer: Preparer,
         *,
-        fetch: Fetch,
+        is_orphan: Callable[[ClaimRecord], Awaitable[bool]],
+        in_use: Callable[[ClaimRecord], Awaitable[str]],
         unprepare: Callable[[ClaimRecord], Awaitable[None]],
         interval_s: float = 120.0,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._preparer = preparer
-        self._fetch = fetch
+        self._is_orphan = is_orphan
+        self._in_use = in_use
         self._unprepare = unprepare
         self._interval_s = interval_s
         self._sleep = sleep
@@ -53,9 +56,13 @@ class OrphanGc:
         missing: set[str] = set()
         collected: list[str] = []
         for record in self._preparer.records():
-            if not await self._is_gone(record):
+            if not await self._is_orphan(record):
                 continue
             if record.uid not in self._missing:
+                missing.add(record.uid)
+                continue
+            if users := await self._in_use(record):
+                log.warning("%s no longer exists, and is not unprepared: %s", record, users)
                 missing.add(record.uid)
                 continue
             try:
@@ -69,16 +76,3 @@ class OrphanGc:
                 collected.append(record.uid)
         self._missing = frozenset(missing)
         return collected
-
-    async def _is_gone(self, record: ClaimRecord) -> bool:
-        try:
-            claim = await self._fetch(record.namespace, record.name)
-        except errors.NotFound:
-            return True
-        except errors.ApiError as error:
-            log.debug("%s: not known whether it still exists: %s", record, error)
-            return False
-        except Exception as error:  # such as an object nested too deeply to be read: it does exist
-            log.warning("%s: cannot be read: %s", record, reason(error))
-            return False
-        return claim.metadata.uid != record.uid

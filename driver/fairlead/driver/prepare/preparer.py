@@ -49,6 +49,14 @@ class PrepareError(Exception):
     """A claim cannot be prepared or unprepared now; kubelet retries."""
 
 
+class OccupiedError(PrepareError):
+    """The claim's devices are those of other claims on this node; `holders` are their records."""
+
+    def __init__(self, message: str, holders: tuple[ClaimRecord, ...]) -> None:
+        super().__init__(message)
+        self.holders = holders
+
+
 def _ignore(step: str) -> None:
     pass
 
@@ -201,18 +209,20 @@ class Preparer:
     def _carry_out(self, record: ClaimRecord) -> ClaimRecord:
         conflict = self._cache.reserve(record, shares.capacities(self._inventory().gpus))
         if isinstance(conflict, Overdraft):
-            raise PrepareError(
+            raise OccupiedError(
                 f"ResourceClaim {record.namespace}/{record.name}: {conflict}; delete this claim's pod so that it is placed "
-                "again, or wait until the other's last pod has ended"
+                "again, or wait until the other's last pod has ended",
+                conflict.holders,
             )
         if conflict is not None:
             device, holder = conflict
             theirs = next(d for d in holder.devices if records.overlap(device, d))
-            raise PrepareError(
+            raise OccupiedError(
                 f"ResourceClaim {record.namespace}/{record.name}: {device.device} "
                 f"{'is' if theirs.device == device.device else f'overlaps {theirs.device}, which is'} "
                 f"held by {holder}, which is {holder.state} on this node; it is free when that claim's last pod has "
-                "ended, or delete this claim's pod so that it is placed again"
+                "ended, or delete this claim's pod so that it is placed again",
+                (holder,),
             )
         with self._gpu_locks.hold(record.gpus_to_lock):
             try:

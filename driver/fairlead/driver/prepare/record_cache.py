@@ -7,7 +7,7 @@ and every record that is written is put here.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from fairlead.driver.backend.types import MigPlacement
 from fairlead.driver.prepare import records, shares
@@ -19,6 +19,16 @@ class RecordCache:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._records: dict[str, ClaimRecord] = {}
+        self._listeners: list[Callable[[], None]] = []
+
+    def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """`changed` is called after each change, by the thread that makes it, until what is returned is called."""
+        self._listeners.append(changed)
+        return lambda: self._listeners.remove(changed)
+
+    def _tell(self) -> None:
+        for changed in tuple(self._listeners):
+            changed()
 
     def all(self) -> tuple[ClaimRecord, ...]:
         """Every claim that is prepared, or on its way to or from it; sorted by UID."""
@@ -32,15 +42,18 @@ class RecordCache:
     def put(self, record: ClaimRecord) -> None:
         with self._mutex:
             self._records[record.uid] = record
+        self._tell()
 
     def remove(self, uid: str) -> None:
         with self._mutex:
             self._records.pop(uid, None)
+        self._tell()
 
     def replace_all(self, found: Mapping[str, ClaimRecord]) -> None:
         """The records by UID, as they were read from disk."""
         with self._mutex:
             self._records = dict(found)
+        self._tell()
 
     def reserve(
         self, record: ClaimRecord, capacities: Capacities | None = None

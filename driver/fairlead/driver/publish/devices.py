@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from msgspec import structs
+
 from fairlead.driver.backend import device_names, geometry
 from fairlead.driver.backend.types import Gpu, MigDevice, MigProfile
 from fairlead.driver.publish.attributes import GpuAttributes
@@ -202,6 +204,10 @@ def _counters(values: Mapping[str, int]) -> dict[str, Counter]:
 def _amount(name: str, value: int) -> str:
     """The quantity in the form that the apiserver stores, so that the stored slice compares equal."""
     return str(Quantity(value, 0, "BinarySI" if name == "memory" else "DecimalSI"))
+
+
+def with_taints(device: Device, *more: DeviceTaint) -> Device:
+    return structs.replace(device, taints=_tainted((*device.taints, *more)))
 
 
 def _tainted(taints: tuple[DeviceTaint, ...]) -> tuple[DeviceTaint, ...]:

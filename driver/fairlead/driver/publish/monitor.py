@@ -24,6 +24,7 @@ from fairlead.driver.publish.faults import Fault, Faults
 from fairlead.driver.publish.health_feed import HealthFeed
 from fairlead.driver.publish.kept import ALL, Kept
 from fairlead.driver.publish.known_gpus import KnownGpus
+from fairlead.driver.publish.releasing import Spans
 from fairlead.driver.publish.resource_names import MigStrategy
 from fairlead.driver.publish.slices import PoolSlices
 from fairlead.driver.publish.xid_counts import XidCounts
@@ -58,6 +59,7 @@ class _Facts:
     reasons: Mapping[str, str]
     partitionable: frozenset[str]
     mig_in_use: frozenset[str]
+    releasing: Spans
     kept: Kept
 
 
@@ -96,6 +98,8 @@ class HardwareMonitor:
         self.conditions: tuple[GpuCondition, ...] = ()
         self.xids = XidCounts()
         self.built = PoolSlices(slices=())
+        self.releasing: Callable[[], Spans] = dict
+        """What claims that are gone have still, by GPU."""
         self.health = HealthFeed()
         self.problem: str | None = "not polled yet"
         """Why the last poll failed: readiness."""
@@ -280,6 +284,7 @@ class HardwareMonitor:
             mig_in_use=frozenset(uuid for uuid, _, _ in self._own_mig())
             if self._kept.counters is None
             else frozenset(),
+            releasing=self.releasing(),
             kept=self._kept,
         )
         if facts == self._built_from:
@@ -295,6 +300,7 @@ class HardwareMonitor:
                 mig_strategy=self._mig_strategy,
                 kept=facts.kept,
                 mig_in_use=facts.mig_in_use,
+                released=facts.releasing,
                 reasons=facts.reasons,
             )
         changed = (built.slices, built.notes) != (self.built.slices, self.built.notes)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from msgspec import structs
 
@@ -21,9 +21,10 @@ from fairlead.api import withheld as api
 from fairlead.driver.backend import device_names
 from fairlead.driver.backend.islands import islands
 from fairlead.driver.backend.types import Gpu, Inventory
-from fairlead.driver.publish import devices
+from fairlead.driver.publish import devices, releasing
 from fairlead.driver.publish.attributes import GpuAttributes
 from fairlead.driver.publish.kept import ALL, Kept
+from fairlead.driver.publish.releasing import Spans
 from fairlead.driver.publish.resource_names import MigStrategy, resource_names
 from fairlead.kube.resource import CounterSet, Device, DeviceTaint
 
@@ -32,6 +33,10 @@ COUNTER_SETS_PER_SLICE_MAX = 8
 
 T = TypeVar("T")
 _NO_COUNTERS = DeviceTaint(key=api.NO_COUNTERS, effect="NoSchedule")
+_REASONS: Final[Mapping[str, str]] = {
+    api.NO_COUNTERS: "claims have MIG devices of it",
+    api.RELEASING: "its claim is gone, and containers that use it are being stopped",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +80,7 @@ class _Facts:
     taints: Mapping[str, tuple[DeviceTaint, ...]]
     partitionable: frozenset[str]
     mig_in_use: frozenset[str]
+    releasing: Spans
     shared: bool
     shared_mig: bool
     replicas: int
@@ -92,6 +98,7 @@ def build(
     mig_strategy: MigStrategy = "none",
     kept: Kept = ALL,
     mig_in_use: frozenset[str] = frozenset(),
+    released: Spans | None = None,
     reasons: Mapping[str, str] | None = None,
 ) -> PoolSlices:
     """The slices that this node should publish.
@@ -101,13 +108,14 @@ def build(
     overlaps. `shared` lets other whole GPUs be in several claims at once, each with a part of the memory, and `shared_mig`
     the MIG devices that exist; a claim that does not say how much gets one of `shared_replicas` equal shares. `mig_strategy` says
     under which extended resources devices are named. `kept` is what the apiserver keeps; without counters `mig_in_use` are the UUIDs
-    of GPUs of which claims have MIG devices. `reasons` say in words what is wrong with a GPU, by its UUID. A pool
+    of GPUs of which claims have MIG devices. `released` is what claims that are gone have still, by GPU. `reasons` say in words what is wrong with a GPU, by its UUID. A pool
     without devices has one empty slice, which shows that the driver runs.
     """
     facts = _Facts(
         taints=taints or {},
         partitionable=partitionable,
         mig_in_use=mig_in_use,
+        releasing=released or {},
         shared=shared and kept.shares,
         shared_mig=shared_mig and kept.shares,
         replicas=shared_replicas,
@@ -124,7 +132,8 @@ def build(
         attributes = GpuAttributes(inventory, gpu, island_of.get(gpu.minor), warnings, resources)
         if gpu.mig_enabled and not gpu.mig_devices and not (gpu.uuid in offered and gpu.mig_profiles):
             warnings.append(f"gpu-{gpu.minor}: MIG mode is on but no MIG device exists; nothing of it is published")
-        group = _group(gpu, attributes, facts)
+        counter_set, of_gpu = _group(gpu, attributes, facts)
+        group = counter_set, releasing.tainted(gpu, of_gpu, facts.releasing)
         published, withheld = _parted(group, kept)
         groups.append(published)
         notes |= _noted(gpu, group[1], withheld, (reasons or {}).get(gpu.uuid, ""))
@@ -199,7 +208,7 @@ def _described(device: Device, reason: str) -> tuple[api.Taint, ...]:
             key=taint.key,
             value=taint.value,
             effect=effect,
-            reason=("claims have MIG devices of it" if taint == _NO_COUNTERS else reason)[: api.REASON_MAX],
+            reason=_REASONS.get(taint.key, reason)[: api.REASON_MAX],
         )
         for taint in device.taints
         for effect in api.EFFECTS

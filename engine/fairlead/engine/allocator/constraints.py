@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from fairlead.engine.inventory.device import Device, Value
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Constraint:
     """One constraint of one claim, while its claim is being allocated."""
 
-    __slots__ = ("_common", "_seen", "attribute", "distinct", "requests")
+    __slots__ = ("_common", "_seen", "_values", "attribute", "distinct", "requests")
 
     def __init__(self, attribute: str, *, distinct: bool, requests: frozenset[str]) -> None:
         self.attribute = attribute
@@ -28,6 +28,7 @@ class Constraint:
         self.requests = requests  # "req" or "req/sub"; empty: all
         self._common: list[frozenset[Value]] = []  # match: what all devices so far share, one entry per device
         self._seen: set[Value] = set()  # distinct: the values taken
+        self._values: dict[Device, frozenset[Value]] = {}  # a search adds the same devices over and over
 
     def covers(self, request: str, sub: str) -> bool:
         """Whether it constrains devices of this request; `sub` is "req/sub", or the request's name again."""
@@ -35,7 +36,9 @@ class Constraint:
 
     def add(self, device: Device) -> bool:
         """Add the device; False, and nothing changes, when it breaks the constraint."""
-        values = device.values(self.attribute)
+        values = self._values.get(device)
+        if values is None:
+            values = self._values[device] = device.values(self.attribute)
         if not values:
             return False
         if self.distinct:
@@ -52,7 +55,7 @@ class Constraint:
     def remove(self, device: Device) -> None:
         """Undo the latest `add` of this device."""
         if self.distinct:
-            self._seen -= device.values(self.attribute)
+            self._seen -= self._values[device]
         else:
             self._common.pop()
 
@@ -61,13 +64,11 @@ class Constraint:
         return self._common[-1] if self._common and not self.distinct else None
 
 
-def add_all(constraints: Iterable[Constraint], device: Device) -> bool:
+def add_all(constraints: Sequence[Constraint], device: Device) -> bool:
     """Add the device to every constraint, or to none."""
-    done: list[Constraint] = []
-    for constraint in constraints:
+    for number, constraint in enumerate(constraints):
         if not constraint.add(device):
-            for earlier in reversed(done):
+            for earlier in reversed(constraints[:number]):
                 earlier.remove(device)
             return False
-        done.append(constraint)
     return True

@@ -55,6 +55,7 @@ class Search:
         # Exclusive devices of each claim: they may not come twice, also not by admin access.
         self.exclusive: list[set[Device]] = [set() for _ in space.claims]
         self.trail: list[tuple[int, Pick, tuple[Constraint, ...]]] = []
+        self._covering: dict[tuple[int, CompiledRequest], tuple[Constraint, ...]] = {}
         self.short: CompiledRequest | None = None
         self.picked = 0  # for `short`
         self.depth = -1
@@ -133,15 +134,16 @@ class Search:
         consumption = found.consumption.get(device, ())
         if not device.shared and device in self.exclusive[claim]:
             return False
-        if not take_device(self.ledger, request, device, consumption):
-            return False
-        covering = tuple(
-            constraint
-            for constraint in self.space.constraints[claim]
-            if constraint.covers(request.request, request.name)
-        )
+        covering = self._covering.get((claim, request))
+        if covering is None:
+            constraints = self.space.constraints[claim]
+            covering = tuple(each for each in constraints if each.covers(request.request, request.name))
+            self._covering[claim, request] = covering
         if covering and not add_all(covering, device):
-            release_device(self.ledger, request, device, consumption)
+            return False
+        if not take_device(self.ledger, request, device, consumption):
+            for constraint in reversed(covering):
+                constraint.remove(device)
             return False
         pick = Pick(request, device, consumption)
         self.picks[claim].append(pick)

@@ -61,9 +61,10 @@ class StepBudget:
 
     def spend(self, steps: int) -> bool:
         """Whether there were as many left."""
+        account = self.account
         self.steps -= steps
-        self.account.spend(steps)
-        return not self.out
+        account.spend(steps)
+        return self.steps >= 0 and not account.exhausted()
 
     def give_back(self, steps: int) -> None:
         """What was spent on a search that is made again."""

@@ -167,6 +167,7 @@ class NodeTable:
     def __init__(self) -> None:
         self._nodes: dict[str, NodeInfo] = {}
         self.noticed: dict[str, NodeNotice] = {}  # by name, of nodes that go soon
+        self.unready: set[str] = set()  # names of nodes that are not ready
         self._pods: dict[str, tuple[str, PodNeeds]] = {}  # pod UID: node name, needs
         self.identities: dict[str, PodIdentity] = {}  # of the counted pods, by UID
         self.repelling: dict[Neighbours, int] = {}  # terms of counted pods with anti-affinity: how many have them
@@ -215,12 +216,14 @@ class NodeTable:
             _count_pod(info, uid, needs, 1)
         self._nodes[name] = info
         self._note_notice(name, info.notice)
+        (self.unready.discard if info.ready else self.unready.add)(name)
         self._sorted = None
         self._changed(name)
 
     def drop_node(self, name: str) -> None:
         if self._nodes.pop(name, None) is not None:
             self._note_notice(name, None)
+            self.unready.discard(name)
             self._sorted = None
             self._changed(name)
 

@@ -15,6 +15,8 @@ from fairlead.cel import CompileError, DeviceView, EvaluationError, compile_sele
 from fairlead.cel.devices.selector import BYTES_PER_TOKEN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fairlead.cel import Selector
     from fairlead.engine.inventory.device import Device
 
@@ -24,6 +26,8 @@ BYTES_MAX = 128 * 2**20
 UNUSED_MAX = 64  # decisions
 CHECKED_EVERY = 8  # decisions
 RESULT_BYTES = 200
+COST_ONE = 8  # estimated cost of a selector that weighs as one evaluation
+LENGTH_ONE = 64  # characters, likewise: it is compiled
 # True: selected. False: not. A text: the expression failed on this device, and how.
 SelectorResult = bool | str
 
@@ -131,6 +135,18 @@ class Selectors:
             return selector.matches(DeviceView.of(device.pool.driver, spec))
         except EvaluationError as error:
             return f"{text}: {error}"
+
+
+def selector_weight(texts: Iterable[str]) -> int:
+    """What the evaluation of these costs, in that of a short one."""
+    weight = 0
+    for text in texts:
+        weight += max(1, len(text) // LENGTH_ONE)
+        try:
+            weight += compile_selector(text).estimated_cost // COST_ONE
+        except CompileError:
+            continue
+    return weight
 
 
 def _attributes_read(selector: Selector | str) -> tuple[tuple[str, ...], tuple[str, ...]] | None:

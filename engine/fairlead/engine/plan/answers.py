@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.result import allocation
@@ -110,7 +111,7 @@ def waiting(
         (position or last + 1, gang.uid, position, gang, queue, explain(gang, why))
         for gang, queue, position, why in found
     ]
-    explained.sort(key=lambda each: each[:2])
+    explained.sort(key=itemgetter(0, 1))
     return tuple(
         Waiting(
             namespace=gang.namespace,

@@ -14,10 +14,10 @@ gang of one of them has started or gone.
 
 from __future__ import annotations
 
+from heapq import nsmallest
 from typing import TYPE_CHECKING
 
-from fairlead.cel.devices.selector import compile_selector
-from fairlead.cel.errors import CompileError
+from fairlead.engine.inventory.selectors import selector_weight
 from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube.containment import contained
 from fairlead.kube.spec_key import spec_key
@@ -31,15 +31,14 @@ if TYPE_CHECKING:
 EVALUATIONS = 100_000  # selectors times devices, of one namespace
 KINDS_MIN = 16
 FILTERS_MIN = 256  # without a selector a device costs little; as many as one claim can name
-COST_ONE = 8  # estimated cost of a selector that counts as one evaluation
-LENGTH_ONE = 64  # characters, likewise: it is compiled
 SHAPES = 250  # a tenth of a second or more
 ALTERNATIVES_ONE = 16  # of a gang's requests that count as one more kind
 
 Kind = tuple[object, ...]
 Kinds = frozenset[Kind]  # of one gang, of one sort
 Terms = tuple["Neighbours", ...]  # of one gang: what its members need of the pods around them
-Known = tuple["GangRequest", Kinds, Kinds, Kinds, Terms]
+Rank = tuple[bool, float, str]  # of a gang among those of its namespace
+Known = tuple["GangRequest", Kinds, Kinds, Kinds, Terms, Rank]
 
 
 class PendingKinds:
@@ -57,7 +56,12 @@ class PendingKinds:
         """`searched`: UIDs of gangs that had their turn; `shapes`: how many of one namespace; None: no such limit."""
         possible = EVALUATIONS // max(1, devices)
         self._sorts = (
-            _Considered(max(KINDS_MIN, possible), "device selector", _selector_weight, searched),
+            _Considered(
+                max(KINDS_MIN, possible),
+                "device selector",
+                lambda kind: selector_weight(map(str, kind)),
+                searched,
+            ),
             _Considered(max(FILTERS_MIN, possible), "toleration or capacity", lambda _: 1, searched),
             _Considered(shapes, "gang", _shape_weight, searched),
         )
@@ -66,14 +70,15 @@ class PendingKinds:
         for gang in gangs:
             found = before.get(gang.uid)
             if found is None or found[0] is not gang:
-                found = (gang, frozenset(), frozenset(), frozenset(), ())
+                rank = (not (gang.preemptor or gang.replaces), gang.created, gang.id)  # first those others go for
+                found = (gang, frozenset(), frozenset(), frozenset(), (), rank)
                 with contained(lambda _: None):  # it fails again where it is compiled, and is named there
-                    found = (gang, *_kinds(gang), _neighbours(gang))
+                    found = (gang, *_kinds(gang), _neighbours(gang), rank)
             kept[gang.uid] = found
             for considered, kinds in zip(self._sorts, found[1:4], strict=True):
-                considered.add(gang, kinds)
-        for considered in self._sorts:
-            considered.choose()
+                if kinds:
+                    considered.add(gang, kinds, found[5])
+        self._many = [considered for considered in self._sorts if considered.choose()]
         self.neighbours = [
             term for found in kept.values() if found[4] and self.refusal(found[0]) is None for term in found[4]
         ]
@@ -81,7 +86,11 @@ class PendingKinds:
 
     def refusal(self, gang: GangRequest) -> Reason | None:
         """Why the gang is not considered now; None if it is."""
-        return next((why for considered in self._sorts if (why := considered.refusal(gang)) is not None), None)
+        for considered in self._many:
+            why = considered.refusal(gang)
+            if why is not None:
+                return why
+        return None
 
     @property
     def missed(self) -> set[str]:
@@ -100,27 +109,27 @@ class _Considered:
         self._searched = searched
         self._had: set[tuple[str, Kind]] = set()  # namespaces and their kinds that had a turn
         self._kinds: dict[str, Kinds] = {}  # by gang UID, where there are any
-        self._oldest: dict[str, dict[Kind, tuple[bool, float, str]]] = {}
+        self._oldest: dict[str, dict[Kind, Rank]] = {}
         self._considered: dict[
             str, tuple[Kinds, Reason]
         ] = {}  # by namespace, where there are too many; and why no other is
 
-    def add(self, gang: GangRequest, kinds: Kinds) -> None:
-        if not kinds or self._most is None:
+    def add(self, gang: GangRequest, kinds: Kinds, rank: Rank) -> None:
+        if self._most is None:
             return
         self._kinds[gang.uid] = kinds
         ranks = self._oldest.setdefault(gang.namespace, {})
-        first = gang.preemptor or gang.replaces
-        rank = (not first, gang.created, gang.id)  # first those others go for
         for kind in kinds:
-            ranks[kind] = min(rank, ranks.get(kind, rank))
-        if gang.uid in self._searched and not first:
+            before = ranks.get(kind)
+            if before is None or rank < before:
+                ranks[kind] = rank
+        if rank[0] and gang.uid in self._searched:
             self._had.update((gang.namespace, kind) for kind in kinds)
 
-    def choose(self) -> None:
-        """After the last `add`."""
+    def choose(self) -> bool:
+        """After the last `add`; whether there are too many in a namespace."""
         for namespace, ranks in self._oldest.items():
-            order = sorted(ranks, key=lambda kind: ((namespace, kind) in self._had, ranks[kind], kind))
+            order = self._first(namespace, ranks)
             chosen: list[Kind] = []
             weight = 0
             for kind in order:
@@ -132,6 +141,12 @@ class _Considered:
                 self._considered[namespace] = (frozenset(chosen), self._passed_by(namespace))
                 if (namespace, order[len(chosen)]) not in self._had:
                     self.missed.add(namespace)
+        return bool(self._considered)
+
+    def _first(self, namespace: str, ranks: dict[Kind, Rank]) -> list[Kind]:
+        """In order, one more than can be considered: none weighs less than one."""
+        had = {kind for name, kind in self._had if name == namespace}
+        return nsmallest((self._most or 0) + 1, ranks, key=lambda kind: (kind in had, ranks[kind], kind))
 
     def refusal(self, gang: GangRequest) -> Reason | None:
         found = self._considered.get(gang.namespace)
@@ -148,23 +163,11 @@ class _Considered:
         )
 
 
-def _selector_weight(kind: Kind) -> int:
-    """In evaluations of a short selector."""
-    weight = 0
-    for text in map(str, kind):
-        weight += max(1, len(text) // LENGTH_ONE)
-        try:
-            weight += compile_selector(text).estimated_cost // COST_ONE
-        except CompileError:
-            continue
-    return max(1, weight)
-
-
 def _shape_weight(kind: Kind) -> int:
     parts, alternatives = kind[:2]
     assert isinstance(parts, frozenset)
     assert isinstance(alternatives, int)
-    return len(parts) + alternatives // ALTERNATIVES_ONE
+    return max(1, len(parts) + alternatives // ALTERNATIVES_ONE)
 
 
 def _neighbours(gang: GangRequest) -> Terms:

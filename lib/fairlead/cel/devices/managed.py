@@ -13,11 +13,37 @@ from typing import Final
 from fairlead.cel.devices.selector import compile_selector
 from fairlead.cel.errors import CompileError, EvaluationError
 from fairlead.cel.syntax import ast
+from fairlead.cel.text_memo import TextMemo
+
+_excludes: Final[TextMemo[bool]] = TextMemo(50_000)
 
 
 def may_select(expressions: Iterable[str], driver: str) -> bool:
     """False only if no device of the driver can match all of them; text that does not compile matches nothing."""
     return all(_may_be_true(expression, driver) for expression in expressions)
+
+
+def reads_driver(expression: str) -> bool:
+    """False only if the driver's name decides nothing in it."""
+    return "driver" in expression
+
+
+def excludes(expression: str, driver: str) -> bool:
+    """Whether no device of the driver can match it. In doubt no, as of text that does not compile.
+
+    Raises AllowanceError.
+    """
+    if not reads_driver(expression):
+        return False
+    known = _excludes.get(driver, expression)
+    if known is None:
+        try:
+            compile_selector(expression)
+            known = not _may_be_true(expression, driver)
+        except CompileError:
+            known = False
+        _excludes.put(known, driver, expression)
+    return known
 
 
 def _may_be_true(expression: str, driver: str) -> bool:

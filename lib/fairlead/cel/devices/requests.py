@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from fairlead.cel.devices.managed import may_select
+from fairlead.cel.devices.managed import excludes, may_select, reads_driver
 from fairlead.cel.devices.selector import compile_selector, load_fault
 from fairlead.cel.errors import CompileError
 from fairlead.kube.resource import DeviceClass, DeviceSelector, DeviceSubRequest, ExactDeviceRequest, ResourceClaimSpec
@@ -35,13 +35,11 @@ def may_serve(request: Request, device_class: DeviceClass | None, drivers: Itera
     """Whether a device of one of the drivers may match the request's and its class's selectors.
 
     In doubt yes. A selector that does not compile is refused in the review of its own object, and counts as matching here.
-    Where the class alone decides, the request's selectors are not compiled.
+    Where the class alone decides, and in selectors that do not read the driver, nothing is compiled.
     """
     serving = tuple(driver for driver in drivers if class_may_serve(device_class, driver))
-    if not serving:
-        return False
-    sound = [text for text in expressions(request.selectors) if _compiles(text)]
-    return any(may_select(sound, driver) for driver in serving)
+    texts = [text for text in expressions(request.selectors) if reads_driver(text)] if serving else []
+    return any(not any(excludes(text, driver) for text in texts) for driver in serving)
 
 
 def others_fault(spec: ResourceClaimSpec, classes: Mapping[str, DeviceClass], drivers: Iterable[str]) -> str | None:

@@ -27,6 +27,7 @@ from fairlead.cel.kubernetes import DEVICE, NEW_DEVICE
 from fairlead.cel.program import Program, compile  # noqa: A004
 from fairlead.cel.program_cache import ProgramCache
 from fairlead.cel.syntax.lexer import SyntaxIssue, tokenize
+from fairlead.cel.text_memo import TextMemo
 from fairlead.cel.values import type_name
 
 LENGTH_MAX: Final = 10 * 1024
@@ -135,6 +136,9 @@ programs: Final[ProgramCache[Selector | CompileError]] = ProgramCache(PROGRAMS_B
 """Every selector of this process, and every text that is none."""
 
 
+_tokens: Final[TextMemo[int]] = TextMemo(50_000)
+
+
 def compile_selector(text: str) -> Selector:
     """The selector of that text. Raises CompileError, and AllowanceError where `allowance` bounds the caller."""
     found = programs.get(text)
@@ -198,9 +202,11 @@ def load_fault(texts: Iterable[str]) -> str | None:
 
 def tokens_of(text: str) -> int:
     """The tokens of an expression; counting ends beyond TOKENS_MAX. One that cannot be read has 1."""
-    found = programs.get(text)
-    if isinstance(found, Selector):
-        return found.tokens
+    known = _tokens.get(text)
+    return _tokens.put(_counted(text), text) if known is None else known
+
+
+def _counted(text: str) -> int:
     try:
         return _weight(text[:LENGTH_MAX])
     except SyntaxIssue as error:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import msgspec
 
-from fairlead.api import foreign, names
+from fairlead.api import foreign, names, owners
 from fairlead.api.derived import JOB, workload_of
 from fairlead.api.intent import KEYS, RUNNING_KEYS, Intent, IntentError, misspelt, overridden, read_intent, unsupported
 from fairlead.api.intent import running_faults as intent_running_faults
@@ -226,14 +226,15 @@ def in_no_subgroup(pod: Json, intent: Intent) -> Iterator[str]:
 
 
 def queue_warnings(intent: Intent, facts: Facts) -> list[str]:
-    """A warning where the named queue does not exist but other queues do."""
+    """A warning where the named queue does not exist but other queues do; not where another system's queue is meant, whose namespace it is."""
     if intent.queue is None or not facts.queues or intent.queue in facts.queues:
         return []
-    known = ", ".join(sorted(facts.queues)[:8])
-    meanwhile = (
-        "until it does, the queue of the namespace counts" if intent.foreign_queue else "its pods wait until it does"
-    )
-    return [f"{intent.paths[names.QUEUE]}: Queue {intent.queue!r} does not exist; {meanwhile}. Known: {known}"]
+    path, known = intent.paths[names.QUEUE], ", ".join(sorted(facts.queues)[:8])
+    if not intent.foreign_queue:
+        return [f"{path}: Queue {intent.queue!r} does not exist; its pods wait until it does. Known: {known}"]
+    if facts.namespace_labels.get(names.QUEUE_SYSTEM, owners.FAIRLEAD) != owners.FAIRLEAD:
+        return []
+    return [f"{path}: Fairlead has no Queue {intent.queue!r}, so the queue of the namespace counts. Known: {known}"]
 
 
 def _no_gang(size: int) -> str:

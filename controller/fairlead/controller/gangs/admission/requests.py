@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from fairlead.api import names
 from fairlead.api.models import Models, worker_group
 from fairlead.controller.gangs.claims.allocations import node_of, pod_ref
 from fairlead.controller.gangs.claims.quotas import Classes, admission_charge
@@ -66,14 +67,21 @@ def blocking_problem(gang: Gang) -> GangProblem | None:
     at_once = sum(job.at_once for job in gang.jobs)
     limit = ""
     if gang.jobs and at_once < gang.together:
-        names = ", ".join(f"{job.name} runs {job.at_once}" for job in gang.jobs[:4])
-        limit = (
-            f" (of its Jobs {names} pods at once: raise parallelism, or lower the size, unless others make the rest)"
-        )
-    kinds = {owner.kind for member in gang.gated if (owner := member.pod.metadata.controller) is not None}
-    if kinds == {"StatefulSet"}:
+        runs = ", ".join(f"{job.name} runs {job.at_once}" for job in gang.jobs[:4])
+        limit = f" (of its Jobs {runs} pods at once: raise parallelism, or lower the size, unless others make the rest)"
+    leaving = [member.pod.metadata.name for member in gang.released if member.terminating]
+    if leaving:
+        limit = f" (pod {leaving[0]} of before is leaving still: its controller may wait for that)"
+    elif _made_in_order(gang):
         limit = " (a StatefulSet makes a pod when the one before is ready: set podManagementPolicy: Parallel)"
     return GangProblem(code=Code.GATHERING, message=f"{exist}; {missing} {word} still to be created{limit}")
+
+
+def _made_in_order(gang: Gang) -> bool:
+    """Whether its pods are made one by one: a StatefulSet's, of which one waits. A LeaderWorkerSet makes its own StatefulSets Parallel."""
+    kinds = {owner.kind for member in gang.gated if (owner := member.pod.metadata.controller) is not None}
+    of_lws = any(names.LWS_NAME in member.pod.metadata.labels for member in gang.gated)
+    return kinds == {"StatefulSet"} and len(gang.gated) == 1 and not of_lws
 
 
 def claims_awaited_until(gang: Gang) -> float:

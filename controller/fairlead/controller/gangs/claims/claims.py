@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.api import legacy, names
-from fairlead.cel.devices.requests import device_requests, may_serve, others_fault, selectors_fault
+from fairlead.cel.devices.managed import reads_driver
+from fairlead.cel.devices.requests import device_requests, expressions, may_serve, others_fault, selectors_fault
 from fairlead.controller.gangs.membership.members import GroupClaim, Lookup
 from fairlead.kube import core, resource
 
@@ -34,10 +35,12 @@ def managed(
     spec: resource.ResourceClaimSpec, classes: Mapping[str, resource.DeviceClass], drivers: tuple[str, ...]
 ) -> Managed:
     """Managed when a managed driver may serve one of the requests, by the selectors of class and request."""
-    if selectors_fault(spec, classes, drivers) is not None:
+    asks = [ask for _, ask in device_requests(spec)]
+    compiles = any(reads_driver(text) for ask in asks for text in expressions(ask.selectors))
+    if compiles and selectors_fault(spec, classes, drivers) is not None:
         return Managed(ours=True)  # in doubt; the decision refuses it, with the reason, and compiles nothing
     missing = ""
-    for _, ask in device_requests(spec):
+    for ask in asks:
         device_class = classes.get(ask.device_class_name)
         if not may_serve(ask, device_class, drivers):
             continue

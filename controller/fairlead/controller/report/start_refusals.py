@@ -1,0 +1,38 @@
+"""Why pods of a gang that have a node do not start, as kubelet and driver say it. Pure.
+
+A driver says it in the claim (`fairlead.kube.prepare_refusals`), kubelet in the pod's status: a container that waits for another
+reason than being created. What kubelet says in Events alone is not read: to list all of a cluster's is a right that nothing else here needs.
+Example: `train-3 on node-7: NodePrepareResources: gpu-0 is held by ResourceClaim …; and 2 more`.
+"""
+
+from __future__ import annotations
+
+from fairlead.controller.gangs.membership.gangs import Gang
+from fairlead.controller.gangs.membership.members import Member
+from fairlead.kube import prepare_refusals
+
+STARTS = frozenset({"", "ContainerCreating", "PodInitializing"})
+SAID_MAX = 300
+
+
+def text(gang: Gang) -> str:
+    """For users, of the first such pod; empty where nothing is refused."""
+    found = [(member, said) for member in gang.released if (said := _refusal(member))]
+    if not found:
+        return ""
+    member, said = found[0]
+    more = f"; and {len(found) - 1} more of its pods do not start" if len(found) > 1 else ""
+    return f"{member.pod.metadata.name} on {member.pod.spec.node_name} does not start: {said[:SAID_MAX]}{more}"
+
+
+def _refusal(member: Member) -> str:
+    if not member.bound or member.terminating or member.pod.status.phase not in {"", "Pending"}:
+        return ""
+    for each in member.claims:
+        if each.claim is not None and (said := prepare_refusals.refusal(each.claim)):
+            return said
+    for status in member.pod.status.container_statuses:
+        waiting = status.state.waiting
+        if waiting is not None and waiting.reason not in STARTS:
+            return f"container {status.name}: {waiting.reason}{f': {waiting.message}' if waiting.message else ''}"
+    return ""

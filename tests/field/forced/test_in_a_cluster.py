@@ -1,0 +1,148 @@
+"""Pods deleted by force: the API forgets them and frees their claims at once, while their containers take their grace period."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from fairlead.api import names, withheld
+from fairlead.driver.options import DriverOptions
+from fairlead.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES, raw
+from tests.controller.conftest import NAMESPACE, Bench
+from tests.support.kubernetes import of_this_run
+from tests.support.sandbox import until
+
+STOPS_IN_S = 3.0
+SCRIPT = f"trap 'sleep {STOPS_IN_S:g}' TERM; sleep infinity"
+
+
+def containers(bench: Bench, gang: str) -> list[str]:
+    """The pods of the gang that have a container, whatever the API says."""
+    running = (key for node in bench.cluster.nodes.values() for key in node.kubelet.containers)
+    return sorted(pod for _, pod, _ in running if pod.startswith(f"{gang}-"))
+
+
+async def releasing(bench: Bench) -> set[str]:
+    """The devices that drivers say are being released, as node/device: by a taint, or withheld where taints are not kept."""
+    found: set[str] = set()
+    for each in (await bench.client.list(raw(RESOURCE_SLICES))).items:
+        noted = withheld.read(each["metadata"].get("annotations") or {})
+        taints: dict[str, list[Any]] = {d["name"]: d.get("taints", []) for d in each["spec"].get("devices", [])}
+        found |= {
+            f"{each['spec']['pool']['name']}/{device}"
+            for device, said in taints.items()
+            if any(taint["key"] == withheld.RELEASING for taint in said)
+        }
+        found |= {
+            f"{each['spec']['pool']['name']}/{device}"
+            for device, said in noted.items()
+            if any(taint.key == withheld.RELEASING for taint in said)
+        }
+    return found
+
+
+async def deleted_by_force(bench: Bench, pods: list[str]) -> None:
+    for pod in pods:
+        await bench.client.delete(PODS, pod, NAMESPACE, grace_period_s=0)
+
+
+async def test_a_gang_gets_the_devices_of_pods_deleted_by_force_once_their_containers_have_ended(bench: Bench) -> None:
+    await bench.template("eight", 8)
+    async with bench.controller():
+        old = await bench.gang("old", 2, template="eight", script=SCRIPT)
+        await bench.until(lambda: bench.running(old), "the old gang runs")
+        new = await bench.gang("new", 2, template="eight")
+        await bench.until(lambda: bench.status("new").get("phase") == "Waiting", "the new one waits")
+        await deleted_by_force(bench, old)
+        said: set[str] = set()
+        while containers(bench, "old"):
+            # Given out while they run, the pods would stand refused until kubelet's next sync, a minute later.
+            assert not [claim.metadata.name for claim in bench.allocated() if claim.metadata.name.startswith("new")]
+            said |= await releasing(bench)
+            await asyncio.sleep(0.05)
+        ended_s = time.monotonic()
+        await bench.until(lambda: bench.running(new), "the new gang runs")
+        assert time.monotonic() - ended_s < 3.0
+        assert len(said) == 16, said
+        assert await releasing(bench) == set()
+        bench.check()
+
+
+async def test_a_driver_that_is_started_again_still_says_which_devices_are_being_released(bench: Bench) -> None:
+    await bench.template("one", 1)
+    node = bench.cluster.nodes["h1"]
+    async with bench.controller():
+        old = await bench.gang(
+            "old",
+            1,
+            template="one",
+            script="trap '' TERM; sleep infinity",
+            nodeSelector={"kubernetes.io/hostname": "h1"},
+        )
+        await bench.until(lambda: bench.running(old), "the pod runs")
+        await deleted_by_force(bench, old)
+        said = await until(lambda: releasing(bench), what="the driver says so")
+        await node.stop_driver()
+        await node.start_driver()
+        for _ in range(20):
+            assert await releasing(bench) == said
+            await asyncio.sleep(0.05)
+        assert containers(bench, "old") == old
+
+
+async def test_what_the_driver_refuses_is_the_gangs_reason_within_seconds(bench: Bench) -> None:
+    parameters = {
+        "apiVersion": names.CONFIG_API_VERSION,
+        "kind": "GpuConfig",
+        "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Eternal"}},
+    }
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": names.GPU_CLASS}}]
+    config = [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
+    spec = {"spec": {"devices": {"requests": requests, "config": config}}}
+    metadata = {"name": "odd", "namespace": NAMESPACE}
+    await bench.client.create(raw(RESOURCE_CLAIM_TEMPLATES), {"metadata": metadata, "spec": spec})
+    async with bench.controller():
+        pods = await bench.gang("odd", 2, template="odd")
+        await bench.until(lambda: bench.bound(pods), "its pods are bound")
+        bound_s = time.monotonic()
+        await bench.until(lambda: bench.status("odd").get("reason") == "StartRefused", "the gang says so")
+        assert time.monotonic() - bound_s < 5.0
+        message = bench.status("odd")["message"]
+        assert "does not start: ResourceClaim ml/odd-" in message
+        assert "interval" in message
+        assert "1 more of its pods" in message
+
+
+@pytest.mark.parametrize("wait_s", [0.2, 30.0], ids=["refused", "waits"])
+async def test_a_gang_on_devices_that_are_being_released_starts_when_they_are_free(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, wait_s: float
+) -> None:
+    """It tolerates the taint. Where the driver does not wait for long enough, kubelet is made to try again; by itself it does a minute later."""
+    if not of_this_run().has("device-taints"):
+        pytest.skip("without taints such a device is not offered at all")
+    defaults = DriverOptions.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "release_wait_s", wait_s)
+    for node in bench.cluster.nodes.values():
+        await node.stop_driver()
+        await node.start_driver()
+    await bench.template("eight", 8)
+    await bench.template("hasty", 8, tolerations=[{"key": withheld.RELEASING, "operator": "Exists"}])
+    async with bench.controller():
+        old = await bench.gang("old", 2, template="eight", script="trap 'sleep 6' TERM; sleep infinity")
+        await bench.until(lambda: bench.running(old), "the old gang runs")
+        await deleted_by_force(bench, old)
+        new = await bench.gang("new", 2, template="hasty")
+        await bench.until(lambda: bench.bound(new), "the new one is given devices")
+        bound_s = time.monotonic()
+        await bench.until(lambda: bench.status("new").get("reason") == "StartRefused", "the gang says why it waits")
+        assert time.monotonic() - bound_s < 5.0
+        assert "is held by ResourceClaim ml/old-" in bench.status("new")["message"]
+        await bench.until(lambda: not containers(bench, "old"), "the old containers have ended")
+        ended_s = time.monotonic()
+        await bench.until(lambda: bench.running(new), "the new gang runs")
+        assert time.monotonic() - ended_s < 5.0
+        await bench.until(lambda: bench.status("new").get("reason") == "MembersRun", "nothing is refused any more")
