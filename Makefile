@@ -87,7 +87,7 @@ soak: $(VENV)/.dev  ## thirty days (DAYS=30) of twenty queues in virtual time, w
 decisions: $(VENV)/.dev  ## compare 120,000 decisions with their record (minutes; RECORD=1 writes it anew, ONLY=source)
 	@$(BIN)/python -m tests.support.decisions $(if $(RECORD),record,compare) tests/support/data/decisions.txt $(if $(ONLY),--only $(ONLY))
 
-e2e: $(VENV)/.dev  ## the seven cases of examples/ on a sandbox, or on KUBECONFIG=file, with REQUESTS=none on small nodes; DRIVER=gpu.nvidia.com, KUBERNETES=1.34
+e2e: $(VENV)/.dev  ## the cases of the demo on a sandbox, or on KUBECONFIG=file, with REQUESTS=none on small nodes; DRIVER=gpu.nvidia.com, KUBERNETES=1.34
 	@$(BIN)/python -m pytest e2e $(if $(DRIVER),--driver $(DRIVER)) $(if $(KUBECONFIG),--kubeconfig $(KUBECONFIG)) $(if $(REQUESTS),--requests $(REQUESTS))
 
 manifests: $(VENV)/.tools  ## write the dashboards, and render manifests/base and the CRDs from manifests/chart and lib/fairlead/api

@@ -147,7 +147,10 @@ async def test_the_programs_have_what_they_need_and_need_what_they_have(request,
             await site.apply(example("00-queues", driver, gpus=cases.ISLAND_GPUS))
             for wave in cases.WAVES:
                 for case in wave:
-                    await site.apply(example(case.folder, driver, gpus=cases.ISLAND_GPUS))
+                    for number, path in enumerate(case.paths):
+                        if number:
+                            await observer.until(functools.partial(case.running, history), timeout_s=90)
+                        await site.apply(example(path, driver, gpus=cases.ISLAND_GPUS))
                 assert await observer.until(functools.partial(_over, wave, history), timeout_s=90)
 
     denied = sorted(f"{program}: {_shown(access)}" for program, access, verdict in asked if not verdict)

@@ -31,7 +31,7 @@ from fairlead.cli.demo.observe import Observer
 from fairlead.cli.demo.run import NODES
 from fairlead.kube import errors
 from fairlead.kube.client import Client
-from fairlead.kube.resources import GANGS, JOBS, PODS, Raw, raw
+from fairlead.kube.resources import DEPLOYMENTS, GANGS, JOBS, PODS, Raw, raw
 from fairlead.sandbox import files
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
 from fairlead.sandbox.install import manifests
@@ -123,8 +123,8 @@ async def past(cluster: Cluster, observer: Observer) -> None:
 
 
 async def cleared(client: Client) -> None:
-    """The cases' Jobs and pods deleted, and gone, so that they can be applied again."""
-    for resource in (JOBS, raw(PODS)):
+    """The cases' Deployments, Jobs and pods deleted, and gone, so that they can be applied again."""
+    for resource in (DEPLOYMENTS, JOBS, raw(PODS)):
         for namespace in cases.NAMESPACES:
             for each in (await client.list(resource, namespace)).items:
                 with contextlib.suppress(errors.NotFound):

@@ -7,7 +7,10 @@ from typing import Final
 from monitoring.dashboards.common import QUEUE, events, increases, quantile
 from monitoring.grafana import BLUE, GREEN, RED, YELLOW, Dashboard, Query, bars, graph, heatmap, stat, table
 
-_FINAL: Final = "NeverFits|NoMorePods|InvalidRequest|UnknownQueue|QueueNotForNamespace|QueueNotLeaf|SelectorError"
+_FINAL: Final = (
+    "NeverFits|NoSuitableNode|WaitsForOwnPredecessor|NoMorePods|InvalidRequest|UnknownQueue|QueueNotForNamespace|QueueNotLeaf"
+    "|SelectorError"
+)
 
 DASHBOARD: Final = Dashboard(
     uid="fairlead-waiting",

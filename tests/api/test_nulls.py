@@ -71,6 +71,8 @@ SCALING: Json = {
         "autoscaling": {
             "mode": "ProvisioningRequest", "max": 64, "patience": "30m", "waitBeforeEviction": "10m", "provisioningClass": "a.b",
             "extendedResource": "nvidia.com/gpu", "nodeSelector": {"a": "b"}, "deviceClasses": ["c"],
+            "nodeTemplates": [{"devices": 8, "labels": {"a": "b"}, "taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}],
+                               "allocatable": {"cpu": "8"}}],
         },
     },
 }  # fmt: skip

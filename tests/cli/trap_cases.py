@@ -232,7 +232,7 @@ CASES = (
     ),
     Case(
         name="tekton-pod-template",
-        text="{apiVersion: tekton.dev/v1, kind: TaskRun, metadata: {name: t}, spec: {podTemplate: {HERE}, taskSpec: {steps: []}}}",
+        text="{apiVersion: tekton.dev/v1, kind: TaskRun, metadata: {name: t}, spec: {timeout: 0s, podTemplate: {HERE}, taskSpec: {steps: []}}}",
         bad="resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]",
         good="nodeSelector: {a: b}",
         field="spec.podTemplate.resourceClaims",
@@ -240,7 +240,7 @@ CASES = (
     ),
     Case(
         name="tekton-step",
-        text="{apiVersion: tekton.dev/v1, kind: TaskRun, metadata: {name: t}, spec: {taskSpec: {steps: [{name: s, computeResources: {HERE}}]}}}",
+        text="{apiVersion: tekton.dev/v1, kind: TaskRun, metadata: {name: t}, spec: {timeout: 0s, taskSpec: {steps: [{name: s, computeResources: {HERE}}]}}}",
         bad="claims: [{name: gpu}]",
         good="limits: {nvidia.com/gpu: 1}",
         field="spec.taskSpec.steps[0].computeResources.claims",
@@ -256,8 +256,38 @@ CASES = (
         says="Write limits",
     ),
     Case(
+        name="tekton-timeout",
+        text="{apiVersion: tekton.dev/v1, kind: TaskRun, metadata: {name: t}, spec: {HERE, taskSpec: {steps: [{name: s, computeResources: "
+        "{limits: {nvidia.com/gpu: 1}}}]}}}",
+        bad="timeout: 1h30m",
+        good="timeout: 0s",
+        field="spec.timeout",
+        says="counts while the pods wait",
+        level="warning",
+    ),
+    Case(
+        name="tekton-timeout-by-default",
+        text="{apiVersion: tekton.dev/v1, kind: PipelineRun, metadata: {name: t}, spec: {HERE, pipelineSpec: {tasks: [{name: a, taskSpec: {steps: "
+        "[{name: s, computeResources: {limits: {nvidia.com/gpu: 1}}}]}}]}}}",
+        bad="params: []",
+        good="timeouts: {pipeline: 0s}",
+        field="spec.timeouts.pipeline",
+        says="it is 1 h",
+        level="warning",
+    ),
+    Case(
+        name="argo-deadline",
+        text="{apiVersion: argoproj.io/v1alpha1, kind: CronWorkflow, metadata: {name: w}, spec: {workflowSpec: {templates: [{name: t, HERE, container: "
+        "{image: b, resources: {limits: {nvidia.com/gpu: 1}}}}]}}}",
+        bad="timeout: 2h",
+        good="activeDeadlineSeconds: 7200",
+        field="spec.workflowSpec.templates[0].timeout",
+        says="Pending included",
+        level="warning",
+    ),
+    Case(
         name="tekton-pipeline-run",
-        text="{apiVersion: tekton.dev/v1, kind: PipelineRun, metadata: {name: t}, spec: {taskRunSpecs: [{pipelineTaskName: a, podTemplate: {HERE}}]}}",
+        text="{apiVersion: tekton.dev/v1, kind: PipelineRun, metadata: {name: t}, spec: {timeouts: {pipeline: 0s}, taskRunSpecs: [{pipelineTaskName: a, podTemplate: {HERE}}]}}",
         bad="resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]",
         good="nodeSelector: {a: b}",
         field="spec.taskRunSpecs[0].podTemplate.resourceClaims",

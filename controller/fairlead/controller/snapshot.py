@@ -17,6 +17,7 @@ from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.gangs.admission.requests import GangRecord, gang_request, same_request
+from fairlead.controller.gangs.admission.rollouts import Rollouts
 from fairlead.controller.gangs.claims.quotas import add, admission_charge
 from fairlead.controller.gangs.evictions.victims import may_evict
 from fairlead.controller.gangs.held.holding import Holding
@@ -73,6 +74,7 @@ class SnapshotBuilder:
         self._learner = WorkloadCounter()
         self._requests: dict[GangId, GangRequest] = {}
         self._holding = Holding()
+        self._rollouts = Rollouts()
         self._scheduled = ScheduledQuotas()
         self._built_at = 0.0  # the last snapshot; unix seconds
         self._searched: frozenset[str] = frozenset()  # see `engine.plan.search_turns`
@@ -105,6 +107,7 @@ class SnapshotBuilder:
         if gang is None or not gang.members:
             self._holding.set(gang_id, None)
             self._running_since.pop(gang_id, None)
+            self._rolls(gang_id, None)
         return self._requests.pop(gang_id, None)
 
     def admitted(self, admission: Admission, now: float) -> None:
@@ -137,6 +140,7 @@ class SnapshotBuilder:
 
     def set_running(self, gang: Gang, record: GangRecord, now: float) -> None:
         """What the gang holds, if anything; a plain one that is being admitted holds what `admitted` noted."""
+        self._rolls(gang.id, gang)
         if gang.plain and self._tasks.admitting(gang.id):
             return
         labels = self._caches.namespace_labels(gang.namespace)
@@ -153,6 +157,11 @@ class SnapshotBuilder:
             self._caches.triggers.decide(urgent=True)
         self._holding.set(gang.id, running)
 
+    def _rolls(self, gang_id: GangId, gang: Gang | None) -> None:
+        """Who waits for whom is an input of the decision."""
+        if self._rollouts.set(gang_id, gang):
+            self._caches.triggers.decide()
+
     def set_request(self, gang: Gang, record: GangRecord, before: GangRequest | None) -> GangRequest | None:
         """What the gang asks for, if anything. A decision is due if it differs from `before`: at once, but in a crowded namespace."""
         tables = self._caches.tables
@@ -164,6 +173,7 @@ class SnapshotBuilder:
             classes=tables.classes,
             namespaces=self._caches.namespaces_of,
             models=self._caches.namespace_models(gang.namespace),
+            ends_by=self._ends_by(gang),
         )
         if request is None:
             return None
@@ -174,6 +184,11 @@ class SnapshotBuilder:
         if not same_request(request, before):
             self._caches.triggers.decide(urgent=gang.namespace not in self._crowded)
         return request
+
+    def _ends_by(self, gang: Gang) -> float | None:
+        """When the first of its Jobs ends though its pods wait."""
+        ends = (self._caches.job_deadline(member.pod) for member in gang.gated)
+        return min((end for end in ends if end is not None), default=None)
 
     def holds(self, gang_id: GangId) -> bool:
         """Whether the gang has devices, as it was last looked at, or is being written."""
@@ -207,7 +222,7 @@ class SnapshotBuilder:
         self._spending.update(settings.queues, settings.budgets, settings.said, now)
         queues = self._spending.with_budgets(self._usage.with_past_usage(queues, now))
         self._note_written()
-        pending = self._moves.lift(self._replacements.lift(self._pending(now), now), self._owner)
+        pending = self._moves.lift(self._replacements.lift(self._rollouts.lift(self._pending(now)), now), self._owner)
         pending = self._awaited.lift(pending, scales=bool(settings.autoscaling))
         return Snapshot(
             inventory=tables.inventory,

@@ -30,7 +30,32 @@ ExtendedResource = Annotated[
     AfterValidator(_extended_resource),
     Field(json_schema_extra={"pattern": "^[a-z0-9.-]+/[A-Za-z0-9._-]+$", "maxLength": 317}),
 ]
+ResourceName = Annotated[str, Field(max_length=317, pattern=r"^([a-z0-9.-]+/)?[A-Za-z0-9._-]+$")]
 LabelValue = Annotated[str, Field(max_length=63, pattern=f"^{_LABEL_VALUE}$")]
+
+
+class NodeTaint(Part):
+    """A taint, as in a node's spec."""
+
+    key: LabelKey
+    """The taint's key."""
+    value: LabelValue = ""
+    """The taint's value."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+    """What it does to pods that do not tolerate it."""
+
+
+class NodeTemplate(Part):
+    """How the autoscaler makes a node of one pool."""
+
+    devices: int = Field(ge=1, le=1024)
+    """Devices of the flavor that such a node has."""
+    labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=64)
+    """Labels that such a node has; node selectors and required node affinity of pods must match these."""
+    taints: list[NodeTaint] = Field(default_factory=list, max_length=16)
+    """Taints that such a node has; pods must tolerate these."""
+    allocatable: dict[ResourceName, Quantity] = Field(default_factory=dict, max_length=32)
+    """What such a node has of other resources, such as cpu and memory; of one that is not named there is enough."""
 
 
 class FlavorAutoscaling(Part):
@@ -52,6 +77,8 @@ class FlavorAutoscaling(Part):
     """With modes ProvisioningRequest and Placeholder: node labels asked for besides those of the gang's pods, such as node.kubernetes.io/instance-type."""
     device_classes: list[ObjectName] = Field(default_factory=list, max_length=16)
     """DeviceClasses whose requests count as one of this flavor for each device while the cluster has no device of it: so that a pool can grow from zero."""
+    node_templates: list[NodeTemplate] = Field(default_factory=list, max_length=16)
+    """Nodes with devices of this flavor as the autoscaler makes them, for pools of which no node may exist. Nodes are asked for only where such a node, or another of a kind that exists, would take the gang's pods."""
 
     @model_validator(mode="after")
     def _fields_fit_mode(self) -> Self:

@@ -1,15 +1,10 @@
 """What autoscalers take for demand, written out from their sources, on the pods that Fairlead shows and makes.
 
-Each predicate is a table of rules as the source has them; `passes` applies them to a pod as JSON. Sources, read in August 2026:
-    cluster-autoscaler  kubernetes-sigs/cluster-autoscaler pkg/utils/kubernetes/listers.go (ArrangePodsBySchedulability), before that
-                        kubernetes/autoscaler cluster-autoscaler/utils/kubernetes/listers.go (UnschedulablePodLister);
-                        pkg/core/podlistprocessor filter_out_expendable.go, flag --expendable-pods-priority-cutoff=-10
-    Karpenter           kubernetes-sigs/karpenter pkg/utils/pod/scheduling.go (IsProvisionable), pkg/operator/options/options.go:139
+Each predicate is a table of rules as the source has them; `broken` applies them to a pod as JSON. Sources:
+    cluster-autoscaler  `tests.support.autoscaler`, which runs beside a sandbox by them in tests/field/pools
+    Karpenter           in August 2026: kubernetes-sigs/karpenter pkg/utils/pod/scheduling.go (IsProvisionable), pkg/operator/options/options.go:139
                         (--ignore-dra-requests, true by default)
 """
-
-from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
@@ -21,17 +16,11 @@ from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, PodClaim, Stage, tried
 from fairlead.engine.types.plan import NodeDemand
 from fairlead.kube import core, resource
-
-Json = dict[str, Any]
-Rule = tuple[str, Callable[[Json], bool]]
+from tests.support.autoscaler import CLUSTER_AUTOSCALER, Json, Rule, broken, scheduled
 
 DEMAND = NodeDemand(
     namespace="ml", name="train", uid="u", queue="research", mode="Visible", flavor="h100", amounts=(("h100", 8),), state="Asked"
 )  # fmt: skip
-
-
-def scheduled(pod: Json) -> Json:
-    return next((each for each in pod["status"].get("conditions", []) if each["type"] == "PodScheduled"), {})
 
 
 def owned_by(pod: Json, api_version: str, kind: str) -> bool:
@@ -40,14 +29,6 @@ def owned_by(pod: Json, api_version: str, kind: str) -> bool:
     )
 
 
-CLUSTER_AUTOSCALER: list[Rule] = [
-    ("spec.nodeName is empty", lambda pod: not pod["spec"].get("nodeName")),
-    ("it has not ended", lambda pod: pod["status"].get("phase") not in {"Succeeded", "Failed"}),
-    ("PodScheduled is False", lambda pod: scheduled(pod).get("status") == "False"),
-    ("its reason is Unschedulable", lambda pod: scheduled(pod).get("reason") == "Unschedulable"),
-    ("no node is nominated", lambda pod: not pod["status"].get("nominatedNodeName")),
-    ("its priority is not below the cutoff", lambda pod: (pod["spec"].get("priority") or 0) >= -10),
-]
 KARPENTER: list[Rule] = [
     ("FailedToSchedule", lambda pod: scheduled(pod).get("reason") == "Unschedulable"),
     ("not IsScheduled", lambda pod: not pod["spec"].get("nodeName")),
@@ -56,11 +37,6 @@ KARPENTER: list[Rule] = [
     ("not IsOwnedByNode", lambda pod: not owned_by(pod, "v1", "Node")),
 ]
 AUTOSCALERS = {"cluster-autoscaler": CLUSTER_AUTOSCALER, "Karpenter": KARPENTER}
-
-
-def passes(rules: list[Rule], pod: Json) -> list[str]:
-    """The rules that the pod breaks."""
-    return [name for name, holds in rules if not holds(pod)]
 
 
 def gated_pod(name: str = "train-0") -> Json:
@@ -108,11 +84,11 @@ def gang(*pods: Json) -> Gang:
 @pytest.mark.parametrize("autoscaler", AUTOSCALERS)
 def test_a_gated_pod_is_seen_by_no_autoscaler_before_it_is_shown_nor_after_it_is_hidden(autoscaler: str):
     rules = AUTOSCALERS[autoscaler]
-    assert passes(rules, gated_pod()), "its reason is SchedulingGated"
+    assert broken(rules, gated_pod()), "its reason is SchedulingGated"
     shown = with_condition(gated_pod(), visible.shown_condition(gang(gated_pod()), DEMAND, 0.0))
-    assert passes(rules, shown) == []
+    assert broken(rules, shown) == []
     hidden = with_condition(shown, visible.hidden_condition(0.0))
-    assert passes(rules, hidden)
+    assert broken(rules, hidden)
     assert scheduled(hidden) | {"lastTransitionTime": ""} == scheduled(gated_pod()) | {"lastTransitionTime": ""}
 
 
@@ -121,7 +97,7 @@ def test_a_nominated_pod_is_passed_over_which_is_why_none_that_is_shown_is_nomin
     """`commit.nominated_nodes`."""
     shown = with_condition(gated_pod(), visible.shown_condition(gang(gated_pod()), DEMAND, 0.0))
     shown["status"]["nominatedNodeName"] = "n0"
-    assert passes(AUTOSCALERS[autoscaler], shown)
+    assert broken(AUTOSCALERS[autoscaler], shown)
 
 
 def test_what_is_shown_is_hidden_again_and_never_taken_for_kube_schedulers_word():
@@ -176,7 +152,7 @@ def test_a_placeholder_that_kube_scheduler_could_not_place_is_seen_and_asks_for_
             "spec": {**each["spec"], "priority": -10},
             "status": {"phase": "Pending", "conditions": [refused]},
         }
-        assert passes(AUTOSCALERS[autoscaler], pod) == []
+        assert broken(AUTOSCALERS[autoscaler], pod) == []
         assert "resourceClaims" not in pod["spec"]
         assert pod["spec"]["containers"][0]["resources"] == {
             "requests": {"cpu": "4", "memory": "1073741824", "nvidia.com/gpu": "8"}, "limits": {"nvidia.com/gpu": "8"},

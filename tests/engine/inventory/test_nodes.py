@@ -155,8 +155,8 @@ class TestRoom:
         [
             (node(unschedulable=True), "unschedulable"),
             (node(taints=[{"key": "k", "effect": "NoExecute"}]), "untolerated taint k"),
-            (node(taints=[{"key": "k", "effect": "PreferNoSchedule"}]), "node selector"),
-            (node(labels={"zone": "b"}), "node selector"),
+            (node(taints=[{"key": "k", "effect": "PreferNoSchedule"}]), "node selector zone=a"),
+            (node(labels={"zone": "b"}), "node selector zone=a"),
             (node(labels={"zone": "a"}), None),
         ],
     )

@@ -126,7 +126,7 @@ class TestOtherNeeds:
         ("node", "pod", "code"),
         [
             ({"allocatable": {"cpu": "1"}}, {}, Code.NO_NODE),
-            ({"unschedulable": True}, {}, Code.NO_NODE),
+            ({"unschedulable": True}, {}, Code.NODES_AWAY),
             ({"taints": [{"key": "maint", "effect": "NoSchedule"}]}, {}, Code.NO_NODE),
             ({}, {"nodeSelector": {"zone": "b"}}, Code.NO_NODE),
             ({"allocatable": {"pods": "0"}}, {}, Code.NO_NODE),

@@ -82,5 +82,5 @@ def test_nothing_is_held_for_a_gang_that_only_observes(mode: str):
     plan = world.decide(gang("observes", 1, claim_spec(observed), cpu="60"))
     assert (plan.admissions, plan.reservations, plan.evictions) == ((), (), ())
     (waiting,) = plan.waiting
-    assert waiting.reason.code is Code.NO_NODE
+    assert waiting.reason.code is Code.NODES_FULL
     assert len(world.decide(gang("larger", 1, claim_spec(device_request()), cpu="60")).reservations) == 1

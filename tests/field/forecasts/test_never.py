@@ -53,7 +53,7 @@ def on(key: str, value: str) -> dict[str, Any]:
 
 
 NEVER = {
-    "node selector (": gang("typo", 1, ONE, **on("gpu-pool", "not-existing")),
+    "node selector gpu-pool=not-existing": gang("typo", 1, ONE, **on("gpu-pool", "not-existing")),
     "of 12 members would fit now": gang("toobig", 12, ONE, **on(HOST, "h1")),
     "untolerated taint team": gang("tainted", 1, ONE, **on("kept", "yes")),
     "wants 12: ": gang("twelve", 1, claim_spec(device_request(12))),

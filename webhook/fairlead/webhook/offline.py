@@ -29,7 +29,7 @@ from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.objects.claim_specs import claim_spec
 from fairlead.webhook.objects.device_models import DeviceModel, device_models
 from fairlead.webhook.objects.fields import Json, MalformedError, map_at, object_at
-from fairlead.webhook.objects.pod_templates import WORKLOADS, PodTemplate, pod_templates
+from fairlead.webhook.objects.pod_templates import ROLLED, ROLLED_TEMPLATE, WORKLOADS, PodTemplate, pod_templates
 from fairlead.webhook.objects.pods import gated
 from fairlead.webhook.policy import policies
 from fairlead.webhook.policy.policies import SelectingPolicy
@@ -42,6 +42,8 @@ RESOURCES: dict[str, tuple[str, str]] = {
     "Pod": ("", "pods"),
     "Job": ("batch", "jobs"),
     "CronJob": ("batch", "cronjobs"),
+    "Deployment": ("apps", "deployments"),
+    "DaemonSet": ("apps", "daemonsets"),
     "JobSet": ("jobset.x-k8s.io", "jobsets"),
     "LeaderWorkerSet": ("leaderworkerset.x-k8s.io", "leaderworkersets"),
     "PyTorchJob": ("kubeflow.org", "pytorchjobs"),
@@ -240,7 +242,7 @@ def judge(
         return
     result = _judge(document, world, username, groups, source)
     yield result
-    if not result.allowed or result.review.group_resource not in WORKLOADS:
+    if not result.allowed or result.review.group_resource not in {*WORKLOADS, *ROLLED}:
         return
     for created in _created(result):
         yield from judge(created, world, username=username, groups=groups, source=result.review.subject)
@@ -323,6 +325,12 @@ def _created(result: Result) -> Iterator[Json]:
         metadata = {**added, "name": f"{review.name}-run"}
         cluster = spec.get("rayClusterSpec")
         yield {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": cluster}
+    elif review.group_resource in ROLLED:
+        template = object_at(object_, ROLLED_TEMPLATE)
+        kind = "ReplicaSet" if review.kind == "Deployment" else review.kind
+        metadata = {**map_at(template, "metadata"), **added, "generateName": f"{review.name or 'made'}-"}
+        metadata["ownerReferences"] = [{**owner, "kind": kind}]
+        yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec")}
     else:
         for index, found in enumerate(_readable_templates(review.group_resource, object_)):
             template = object_at(object_, found.path)

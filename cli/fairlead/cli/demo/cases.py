@@ -1,4 +1,4 @@
-"""The seven cases of `examples/`, and what must be true of each when it has run.
+"""The cases of `examples/` that the demo shows, and what must be true of each when it has run.
 
 Shared by the demo and the e2e suite: one statement of what Fairlead promises, checked against a `History`, hence against
 what the API showed. A check returns sentences; an empty list means that the promise was kept.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from fairlead.api.drivers import attributes_of
-from fairlead.cli.demo.history import GangKey, GangRecord, History
+from fairlead.cli.demo.history import GangKey, GangRecord, History, PodRecord
 
 H100S = 16
 """Of the cluster that the cases need."""
@@ -62,6 +62,32 @@ class Case:
         if gang is None:
             return 0
         return sum(pod.phase == "Succeeded" if self.disturbed else pod.finished_s is not None for pod in gang.pods)
+
+
+@dataclass(frozen=True)
+class Service(Case):
+    """A Deployment of one replica: its pods do not end. Its last file rolls out another version, and it is there until it is deleted."""
+
+    namespace: str = ""
+    deployment: str = ""
+
+    def pods(self, history: History) -> list[PodRecord]:
+        """Of all versions, the oldest first."""
+        found = [
+            pod
+            for pod in history.pods.values()
+            if pod.namespace == self.namespace and pod.name.startswith(f"{self.deployment}-")
+        ]
+        return sorted(found, key=lambda pod: (pod.created_s, pod.name))
+
+    def running(self, history: History) -> bool:
+        return any(pod.phase == "Running" for pod in self.pods(history))
+
+    def finished(self, history: History) -> bool:
+        """The pod of the last version runs, and no other holds a device."""
+        pods = self.pods(history)
+        old, new = pods[:-1], pods[-1:]
+        return len(pods) >= len(self.files) and new[0].phase == "Running" and not any(map(history.holds, old))
 
 
 def _ran_whole(history: History, key: GangKey, pods: int) -> Iterator[str]:
@@ -207,6 +233,16 @@ def _reclaimed(history: History, attributes: Attributes) -> Iterator[str]:
         yield f"gang {victim.key.name} ran again before finetune or {other.key.name} had ended: there is no room for three"
 
 
+def _rolled_out(history: History, attributes: Attributes) -> Iterator[str]:
+    pods = DEPLOYMENT.pods(history)
+    if len(pods) != 2:
+        yield f"{len(pods)} pods of chat were seen instead of one of each version"
+    for pod in pods:
+        products = [str(attributes(use.pool, use.device).get("productName")) for use in history.devices(pod)]
+        if len(products) != 1 or "L40S" not in products[0]:
+            yield f"pod {pod.name} got {', '.join(products) or 'no device'} instead of one L40S"
+
+
 def _one(namespace: str, name: str, pods: int = 1) -> tuple[GangKey, int]:
     return GangKey(namespace, name), pods
 
@@ -237,7 +273,18 @@ RECLAIM = Case(
     disturbed=True,
 )
 
-CASES = (ONE_GPU, INDEXED_JOB, TWO_GANGS, ONE_ISLAND, MIG, FALLBACK, RECLAIM)
+DEPLOYMENT = Service(
+    "21-deployment",
+    "a Deployment of one replica, then its next version: the old pod gives its GPU to the new one",
+    (),
+    _rolled_out,
+    files=("deployment.yaml", "rollout.yaml"),
+    disturbed=True,
+    namespace="language",
+    deployment="chat",
+)
+
+CASES = (ONE_GPU, INDEXED_JOB, TWO_GANGS, ONE_ISLAND, MIG, FALLBACK, RECLAIM, DEPLOYMENT)
 # The two gangs need all H100s, so they run when the others have ended; the borrowers need all of them too.
-WAVES = ((ONE_GPU, INDEXED_JOB, ONE_ISLAND, MIG, FALLBACK), (TWO_GANGS,), (RECLAIM,))
+WAVES = ((ONE_GPU, INDEXED_JOB, ONE_ISLAND, MIG, FALLBACK, DEPLOYMENT), (TWO_GANGS,), (RECLAIM,))
 NAMESPACES = ("vision", "language")

@@ -165,6 +165,11 @@ class History:
                 self.double_use.append(f"{device[1]}/{device[2]} is in claim {uid} and in claim {holder}")
         self._held_by[uid] = holds
 
+    def holds(self, pod: PodRecord) -> bool:
+        """Whether a claim of the pod is allocated now."""
+        claims = (self.claims.get((pod.namespace, name)) for name in pod.claims.values())
+        return any(claim is not None and claim.allocated for claim in claims)
+
     def gang(self, gang: Mapping[str, Any], *, now_s: float = 0.0) -> None:
         """Record a Gang object; its messages and forecasts while it waits are kept."""
         meta, status = gang["metadata"], gang.get("status") or {}

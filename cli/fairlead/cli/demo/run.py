@@ -126,6 +126,11 @@ class Demo:
                 for case in wave:
                     await self._apply(cluster, observer, case)
                 failures += await self._outcome(wave, observer)
+                for service in (case for case in wave if isinstance(case, cases.Service)):
+                    self._say(
+                        f"kubectl delete deployment {service.deployment} -n {service.namespace}   # it would not end by itself"
+                    )
+                    await cluster.admin.delete(resources.DEPLOYMENTS, service.deployment, service.namespace)
             history = observer.history
             await observer.until(
                 lambda: not any(claim.allocated or claim.reserved for claim in history.claims.values()),

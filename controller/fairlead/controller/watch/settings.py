@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
+from fairlead.api import autoscaling as api_autoscaling
 from fairlead.api.autoscaling import FlavorAutoscaling
 from fairlead.api.base import LabelSelector as ApiSelector
 from fairlead.api.base import ManifestError
@@ -28,8 +29,17 @@ from fairlead.controller.spending.budgets import Said
 from fairlead.controller.watch.conflicts import selected_twice
 from fairlead.engine.queues.usage_history import RememberedUsage
 from fairlead.engine.types.amounts import amount
-from fairlead.engine.types.settings import Autoscaling, FlavorQuota, FlavorSpec, IdlePolicy, Problem, QueueSpec
-from fairlead.kube import labels, timestamps
+from fairlead.engine.types.pod_needs import milli
+from fairlead.engine.types.settings import (
+    Autoscaling,
+    FlavorQuota,
+    FlavorSpec,
+    IdlePolicy,
+    NodeTemplate,
+    Problem,
+    QueueSpec,
+)
+from fairlead.kube import core, labels, timestamps
 from fairlead.kube.objects import LabelSelector, LabelSelectorRequirement
 from fairlead.kube.quantity import QuantityError
 
@@ -283,6 +293,15 @@ def _flavor(flavor: Flavor) -> FlavorSpec:
     )
 
 
+def _node_template(template: api_autoscaling.NodeTemplate) -> NodeTemplate:
+    return NodeTemplate(
+        devices=template.devices,
+        labels=tuple(sorted(template.labels.items())),
+        taints=tuple(core.Taint(key=each.key, value=each.value, effect=each.effect) for each in template.taints),
+        allocatable=tuple(sorted((name, milli(value)) for name, value in template.allocatable.items())),
+    )
+
+
 def _autoscaling(scaling: FlavorAutoscaling | None) -> Autoscaling | None:
     if scaling is None or scaling.mode == "Off":
         return None
@@ -292,4 +311,6 @@ def _autoscaling(scaling: FlavorAutoscaling | None) -> Autoscaling | None:
         patience_s=duration_s(scaling.patience),
         wait_s=duration_s(scaling.wait_before_eviction),
         device_classes=tuple(scaling.device_classes),
+        node_selector=tuple(sorted(scaling.node_selector.items())),
+        templates=tuple(_node_template(each) for each in scaling.node_templates),
     )

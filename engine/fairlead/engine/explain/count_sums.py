@@ -11,9 +11,10 @@ from fairlead.engine.explain.largest_holders import UNKNOWN, LargestHolders
 from fairlead.engine.types.reasons import Holder, Rejection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sized
+    from collections.abc import Callable, Mapping, Sized
 
     from fairlead.engine.explain.largest_holders import ClaimOwners, Owner
+    from fairlead.engine.explain.node_refusals import NodeRefusals
     from fairlead.engine.placement.candidate_nodes import CandidateNode
 
 K = TypeVar("K", bound="Sized")
@@ -25,11 +26,26 @@ KINDS_MIN = 4  # kinds of request whose results are kept in any case
 class RequestCounts:
     """The cluster's devices for one request of one shape: how many are free, and how many each rejection removed."""
 
-    __slots__ = ("best", "cluster", "detail", "devices", "free", "holders", "incomplete", "nodes", "removed", "shown")
+    __slots__ = (
+        "away",
+        "best",
+        "cluster",
+        "detail",
+        "devices",
+        "free",
+        "full",
+        "holders",
+        "incomplete",
+        "nodes",
+        "removed",
+        "shown",
+    )
 
     def __init__(self) -> None:
         self.devices = 0
         self.free = 0
+        self.full = 0  # free on nodes that have no room left for the pods, and
+        self.away = 0  # free on nodes that would take them and take none now: these do not count as free
         self.best = 0  # most free on one node
         self.nodes = 0  # nodes with at least one free
         self.removed: dict[Rejection, int] = {}
@@ -40,17 +56,22 @@ class RequestCounts:
         self.incomplete = False
         self.shown: tuple[Holder, ...] | None = None  # the largest holders, once computed
 
-    def add(self, node: NodeCounts) -> None:
-        self.devices += node.devices
-        for why, number in node.removed.items():
+    def add(self, node: CandidateNode, counts: NodeCounts, refusals: NodeRefusals) -> None:
+        """The counts of one node."""
+        if node not in refusals.willing:
+            self.full += counts.free if node in refusals.full else 0
+            self.away += counts.free if node in refusals.away else 0
+            counts = counts.refused()
+        self.devices += counts.devices
+        for why, number in counts.removed.items():
             self.removed[why] = self.removed.get(why, 0) + number
-        for holder, devices in node.holders.items():
+        for holder, devices in counts.holders.items():
             self.holders[holder] = self.holders.get(holder, 0) + devices
-        self.incomplete = self.incomplete or bool(node.removed.get(Rejection.POOL))
-        if node.free:
-            self.free += node.free
+        self.incomplete = self.incomplete or bool(counts.removed.get(Rejection.POOL))
+        if counts.free:
+            self.free += counts.free
             self.nodes += 1
-            self.best = max(self.best, node.free)
+            self.best = max(self.best, counts.free)
 
     def largest(self, count: int, owners: ClaimOwners, queues: Mapping[str, str]) -> tuple[Holder, ...]:
         """The gangs that hold most. `queues` are those of this decision's gangs, by id."""
@@ -128,21 +149,23 @@ class ClusterCounts:
         elif counts.detail:
             del self.details[node.name]
 
-    def total(self, others: Mapping[str, NodeCounts], willing: Container[CandidateNode]) -> RequestCounts:
-        """For pods that the `willing` nodes take; with the counts of other nodes, by name."""
+    def total(self, others: Mapping[CandidateNode, NodeCounts], refusals: NodeRefusals) -> RequestCounts:
+        """For pods that these nodes refuse; with the counts of other nodes."""
         counts = RequestCounts()
         counts.devices = self.devices
         counts.removed = dict(self.removed)
-        reachable = [free for node, free in self.free.items() if node in willing]
+        reachable = [free for node, free in self.free.items() if node in refusals.willing]
         counts.free, counts.nodes, counts.best = sum(reachable), len(reachable), max(reachable, default=0)
         refused = sum(self.free.values()) - counts.free if len(reachable) < len(self.free) else 0
         if refused:
             counts.removed[Rejection.NODE] = counts.removed.get(Rejection.NODE, 0) + refused
+            counts.full = sum(self.free.get(node, 0) for node in refusals.full)
+            counts.away = sum(self.free.get(node, 0) for node in refusals.away)
         counts.cluster = self.largest
         counts.incomplete = bool(self.removed.get(Rejection.POOL))
-        for each in others.values():
-            counts.add(each)
-        details = self.details | {name: each.detail for name, each in others.items() if each.detail}
+        for node, each in others.items():
+            counts.add(node, each, refusals)
+        details = self.details | {node.name: each.detail for node, each in others.items() if each.detail}
         counts.detail = details[min(details)] if details else ""
         return counts
 

@@ -102,28 +102,25 @@ class ShortageCounter:
         counts = self._counts.get((kind, refusals))
         if counts is None:
             if self._node_snapshot.has_network_attached:
-                counts = self._count_all(request, refusals.willing)
+                counts = self._count_all(request, refusals)
             else:
-                counts = self._count_changed(kind, request, refusals.willing)
+                counts = self._count_changed(kind, request, refusals)
             self._counts[kind, refusals] = counts
         return counts
 
-    def _count_all(self, request: CompiledRequest, willing: set[CandidateNode]) -> RequestCounts:
+    def _count_all(self, request: CompiledRequest, refusals: NodeRefusals) -> RequestCounts:
         """Where nodes share devices: each counts at the first node that reaches it."""
         counts = RequestCounts()
         seen: set[Device] = set()
         for node in self._node_snapshot.all:
             found = self._count_on(node, request, seen=seen)
-            counts.add(found if node in willing else found.refused())
+            counts.add(node, found, refusals)
             counts.detail = counts.detail or found.detail
         return counts
 
-    def _count_changed(self, kind: object, request: CompiledRequest, willing: set[CandidateNode]) -> RequestCounts:
+    def _count_changed(self, kind: object, request: CompiledRequest, refusals: NodeRefusals) -> RequestCounts:
         known, special = self._on_nodes.get(kind) or self._count_nodes(kind, request)
-        counts: dict[str, NodeCounts] = {}
-        for node, count in special.items():
-            counts[node.name] = count if node in willing else count.refused()
-        return known.total(counts, willing)
+        return known.total(special, refusals)
 
     def _count_nodes(
         self, kind: object, request: CompiledRequest

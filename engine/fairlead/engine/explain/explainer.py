@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fairlead.engine.explain.largest_holders import ClaimOwners
     from fairlead.engine.explain.levels import LevelCounter
     from fairlead.engine.explain.models import ModelCounter
+    from fairlead.engine.explain.node_kinds import Misfit
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.placement.candidate_nodes import NodeSnapshot
@@ -56,14 +57,20 @@ class Explainer:
         self._counts = ShortageCounter(node_snapshot, ledger, taken_by, held_for)
 
     def code(
-        self, gang: GangRequest, units: Sequence[PlacementUnit], result: PlacementResult, ever: bool | None
+        self,
+        gang: GangRequest,
+        units: Sequence[PlacementUnit],
+        result: PlacementResult,
+        ever: bool | None,
+        misfit: Misfit | None,
     ) -> Code:
         """What it lacks, without the evidence; it is not looked at what keeps others from being evicted."""
-        unit = result.unplaced or units[0]
+        unit = misfit.unit if misfit is not None else result.unplaced or units[0]
         refusals = self._counts.nodes(unit.shape)
         shortages, worst = self._counts.shortages(unit, refusals)
         refused = [each for each in gang.refused if any(node.name == each.node for node in refusals.willing)]
-        code = messages.code_of(result, ever, worst, refusals.willing, shortages, refused)
+        wanted = _count(unit, units)
+        code = messages.code_of(result, ever, worst, shortages, misfit=misfit, wanted=wanted, refused=refused)
         return (
             messages.refined_code(_held_back(result, worst), _wanted(unit, units), ())
             if code is Code.NO_DEVICES
@@ -78,8 +85,10 @@ class Explainer:
         ever: bool | None,
         blockers: tuple[PreemptionBlocker, ...] = (),
         reserved: Reservation | None = None,
+        misfit: Misfit | None = None,
     ) -> Reason:
-        unit = result.unplaced or units[0]
+        """`misfit`: a unit that no kind of node takes."""
+        unit = misfit.unit if misfit is not None else result.unplaced or units[0]
         refusals = self._counts.nodes(unit.shape)
         willing = refusals.willing
         shortages, worst = self._counts.shortages(unit, refusals)
@@ -89,7 +98,8 @@ class Explainer:
             more = (*nodes, *result.beside, *messages.refused_nodes(refused))
             nodes = tuple(sorted(more, key=lambda each: each.need))
         levels = () if self._levels is None else self._levels.shortages(gang, units)
-        refined = code = messages.code_of(result, ever, worst, willing, shortages, refused)
+        wanted = _count(unit, units)
+        refined = code = messages.code_of(result, ever, worst, shortages, misfit=misfit, wanted=wanted, refused=refused)
         if code is Code.NO_DEVICES:
             refined = messages.refined_code(_held_back(result, worst), _wanted(unit, units), blockers)
         one_model = ""
@@ -104,8 +114,8 @@ class Explainer:
                 unit,
                 shortages,
                 worst,
-                willing,
-                len(self._node_snapshot.all),
+                ruled_out=nodes,
+                known=len(self._node_snapshot.all),
                 beside=result.beside,
                 refused=refused,
                 placed=result.members_placed,
@@ -126,6 +136,11 @@ class Explainer:
 def _held_back(result: PlacementResult, worst: RequestCounts | None) -> RequestCounts | None:
     """By which it is told whether held devices are what is missing: not where free ones of several models would do."""
     return None if result.one_model else worst
+
+
+def _count(unit: PlacementUnit, units: Sequence[PlacementUnit]) -> int:
+    """Units of this shape."""
+    return sum(other.shape is unit.shape for other in units) or 1
 
 
 def _wanted(unit: PlacementUnit, units: Sequence[PlacementUnit]) -> int:

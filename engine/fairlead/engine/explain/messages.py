@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairlead.engine.explain.count_sums import RequestCounts
-    from fairlead.engine.placement.candidate_nodes import CandidateNode
+    from fairlead.engine.explain.node_kinds import Misfit
     from fairlead.engine.placement.model import PlacementResult
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.types.gangs import GangRequest, RefusedNode
     from fairlead.engine.types.plan import Reservation
+
+NEEDS_MAX = 3  # of what rules nodes out, that a message names
 
 
 NODES_NAMED = 3
@@ -38,11 +40,15 @@ def code_of(
     result: PlacementResult,
     ever: bool | None,
     worst: RequestCounts | None,
-    willing: set[CandidateNode],
     shortages: tuple[RequestShortage, ...],
+    *,
+    misfit: Misfit | None = None,
+    wanted: int = 1,
     refused: Sequence[RefusedNode] = (),
 ) -> Code:
-    """`refused`: nodes that would take the pods, and that are not chosen for a while."""
+    """`misfit`: what no kind of node takes. `wanted`: units like the one that is explained. `refused`: nodes that would take the
+    pods, and that are not chosen for a while.
+    """
     if result.status is SearchStatus.BUDGET_ENDED and not result.beside:
         return Code.SEARCH_ENDED
     if worst is not None and worst.removed.get(Rejection.SELECTOR_ERROR):
@@ -51,15 +57,24 @@ def code_of(
         return Code.POOL_INCOMPLETE
     if result.one_model:
         return Code.NEVER_FITS if ever is False else Code.NO_DEVICES
-    enough = all(shortage.per_node_best + _on_unsuitable_nodes(shortage) >= shortage.wanted for shortage in shortages)
     if refused and ever is not False:
         return Code.NODES_REFUSED
     if result.beside and ever is not False:
         return Code.NEIGHBOURS
-    by_nodes = not willing or (enough and any(_on_unsuitable_nodes(shortage) for shortage in shortages))
-    if by_nodes and (ever is not True or not any(_in_use(shortage) for shortage in shortages)):
-        return Code.NO_NODE
+    if misfit is not None:
+        return Code.NO_NODE if misfit.beside else Code.NEVER_FITS
+    if worst is not None and not any(_in_use(shortage) for shortage in shortages):
+        total = wanted * _hardest(shortages).wanted
+        if worst.full and worst.free + worst.full >= total:
+            return Code.NODES_FULL
+        if worst.away and worst.free + worst.full + worst.away >= total:
+            return Code.NODES_AWAY
     return Code.NEVER_FITS if ever is False else Code.NO_DEVICES
+
+
+def _hardest(shortages: Sequence[RequestShortage]) -> RequestShortage:
+    """The request with the fewest devices for its count."""
+    return min(shortages, key=lambda each: each.per_node_best / each.wanted)
 
 
 def message_of(
@@ -69,16 +84,16 @@ def message_of(
     unit: PlacementUnit,
     shortages: tuple[RequestShortage, ...],
     worst: RequestCounts | None,
-    willing: set[CandidateNode],
-    known: int,
     *,
+    ruled_out: Sequence[NodeShortage] = (),
+    known: int = 0,
     beside: tuple[NodeShortage, ...] = (),
     placed: int = 0,
     refused: Sequence[RefusedNode] = (),
     short: LevelShortage | None = None,
     one_model: str = "",
 ) -> str:
-    """`known`: nodes there are. `short`: the innermost required level of the topology whose domains have too little room. `one_model`: what each model has, where it fits on none alone. `placed`: members that found a place, and `beside`: what kept the next one off nodes."""
+    """`ruled_out`: nodes, by what the pod needs of them besides devices, of those that are `known`. `short`: the innermost required level of the topology whose domains have too little room. `one_model`: what each model has, where it fits on none alone. `placed`: members that found a place, and `beside`: what kept the next one off nodes."""
     count = len(gang.members)
     pods = f"its {count} pods" if count > 1 else "its pod"
     wanted = sum(claim.least for claim in unit.shape.claims)
@@ -88,10 +103,17 @@ def message_of(
         case Code.SEARCH_ENDED:
             return f"no place for {pods} was found before the search's budget ended ({each}; {free}); it may exist"
         case Code.NO_NODE:
+            by_need = sorted(ruled_out, key=lambda each: (-each.nodes, each.need))
+            said = ", ".join(f"{each.need} ({_plural(each.nodes, 'node')})" for each in by_need[:NEEDS_MAX])
             return (
-                f"no node takes {pods}: {known - len(willing)} of {_plural(known, 'node')} ruled out by what "
-                "the pod needs besides devices"
+                f"no node takes {pods}: {sum(each.nodes for each in ruled_out)} of {_plural(known, 'node')} ruled out by what the "
+                f"pod needs besides devices: {said}"
             )
+        case Code.NODES_FULL | Code.NODES_AWAY:
+            assert worst is not None
+            why = "where other resources of the node are in use" if code is Code.NODES_FULL else "that take no pods now"
+            more = worst.full if code is Code.NODES_FULL else worst.full + worst.away
+            return f"{pods} would find devices only on nodes {why}: {each}; {free}, {more} more on such nodes"
         case Code.NODES_REFUSED:
             soonest = min(refused, key=lambda one: (one.until, one.node))
             said = f" ({soonest.why})" if soonest.why else ""
@@ -118,6 +140,8 @@ def message_of(
         missing = one_model
     elif request is not None:
         missing = f"request {request.request} wants {request.wanted} on one node, the best node has {request.per_node_best} free"
+        if len(units) > 1 and worst is not None and worst.free < total:
+            missing += f"; in all {total} wanted, {free}, {total - worst.free} missing"
     elif short is not None and (worst is None or worst.free >= total):
         missing = str(short)
     elif worst is not None and worst.free < total:
@@ -171,10 +195,6 @@ def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _on_unsuitable_nodes(shortage: RequestShortage) -> int:
-    return dict(shortage.removed).get(Rejection.NODE, 0)
-
-
 def _in_use(shortage: RequestShortage) -> int:
     removed = dict(shortage.removed)
     return sum(removed.get(why, 0) for why in (Rejection.IN_USE, Rejection.COUNTERS, Rejection.SHARED_FULL))
@@ -203,7 +223,11 @@ def advice_of(code: Code, worst: RequestCounts | None, *, one_model: bool = Fals
                 return "add nodes or devices, clear or tolerate the taint, or ask for less"
             return "add nodes or devices that match, or ask for less"
         case Code.NO_NODE:
-            return "free or add what the nodes lack, or change what the pod asks of its node"
+            return "change what the pod asks of its node, or label, untaint or add nodes so that they take it"
+        case Code.NODES_FULL:
+            return "end or move what runs there without devices, or ask for less of it; taint such nodes against pods without devices"
+        case Code.NODES_AWAY:
+            return "it starts when such nodes are ready and schedulable again"
         case Code.NODES_REFUSED:
             return "see what kube-scheduler says of its pods; the nodes are tried again when that time is over"
         case Code.NEIGHBOURS:

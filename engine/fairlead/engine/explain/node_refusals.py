@@ -19,6 +19,8 @@ class NodeRefusals:
 
     def __init__(self, needs: Sequence[PodNeeds]) -> None:
         self.willing: set[CandidateNode] = set()
+        self.full: set[CandidateNode] = set()  # these would take them, had they more room left
+        self.away: set[CandidateNode] = set()  # these would by their kind, and take no pods now
         self._needs = needs
         self._refused: dict[str, dict[str, CandidateNode]] = {}  # by need, by name of node
         self._why: dict[CandidateNode, str] = {}
@@ -33,6 +35,8 @@ class NodeRefusals:
         self._cursor = snapshot.log.cursor
         if changed is None:
             self.willing.clear()
+            self.full.clear()
+            self.away.clear()
             self._refused.clear()
             self._why.clear()
             changed = snapshot.all
@@ -50,7 +54,8 @@ class NodeRefusals:
         )
 
     def _forget(self, node: CandidateNode) -> None:
-        self.willing.discard(node)
+        for nodes in (self.willing, self.full, self.away):
+            nodes.discard(node)
         why = self._why.pop(node, None)
         if why is not None:
             del self._refused[why][node.name]
@@ -62,6 +67,10 @@ class NodeRefusals:
         if why is None:
             self.willing.add(node)
             return
+        if all(node.info.refuses(needs) is None for needs in self._needs):
+            self.full.add(node)
+        elif all(node.info.kind_refuses(needs.constraints, fresh=False) is None for needs in self._needs):
+            self.away.add(node)
         self._why[node] = why
         self._refused.setdefault(why, {})[node.name] = node
 

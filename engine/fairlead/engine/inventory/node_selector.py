@@ -31,6 +31,22 @@ def term_matches(term: NodeSelectorTerm, name: str, labels: Mapping[str, str]) -
     ) and all(_field_matches(rule.key, rule.operator, rule.values, name) for rule in term.match_fields)
 
 
+def unmet(selector: NodeSelector, name: str, labels: Mapping[str, str]) -> str:
+    """The first requirement that the node does not meet, where the selector has one term; "" otherwise."""
+    if len(selector.node_selector_terms) != 1:
+        return ""
+    (term,) = selector.node_selector_terms
+    rules = [
+        *(
+            rule
+            for rule in term.match_expressions
+            if not Requirement(rule.key, rule.operator, rule.values).matches(labels)
+        ),
+        *(rule for rule in term.match_fields if not _field_matches(rule.key, rule.operator, rule.values, name)),
+    ]
+    return " ".join(filter(None, (rules[0].key, rules[0].operator, ",".join(rules[0].values[:4])))) if rules else ""
+
+
 def pinned_node(selector: NodeSelector | None) -> str | None:
     """The one node that the selector allows by name, if it does so in every term."""
     if selector is None or not selector.node_selector_terms:

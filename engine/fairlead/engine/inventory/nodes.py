@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from fairlead.engine.inventory import node_selector
 from fairlead.engine.inventory.changes import ChangeLog
-from fairlead.engine.inventory.notices import NodeNotice, notice_of
+from fairlead.engine.inventory.notices import NodeNotice, notice_of, passes
 from fairlead.engine.types.neighbours import NOT_KNOWN, PodIdentity
-from fairlead.engine.types.pod_needs import Constraints, PodNeeds, Port, milli
+from fairlead.engine.types.pod_needs import PODS, Constraints, PodNeeds, Port, milli
 
 if TYPE_CHECKING:
     from fairlead.engine.types.neighbours import Namespaces, Neighbours
     from fairlead.kube import core
 
+HOSTNAME = "kubernetes.io/hostname"
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 CONDITIONS = (
     "node.kubernetes.io/",
@@ -94,22 +95,36 @@ class NodeInfo:
             return f"untolerated taint {taint.key}"
         if self.notice is not None:
             return f"{GOES_SOON}: {self.notice.what}"
-        if any(self.labels.get(key) != value for key, value in wanted.node_selector):
-            return "node selector"
-        if wanted.affinity is not None and not node_selector.matches(wanted.affinity, self.name, self.labels):
-            return "node affinity"
-        if any(not node_selector.matches(volume, self.name, self.labels) for volume in wanted.volumes):
-            return VOLUMES
-        return None
+        return _labels_refuse(wanted, self.name, self.labels)
+
+    @property
+    def passing(self) -> bool:
+        """Whether it takes fewer pods than its kind, for a while: by a cordon, a notice, or a taint that says what state it is in."""
+        return (
+            not self.ready or self.unschedulable or self.notice is not None or any(passes(t.key) for t in self.taints)
+        )
+
+    def kind_refuses(self, wanted: Constraints, *, fresh: bool) -> str | None:
+        """Why no node of this kind takes such a pod, room aside: not its cordon, a notice, or a taint that says what state it is in.
+
+        `fresh`: another node of the kind, so that what asks for this one by its name is not met.
+        """
+        for taint in self.taints:
+            if not passes(taint.key) and not _tolerates(taint, wanted.tolerations):
+                return f"untolerated taint {taint.key}"
+        if not fresh:
+            return _labels_refuse(wanted, self.name, self.labels)
+        labels = {key: value for key, value in self.labels.items() if key != HOSTNAME}
+        return _labels_refuse(wanted, "", labels)
+
+    def has_room_for(self, needs: PodNeeds) -> bool:
+        """Whether the pod's requests fit when nothing runs there."""
+        asked = (each for each in needs.requests if self.allocatable or each[0] != PODS)
+        return all(value <= self.allocatable.get(name, 0) for name, value in asked)
 
     def untolerated(self, tolerations: tuple[core.Toleration, ...]) -> core.Taint | None:
         """The first taint that keeps a pod with these tolerations off."""
-        for taint in self.taints:
-            if taint.effect in {"NoSchedule", "NoExecute"} and not tolerated(
-                taint.key, taint.value, taint.effect, tolerations
-            ):
-                return taint
-        return None
+        return next((taint for taint in self.taints if not _tolerates(taint, tolerations)), None)
 
     def preference(self, needs: PodNeeds) -> int:
         """The sum of the weights of the preferred affinity terms that the node satisfies."""
@@ -118,6 +133,24 @@ class NodeInfo:
             for term in needs.preferred
             if node_selector.term_matches(term.preference, self.name, self.labels)
         )
+
+
+def _labels_refuse(wanted: Constraints, name: str, labels: Mapping[str, str]) -> str | None:
+    for key, value in wanted.node_selector:
+        if labels.get(key) != value:
+            return f"node selector {key}={value}"
+    if wanted.affinity is not None and not node_selector.matches(wanted.affinity, name, labels):
+        unmet = node_selector.unmet(wanted.affinity, name, labels)
+        return f"node affinity {unmet}".rstrip()
+    if any(not node_selector.matches(volume, name, labels) for volume in wanted.volumes):
+        return VOLUMES
+    return None
+
+
+def _tolerates(taint: core.Taint, tolerations: tuple[core.Toleration, ...]) -> bool:
+    return taint.effect not in {"NoSchedule", "NoExecute"} or tolerated(
+        taint.key, taint.value, taint.effect, tolerations
+    )
 
 
 class Tolerates(Protocol):

@@ -52,9 +52,22 @@ _TAINTS = {
     "weave.works/kured-node-reboot": _Kind("reboot by Kured"),
     "ToBeDeletedByClusterAutoscaler": _Kind("scale-down by the cluster autoscaler"),
 }
+_PASSING = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "status-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+    "karpenter.sh/unregistered",
+)  # set on a node for a while, by Kubernetes and by autoscalers
 _CONDITIONS = {"VMEventScheduled": _Kind("event scheduled by Azure")}
 _HARMLESS = "Freeze"  # in a condition's reason, or where that only repeats its type in its message: a pause of seconds
 _ANNOTATIONS = {"weave.works/kured-reboot-in-progress": _Kind("reboot by Kured")}
+
+
+def passes(key: str) -> bool:
+    """Whether a taint of this key says what state a node is in, and not which pods its kind is for."""
+    return key in _TAINTS or key.startswith(_PASSING)
 
 
 def notice_of(node: core.Node) -> NodeNotice | None:

@@ -20,6 +20,7 @@ from fairlead.engine.plan import plan_cache
 from fairlead.engine.plan.answers import flavor_totals, queue_uses, waiting
 from fairlead.engine.plan.gang import failed
 from fairlead.engine.plan.node_demand import awaiting
+from fairlead.engine.plan.predecessors import waiting_for_itself
 from fairlead.engine.plan.retry import Retry
 from fairlead.engine.plan.scheduling import Scheduling
 from fairlead.engine.plan.search_turns import TURN_S
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from fairlead.engine.allocator.result import ShareIds
-    from fairlead.engine.plan.gang import Unschedulable, WhyPending
+    from fairlead.engine.plan.gang import WhyPending
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.snapshot import Snapshot
@@ -211,8 +212,6 @@ class Decision:
         standing = {id(reservation) for reservation in held.reservations}  # one may have been cancelled since
 
         def explain(gang: GangRequest, found: WhyPending) -> Reason:
-            if isinstance(found, Reason):
-                return self._judged(gang, found)
             said: list[Reason] = []
 
             def fail(error: Exception) -> None:
@@ -223,16 +222,28 @@ class Decision:
                 said.append(explained(gang, found))
             return said[0]
 
-        def explained(gang: GangRequest, found: Unschedulable) -> Reason:
-            pending = session.pending.by_id[gang.id]
+        def explained(gang: GangRequest, found: WhyPending) -> Reason:
+            pending = session.pending.by_id.get(gang.id)
+            if isinstance(found, Reason):
+                judged = self._judged(gang, found)
+                return (
+                    waiting_for_itself(session, pending, judged)
+                    if gang.predecessors and pending is not None
+                    else judged
+                )
+            assert pending is not None
             units = pending.units
             ever = session.places.ever(gang, units)
             reserved = found.reserved if id(found.reserved) in standing else None
-            reason = explainer.explain(gang, units, found.outcome, ever, found.blockers, reserved)
+            if gang.id in demands:
+                ever = ever or None  # that it fits not even the empty cluster says nothing of one with more nodes
+            misfit = session.kinds.misfit(gang, units) if ever is False else None
+            reason = explainer.explain(gang, units, found.outcome, ever, found.blockers, reserved, misfit)
             if gang.id in demands:
                 return awaiting(reason, demands[gang.id])
-            away = session.away(pending) if ever is False else []
-            return reason if not away else messages.with_nodes_back(reason, away)
+            away = session.away(units if misfit is None else [misfit.unit]) if ever is False else []
+            reason = messages.with_nodes_back(reason, away) if away else reason
+            return waiting_for_itself(session, pending, reason) if gang.predecessors else reason
 
         return explain
 

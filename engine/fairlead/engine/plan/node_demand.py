@@ -3,8 +3,9 @@
 A gang is demand whole or not at all, in the order in which gangs are decided on, and as far as
     quota    its queue and those above may hold it beside what they hold and what is demand before it; its namespace's
              ResourceQuotas likewise (`_Admissible`)
-    lack     free devices are what is missing: not a node's other resources, not a device held for a gang before it. Where the
-             gang fits not even the empty cluster, each of its pods alone must fit there: more of the same nodes then do
+    lack     free devices are what is missing: not a node's other resources, not a device held for a gang before it
+    nodes    further nodes with devices of the flavor would take its pods: of a kind that exists, or as the flavor's templates
+             say (`explain.node_kinds`). A gang that several flavors could serve is demand of the first of these by name
     max      running gangs and demand stay within the flavor's `max`
 Nodes are asked for during the flavor's patience, and then not for as long again. Nothing is evicted or moved for the gang until
 `wait_s` after they were first asked for. A flavor of which the cluster has no device counts requests of its device classes.
@@ -17,7 +18,9 @@ Example, Flavor h100 with max 16, 8 in use, gangs a (8) and b (4) of a queue wit
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fairlead.engine.explain.explainer import Explainer
@@ -30,11 +33,9 @@ from fairlead.engine.types.amounts import amount_text
 from fairlead.engine.types.plan import NodeDemand
 from fairlead.engine.types.reasons import Code, PreemptionBlock, PreemptionBlocker, Reason
 from fairlead.engine.types.settings import Autoscaling, Problem
-from fairlead.kube import resource, timestamps
+from fairlead.kube import timestamps
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from fairlead.engine.placement.model import PlacementResult
     from fairlead.engine.plan.gang import LeftPending
     from fairlead.engine.plan.held import HeldDevices
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.types.amounts import Amount
 
-_LACKS_DEVICES = {Code.NO_DEVICES, Code.NEVER_FITS}
+_LACKS_DEVICES = {Code.NO_DEVICES, Code.NEVER_FITS, Code.NODES_AWAY}
 
 
 class NodeDemands:
@@ -53,13 +54,10 @@ class NodeDemands:
         self.problems: set[Problem] = set()
         self._session = session
         self._held = held_devices
-        self._scaling: dict[str, Autoscaling] = {
-            flavor.name: flavor.autoscaling
-            for flavor in session.cache.charges.flavors
-            if flavor.autoscaling is not None
-        }
+        self._scaling = session.scaling
         self._found: dict[str, tuple[PendingGang, Charge, NodeDemand]] = {}  # by gang id, in order of decision
-        self._lacking: dict[object, bool] = {}  # by equivalence class
+        self._lacking: dict[object, Code] = {}  # by equivalence class: why the gang waits
+        self._serving: dict[object, list[tuple[str, Charge]]] = {}  # by equivalence class
         self._admissible = _Admissible(session, self._scaling, NamespaceQuotas(session.snapshot.namespace_quotas))
 
     @property
@@ -79,18 +77,23 @@ class NodeDemands:
         known = self._found.get(pending.id)
         if known is not None:
             return known[2]
-        charge = self._charge(pending)
-        flavor = next((name for name in sorted(charge) if name in self._scaling), None)
         surplus = len(pending.gang.placed_nodes) >= pending.gang.size
-        if flavor is None or surplus or not self._lacks_devices(pending, outcome, charge):
+        if surplus or not self._lacks_devices(pending, outcome):
             return None
-        if self._admissible.over_quota(pending, charge):
+        found: tuple[PendingGang, Charge, NodeDemand] | None = None
+        for flavor, charge in self._served(pending):
+            if not self._admissible.over_quota(pending, charge):
+                demand = self._demand(pending, charge, flavor)
+                if found is None or demand.state != "AtMax":
+                    found = (pending, charge, demand)
+                if demand.state != "AtMax":
+                    break
+        if found is None:
             return None
-        demand = self._demand(pending, charge, flavor)
-        if demand.state == "Asked":
-            self._admissible.take(pending, charge)
-        self._found[pending.id] = (pending, charge, demand)
-        return demand
+        self._found[pending.id] = found
+        if found[2].state == "Asked":
+            self._admissible.take(pending, found[1])
+        return found[2]
 
     def blocker(self, demand: NodeDemand | None) -> PreemptionBlocker | None:
         """Why nothing is evicted for the gang now."""
@@ -164,35 +167,59 @@ class NodeDemands:
             )
         )
 
-    def _charge(self, pending: PendingGang) -> Charge:
-        """What it costs at least, flavors included of which the cluster has no device."""
-        charge = dict(pending.charge)
-        for name in self._from_zero:
-            for claim in pending.gang.claims:
-                for request in claim.spec.devices.requests if claim.allocation is None else ():
-                    ask = request.exactly or (request.first_available[0] if request.first_available else None)
-                    if ask is None or ask.device_class_name not in self._scaling[name].device_classes:
-                        continue
-                    admin = isinstance(ask, resource.ExactDeviceRequest) and ask.admin_access
-                    if ask.allocation_mode != "All" and not admin:
-                        charge[name] = charge.get(name, 0) + ask.count
-        return charge
-
-    @property
-    def _from_zero(self) -> list[str]:
-        taken = self._session.totals.taken
-        return [name for name, scaling in self._scaling.items() if scaling.device_classes and not taken.get(name)]
-
-    def _lacks_devices(self, pending: PendingGang, outcome: PlacementResult, charge: Charge) -> bool:
-        """Whether free devices are what is missing, and nodes with more of them would do."""
-        known = self._lacking.get(pending.equivalence)
+    def _served(self, pending: PendingGang) -> list[tuple[str, Charge]]:
+        """Flavors of which further nodes would serve it, each with what it then costs at least."""
+        known = self._serving.get(pending.equivalence)
         if known is None or pending.shares_claims:
-            known = self._lacking[pending.equivalence] = self._looked_at(pending, outcome, charge)
+            known = self._serving[pending.equivalence] = [
+                (flavor, charge) for flavor, charge in self._options(pending) if self._would_do(pending, flavor)
+            ]
         return known
 
-    def _looked_at(self, pending: PendingGang, outcome: PlacementResult, charge: Charge) -> bool:
-        session = self._session
-        ever = session.places.ever(pending.gang, pending.units)
+    def _options(self, pending: PendingGang) -> Iterator[tuple[str, Charge]]:
+        """Whatever it gets, then by the kinds of devices that it may get, then of flavors of which there is no device yet."""
+        known: set[str] = set()
+        for charge in (
+            pending.charge,
+            *pending.cost.choices,
+            *map(partial(self._charge_from_zero, pending), self._session.from_zero),
+        ):
+            for name in sorted(charge):
+                if name in self._scaling and name not in known:
+                    known.add(name)
+                    yield name, charge
+
+    def _charge_from_zero(self, pending: PendingGang, flavor: str) -> Charge:
+        """What it costs at least with each device of the flavor's classes counted as one of it. Of `All` devices it is not known how many."""
+        session, charge = self._session, Charge()
+        counts = session.kinds.counts_from_zero
+        for unit in pending.units:
+            for claim in unit.shape.claims:
+                for alternatives in claim.alternatives:
+                    first = alternatives[0]
+                    if counts(flavor, first) and not first.admin and not first.all:
+                        add(charge, {flavor: first.count})
+                    else:
+                        add(charge, session.cache.charges.least_of(alternatives, session.cache.node_snapshot))
+        return charge
+
+    def _would_do(self, pending: PendingGang, flavor: str) -> bool:
+        session, gang, units = self._session, pending.gang, pending.units
+        if not session.kinds.serves(flavor, units):
+            return False
+        zero = flavor in session.from_zero
+        return zero or session.places.ever(gang, units) is not False or session.kinds.misfit(gang, units) is None
+
+    def _lacks_devices(self, pending: PendingGang, outcome: PlacementResult) -> bool:
+        """Whether free devices are what is missing. Where nothing is known of the nodes with them yet, that some refuse it says nothing."""
+        known = self._lacking.get(pending.equivalence)
+        if known is None or pending.shares_claims:
+            known = self._lacking[pending.equivalence] = self._code(pending, outcome)
+        return known in _LACKS_DEVICES or (known is Code.NO_NODE and bool(self._session.from_zero))
+
+    def _code(self, pending: PendingGang, outcome: PlacementResult) -> Code:
+        session, gang, units = self._session, pending.gang, pending.units
+        ever = session.places.ever(gang, units)
         explainer = Explainer(
             session.cache.node_snapshot,
             session.statement.ledger,
@@ -200,24 +227,7 @@ class NodeDemands:
             session.admitted.taken_by,
             self._held.held_for,
         )
-        code = explainer.code(pending.gang, pending.units, outcome, ever)
-        if any(name in charge for name in self._from_zero):
-            return code in _LACKS_DEVICES or code is Code.NO_NODE
-        if code not in _LACKS_DEVICES:
-            return False
-        if ever is not False:
-            return True
-        alone = replace(
-            pending.gang,
-            topology=None,
-            subgroup_topology=None,
-            placed_nodes=(),
-            placed_subgroups=(),
-            placed_claims=(),
-            refused=(),
-        )
-        shapes = {id(unit.shape): unit for unit in pending.units}
-        return all(session.places.ever(alone, [unit]) is not False for unit in shapes.values())
+        return explainer.code(gang, units, outcome, ever, session.kinds.misfit(gang, units) if ever is False else None)
 
 
 class _Admissible:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from fairlead.engine.explain.node_kinds import NodeKinds
 from fairlead.engine.plan.answers import admission
 from fairlead.engine.plan.gang import Places
 from fairlead.engine.plan.pending import PendingGangs
@@ -30,18 +31,19 @@ from fairlead.engine.reclaim.replace import BrokenDevices
 from fairlead.kube import timestamps
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from fairlead.engine.allocator.result import ShareIds
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.placement.shapes import UnitShape
+    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.snapshot import Snapshot
     from fairlead.engine.types.plan import Admission
+    from fairlead.engine.types.settings import Autoscaling
 
 
 class Session:
@@ -113,6 +115,23 @@ class Session:
         times = [each.evicted_at for each in holding or leaving if each.node in among]
         return max((at for at in times if at is not None), default=None)
 
+    @cached_property
+    def scaling(self) -> dict[str, Autoscaling]:
+        """By flavor, of those for which nodes can be asked for."""
+        flavors = self.cache.charges.flavors
+        return {flavor.name: flavor.autoscaling for flavor in flavors if flavor.autoscaling is not None}
+
+    @cached_property
+    def from_zero(self) -> list[str]:
+        """Flavors of which there is no device, and for which nodes are asked for by device class."""
+        taken = self.totals.taken
+        return [name for name, scaling in self.scaling.items() if scaling.device_classes and not taken.get(name)]
+
+    @cached_property
+    def kinds(self) -> NodeKinds:
+        cache = self.cache
+        return NodeKinds(cache.node_snapshot, cache.charges, self.scaling, self.from_zero, self.places.ever)
+
     @property
     def pipelined(self) -> PipelinedCluster:
         if self._pipelined is None:
@@ -158,7 +177,11 @@ class Session:
         if beyond_limits(pending.queue, pending.charge) or self.quotas.beyond(pending.gang):
             return False
         found = self.places.ever(pending.gang, pending.units)
-        return None if found is False and (self._grows or self.away(pending)) else found
+        if found is not False:
+            return found
+        misfit = self.kinds.misfit(pending.gang, pending.units)
+        grows = misfit is None and self._grows
+        return None if grows or self.away(pending.units if misfit is None else [misfit.unit]) else False
 
     @cached_property
     def _grows(self) -> bool:
@@ -169,9 +192,9 @@ class Session:
     def _away_nodes(self) -> list[CandidateNode]:
         return [node for node in self.cache.node_snapshot.all if node.info.away]
 
-    def away(self, pending: PendingGang) -> list[str]:
-        """Nodes that are not ready, or closed for a time, and would take some of its pods once that is over."""
-        shapes = {unit.shape for unit in pending.units} if self._away_nodes else ()
+    def away(self, units: Iterable[PlacementUnit]) -> list[str]:
+        """Nodes that are not ready, or closed for a time, and would take some of these units once that is over."""
+        shapes = {unit.shape for unit in units} if self._away_nodes else ()
         return [node.name for node in self._away_nodes if any(self._would_take(node, shape) for shape in shapes)]
 
     def _would_take(self, node: CandidateNode, shape: UnitShape) -> bool:

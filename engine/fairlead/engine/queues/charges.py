@@ -195,7 +195,7 @@ class Charges:
         for unit in units:
             for claim in unit.shape.claims:
                 for alternatives in claim.alternatives:
-                    add(total, self._cheapest([self._least_of(request, node_snapshot) for request in alternatives]))
+                    add(total, self.least_of(alternatives, node_snapshot))
         return total
 
     def _least_of(self, request: CompiledRequest, node_snapshot: NodeSnapshot) -> Charge:
@@ -223,6 +223,18 @@ class Charges:
         return frozenset(
             flavor for request in requests for kind in self._kinds_of(request, node_snapshot) for flavor in kind
         )
+
+    def flavors_of_request(self, request: CompiledRequest, node_snapshot: NodeSnapshot) -> frozenset[str]:
+        """Flavors of devices that serve it on some node, whatever is in use."""
+        return frozenset(flavor for kind in self._kinds_of(request, node_snapshot) for flavor in kind)
+
+    def is_served(self, request: CompiledRequest, node_snapshot: NodeSnapshot) -> bool:
+        """Whether some node has a device that serves it, of a flavor or not, whatever is in use."""
+        return bool(self._kinds_of(request, node_snapshot))
+
+    def least_of(self, alternatives: Sequence[CompiledRequest], node_snapshot: NodeSnapshot) -> Charge:
+        """What one request costs at least."""
+        return self._cheapest([self._least_of(request, node_snapshot) for request in alternatives])
 
     def choices(self, units: Sequence[PlacementUnit], node_snapshot: NodeSnapshot) -> tuple[Charge, ...]:
         """What the units cost at least on devices of the same flavors, once for each such set of flavors.

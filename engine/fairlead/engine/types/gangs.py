@@ -105,6 +105,7 @@ class GangRequest(Named):
         None  # unix seconds: its workload ends it then, though it waits (a Job's activeDeadlineSeconds)
     )
     endless: bool = False  # it runs until somebody ends it: a service, whose pods are made again whenever they end
+    predecessors: tuple[str, ...] = ()  # ids of gangs that a rollout ends only once this one runs
     hold: Hold | None = None  # its own; that of its queue is the queue's
     nodes_asked_since: float | None = None  # unix seconds: the decisions since then had it in `Plan.demand`
 

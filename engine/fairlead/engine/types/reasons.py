@@ -34,9 +34,12 @@ class Code(StrEnum):
     PROTECTED = "VictimsProtected"  # the same, and its victims are protected: by min-runtime, a budget, …
     MAKING_ROOM = "MakingRoom"  # others are being evicted for it
     COMING_FREE = "DevicesComingFree"  # fits as soon as terminating pods are gone
+    OWN_PREDECESSOR = "WaitsForOwnPredecessor"  # what it lacks is held by pods that its rollout ends only once it runs
     AWAITING_NODES = "AwaitingNodes"  # DevicesInUse or NeverFits, and nodes are asked for
     HELD = "DevicesHeld"  # would fit, but the free devices are held for a gang before it
-    NO_NODE = "NoSuitableNode"  # devices would do, but no node takes the pod beside them
+    NO_NODE = "NoSuitableNode"  # there are such devices, and no node with them, of any kind, would ever take the pod
+    NODES_FULL = "NodesFull"  # the devices are free, on nodes whose cpu, memory or other resources are in use
+    NODES_AWAY = "NodesUnavailable"  # the devices are free, on nodes that are cordoned, not ready or about to go
     NEIGHBOURS = (
         "PodConstraints"  # devices would do, but affinity, anti-affinity or spread keeps its pods off those nodes
     )
@@ -56,7 +59,14 @@ class Code(StrEnum):
 
 
 NEVER_STARTS = frozenset(
-    {Code.INVALID, Code.UNKNOWN_QUEUE, Code.QUEUE_NOT_FOR_NAMESPACE, Code.QUEUE_NOT_LEAF, Code.NO_MORE_PODS}
+    {
+        Code.INVALID,
+        Code.UNKNOWN_QUEUE,
+        Code.QUEUE_NOT_FOR_NAMESPACE,
+        Code.QUEUE_NOT_LEAF,
+        Code.NO_MORE_PODS,
+        Code.OWN_PREDECESSOR,
+    }
 )
 """With these no time makes a gang start: what is written is wrong, or nothing is to come."""
 
@@ -103,7 +113,7 @@ class RequestShortage:
 class NodeShortage:
     """How many nodes one non-device need removed, with an example."""
 
-    need: str  # "cpu", "memory", "untolerated taint", "node selector", "unschedulable", "host port", "pods", …
+    need: str  # "cpu", "memory", "untolerated taint dedicated", "node selector pool=a", "unschedulable", "host port", "pods", …
     nodes: int
     example: str = ""  # "node-3: 500m of cpu left, 2 wanted"
 

@@ -15,6 +15,7 @@ from fairlead.engine.types.hold import Hold
 if TYPE_CHECKING:
     from fairlead.api.models import Models
     from fairlead.engine.types.amounts import Amount
+    from fairlead.kube import core
     from fairlead.kube.objects import LabelSelector
 
 
@@ -107,6 +108,16 @@ class QueueSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTemplate:
+    """How an autoscaler makes nodes with devices of a flavor. `allocatable` in thousandths; of other resources there is enough."""
+
+    devices: int
+    labels: tuple[tuple[str, str], ...] = ()
+    taints: tuple[core.Taint, ...] = ()
+    allocatable: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Autoscaling:
     """Nodes with devices of a flavor can be asked for. `max`: of running gangs and demand together, in its measure; None: unbounded."""
 
@@ -115,6 +126,8 @@ class Autoscaling:
     patience_s: float = 1800.0  # how long nodes are asked for, for one gang, and how long then not
     wait_s: float = 600.0  # from when they are first asked for: nothing is evicted for the gang before
     device_classes: tuple[str, ...] = ()  # requests of these count as the flavor while it has no device
+    node_selector: tuple[tuple[str, str], ...] = ()  # labels that are asked for besides those of the pods
+    templates: tuple[NodeTemplate, ...] = ()  # nodes as they would be made, of which there may be none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -157,6 +157,7 @@ class Gang(Item, frozen=True, kw_only=True):
     run_s: float | None = None
     ends_by: float | None = None
     endless: bool = False
+    predecessors: tuple[str, ...] = ()
     hold: Hold | None = None
     nodes_asked_since: float | None = None
 
@@ -267,12 +268,21 @@ class Queue(Item, frozen=True, kw_only=True):
     hold: Hold | None = None
 
 
+class NodeTemplate(Item, frozen=True, kw_only=True):
+    devices: int
+    labels: tuple[tuple[str, str], ...] = ()
+    taints: tuple[core.Taint, ...] = ()
+    allocatable: tuple[tuple[str, int], ...] = ()
+
+
 class Autoscaling(Item, frozen=True, kw_only=True):
     mode: Literal["Visible", "ProvisioningRequest", "Placeholder"]
     max: str | None = None
     patience_s: float
     wait_s: float
     device_classes: tuple[str, ...] = ()
+    node_selector: tuple[tuple[str, str], ...] = ()
+    templates: tuple[NodeTemplate, ...] = ()
 
 
 class Flavor(Item, frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ from fairlead.engine.types.settings import (
     FlavorSpec,
     IdlePolicy,
     NamespaceQuota,
+    NodeTemplate,
     QueueSpec,
 )
 from fairlead.engine.types.workload import Demand, Workload
@@ -185,7 +186,10 @@ def _budget_state(value: form.SpendingBudget) -> BudgetState:
 
 def flavor(name: str, value: form.Flavor) -> FlavorSpec:
     scaling = value.autoscaling
-    read = None if scaling is None else Autoscaling(**{**_fields(scaling), "max": _optional(scaling.max)})
+    read = None
+    if scaling is not None:
+        templates = tuple(NodeTemplate(**_fields(each)) for each in scaling.templates)
+        read = Autoscaling(**{**_fields(scaling), "max": _optional(scaling.max), "templates": templates})
     return FlavorSpec(name=name, **{**_fields(value), "autoscaling": read})
 
 

@@ -174,6 +174,10 @@ def flavor(value: FlavorSpec) -> form.Flavor:
             patience_s=scaling.patience_s,
             wait_s=scaling.wait_s,
             device_classes=scaling.device_classes,
+            node_selector=scaling.node_selector,
+            templates=tuple(
+                msgspec.convert(each, form.NodeTemplate, from_attributes=True) for each in scaling.templates
+            ),
         ),
     )
 

@@ -178,6 +178,7 @@ class Renaming(RenamingObjects):
             avoid=self._places(value.avoid),
             refused=tuple(_refused(each, self._names) for each in value.refused),
             quota_charge=tuple((self._quota_resource(name), amount) for name, amount in value.quota_charge),
+            predecessors=tuple(sorted(map(self._id, value.predecessors))),
             hold=_hold(value.hold),
         )
 
@@ -239,8 +240,21 @@ class Renaming(RenamingObjects):
     def _flavor(self, value: form.Flavor) -> form.Flavor:
         scaling = value.autoscaling
         if scaling is not None:
-            scaling = replace(scaling, device_classes=tuple(map(self._class_name, scaling.device_classes)))
+            scaling = replace(
+                scaling,
+                device_classes=tuple(map(self._class_name, scaling.device_classes)),
+                node_selector=tuple(sorted(self._labels(dict(scaling.node_selector)).items())),
+                templates=tuple(map(self._node_template, scaling.templates)),
+            )
         return replace(value, device_selector=self._names.literals(value.device_selector), autoscaling=scaling)
+
+    def _node_template(self, value: form.NodeTemplate) -> form.NodeTemplate:
+        return replace(
+            value,
+            labels=tuple(sorted(self._labels(dict(value.labels)).items())),
+            taints=tuple(map(self._taint, value.taints)),
+            allocatable=tuple(sorted((self._qualified(name), amount) for name, amount in value.allocatable)),
+        )
 
     def _quota(self, value: form.Quota) -> form.Quota:
         return replace(self._named(value), resource=self._quota_resource(value.resource))

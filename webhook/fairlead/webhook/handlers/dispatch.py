@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from fairlead import cel
-from fairlead.webhook.handlers import claims, fairlead_kinds, pods, workloads
+from fairlead.webhook.handlers import claims, fairlead_kinds, pods, rollouts, workloads
 from fairlead.webhook.objects.fields import MalformedError
-from fairlead.webhook.objects.pod_templates import WORKLOADS
+from fairlead.webhook.objects.pod_templates import ROLLED, WORKLOADS
 from fairlead.webhook.review import size
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
@@ -35,6 +35,7 @@ VALIDATING: Final[Mapping[str, Handler]] = {
     "pods": pods.validate,
     "pods/ephemeralcontainers": pods.validate_ephemeral,
     **dict.fromkeys(WORKLOADS, workloads.validate),
+    **dict.fromkeys(ROLLED, rollouts.validate),
     "resourceclaims.resource.k8s.io": claims.validate,
     "resourceclaimtemplates.resource.k8s.io": claims.validate,
     "deviceclasses.resource.k8s.io": claims.validate_class,

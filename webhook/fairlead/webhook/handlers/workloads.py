@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fairlead.api import names
+from fairlead.api.clocks import running_out
 from fairlead.api.derived import source_text
 from fairlead.api.intent import Intent, IntentError
 from fairlead.webhook.claim_names import way
@@ -133,6 +134,8 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
     warnings += assigned.warnings
     if review.operation == "CREATE" and any(template.surely_managed for template in templates):
         warnings += foreign_schedulers.unsuspend(patch, review.group_resource, facts)
+    if any(template.surely_managed for template in templates):
+        warnings += running_out(review.kind, patch.patched)
     if facts.policies:
         findings += _managed_findings(facts, patch, templates, members, assigned)
         findings += rule_findings(facts.policies, review, facts) if stored else ()

@@ -178,6 +178,11 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
 """By resource and group."""
 
 
+ROLLED: Final = frozenset({"deployments.apps", "daemonsets.apps"})
+"""Kinds whose pods are judged one by one, and that may roll out another template while these run."""
+ROLLED_TEMPLATE: Path = ("spec", "template")
+
+
 def pod_templates(group_resource: str, object_: Json) -> list[PodTemplate]:
     """The pod templates that the object has. Raises MalformedError."""
     return [found for found in WORKLOADS[group_resource].templates(object_) if object_at(object_, found.path)]

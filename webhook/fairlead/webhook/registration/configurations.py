@@ -3,7 +3,7 @@
 Two failure policies, since a webhook that is down must never block what it does not manage:
 - Fail where the object itself shows that it is managed (`match_conditions`: marked);
 - Ignore where only a claim's template could show it. Such a pod is then created without a gate; the allocation fence keeps it from
-  getting devices out of turn, with the reason. Ignore, too, for JobSets and the like: their pods are reviewed in any case.
+  getting devices out of turn, with the reason. Ignore, too, for JobSets, Deployments and the like: their pods are reviewed in any case.
 A policy with `deviceBypass: Reject` has webhooks of its own, for every pod of its namespaces: Fail if it is enforced. Beyond
 BYPASSES_MAX of them, policies share webhooks for the pods of all namespaces, with Ignore: those that are not enforced first.
 
@@ -29,6 +29,7 @@ from fairlead.webhook.registration.match_conditions import (
     MARKED_POD,
     NOT_BY_CLAIM_MAKERS,
     NOT_OUR_TEMPLATES,
+    ROLLED_WITH_DEVICES,
     UNMARKED_JOB_WITH_CLAIMS,
     UNMARKED_POD_WITH_CLAIMS,
     UNSETTLED_POD,
@@ -111,6 +112,7 @@ def validating(target: Target) -> Json:
             ),
             _webhook("claims.jobs", target, "/validate", _JOBS, "Ignore", UNMARKED_JOB_WITH_CLAIMS),
             _webhook("workloads", target, "/validate", _workload_rules(), "Ignore", []),
+            _webhook("rollouts", target, "/validate", _ROLLOUTS, "Ignore", ROLLED_WITH_DEVICES),
             _webhook("claims", target, "/validate", claims, "Fail", [by_others, marked]),
             _webhook("other.claims", target, "/validate", claims, "Ignore", [by_others, f"!({marked})"]),
             _webhook("classes", target, "/validate", classes, "Ignore", []),
@@ -219,6 +221,9 @@ def _rule(group: str, resources: str | list[str], operations: list[str], version
 
 _JOBS = [_rule("batch", ["jobs", "cronjobs"], ["CREATE"]), _rule("batch", ["cronjobs"], ["UPDATE"])]
 """A Job's template is immutable; a CronJob's is not."""
+
+_ROLLOUTS = [_rule("apps", ["deployments", "daemonsets"], ["CREATE", "UPDATE"])]
+"""For warnings alone."""
 
 _VERSIONS = {
     "jobset.x-k8s.io": ["v1alpha2"],

@@ -68,6 +68,13 @@ MARKED_JOB = (
 UNMARKED_JOB_WITH_CLAIMS = (f"{_JOB_POD}.spec.?resourceClaims.orValue([]).size() > 0", f"!({MARKED_JOB})")
 
 
+_ROLLED = "object.spec.template"
+ROLLED_WITH_DEVICES = (
+    "request.operation == 'CREATE' || object.spec != oldObject.spec",
+    f"{_marked(f'{_ROLLED}.?metadata', f'{_ROLLED}.spec')} || {_ROLLED}.spec.?resourceClaims.orValue([]).size() > 0",
+)
+"""A Deployment or DaemonSet of pods that may be managed, whenever its spec changes."""
+
 _OF_TEMPLATE = ".spec.template.?metadata.?annotations[?k].orValue('')"
 JOB_ANNOTATIONS_CHANGED = (
     f"[{', '.join(map(repr, (*RESERVED, names.USER)))}].exists(k, object{_OF_TEMPLATE} != oldObject{_OF_TEMPLATE})"

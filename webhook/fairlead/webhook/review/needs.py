@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from fairlead.api import foreign, names
 from fairlead.api.base import is_dns_subdomain
 from fairlead.webhook.objects.fields import Json, list_at, map_at, object_at, text_at
-from fairlead.webhook.objects.pod_templates import WORKLOADS, pod_templates, suspended
+from fairlead.webhook.objects.pod_templates import ROLLED, ROLLED_TEMPLATE, WORKLOADS, pod_templates, suspended
 from fairlead.webhook.objects.pods import (
     annotations_and_labels,
     gated,
@@ -43,6 +43,10 @@ def needs(review: Review) -> Needs:
             return Needs(templates=found.templates, claims=found.claims, gate_permission=True) if ungated else found
         case workload if workload in WORKLOADS:
             return _workload_needs(review)
+        case rolled if rolled in ROLLED:
+            pod = object_at(object_, ROLLED_TEMPLATE)
+            found = _pod_needs(review.namespace, map_at(pod, "spec"), map_at(pod, "metadata"))
+            return Needs(templates=found.templates, claims=found.claims)
         case "queues.fairlead.dev":
             return _queue_needs(map_at(object_, "spec"))
         case _:

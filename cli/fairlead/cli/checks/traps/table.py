@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from fairlead.cli.checks.traps import mlflow, notebooks, pipelines, ray, serving, training
+from fairlead.cli.checks.traps import deadlines, mlflow, notebooks, pipelines, ray, serving, training
 from fairlead.cli.checks.traps.base import Finder, Json, Trap
 
 FINDERS: Final[Mapping[tuple[str, str], tuple[Finder, ...]]] = {
@@ -27,13 +27,13 @@ FINDERS: Final[Mapping[tuple[str, str], tuple[Finder, ...]]] = {
     ("apps", "Deployment"): (serving.workload,),
     ("", "ConfigMap"): (serving.kubeai_config,),
     ("kubeai.org", "Model"): (serving.model,),
-    ("argoproj.io", "Workflow"): (pipelines.workflow,),
-    ("argoproj.io", "WorkflowTemplate"): (pipelines.workflow,),
-    ("argoproj.io", "ClusterWorkflowTemplate"): (pipelines.workflow,),
-    ("argoproj.io", "CronWorkflow"): (pipelines.workflow,),
+    ("argoproj.io", "Workflow"): (pipelines.workflow, deadlines.of_run),
+    ("argoproj.io", "WorkflowTemplate"): (pipelines.workflow, deadlines.of_run),
+    ("argoproj.io", "ClusterWorkflowTemplate"): (pipelines.workflow, deadlines.of_run),
+    ("argoproj.io", "CronWorkflow"): (pipelines.workflow, deadlines.of_run),
     ("pipelines.kubeflow.org", "PipelineVersion"): (pipelines.pipeline_version,),
-    ("tekton.dev", "TaskRun"): (pipelines.tekton,),
-    ("tekton.dev", "PipelineRun"): (pipelines.tekton,),
+    ("tekton.dev", "TaskRun"): (pipelines.tekton, deadlines.of_run),
+    ("tekton.dev", "PipelineRun"): (pipelines.tekton, deadlines.of_run),
     ("tekton.dev", "Pipeline"): (pipelines.tekton,),
     ("tekton.dev", "Task"): (pipelines.tekton,),
     ("kubeflow.org", "WorkspaceKind"): (notebooks.workspace_kind,),

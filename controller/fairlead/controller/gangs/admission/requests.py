@@ -125,8 +125,9 @@ def gang_request(
     classes: Classes | None = None,
     namespaces: Namespaces | None = None,
     models: Models | None = None,
+    ends_by: float | None = None,
 ) -> GangRequest | None:
-    """None when no member waits. `models`: what counts where its members say nothing; None: what its queue says. `limited`: what ResourceQuotas of the namespace limit. `namespaces`: those that a selector selects."""
+    """None when no member waits. `ends_by`: when its workload ends it, unix seconds. `models`: what counts where its members say nothing; None: what its queue says. `limited`: what ResourceQuotas of the namespace limit. `namespaces`: those that a selector selects."""
     members = members_to_place(gang)
     if not members:
         return None
@@ -160,6 +161,7 @@ def gang_request(
         hold=record.hold,
         run_s=_run_s(members),
         endless=endless(gang),
+        ends_by=ends_by,
         quota_charge=admission_charge(members, limited, classes or {}),
     )
 
