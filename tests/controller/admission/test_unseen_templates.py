@@ -36,7 +36,10 @@ def gang(namespace: str, number: int) -> Gang:
 async def test_a_namespace_whose_templates_are_gone_has_few_of_them_read() -> None:
     client, metrics = Gone(), Metrics()
     caches: Any = SimpleNamespace(
-        pods=SimpleNamespace(subscribe=lambda _: lambda: None), templates=SimpleNamespace(note=None)
+        pods=SimpleNamespace(subscribe=lambda _: lambda: None),
+        claims=SimpleNamespace(subscribe=lambda _: lambda: None),
+        pods_of=None,
+        templates=SimpleNamespace(note=None),
     )
     tasks = Tasks(metrics, time.monotonic)
     reconciler = ClaimReconciler(cast(Any, client), caches, cast(Any, None), tasks, metrics)
