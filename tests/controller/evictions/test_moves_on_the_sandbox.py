@@ -26,7 +26,7 @@ async def job(bench: Bench, name: str, *, gang: bool = True, **annotations: str)
     notes |= {f"fairlead.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
     pod = {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 0,
+        "terminationGracePeriodSeconds": 1,  # not 0: the claim would go before kubelet has unprepared it, and its devices be withheld
         "schedulingGates": [{"name": names.ADMISSION_GATE}],
         "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "four"}],
         "containers": [
