@@ -36,6 +36,7 @@ RESTS: Final[Mapping[str, str]] = MappingProxyType(
         "claims": "come and go with claims, whose handler asks",
         "namespace_labels": "the handler of namespaces asks",
         "created": "does not change",
+        "endless": "of its owner's kind: another gang",
         "started": "set by its admission; time alone ends what it protects, which the decision says itself (`Plan.due`)",
         "members": "come, go and leave with pods, whose handler asks",
         "idle": "changes with each sample; the reconciler asks when something follows from it",
