@@ -39,6 +39,7 @@ DIFFERENT_MAX = 3  # decisions that are told
 CUT = "cut: "  # how the reason begins with which a segment of a writer that was killed is closed
 SEGMENT = "segment-"
 TOLD = "it was closed behind record"  # with which that is told
+DELETED = "it is deleted"
 
 
 class RecordingDisk(Disk):
@@ -93,6 +94,10 @@ class Recordings:
 
     # -- the end
 
+    def _told_of(self, what: str) -> set[str]:
+        """Numbers of segments of which that was told."""
+        return {each.partition(SEGMENT)[2][:8] for each in self.told if what in each}
+
     def problems(self) -> Iterator[str]:
         """What must not be, of what is on the disk now. Every decision is made again."""
         noted, counts = _Noted([self.directory]), Counts()
@@ -116,8 +121,8 @@ class Recordings:
                 break
         if not (noted.torn or counts.decisions + counts.missed) or counts.decisions + counts.missed > made:
             yield f"recording: it has {self.shown}"
-        # One may be cut twice: the first time need not outlast a loss of power.
-        told = len({each.partition(SEGMENT)[2][:8] for each in self.told if TOLD in each})
+        # One may be cut twice, or be cut and then hold nothing and be deleted: the first time need not outlast a loss of power.
+        told = len(self._told_of(TOLD) - self._told_of(DELETED))
         if not noted.cut - self.killed <= told <= noted.cut:
             yield f"recording: {noted.cut} segments were cut, {told} were told: {self.told}"
         yield from self._unrecorded()

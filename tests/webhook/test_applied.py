@@ -197,9 +197,9 @@ def manifest(kind: str, spec: Json) -> Json:
             once = template | {"spec": spec | {"restartPolicy": "Never"}}
             return made | {"apiVersion": "batch/v1", "spec": {"template": once}}
         case "StatefulSet":
-            more = {"serviceName": "train"}
+            more: Json = {"serviceName": "train"}
         case _:
-            more = {}
+            more = {"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}
     return made | {"apiVersion": "apps/v1", "spec": {"selector": {"matchLabels": labels}, "template": template} | more}
 
 
