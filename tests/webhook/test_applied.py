@@ -199,7 +199,7 @@ def manifest(kind: str, spec: Json) -> Json:
         case "StatefulSet":
             more: Json = {"serviceName": "train"}
         case _:
-            more = {"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}
+            more = {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}
     return made | {"apiVersion": "apps/v1", "spec": {"selector": {"matchLabels": labels}, "template": template} | more}
 
 
