@@ -36,10 +36,12 @@ class GangForecast:
 
 
 def _not_before(said: GangForecast, due: float | None) -> GangForecast:
-    if due is None or said.p50 is None or said.p50 >= due:
+    """A forecast that was made before the eviction was set names it, too: on a quiet cluster none follows it."""
+    if due is None or said.p50 is None:
         return said
+    because = said.because if goes_at(due) in said.because else f"{goes_at(due)}; {said.because}"
     late = None if said.p90 is None else max(said.p90, due)
-    return replace(said, p50=due, p90=late, because=f"{goes_at(due)}; {said.because}")
+    return replace(said, p50=max(said.p50, due), p90=late, because=because)
 
 
 def _not_beyond(said: GangForecast, end: float | None) -> GangForecast:
