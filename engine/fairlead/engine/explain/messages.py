@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from fairlead.engine.types.plan import Reservation
 
 NEEDS_MAX = 3  # of what rules nodes out, that a message names
-
-
 NODES_NAMED = 3
 
 

@@ -102,9 +102,7 @@ class Simulation:
         self.queues: Mapping[str, str] = {}  # by gang id, where known; for `at_pace`
         self.paced_until = 0.0  # unix seconds: starts between the horizon and this time are those of `at_pace`
         self.first_plans: dict[int, Plan] = {}  # the first decision, which no draw changes, by `Resolution.window`
-        self.stay = frozenset[
-            str
-        ]()  # ids of gangs of which it is known that they do not start: no sample waits for them
+        self.stay = frozenset[str]()  # ids of gangs that do not start, as is known: no sample waits for them
         self._cluster = SimulatedCluster(snapshot)
         self._requests = {gang.id: gang for gang in snapshot.gangs}
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from fairlead.engine.inventory import node_selector
 from fairlead.engine.inventory.changes import ChangeLog
-from fairlead.engine.inventory.notices import NodeNotice, notice_of, passes
+from fairlead.engine.inventory.notices import NodeNotice, is_condition, notice_of, passes
 from fairlead.engine.types.neighbours import NOT_KNOWN, PodIdentity
 from fairlead.engine.types.pod_needs import PODS, Constraints, PodNeeds, Port, milli
 
@@ -25,17 +25,9 @@ if TYPE_CHECKING:
 
 HOSTNAME = "kubernetes.io/hostname"
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
-CONDITIONS = (
-    "node.kubernetes.io/",
-    "node.cloudprovider.kubernetes.io/",
-)  # keys of taints for what a node has or lacks for a time
 REFUSALS_MAX = 256  # remembered per node
 VOLUMES = "volumes that are elsewhere"
 GOES_SOON = "goes soon"
-
-
-def _for_a_time(taint: core.Taint) -> bool:
-    return taint.key.startswith(CONDITIONS)
 
 
 @dataclass(slots=True, eq=False)
@@ -78,12 +70,12 @@ class NodeInfo:
     @property
     def away(self) -> bool:
         """Whether it takes no pods, or not all, for a time: it is not ready, cordoned, or tainted by the cluster itself."""
-        return not self.ready or self.unschedulable or any(_for_a_time(taint) for taint in self.taints)
+        return not self.ready or self.unschedulable or any(is_condition(taint.key) for taint in self.taints)
 
-    def may_take(self, needs: PodNeeds) -> bool:
+    def may_take(self, wanted: Constraints) -> bool:
         """Whether it takes such a pod once that is over."""
-        lasting = tuple(taint for taint in self.taints if not _for_a_time(taint))
-        return NodeInfo(self.name, self.labels, lasting).refuses(needs) is None
+        lasting = [taint for taint in self.taints if not is_condition(taint.key)]
+        return _untolerated(lasting, wanted.tolerations) is None and self._labels_refuse(wanted) is None
 
     def _refuses(self, wanted: Constraints) -> str | None:
         if not self.ready:
@@ -95,7 +87,7 @@ class NodeInfo:
             return f"untolerated taint {taint.key}"
         if self.notice is not None:
             return f"{GOES_SOON}: {self.notice.what}"
-        return _labels_refuse(wanted, self.name, self.labels)
+        return self._labels_refuse(wanted)
 
     @property
     def passing(self) -> bool:
@@ -109,11 +101,11 @@ class NodeInfo:
 
         `fresh`: another node of the kind, so that what asks for this one by its name is not met.
         """
-        for taint in self.taints:
-            if not passes(taint.key) and not _tolerates(taint, wanted.tolerations):
-                return f"untolerated taint {taint.key}"
+        taint = _untolerated((each for each in self.taints if not passes(each.key)), wanted.tolerations)
+        if taint is not None:
+            return f"untolerated taint {taint.key}"
         if not fresh:
-            return _labels_refuse(wanted, self.name, self.labels)
+            return self._labels_refuse(wanted)
         labels = {key: value for key, value in self.labels.items() if key != HOSTNAME}
         return _labels_refuse(wanted, "", labels)
 
@@ -124,7 +116,10 @@ class NodeInfo:
 
     def untolerated(self, tolerations: tuple[core.Toleration, ...]) -> core.Taint | None:
         """The first taint that keeps a pod with these tolerations off."""
-        return next((taint for taint in self.taints if not _tolerates(taint, tolerations)), None)
+        return _untolerated(self.taints, tolerations)
+
+    def _labels_refuse(self, wanted: Constraints) -> str | None:
+        return _labels_refuse(wanted, self.name, self.labels)
 
     def preference(self, needs: PodNeeds) -> int:
         """The sum of the weights of the preferred affinity terms that the node satisfies."""
@@ -147,10 +142,13 @@ def _labels_refuse(wanted: Constraints, name: str, labels: Mapping[str, str]) ->
     return None
 
 
-def _tolerates(taint: core.Taint, tolerations: tuple[core.Toleration, ...]) -> bool:
-    return taint.effect not in {"NoSchedule", "NoExecute"} or tolerated(
-        taint.key, taint.value, taint.effect, tolerations
-    )
+def _untolerated(taints: Iterable[core.Taint], tolerations: tuple[core.Toleration, ...]) -> core.Taint | None:
+    for taint in taints:
+        if taint.effect in {"NoSchedule", "NoExecute"} and not tolerated(
+            taint.key, taint.value, taint.effect, tolerations
+        ):
+            return taint
+    return None
 
 
 class Tolerates(Protocol):

@@ -241,7 +241,7 @@ class Decision:
             reason = explainer.explain(gang, units, found.outcome, ever, found.blockers, reserved, misfit)
             if gang.id in demands:
                 return awaiting(reason, demands[gang.id])
-            away = session.away(units if misfit is None else [misfit.unit]) if ever is False else []
+            away = session.away(units, misfit) if ever is False else []
             reason = messages.with_nodes_back(reason, away) if away else reason
             return waiting_for_itself(session, pending, reason) if gang.predecessors else reason
 

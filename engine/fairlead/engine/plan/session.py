@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from fairlead.engine.explain.node_kinds import NodeKinds
+from fairlead.engine.explain.node_kinds import Misfit, NodeKinds
 from fairlead.engine.plan.answers import admission
 from fairlead.engine.plan.gang import Places
 from fairlead.engine.plan.pending import PendingGangs
@@ -181,7 +181,7 @@ class Session:
             return found
         misfit = self.kinds.misfit(pending.gang, pending.units)
         grows = misfit is None and self._grows
-        return None if grows or self.away(pending.units if misfit is None else [misfit.unit]) else False
+        return None if grows or self.away(pending.units, misfit) else False
 
     @cached_property
     def _grows(self) -> bool:
@@ -192,14 +192,15 @@ class Session:
     def _away_nodes(self) -> list[CandidateNode]:
         return [node for node in self.cache.node_snapshot.all if node.info.away]
 
-    def away(self, units: Iterable[PlacementUnit]) -> list[str]:
-        """Nodes that are not ready, or closed for a time, and would take some of these units once that is over."""
-        shapes = {unit.shape for unit in units} if self._away_nodes else ()
+    def away(self, units: Iterable[PlacementUnit], misfit: Misfit | None) -> list[str]:
+        """Nodes that are not ready, or closed for a time, and would take some of these units once that is over; the misfit, where there is one."""
+        among = units if misfit is None else [misfit.unit]
+        shapes = {unit.shape for unit in among} if self._away_nodes else ()
         return [node.name for node in self._away_nodes if any(self._would_take(node, shape) for shape in shapes)]
 
     def _would_take(self, node: CandidateNode, shape: UnitShape) -> bool:
         candidates = self.cache.node_snapshot.candidates
-        return all(node.info.may_take(needs) for needs in shape.needs) and all(
+        return all(node.info.may_take(needs.constraints) for needs in shape.needs) and all(
             any(len(candidates(node, request).devices) >= max(1, request.count) for request in alternatives)
             for claim in shape.claims
             for alternatives in claim.alternatives

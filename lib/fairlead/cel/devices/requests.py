@@ -43,26 +43,22 @@ def may_serve(request: Request, device_class: DeviceClass | None, drivers: Itera
 
 
 def others_fault(spec: ResourceClaimSpec, classes: Mapping[str, DeviceClass], drivers: Iterable[str]) -> str | None:
-    """Why nobody allocates a claim of which a driver of these may serve a part: devices of others stand in it, too; None elsewhere.
+    """Why a claim is not allocated: these drivers may serve one of its requests, and none of them another one; None elsewhere.
 
-    kube-scheduler gives those out for claims of its own. Two that allocate one device at a time each see the other's write too late,
-    so that both would give out the same one: of a claim, all devices are of drivers that one of them allocates for.
+    kube-scheduler gives out devices of other drivers for claims of its own. Two that allocate one device at a time each see the other's
+    write too late, so that both would give out the same one: all devices of a claim are of drivers that one of the two allocates for.
     """
     if len(spec.devices.requests) < 2:
         return None
     drivers = tuple(drivers)
-    served: dict[str, bool] = {}
-    asked: dict[str, str] = {}
-    for path, ask in device_requests(spec):
-        request = path.partition("].")[0] + "]"
-        serves = may_serve(ask, classes.get(ask.device_class_name), drivers)
-        served[request] = served.get(request, False) or serves
-        asked.setdefault(request, ask.device_class_name)
-    other = next((request for request, ours in served.items() if not ours), None)
-    if other is None or not any(served.values()):
+    asked = [(each.exactly,) if each.exactly is not None else each.first_available for each in spec.devices.requests]
+    served = [any(may_serve(ask, classes.get(ask.device_class_name), drivers) for ask in asks) for asks in asked]
+    if all(served) or not any(served):
         return None
+    other = served.index(False)
     return (
-        f"{other}: DeviceClass {asked[other]} is of a driver that Fairlead does not allocate for, and other requests of the claim are not: "
+        f"devices.requests[{other}]: DeviceClass {asked[other][0].device_class_name} is of a driver that Fairlead does not allocate for, "
+        "and other requests of the claim are not: "
         "add its driver to managedDrivers of the chart (--managed-driver), or ask for its devices in a claim of their own"
     )
 

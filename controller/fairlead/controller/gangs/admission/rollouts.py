@@ -33,9 +33,8 @@ class Rollouts:
     def __init__(self) -> None:
         self._workloads: dict[GangId, Workload] = {}
         self._parts: defaultdict[Workload, dict[GangId, _Part]] = defaultdict(dict)
-        self._lifted: dict[
-            GangId, tuple[GangRequest, GangRequest]
-        ] = {}  # what was requested, and the same with predecessors
+        # What was requested, and the same with predecessors.
+        self._lifted: dict[GangId, tuple[GangRequest, GangRequest]] = {}
 
     def set(self, gang_id: GangId, gang: Gang | None) -> bool:
         """As the gang is now; None: it is gone. Whether that may change who waits for whom."""
