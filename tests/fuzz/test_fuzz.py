@@ -111,12 +111,11 @@ def test_an_end_that_is_lost_comes_again():
     class Deaf:
         def __del__(self) -> None:
             began = time.monotonic()
-            while time.monotonic() - began < 60:
-                try:
+            try:  # around the loop: the end can come while the condition is evaluated
+                while time.monotonic() - began < 60:
                     sum(range(1_000))
-                except BaseException:
-                    lost.append(1)
-                    return
+            except BaseException:
+                lost.append(1)
 
     def run(data: bytes) -> None:
         Deaf()
