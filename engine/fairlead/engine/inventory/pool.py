@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from fairlead.api import names, pool_homes, withheld
 from fairlead.engine.inventory import overlaps
 from fairlead.engine.inventory.counters import PoolCounters, published_counters
+from fairlead.engine.inventory.device import DeviceUse
 from fairlead.kube import resource
 from fairlead.kube.quantity import QuantityError
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from fairlead.engine.inventory.counters import CounterLayout, NamedConsumption
-    from fairlead.engine.inventory.device import Device, DeviceUse
+    from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.device_interner import DeviceInterner
 
 
@@ -200,7 +201,10 @@ class Pool(PoolCounters):
     def _link(self, device: Device, use: DeviceUse | None) -> None:
         """Set the device's use and, by index in the pool's layout, the counters that it consumes."""
         device.counter_consumption = ()
-        device.use = use
+        releasing = device.kind.releasing_since is not None
+        if use is not None:
+            use.releasing = releasing
+        device.use = DeviceUse(releasing=True) if use is None and releasing else use
         drawn = self._drawn(device)
         if not drawn:
             return

@@ -154,6 +154,14 @@ class Statement:
         self.ledger.taken.difference_update(withheld)
         self._changed(sites)
 
+    def released(self, devices: Iterable[Device]) -> None:
+        """These, which their nodes are releasing, count as released in this decision."""
+        sites = self.placer.node_snapshot.by_name
+        for device in devices:
+            self.ledger.released.add(device)
+            if device.node in sites:
+                self.placer.changed(sites[device.node])
+
     def _changed(self, sites: Iterable[CandidateNode]) -> None:
         for site in sites:
             self.placer.changed(site)
