@@ -148,6 +148,7 @@ class Pool(PoolCounters):
             entry.withheld = [device for device in entry.noted if device.name not in published]
             published |= {device.name for device in entry.withheld}
             built += entry.withheld
+        self.withheld = frozenset(device.name for entry in current for device in entry.withheld)
         self.binding = any(device.kind.spec.binding_conditions for device in built)
         self.devices = {device.name: device for device in built}
         self.published = len(self.devices)
@@ -180,7 +181,7 @@ class Pool(PoolCounters):
         """None of its devices is looked at: the pool costs no more than reading its slices."""
         self.problem = pool_homes.crowded_text(node, self.driver, self.name)
         self.layout, self.used, self.added = layout((), frozenset()), [], {}
-        self.devices, self.tainted, self.binding = {}, [], False
+        self.devices, self.tainted, self.binding, self.withheld = {}, [], False, frozenset()
         self.local = {entry.node: [] for entry in current if entry.node}
 
     def _drawn(self, device: Device) -> NamedConsumption:

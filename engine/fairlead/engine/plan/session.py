@@ -194,9 +194,16 @@ class Session:
         found = self.places.ever(pending.gang, pending.units)
         if found is not False:
             return found
+        if self.unknown_devices:
+            return None
         misfit = self.kinds.misfit(pending.gang, pending.units)
         grows = misfit is None and self._grows
         return None if grows or self.away(pending.units, misfit) else False
+
+    @cached_property
+    def unknown_devices(self) -> bool:
+        """Whether nodes are releasing devices that are not published meanwhile: that a gang fits nowhere says nothing then."""
+        return any(device.name in device.pool.withheld for device in self.snapshot.inventory.releasing())
 
     @cached_property
     def _grows(self) -> bool:
