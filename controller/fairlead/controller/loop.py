@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from fairlead.controller.book.book import Book
 from fairlead.controller.commit.node_requests import NodeRequests
 from fairlead.controller.commit.nominated_nodes import NominatedNodes
 from fairlead.controller.cycle import Cycle
@@ -30,6 +31,7 @@ class Controller:
     def __init__(
         self,
         caches: Caches,
+        book: Book,
         reconciler: GangReconciler,
         cycle: Cycle,
         reporting: Reporting,
@@ -43,6 +45,7 @@ class Controller:
     ) -> None:
         self.last_run_at = clock()  # at most `claim_reconciler.SWEEP_S` ago, unless the loop hangs
         self._caches = caches
+        self._book = book
         self._reconciler = reconciler
         self._cycle = cycle
         self._reporting = reporting
@@ -105,6 +108,7 @@ class Controller:
             if gang is None or not gang.members:
                 self._cycle.gone(gang_id)
                 self._reporting.gone(gang_id)
+                self._book.forget(gang_id)
 
     async def _wait(self) -> None:
         """Until something changed or is due, and a moment longer."""

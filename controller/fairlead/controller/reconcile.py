@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
+from fairlead.controller.book.book import Book
 from fairlead.controller.commit import claim_reconciler
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.claim_reconciler import ClaimReconciler
@@ -21,7 +22,7 @@ from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.recoverer import Recoverer
 from fairlead.controller.deadlines import Deadlines
 from fairlead.controller.gangs.admission import recovery
-from fairlead.controller.gangs.admission.bind_clock import BindClock
+from fairlead.controller.gangs.admission.bind_clock import tried_at
 from fairlead.controller.gangs.admission.requests import GangRecord, blocking_problem, claims_awaited_until
 from fairlead.controller.gangs.claims.allocations import pod_ref
 from fairlead.controller.gangs.evictions import eviction_marks, eviction_steps, past_evictions
@@ -49,6 +50,7 @@ class GangReconciler:
     def __init__(
         self,
         caches: Caches,
+        book: Book,
         snapshots: SnapshotBuilder,
         claims: ClaimReconciler,
         recoverer: Recoverer,
@@ -63,6 +65,7 @@ class GangReconciler:
         now: float,
     ) -> None:
         self._caches = caches
+        self._book = book
         self._snapshots = snapshots
         self._claims = claims
         self._recoverer = recoverer
@@ -73,9 +76,7 @@ class GangReconciler:
         self._moves = moves
         self._failures = failures
         self._gang_timeout_s = gang_timeout_s
-        self._noticed: dict[GangId, float] = {}  # gangs that may leave a node that goes: since when that is known
-        self._bind_clock = BindClock()
-        self._deadlines = Deadlines()
+        self._deadlines = Deadlines(book)
         self._sweep_at = now + claim_reconciler.SWEEP_S
 
     def due_at(self) -> float:
@@ -160,9 +161,6 @@ class GangReconciler:
             if again is not None:
                 self._deadlines.set(gang_id, max(again, now + DEADLINE_MIN_S))
         if gang is None or not gang.members:
-            self._evictor.gone(gang_id)
-            self._bind_clock.forget(gang_id)
-            self._noticed.pop(gang_id, None)
             return
         record = self._snapshots.record(gang, now)
         self._snapshots.set_running(gang, record, now)
@@ -196,7 +194,9 @@ class GangReconciler:
 
     def _recover(self, gang: Gang, now: float) -> bool:
         """Whether a recovery step is needed. Starts it unless the gang's backoff is active."""
-        tried = self._bind_clock.update(gang, now)
+        state = self._book[gang.id]
+        tried = tried_at(gang, state.tried or {}, now)
+        state.tried = tried or None
         step = recovery.next_step(
             gang, now=now, timeout_s=self._gang_timeout_s, tried=tried, node_exists=self._caches.node_exists
         )
@@ -227,12 +227,13 @@ class GangReconciler:
     def _announce(self, gang: Gang, now: float) -> bool:
         """Whether pods are being asked to save their work, since a node of theirs goes. A gang that may move gets a moment to do so."""
         notice = self._caches.notice(gang)
+        state = self._book[gang.id]
         ask = node_notices.ask(gang, notice, now) if gang.running else None
         if ask is None or eviction_marks.marked(gang):
-            self._noticed.pop(gang.id, None)
+            state.noticed_at = None
             return False
         if notice is not None and (self._caches.movable(gang) if gang.movable is None else gang.movable):
-            since = self._noticed.setdefault(gang.id, now)
+            since = state.noticed_at = state.noticed_at or now
             if now < since + MOVE_FIRST_S:
                 self._deadlines.set(gang.id, since + MOVE_FIRST_S)
                 return False

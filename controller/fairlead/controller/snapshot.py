@@ -16,10 +16,10 @@ from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.queue_budgets import QueueBudgets
+from fairlead.controller.commit.victims import may_evict
 from fairlead.controller.gangs.admission.requests import GangRecord, gang_request, same_request
 from fairlead.controller.gangs.admission.rollouts import Rollouts
 from fairlead.controller.gangs.claims.quotas import add, admission_charge
-from fairlead.controller.gangs.evictions.victims import may_evict
 from fairlead.controller.gangs.held.holding import Holding
 from fairlead.controller.gangs.held.leftovers import with_leftover
 from fairlead.controller.gangs.held.running import admitted_gang, running_gang

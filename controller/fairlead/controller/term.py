@@ -20,6 +20,7 @@ from fairlead.controller.accounting.ledger import LedgerTerm
 from fairlead.controller.accounting.spending import LedgerSpending
 from fairlead.controller.autoscaling.awaited import AwaitedNodes, recorded_since
 from fairlead.controller.background import background, first
+from fairlead.controller.book.book import Book
 from fairlead.controller.commit.admitter import Admitter
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.claim_reconciler import ClaimReconciler
@@ -129,9 +130,10 @@ class Term:
         self.takeover = Takeover(
             guarded, caches, concurrent=options.concurrent_writes, clock=clock, wall=wall, random=random
         )
-        backoffs = GangBackoffs(random)
+        book = Book()
+        backoffs = GangBackoffs(book, random)
         settle_s = min(SETTLE_S, options.gang_timeout_s)
-        gang_tasks = GangTasks(self.tasks, backoffs, caches.triggers, wall=wall, settle_s=settle_s)
+        gang_tasks = GangTasks(book, self.tasks, backoffs, caches.triggers, wall=wall, settle_s=settle_s)
         budgets = QueueBudgets(writer, caches)
         self.spending: LedgerSpending | None = None
         if spending is None and record and options.ledger is not None:
@@ -147,15 +149,14 @@ class Term:
             writer, caches, self.tasks,
             busy=gang_tasks.running, demand=lambda: awaited.demand, enabled=options.nominate_nodes, wall=wall,
         )  # fmt: skip
-        admitter = Admitter(committer, caches, events, metrics, traces, nominated, clock=clock)
-        moves = Moves(caches.tables)
-        moves.landed, moves.expired = metrics.note_move("landed"), metrics.note_move("expired")
-        evictor = Evictor(writer, caches, budgets, events, metrics, traces, wall=wall, moves=moves)
+        admitter = Admitter(committer, caches, book, events, metrics, traces, nominated, clock=clock)
+        moves = Moves(book, caches.tables, metrics)
+        evictor = Evictor(writer, caches, book, budgets, events, metrics, traces, wall=wall, moves=moves)
         executor = Executor(caches, admitter, evictor, gang_tasks, backoffs, wall=wall)
         self._claims = claims = ClaimReconciler(guarded, caches, writer, self.tasks, metrics)
         recoverer = Recoverer(committer, admitter, backoffs, events, metrics, wall=wall)
 
-        replacements = Replacements(caches.tables, timeout_s=options.replace_timeout_s)
+        replacements = Replacements(book, caches.tables, timeout_s=options.replace_timeout_s)
         self.snapshots = snapshots = SnapshotBuilder(
             caches, evictor, gang_tasks, backoffs, budgets, usage, spent, replacements, moves, awaited,
             usage_weight=options.usage_weight,
@@ -173,7 +174,7 @@ class Term:
             sleep=asyncio.sleep,
         )
         reconciler = GangReconciler(
-            caches, snapshots, claims, recoverer, evictor, gang_tasks, backoffs, replacements, moves,
+            caches, book, snapshots, claims, recoverer, evictor, gang_tasks, backoffs, replacements, moves,
             failures=metrics.failures, gang_timeout_s=options.gang_timeout_s, now=wall(),
         )  # fmt: skip
         caches.triggers.put_off, caches.triggers.holds = reconciler.put_off, snapshots.holds
@@ -206,7 +207,7 @@ class Term:
                 identity=lease.identity, lease_transitions=lease.transitions, wall=wall, sleep=asyncio.sleep,
             )  # fmt: skip
         self.controller = Controller(
-            caches, reconciler, cycle, reporting, nodes, nominated, metrics,
+            caches, book, reconciler, cycle, reporting, nodes, nominated, metrics,
             clock=clock, wall=wall, sleep=asyncio.sleep,
         )  # fmt: skip
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from fairlead.api import names
+from fairlead.controller.book.book import Book
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.tasks import Tasks
@@ -47,7 +48,8 @@ def triggers() -> Triggers:
 
 @pytest.fixture
 def tasks(triggers: Triggers, time: Time) -> GangTasks:
-    return GangTasks(Tasks(Metrics(), time), GangBackoffs(Random(1)), triggers, wall=time, settle_s=15.0)
+    book = Book()
+    return GangTasks(book, Tasks(Metrics(), time), GangBackoffs(book, Random(1)), triggers, wall=time, settle_s=15.0)
 
 
 async def admit(tasks: GangTasks, *, settles: bool) -> None:

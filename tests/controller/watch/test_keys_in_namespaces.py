@@ -10,6 +10,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.api.gang import SPOTS_MAX
+from fairlead.controller.book.book import Book
 from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.refusals import Refusals
 from fairlead.controller.gangs.evictions.moved import HELD_S, Held, Spot, may_have
@@ -21,6 +22,7 @@ from fairlead.controller.gangs.evictions.past_evictions import (
     past_eviction,
 )
 from fairlead.controller.gangs.membership.gangs import Gang
+from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.references import DeviceRef
 from fairlead.kube import batch, core, resource
@@ -130,7 +132,7 @@ def requests(namespace: str, count: int = 1) -> list[Any]:
 
 @pytest.mark.parametrize(("namespace", "gets"), [("blue", True), ("red", False)])
 def test_a_held_place_goes_to_a_pod_of_the_same_owner_and_namespace(namespace: str, gets: bool) -> None:
-    moves = Moves(caches().tables)
+    moves = Moves(Book(), caches().tables, Metrics())
     moves.update(("blue", "gone"), None, moved(), NOW)
     assert moves.running()["blue", "gone"].devices() == {GPU}
     (request,) = moves.lift(requests(namespace), lambda _: OWNER)
@@ -138,7 +140,7 @@ def test_a_held_place_goes_to_a_pod_of_the_same_owner_and_namespace(namespace: s
 
 
 def test_the_place_is_charged_to_the_queue_that_the_gang_had() -> None:
-    moves = Moves(caches().tables)
+    moves = Moves(Book(), caches().tables, Metrics())
     moves.update(("blue", "gone"), None, moved(), NOW)
     (held,) = moves.running().values()
     assert moves.with_place(None, held).queue == "blue"
@@ -161,7 +163,7 @@ def test_a_place_whose_devices_another_namespace_has_is_not_held_again(namespace
         "status": {"allocation": {"devices": {"results": [result]}}},
     }
     known.claims.note(msgspec.convert(taken, resource.ResourceClaim))
-    moves = Moves(known.tables)
+    moves = Moves(Book(), known.tables, Metrics())
     moves.update(("blue", "gone"), None, moved(), NOW)
     assert bool(moves.running()) is held
 

@@ -9,6 +9,8 @@ import logging
 
 import msgspec
 
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState
 from fairlead.controller.commit.committer import Committer
 from fairlead.controller.commit.nominated_nodes import NominatedNodes
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
@@ -31,6 +33,7 @@ class Admitter:
         self,
         committer: Committer,
         caches: Caches,
+        book: Book,
         events: Events,
         metrics: Metrics,
         traces: GangTraces,
@@ -40,18 +43,18 @@ class Admitter:
     ) -> None:
         self._committer = committer
         self._caches = caches
+        self._book = book
         self._tables = caches.tables
         self._events = events
         self._metrics = metrics
         self._traces = traces
         self._nominated = nominated
         self._clock = clock
-        self._assumed: dict[GangId, Admission] = {}
 
     def assume(self, gang: Gang, admission: Admission) -> None:
         """From here on the admission's devices and nodes are taken."""
         pods = {member.uid: member.pod for member in gang.members}
-        self._assumed[gang.id] = admission
+        self._book[gang.id].assumed = admission
         for claim_allocation in admission.claims:
             if not claim_allocation.already_allocated:
                 self._tables.assume_claim(claim_allocation.key, _allocated_claim(claim_allocation))
@@ -60,7 +63,7 @@ class Admitter:
 
     def forget(self, gang_id: GangId) -> None:
         """From here on the informers show what became of the admission."""
-        admission = self._assumed.pop(gang_id, None)
+        admission = self._book.take(gang_id, GangState.assumed)
         if admission is None:
             return
         for claim_allocation in admission.claims:

@@ -199,7 +199,10 @@ def _plural(count: int, noun: str) -> str:
 
 def _in_use(shortage: RequestShortage) -> int:
     removed = dict(shortage.removed)
-    return sum(removed.get(why, 0) for why in (Rejection.IN_USE, Rejection.COUNTERS, Rejection.SHARED_FULL))
+    return sum(
+        removed.get(why, 0)
+        for why in (Rejection.IN_USE, Rejection.RELEASING, Rejection.COUNTERS, Rejection.SHARED_FULL)
+    )
 
 
 def near_miss_of(gang: GangRequest, result: PlacementResult) -> NearMiss:

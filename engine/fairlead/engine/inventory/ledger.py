@@ -38,6 +38,7 @@ class Ledger:
         "loads",
         "neighbours",
         "ports",
+        "released",
         "releasing",
         "releasing_pods",
         "releasing_whole",
@@ -54,6 +55,7 @@ class Ledger:
         self.counters: dict[PoolCounters, list[Amount]] = {}  # beside the pool's `used`
         self.loads: dict[NodeInfo, dict[str, int]] = {}
         self.ports: dict[NodeInfo, list[Port]] = {}
+        self.released: set[Device] = set()  # of those that their nodes are releasing: counted as released
         self.releasing: dict[Device, int] = {}  # running claims that count as gone
         self.releasing_whole: dict[Device, int] = {}  # of a shared device: those of them that take all of it
         self.releasing_pods: dict[NodeInfo, set[str]] = {}  # UIDs of pods that count as gone
@@ -63,7 +65,7 @@ class Ledger:
         """As new."""
         for taken in (self.taken, self.shares, self.used, self.counters, self.loads, self.ports):
             taken.clear()
-        for released in (self.releasing, self.releasing_whole, self.releasing_pods):
+        for released in (self.released, self.releasing, self.releasing_whole, self.releasing_pods):
             released.clear()
         if self.neighbours is not None:
             self.neighbours.clear()
@@ -71,12 +73,14 @@ class Ledger:
     # ----------------------------------------------------------------------------------------------- devices
 
     def free(self, device: Device) -> bool:
-        """Whether no claim holds it, counters aside. Of a shared device: no claim takes all of it."""
+        """Whether no claim holds it, nor its node for one that is gone, counters aside. Of a shared device: no claim takes all of it."""
         if device in self.taken:
             return False
         use = device.use
         if use is None or self.empty:
             return True
+        if use.releasing and device not in self.released:
+            return False
         if device.shared:
             return use.whole <= self.releasing_whole.get(device, 0)
         return len(use.claims) <= self.releasing.get(device, 0)

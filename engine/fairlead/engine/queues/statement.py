@@ -174,6 +174,16 @@ class Statement:
             if not quiet:
                 self.placer.changed(entry.node)
 
+    def released(self, devices: Sequence[Device], times: int) -> None:
+        """The change by which these, which their nodes are releasing, count as free."""
+        released = self.ledger.released
+        change = released.update if times > 0 else released.difference_update
+        change(devices)
+        sites = self.placer.node_snapshot.by_name
+        for node in dict.fromkeys(device.node for device in devices):
+            if node in sites:
+                self.placer.changed(sites[node])
+
     def releasing(
         self, members: Iterable[RunningMember], claims: Iterable[AllocatedClaim], times: int, *, quiet: bool = False
     ) -> None:

@@ -1,9 +1,11 @@
-"""Which gangs are being evicted for which, as their marks say: an index over marks. And which could be. Pure."""
+"""Which gangs are being evicted for which, as their marks say: an index over marks. And which could be."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState
 from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.engine.types.gangs import GangRequest
@@ -13,23 +15,21 @@ from fairlead.engine.types.plan import Waiting
 class Victims:
     """Kept current by `update` for each gang that changed."""
 
-    def __init__(self) -> None:
-        self._victims: dict[GangId, set[GangId]] = {}  # by beneficiary; never empty
-        self._beneficiary: dict[GangId, GangId] = {}  # by victim
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._victims = book.all(GangState.victims)  # never empty
         self._changed: set[GangId] = set()  # beneficiaries with other victims than before
 
     def update(self, gang_id: GangId, gang: Gang | None) -> None:
         """Reads the gang's marks again; None: the gang is gone."""
-        before = self._beneficiary.pop(gang_id, None)
+        before = self._book.take(gang_id, GangState.evicted_for)
         if before is not None:
-            self._victims[before].discard(gang_id)
-            if not self._victims[before]:
-                del self._victims[before]
+            self._book[before].victims = self._victims[before] - {gang_id} or None
         pairs = eviction_marks.marked(gang) if gang else ()
         beneficiary = next((mark.beneficiary_id for _, mark in pairs), None)
         if beneficiary is not None:
-            self._beneficiary[gang_id] = beneficiary
-            self._victims.setdefault(beneficiary, set()).add(gang_id)
+            self._book[gang_id].evicted_for = beneficiary
+            self._book[beneficiary].victims = {*self._victims.get(beneficiary, ()), gang_id}
         if before != beneficiary:
             self._changed |= {each for each in (before, beneficiary) if each is not None}
 
