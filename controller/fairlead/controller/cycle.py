@@ -24,7 +24,6 @@ from fairlead.controller.report.traces import GangTraces
 from fairlead.controller.snapshot import SnapshotBuilder
 from fairlead.controller.spending.budgets import SpendingBudgets
 from fairlead.controller.watch.caches import Caches
-from fairlead.engine.plan import decide as plan
 from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.plan import Plan, QueueUse, Reservation, Waiting
@@ -53,7 +52,7 @@ class Cycle:
         awaited: AwaitedNodes,
         *,
         clock: Clock,
-        decide: Decide = plan.decide,
+        decide: Decide | None = None,
         flight: Flight | None = None,
     ) -> None:
         self.waiting: dict[GangId, Waiting] = {}  # of the last decision
@@ -74,7 +73,7 @@ class Cycle:
         self._traces = traces
         self._awaited = awaited
         self._clock = clock
-        self._decide = decide
+        self._decide = decide or caches.tables.engine.decide
         self._flight = flight or Unrecorded()
         self._pacing = Pacing(clock)
         self.queues: tuple[QueueUse, ...] = ()  # of the last decision
