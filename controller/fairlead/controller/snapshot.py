@@ -29,7 +29,7 @@ from fairlead.controller.restarts import RestartTimes
 from fairlead.controller.spending.budgets import SpendingBudgets
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.scheduled import Scheduled, ScheduledQuotas
-from fairlead.engine.placement.workload import WorkloadCounter
+from fairlead.engine.placement.value.workload import WorkloadCounter
 from fairlead.engine.plan.search_turns import TURN_S
 from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.engine.snapshot import Snapshot
