@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import msgspec
 
 from fairlead.api import names
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction
 from fairlead.controller.report import gang_phase
-from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.watch.caches import Caches
 from fairlead.kube import core
 from tests.controller.gang_views import NOW, pod, view

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.gangs.admission.requests import (
     GangRecord,
@@ -25,7 +26,7 @@ from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.held import leaving, vacancies
 from fairlead.controller.gangs.held.running import RunningContext, running_gang
 from fairlead.controller.gangs.membership.gangs import Gang
-from fairlead.controller.report.gang_phase import SchedulingState, summarize
+from fairlead.controller.report.gang_phase import summarize
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.podgroups import terms
 from fairlead.engine.plan.decide import decide
