@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.api import names
+from fairlead.api import names, repair
 from fairlead.controller.accounting.claims import Attribution, claim_ended, claim_seen
 from fairlead.controller.accounting.nodes import UNPUBLISHED_S, NodeUnits
 from fairlead.controller.accounting.units import Measures, Units
@@ -97,25 +97,27 @@ def test_a_free_gpu_is_free_until_no_usual_request_could_be_given_it():
     assert told.look() == {"gpu-0": "free", "gpu-1": "free"}
     assert told.look() == {}, "nothing changed"
     hold(told.world, "gpu-0")
-    assert told.look() == {"gpu-0": "stranded"}, "what is held is of no use to others when it comes free, as things are"
+    assert told.look() == {"gpu-0": "fragmented"}, (
+        "what is held is of no use to others when it comes free, as things are"
+    )
     told.world.nodes.set_needs("other", "n1", replace(told.usual.all[0][0], requests=(("cpu", 5000),)))
-    assert told.look() == {"gpu-1": "stranded"}, "three cores are left, and the smallest usual pod wants four"
+    assert told.look() == {"gpu-1": "fragmented"}, "three cores are left, and the smallest usual pod wants four"
     told.world.nodes.drop_pod("other")
     assert told.look() == {"gpu-1": "free"}
 
 
-def test_while_nothing_is_known_of_what_is_usual_nothing_is_stranded():
+def test_while_nothing_is_known_of_what_is_usual_nothing_is_fragmented():
     told = Told(two_gpus(cpu="0"))
     assert told.look() == {"gpu-0": "free", "gpu-1": "free"}
 
 
-def test_of_eight_a_request_for_all_strands_what_is_left():
+def test_of_eight_a_request_for_all_leaves_the_rest_fragmented():
     world = World()
     world.add_node("n1", [gpu(minor) for minor in range(8)])
     told = Told(world, (8, "1"))
     assert set(told.look().values()) == {"free"}
     hold(world, "gpu-3")
-    assert set(told.look().values()) == {"stranded"}
+    assert set(told.look().values()) == {"fragmented"}
 
 
 def test_free_devices_of_a_node_that_is_held_for_a_gang_are_nominated():
@@ -124,14 +126,20 @@ def test_free_devices_of_a_node_that_is_held_for_a_gang_are_nominated():
     assert told.look(reserved=()) == {"gpu-0": "free", "gpu-1": "free"}
 
 
-def test_a_cordoned_node_and_a_tainted_device_are_broken():
+def test_what_an_operator_keeps_back_is_drained_and_what_has_a_fault_is_broken():
     world = World()
-    taint = {"key": "gpu.fairlead.dev/xid", "effect": "NoSchedule"}
-    world.add_node("n1", [gpu(0), gpu(1) | {"taints": [taint]}])
+    fault, drained = ({"key": key, "effect": "NoSchedule"} for key in ("gpu.fairlead.dev/xid", repair.DRAIN_TAINT))
+    by_driver = {"key": repair.TAINT, "value": "drained", "effect": "NoSchedule"}
+    taints = [[], [fault], [drained], [by_driver], [drained, fault]]
+    world.add_node("n1", [gpu(minor) | {"taints": own} for minor, own in enumerate(taints)])
     told = Told(world)
-    assert told.look() == {"gpu-0": "free", "gpu-1": "broken"}
+    assert list(told.look().values()) == ["free", "broken", "drained", "drained", "broken"]
     world.cordon("n1", closed=True)
-    assert told.look(reserved=("n1",)) == {"gpu-0": "broken"}
+    assert told.look(reserved=("n1",)) == {"gpu-0": "drained"}, "a fault stays one on a node that is cordoned"
+    hold(world, "gpu-0")
+    told.look()
+    world.cordon("n1", closed=False)
+    assert told.look()["gpu-0"] == "free", "and it is given back as it was"
 
 
 def test_a_device_that_is_not_published_any_more_is_broken_for_a_day_and_then_gone():

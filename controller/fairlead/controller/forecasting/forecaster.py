@@ -26,6 +26,7 @@ from fairlead.controller.reporting import Reporting
 from fairlead.controller.snapshot import SnapshotBuilder
 from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
+from fairlead.engine.forecast.budget import CpuBudget
 from fairlead.engine.forecast.forecast import Forecast, forecast
 from fairlead.engine.forecast.run_times import RunTimes
 from fairlead.engine.snapshot import Snapshot
@@ -191,8 +192,7 @@ def compute(snapshot: Snapshot, now: float, run_times: RunTimes, history: RunHis
         now,
         run_times,
         seed=SEED,
-        budget_s=BUDGET_S,
-        spent_s=lambda: process_time() - began,
+        budget=CpuBudget(BUDGET_S, lambda: process_time() - began),
         requests=history.requests(),
         arrivals=history.arrivals(now),
         calibration=history.calibration,

@@ -257,7 +257,7 @@ class Caches(Informers):
         return self.pod_groups.terms(api, namespace, name)
 
     def workload_size(self, gang: GangId, source: str) -> int | None:
-        return self.workload_sizes.size(*gang, source)
+        return self.workloads.size(*gang, source)
 
     def workload_priority(self, name: str) -> int | None:
         return self.workload_priorities.value(name)
@@ -396,7 +396,10 @@ class Caches(Informers):
         return disruption.budgets_of(pod, budgets.values()) if budgets else ()
 
     def job_deadline(self, pod: core.Pod) -> float | None:
-        """When activeDeadlineSeconds of the pod's Job ends it, unix seconds."""
+        """When activeDeadlineSeconds of the pod's Job, PyTorchJob or MPIJob ends it, unix seconds."""
+        owner = pod.metadata.controller
+        if owner is not None and owner.kind != "Job":
+            return self.workloads.end(pod.metadata.namespace, owner)
         job = self.job_of(pod)
         if job is None or job.spec.active_deadline_seconds is None or not job.status.start_time:
             return None

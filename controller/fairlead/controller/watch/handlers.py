@@ -62,7 +62,7 @@ class Handlers:
         informers.namespaces.subscribe(self._namespace)
         informers.gang_objects.subscribe(self._gang_object)
         informers.pod_groups.subscribe(self._sized)
-        informers.workload_sizes.subscribe(self._sized)
+        informers.workloads.subscribe(self._sized, self._gangs_in)
         informers.workload_priorities.subscribe(self._workload_priority)
         informers.disruption_budgets.subscribe(self._disruption_budget)
         informers.resource_quotas.subscribe(self._resource_quota)

@@ -11,7 +11,7 @@ from fairlead.controller.watch.podgroups import PodGroups
 from fairlead.controller.watch.train_jobs import TrainJobs
 from fairlead.controller.watch.volumes import Volumes, by_volume_claim, without_plain_volumes
 from fairlead.controller.watch.workload_priorities import WorkloadPriorities
-from fairlead.controller.watch.workload_sizes import WorkloadSizes
+from fairlead.controller.watch.workloads import Workloads
 from fairlead.kube import batch, core, resource, resources
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Informer, Source
@@ -64,7 +64,7 @@ class Informers:
         )
         self.pod_groups = PodGroups()
         self.workload_priorities = WorkloadPriorities()
-        self.workload_sizes = WorkloadSizes()
+        self.workloads = Workloads()
         self.train_jobs = TrainJobs(wanted=forecasts)
         self.volumes = Volumes()
 
@@ -89,7 +89,7 @@ class Informers:
             self.policies, self.templates, self.claims, self.gang_objects, self.disruption_budgets, self.resource_quotas,
             self.jobs,
             *self.pod_groups.informers, *self.workload_priorities.informers, *self.train_jobs.informers,
-            *self.workload_sizes.informers,
+            *self.workloads.informers,
             *self.volumes.informers, self.taint_rules, self.pods,
         )  # fmt: skip
 

@@ -128,7 +128,7 @@ class DeviceRoom:
             taken = ledger.taken
             if ledger.empty:
                 return sum(device not in taken for device in found.devices)
-            if ledger.releasing:
+            if ledger.releasing or ledger.released:
                 return sum(ledger.free(device) for device in found.devices)
             return sum(device.use is None and device not in taken for device in found.devices)
         number, used = 0, ledger.used

@@ -51,7 +51,7 @@ class NodePlacer:
             [self._candidates(claim, node, room) for claim in unit.shape.claims], self.ledger, budget
         )
         if result.status is not SearchStatus.FOUND:
-            self._remove_pods(unit, node)
+            self._count_pods(unit, node, -1)
             return result
         self.changed(node)
         return UnitPlacement(unit, node, result.picks)
@@ -99,20 +99,20 @@ class NodePlacer:
                 lacking = ledger.neighbours_refuse(info, facets[added])
             if lacking is not None:
                 for earlier in unit.shape.needs[:added]:
-                    ledger.remove_pod(info, earlier)
+                    ledger.count_pod(info, earlier, -1)
                 for facet in facets[:added]:
                     ledger.add_facet(info, facet, -1)
                 return lacking
-            ledger.add_pod(info, needs)
+            ledger.count_pod(info, needs, 1)
             if facets:
                 ledger.add_facet(info, facets[added], 1)
         return None
 
-    def _remove_pods(self, unit: PlacementUnit, node: CandidateNode) -> None:
+    def _count_pods(self, unit: PlacementUnit, node: CandidateNode, sign: int) -> None:
         for needs in unit.shape.needs:
-            self.ledger.remove_pod(node.info, needs)
+            self.ledger.count_pod(node.info, needs, sign)
         for facet in unit.shape.facets:
-            self.ledger.add_facet(node.info, facet, -1)
+            self.ledger.add_facet(node.info, facet, sign)
 
     def put_jointly(
         self, unit: PlacementUnit, node: CandidateNode, gang: list[UnitPlacement], budget: StepBudget
@@ -134,7 +134,7 @@ class NodePlacer:
             for placement in others:
                 for picks in placement.picks:
                     allocator.retake(picks, ledger)
-            self._remove_pods(unit, node)
+            self._count_pods(unit, node, -1)
             return None
         start = 0
         for placement in others:
@@ -150,7 +150,7 @@ class NodePlacer:
         for placement in placed:
             for picks in placement.picks:
                 allocator.release(picks, self.ledger)
-            self._remove_pods(placement.unit, placement.node)
+            self._count_pods(placement.unit, placement.node, -1)
             self.changed(placement.node)
 
     def redo(self, placed: Iterable[UnitPlacement]) -> None:
@@ -158,8 +158,5 @@ class NodePlacer:
         for placement in placed:
             for picks in placement.picks:
                 allocator.retake(picks, self.ledger)
-            for needs in placement.unit.shape.needs:
-                self.ledger.add_pod(placement.node.info, needs)
-            for facet in placement.unit.shape.facets:
-                self.ledger.add_facet(placement.node.info, facet, 1)
+            self._count_pods(placement.unit, placement.node, 1)
             self.changed(placement.node)

@@ -57,7 +57,7 @@ def free_of(found: Candidates, ledger: Ledger) -> list[Device]:
     taken = ledger.taken
     if ledger.empty:
         return [device for device in found.devices if device not in taken]
-    if ledger.releasing:
+    if ledger.releasing or ledger.released:
         return [device for device in found.devices if ledger.free(device)]
     return [device for device in found.devices if device.use is None and device not in taken]
 

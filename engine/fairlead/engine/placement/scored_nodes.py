@@ -3,17 +3,14 @@
 Placing a pod costs a look at the best node, not at all nodes. A node in the heap is likely to fit, not certain: the allocator
 decides. Keeps: a heap entry is as of its node's latest change; nodes that changed since are scored again before `best`
 returns one.
-Scores are tuples of whole numbers, low is better, ending in the node's name: total, so decisions repeat.
-Example: (avoided, rank of the alternative, -preference, taken of scarce requests, waste, loss, devices left over, name); with
-`spread` more devices left over are better, and fragmentation does not count. Of MIG devices that were cut beforehand, waste is
-how large they are.
+With `spread` more devices left over are better, and fragmentation does not count.
 """
 
 from __future__ import annotations
 
 import heapq
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.engine.inventory import node_selector
 from fairlead.engine.placement.scarce import NOTHING
@@ -30,7 +27,20 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import NodeScope
     from fairlead.engine.placement.shapes import UnitShape
 
-Score = tuple[bool, int, int, int, int, int, int, str]
+
+class Score(NamedTuple):
+    """Of a node for one unit of a shape: low is better, and the name makes it total, so decisions repeat."""
+
+    avoided: bool
+    rank: int  # of the alternatives, summed over requests
+    preference: int  # negative
+    scarce: int  # taken of scarce requests
+    waste: int  # how much less what is left is worth; of MIG devices that were cut beforehand, how large they are
+    loss: int
+    left: int  # devices left over; with `spread` negative
+    node: str
+
+
 if TYPE_CHECKING:
     Entry = tuple[Score, int, int, CandidateNode]
     """Score, the node's stamp when it was made, its number, node."""
@@ -90,7 +100,7 @@ class ScoredNodes:
         elif self.fragmentation is not None:
             taken, waste, loss = self.fragmentation.cost(self.shape, node, self.scarce)
         left = -left if self.spread else left
-        return (info.name in self.avoid, rank, -preference, taken, waste, loss, left, node.name)
+        return Score(info.name in self.avoid, rank, -preference, taken, waste, loss, left, node.name)
 
     def takes(self, node: CandidateNode) -> bool:
         """False when the node certainly does not take the shape's pods now, whatever devices it has."""
@@ -107,10 +117,10 @@ class ScoredNodes:
         for needs in self.shape.needs:
             if self.ledger.node_lacks(info, needs) is not None:
                 break
-            self.ledger.add_pod(info, needs)
+            self.ledger.count_pod(info, needs, 1)
             added += 1
         for needs in self.shape.needs[:added]:
-            self.ledger.remove_pod(info, needs)
+            self.ledger.count_pod(info, needs, -1)
         # What members of one unit need of one another shows when they are put there.
         beside = any(self.ledger.neighbours_refuse(info, facet) is not None for facet in self.shape.facets[:1])
         return added == len(self.shape.needs) and not beside

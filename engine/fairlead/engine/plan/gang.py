@@ -89,11 +89,17 @@ class Places:
         names = sorted({each.node for each in devices if each.node is not None})
         sites = [snapshot.by_name[name] for name in names if name in snapshot.by_name]
         known, self.failed = self.failed, {}
+        mark = self.statement.checkpoint()
         withheld = self.statement.withhold(sites, kept)
+        found: Reason | PlacementResult | tuple[list[UnitPlacement], Charge] | None = None
         try:
-            return self._within_limits(pending)
+            found = self._within_limits(pending)
+            return found
         finally:
-            self.statement.restore(sites, withheld)
+            if isinstance(found, tuple):
+                self.statement.restore(sites, withheld)
+            else:
+                self.statement.rollback(mark)
             self.failed = known
 
     def _within_limits(self, pending: PendingGang) -> Reason | PlacementResult | tuple[list[UnitPlacement], Charge]:
