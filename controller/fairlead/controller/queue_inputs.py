@@ -35,7 +35,7 @@ class QueueInputs:
 
     def scheduled(self, now: float) -> Scheduled:
         """The queues with the quotas of now, by their schedules."""
-        return self._scheduled.at(self._caches.settings(), now)
+        return self._scheduled.at(self._caches.rules.settings(), now)
 
     @property
     def spent(self) -> Mapping[str, BudgetNow]:
@@ -43,7 +43,7 @@ class QueueInputs:
         return self._spending.by_queue
 
     def queues(self, now: float) -> tuple[QueueSpec, ...]:
-        settings = self._caches.settings()
+        settings = self._caches.rules.settings()
         queues = self.scheduled(now).queues
         self._usage.restore(settings.remembered)
         self._spending.update(settings.queues, settings.budgets, settings.said, now)
@@ -55,7 +55,7 @@ class QueueInputs:
         self._spending.note(plan.queues, now)
         due = (self._budgets.next_refill(now), self.scheduled(now).due, self._spending.due, plan.due)
         self.due = min((at for at in due if at is not None), default=None)
-        self._usage.note(self._caches.settings().queues, plan.queues, plan.flavors, now)
+        self._usage.note(self._caches.rules.settings().queues, plan.queues, plan.flavors, now)
 
     def take_due(self, now: float) -> bool:
         """Whether that time has come; it is dropped."""

@@ -166,7 +166,7 @@ class GangReconciler:
 
     def _watch_idle(self, gang: Gang, now: float) -> None:
         """Looks at it again when it is to be told that it is idle, and decides when something follows from that."""
-        found = self._caches.idle(gang, now)
+        found = self._caches.rules.idle(gang, now)
         if found is None:
             return
         again = idleness.looked_at_again(*found, now)
@@ -209,13 +209,13 @@ class GangReconciler:
 
     def _announce(self, gang: Gang, now: float) -> bool:
         """Whether pods are being asked to save their work, since a node of theirs goes. A gang that may move gets a moment to do so."""
-        notice = self._caches.notice(gang)
+        notice = self._caches.lookup.notice(gang)
         state = self._book[gang.id]
         ask = node_notices.ask(gang, notice, now) if gang.running else None
         if ask is None or eviction_marks.marked(gang):
             state.noticed_at = None
             return False
-        if notice is not None and (self._caches.movable(gang) if gang.movable is None else gang.movable):
+        if notice is not None and (self._caches.rules.movable(gang) if gang.movable is None else gang.movable):
             since = state.noticed_at = state.noticed_at or now
             if now < since + MOVE_FIRST_S:
                 self._deadlines.set(gang.id, since + MOVE_FIRST_S)
@@ -228,7 +228,7 @@ class GangReconciler:
         found = leaving.holding(gang)
         if not found:
             return False
-        bound_s = self._caches.bounds(gang).termination_grace_s
+        bound_s = self._caches.rules.bounds(gang).termination_grace_s
         late, soonest = leaving.to_shorten(found, bound_s, now)
         if late and self._snapshots.others_wait(gang.id):
             self._deadlines.set(gang.id, now + eviction_steps.RETRY_S)
@@ -241,8 +241,8 @@ class GangReconciler:
     def _requeue_short(self, gang: Gang, record: GangRecord, now: float) -> bool:
         """Whether the gang was short of members, or had some on a lost node, for too long: then its eviction begins."""
         why, lost_until = "", None
-        if lost := self._caches.lost_nodes(gang):
-            why, lost_until = lost_nodes.overdue(gang, lost, self._caches.bounds(gang).lost_node, now)
+        if lost := self._caches.lookup.lost_nodes(gang):
+            why, lost_until = lost_nodes.overdue(gang, lost, self._caches.rules.bounds(gang).lost_node, now)
         why = why or self._places.replacements.overdue(gang, now)
         if not why:
             for deadline in (self._places.replacements.deadline(gang.id), lost_until):
@@ -258,7 +258,7 @@ class GangReconciler:
             pods=tuple(pod_ref(member) for member in gang.running),
             whole=True,
             reason=Reason(code=Code.NOT_REPLACED, message=why, advice="all of them go, to start again together"),
-            checkpoint_grace_s=min(gang.checkpoint_grace_s or 0.0, self._caches.bounds(gang).checkpoint_grace_s),
+            checkpoint_grace_s=min(gang.checkpoint_grace_s or 0.0, self._caches.rules.bounds(gang).checkpoint_grace_s),
         )
         self._evictor.assume(gang.id, eviction)
         self._tasks.start(gang.id, self._evictor.begin(gang, eviction, now))
@@ -266,7 +266,7 @@ class GangReconciler:
 
     def _still_idle(self, gang: Gang, now: float) -> bool:
         """Whether a gang that is evicted for being idle still is."""
-        found = self._caches.idle(gang, now)
+        found = self._caches.rules.idle(gang, now)
         return found is not None and idleness.follows(*found, now)
 
     def _still_waits(self, beneficiary: GangId) -> bool:
@@ -274,4 +274,4 @@ class GangReconciler:
         gang = self._caches.gangs.get(beneficiary)
         if gang is None or not gang.gated or self._book[beneficiary].admitting:
             return False
-        return blocking_problem(gang) is None and self._caches.held_by(gang) is None
+        return blocking_problem(gang) is None and self._caches.rules.held_by(gang) is None

@@ -71,7 +71,7 @@ class Reporting:
         self._metrics.decide_seconds.observe(took_s)
         for name, text in plan.failures:
             self._metrics.failures.note("decision", f"gang {name}", text)
-        problems = {*self._caches.settings().problems, *plan.problems}
+        problems = {*self._caches.rules.settings().problems, *plan.problems}
         for problem in sorted(problems - self._problems):
             log.warning("%s", problem)
         self._problems = problems
@@ -143,13 +143,15 @@ class Reporting:
             waited = self.waits.ended(gang.id)
             if waited is not None:
                 flavor = self._flavors.of(held_claims(gang.members).values())
-                queue = self._caches.queue_of(gang.id)
+                queue = self._caches.rules.queue_of(gang.id)
                 series = self._metrics.queue_wait_seconds.labels(queue, flavor, "admitted")
                 series.observe(max(0.0, now - waited.at))
         elif not gang.gated:
             self._note_withdrawal(gang.id, now)
         elif not self.waits.known(gang.id):
-            self.waits.waits(gang.id, self._caches.queue_of(gang.id), queued_since(self._caches, self._book, gang, now))
+            self.waits.waits(
+                gang.id, self._caches.rules.queue_of(gang.id), queued_since(self._caches, self._book, gang, now)
+            )
 
     def _note_withdrawal(self, gang_id: GangId, now: float) -> None:
         waited = self.waits.ended(gang_id)
@@ -160,7 +162,9 @@ class Reporting:
     def _leaving(self, gang: Gang, now: float) -> str:
         """Of pods that take longer than usual to end: most are gone before anyone reads of them."""
         bound_s = (
-            self._caches.bounds(gang).termination_grace_s if any(each.terminating for each in gang.released) else 0
+            self._caches.rules.bounds(gang).termination_grace_s
+            if any(each.terminating for each in gang.released)
+            else 0
         )
         found = [
             member
@@ -171,7 +175,7 @@ class Reporting:
         return leaving.description(found, bound_s)
 
     def _idle(self, gang: Gang, now: float) -> IdleNotice | None:
-        found = self._caches.idle(gang, now) if gang.released else None
+        found = self._caches.rules.idle(gang, now) if gang.released else None
         return None if found is None else notice(gang, *found, now)
 
     def _level_of(self, label: str, node: str) -> str | None:
@@ -191,7 +195,7 @@ class Reporting:
         return SchedulingState(
             waiting=state.waiting,
             admitting=state.admitting,
-            queue=self._caches.queue_of(gang.id),
+            queue=self._caches.rules.queue_of(gang.id),
             last_failure=state.backoff.why if state.backoff else "",
             eviction=eviction_marks.progress(gang, state.attempts.refused if state.attempts else ""),
             victims=tuple(sorted("/".join(victim) for victim in state.victims or ())),
@@ -200,8 +204,8 @@ class Reporting:
             forecast=state.forecast,
             idle=self._idle(gang, now),
             placement=placement(gang, self._level_of) if gang.released else (),
-            hold="" if (held := self._caches.held_by(gang)) is None else str(held),
+            hold="" if (held := self._caches.rules.held_by(gang)) is None else str(held),
             nodes=self._awaited.of(gang.id, now) if gang.gated else None,
             untried=recovery.untried(gang, now)[0],
-            lost=self._caches.lost_nodes(gang) if gang.released else (),
+            lost=self._caches.lookup.lost_nodes(gang) if gang.released else (),
         )

@@ -43,7 +43,7 @@ NAMESPACE_STEPS = 25_000  # of searches for one namespace's gangs in a decision:
 
 def queued_since(caches: Caches, book: Book, gang: Gang, now: float) -> float:
     """Unix seconds: as of its oldest pod, or of the gang that was evicted or rolled back before it."""
-    found = _queued_before(book[gang.id], caches.past_evictions(gang, now))
+    found = _queued_before(book[gang.id], caches.records.past_evictions(gang, now))
     return gang.created if found is None else min(gang.created, found)
 
 
@@ -88,7 +88,7 @@ class SnapshotBuilder:
     def record(self, gang: Gang, now: float) -> GangRecord:
         raw = self._caches.gang_object(gang.id) or {}
         state = self._book[gang.id]
-        past = self._caches.past_evictions(gang, now)
+        past = self._caches.records.past_evictions(gang, now)
         self._refusals.learn(gang, past, now)
         return GangRecord(
             uid=raw.get("metadata", {}).get("uid", ""),
@@ -96,7 +96,7 @@ class SnapshotBuilder:
             avoid_nodes=tuple(sorted(state.backoff.avoid)) if state.backoff else (),
             refused=self._refusals.of(gang, now),
             preemptor=is_preemptor(state, gang, self._caches.gang_object(gang.id), now),
-            hold=self._caches.hold_of(gang),
+            hold=self._caches.records.hold_of(gang),
         )
 
     def remove(self, gang_id: GangId) -> GangRequest | None:
@@ -125,7 +125,7 @@ class SnapshotBuilder:
             if gang is None or held is None or not self._tasks.settling(gang_id):
                 continue  # looked at meanwhile
             made = (
-                self._caches.claim(gang.namespace, each.source.claim)
+                self._caches.lookup.claim(gang.namespace, each.source.claim)
                 for member in gang.members
                 for each in member.claims
                 if each.source is not None
@@ -144,10 +144,10 @@ class SnapshotBuilder:
             return
         labels = self._caches.namespace_labels(gang.namespace)
         before = self._book.take(gang.id, GangState.running_since)
-        idle = self._caches.idle(gang, now)
+        idle = self._caches.rules.idle(gang, now)
         context = dataclasses.replace(
             self._context(gang.id, now), running_since=before, idle=None if idle is None else idle[0],
-            models=self._caches.namespace_models(gang.namespace), movable=self._caches.movable(gang), restart_s=self._restarts.of(gang),
+            models=self._caches.rules.namespace_models(gang.namespace), movable=self._caches.rules.movable(gang), restart_s=self._restarts.of(gang),
         )  # fmt: skip
         running = running_gang(gang, record, labels, context)
         if running is not None and gang.started and not gang.solo:
@@ -163,14 +163,14 @@ class SnapshotBuilder:
         return RunningContext(
             evicting=frozenset(pod.uid for pod in state.evicting.pods) if state.evicting else (),
             not_evictable=state.exempt_until is not None,
-            budgets_of=lambda member: self._caches.budgets_of(member.pod),
-            job_deadline=lambda member: self._caches.job_deadline(member.pod),
-            bounds=self._caches.namespace_bounds(gang_id[0]),
+            budgets_of=lambda member: self._caches.lookup.budgets_of(member.pod),
+            job_deadline=lambda member: self._caches.lookup.job_deadline(member.pod),
+            bounds=self._caches.rules.namespace_bounds(gang_id[0]),
             volumes_of=self._volumes_of,
         )
 
     def _volumes_of(self, member: Member) -> tuple[core.NodeSelector, ...] | None:
-        needs = self._caches.volume_needs(member.pod)
+        needs = self._caches.lookup.volume_needs(member.pod)
         return needs.where if needs.problem is None else None
 
     def _rolls(self, gang_id: GangId, gang: Gang | None) -> None:
@@ -187,8 +187,8 @@ class SnapshotBuilder:
             self._caches.namespace_labels(gang.namespace),
             limited=tables.namespace_quotas.limited(gang.namespace),
             classes=tables.classes,
-            namespaces=self._caches.namespaces_of,
-            models=self._caches.namespace_models(gang.namespace),
+            namespaces=self._caches.lookup.namespaces_of,
+            models=self._caches.rules.namespace_models(gang.namespace),
             ends_by=self._ends_by(gang),
         )
         if request is None:
@@ -203,7 +203,7 @@ class SnapshotBuilder:
 
     def _ends_by(self, gang: Gang) -> float | None:
         """When the first of its Jobs ends though its pods wait."""
-        ends = (self._caches.job_deadline(member.pod) for member in gang.gated)
+        ends = (self._caches.lookup.job_deadline(member.pod) for member in gang.gated)
         return min((end for end in ends if end is not None), default=None)
 
     @property
@@ -223,7 +223,7 @@ class SnapshotBuilder:
     # -- all of them -----------------------------------------------------------------------------------------------
 
     def build(self, now: float) -> Snapshot:
-        settings, tables = self._caches.settings(), self._caches.tables
+        settings, tables = self._caches.rules.settings(), self._caches.tables
         self._built_at = now
         queues = self._queues.queues(now)
         self._note_written()

@@ -162,13 +162,13 @@ class Term:
         self.spending: LedgerSpending | None = None
         if spending is None and record and options.ledger is not None:
             spending = self.spending = LedgerSpending(
-                options.ledger, lambda: bool(caches.settings().flavors), sleep=timing.sleep
+                options.ledger, lambda: bool(caches.rules.settings().flavors), sleep=timing.sleep
             )
         queues = QueueInputs(
             caches, budgets, usage, SpendingBudgets(spending or NotKnown()), usage_weight=options.usage_weight
         )
         awaited = AwaitedNodes(
-            book, lambda gang: recorded_since(caches.gang_object(gang)), caches.scale_ups, metrics.note_scale_up
+            book, lambda gang: recorded_since(caches.gang_object(gang)), caches.rules.scale_ups, metrics.note_scale_up
         )
         history = RunHistory()
         self.snapshots = snapshots = SnapshotBuilder(

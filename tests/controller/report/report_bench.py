@@ -70,7 +70,7 @@ class KnownGangs:
     """Of the caches what reports need."""
 
     def __init__(self, objects: Objects) -> None:
-        self.gang_objects = self
+        self.gang_objects = self.records = self
         self._objects = objects
 
     def get(self, key: str) -> Raw | None:

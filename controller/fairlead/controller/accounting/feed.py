@@ -71,7 +71,7 @@ class LedgerFeed:
         self._notes = AllocatedClaims(caches, self._contained, wall=time.wall)
         self._nodes = NodeUnits(caches.tables.inventory, caches.tables.nodes)
         self._attribution = Attribution(
-            queue_of=lambda pod: caches.queue_of(gang_id(pod)),
+            queue_of=lambda pod: caches.rules.queue_of(gang_id(pod)),
             labels=labels,
             namespace_labels=caches.namespace_labels,
         )
@@ -217,7 +217,7 @@ class LedgerFeed:
 
     def _renew(self) -> None:
         """What devices are worth and what is usual, where that changed: then all is told anew."""
-        caches, settings, workload = self._caches, self._caches.settings(), self._known.workload()
+        caches, settings, workload = self._caches, self._caches.rules.settings(), self._known.workload()
         if settings is not self._settings:
             priced = (each["metadata"]["name"] for each in caches.flavors.all() if each.get("spec", {}).get("price"))
             self._measures = Measures(settings.flavors, priced)
@@ -225,7 +225,7 @@ class LedgerFeed:
             self._dirty |= dict.fromkeys(sorted(self._nodes.names()))
             self._notes.touch_all()
         if workload is not self._workload:
-            self._usual = UsualRequests(workload, dict(caches.classes))
+            self._usual = UsualRequests(workload, dict(caches.tables.classes))
             self._workload = workload
             self._dirty |= dict.fromkeys(sorted(self._nodes.names()))
         reserved = frozenset(self._known.reserved())

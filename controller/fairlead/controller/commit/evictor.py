@@ -167,8 +167,8 @@ class Evictor:
 
         step = eviction_steps.next_step(
             gang, now=now, still_waits=still_waits, idle=idle, refusal=refusal, refused=refused,
-            node_goes=lambda: self._caches.notice(gang) is not None,
-            on_hold=lambda: self._caches.evicted_by_hold(gang),
+            node_goes=lambda: self._caches.lookup.notice(gang) is not None,
+            on_hold=lambda: self._caches.rules.evicted_by_hold(gang),
         )  # fmt: skip
         if isinstance(step, Evict) and retry_at > now:  # the informers may not show the last attempt yet
             override_at = step.mark.override_at
@@ -209,13 +209,13 @@ class Evictor:
             if mark.kind == "Idle":
                 queued_since = now  # its pods wait behind those that waited while it was idle
             past = past_evictions.eviction_of(
-                gang, step.members, mark, queue=self._caches.queue_of(gang.id), at=now, queued_since=queued_since
+                gang, step.members, mark, queue=self._caches.rules.queue_of(gang.id), at=now, queued_since=queued_since
             )
             if not self._moves.holds(gang.id):  # whatever its marks say
                 past = dataclasses.replace(past, place=(), held_until=0.0)
             await self._writer.note_past_eviction(gang.id, past, gang_spec(gang))
         freed = sum(len(results(claim)) for claim in held_claims(step.members).values())
-        grace_s, delete = int(self._caches.bounds(gang).termination_grace_s), bool(step.overridden)
+        grace_s, delete = int(self._caches.rules.bounds(gang).termination_grace_s), bool(step.overridden)
         if delete:
             self._note_override(gang, step)
         # The first shows whether budgets allow the others.
@@ -246,7 +246,7 @@ class Evictor:
         )
         self._events.gang(gang.id, "BudgetOverridden", message, warning=True)
         self._metrics.evictions.labels(step.mark.kind, "budget_overridden").inc()
-        names_ = {name for member in step.members for name in self._caches.budgets_of(member.pod)}
+        names_ = {name for member in step.members for name in self._caches.lookup.budgets_of(member.pod)}
         for name in sorted(names_)[:EVENTS_MAX]:
             self._events.budget(gang.namespace, name, "BudgetOverridden", f"pods of gang {gang.name} are {message}")
 

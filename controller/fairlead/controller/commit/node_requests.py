@@ -201,7 +201,7 @@ class NodeRequests:
 
     def _wanting(self, mode: str) -> dict[GangId, tuple[Gang, FlavorAutoscaling]]:
         found: dict[GangId, tuple[Gang, FlavorAutoscaling]] = {}
-        scaling = self._caches.settings().autoscaling
+        scaling = self._caches.rules.settings().autoscaling
         for gang_id, each in self._demand.items():
             gang = self._caches.gangs.get(gang_id)
             if (

@@ -174,7 +174,9 @@ class Forecaster:
         """Whether a gang that holds nothing any more waits again, or is to be recreated."""
         namespace, _, name = gang.partition("/")
         known = self._caches.gangs.get((namespace, name))
-        return known is not None and (bool(known.gated) or self._caches.past_eviction(known, self._wall()) is not None)
+        return known is not None and (
+            bool(known.gated) or self._caches.records.past_eviction(known, self._wall()) is not None
+        )
 
 
 def _too_little(headroom: int) -> str:

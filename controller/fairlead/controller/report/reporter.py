@@ -140,7 +140,7 @@ class Reporter:
             by_object[key] = (*by_object.get(key, ()), problem)
         uses = {use.name: use for use in plan.queues}
         totals = {total.flavor: total for total in plan.flavors}
-        held = self._caches.settings().held_queues()
+        held = self._caches.rules.settings().held_queues()
         stored = self._caches.queues.all()
         parents = {(raw.get("spec") or {}).get("parent") for raw in stored}
         for raw in stored:

@@ -73,7 +73,7 @@ class StatusWriter:
         before = known_fields(stored, GangStatus)
         past = own = past_evictions.past_eviction(raw, now)
         if not stored and own is None:  # for a gang of one: of the evicted pod that this one replaces
-            past = self._caches.past_eviction(gang, now)
+            past = self._caches.records.past_eviction(gang, now)
         created = past.waits_since if past is not None else min(object_created, gang.created or object_created)
         status = texts.tree(gang_status.gang_status(gang, state, before=before, created=created, now=now, past=past))
         status["observedGeneration"] = raw["metadata"].get("generation", 1)
@@ -104,7 +104,7 @@ class StatusWriter:
         stored = raw.get("spec") or {}
         known = (field.alias or name for name, field in GangSpec.model_fields.items())
         wanted = {name: spec.get(name) for name in known if name != "hold" and stored.get(name) != spec.get(name)}
-        hold = self._caches.hold_object(gang)
+        hold = self._caches.records.hold_object(gang)
         return wanted if hold is None or stored.get("hold") == hold else {**wanted, "hold": hold}
 
     async def _patch_status(
@@ -157,7 +157,7 @@ class StatusWriter:
         now = self._wall()
         past = past_evictions.past_eviction(raw, now)
         if past is not None:
-            jobs = self._caches.makers(gang, past)
+            jobs = self._caches.lookup.makers(gang, past)
             if not jobs:
                 state.without_job_since = state.without_job_since or now
             since = None if jobs else state.without_job_since
