@@ -19,7 +19,7 @@ from fairlead.controller.gangs.conditions import MESSAGE_MAX
 from fairlead.controller.gangs.evictions import eviction_marks, past_evictions
 from fairlead.controller.gangs.held import idleness
 from fairlead.controller.gangs.membership import decisions
-from fairlead.controller.gangs.membership.gangs import Gang, GangId, gang_spec
+from fairlead.controller.gangs.membership.gangs import Gang, GangId, created_s, gang_spec
 from fairlead.controller.report import gang_status, queue_budget, queue_status
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.forecasts import forecast_text
@@ -55,6 +55,7 @@ class StatusWriter:
         self._events = events
         self._wall = wall
         self._without_job_since: dict[GangId, float] = {}  # evicted gangs without pods
+        self._living: dict[GangId, frozenset[str]] = {}  # UIDs of members, as written last
 
     async def gang(self, gang: Gang, state: SchedulingState) -> None:
         spec = gang_spec(gang)
@@ -71,7 +72,7 @@ class StatusWriter:
         past = own = past_evictions.past_eviction(raw, now)
         if not stored and own is None:  # for a gang of one: of the evicted pod that this one replaces
             past = self._caches.past_eviction(gang, now)
-        created = past.waits_since if past is not None else min(object_created, gang.created or object_created)
+        created = past.waits_since if past is not None else self._queued_since(gang, before) or object_created
         status = texts.tree(gang_status.gang_status(gang, state, before=before, created=created, now=now, past=past))
         status["observedGeneration"] = raw["metadata"].get("generation", 1)
         if status != before:
@@ -82,6 +83,17 @@ class StatusWriter:
             raw = await self._patch_status(gang.id, {**patch, **carried, **over}, version=version)
             self._event(gang, before, status)
         self._caches.gang_objects.note(raw)
+
+    def _queued_since(self, gang: Gang, before: Mapping[str, Any]) -> float:
+        """Of a gang that was not evicted, unix seconds: as before, unless other pods are a gang of the same name now."""
+        living = [member for member in gang.members if not member.terminating]
+        uids = frozenset(member.uid for member in living)
+        last = self._living.get(gang.id)
+        self._living[gang.id] = uids
+        kept = before.get("queuedTime")
+        if kept and (last is None or not uids or not uids.isdisjoint(last)):
+            return timestamps.parse(kept)
+        return min((created_s(member.pod) for member in living), default=gang.created)
 
     async def _create(self, gang: Gang, spec: Mapping[str, Any]) -> dict[str, Any]:
         metadata = {
@@ -151,6 +163,7 @@ class StatusWriter:
         if raw is None:
             self._without_job_since.pop(gang, None)
             return None
+        self._living.pop(gang, None)
         now = self._wall()
         past = past_evictions.past_eviction(raw, now)
         if past is not None:
