@@ -22,6 +22,7 @@ from fairlead.controller.watch.triggers import Triggers
 from fairlead.engine.types.plan import Admission
 from fairlead.kube import core
 from tests.controller.conftest import Bench
+from tests.controller.watch.test_triggers import Term
 
 A, B = ("ml", "a"), ("ml", "b")
 ADMISSION = Admission(namespace="ml", name="a", uid="a", queue="", claims=(), assignments=())
@@ -71,10 +72,10 @@ async def test_a_gang_is_looked_at_when_its_admission_ends(tasks: GangTasks, tri
 async def test_one_that_settles_is_busy_and_is_written_no_more(tasks: GangTasks, triggers: Triggers):
     await admit(tasks, settles=True)
     assert triggers.take_gangs() == set()
-    assert (tasks.running(A), tasks.admitting(A), dict(tasks.admissions())) == (True, True, {})
+    assert (tasks.running(A), tasks.settling(A), dict(tasks.admissions())) == (True, True, {})
     assert (tasks.take_written(), tasks.take_written()) == ([A], [])
     tasks.settle(A)
-    assert (tasks.running(A), tasks.admitting(A), tasks.settling(A)) == (False, False, False)
+    assert (tasks.running(A), tasks.settling(A)) == (False, False)
     assert not triggers.decision
 
 
@@ -97,7 +98,7 @@ async def test_a_gang_that_waits_for_the_admission_is_decided_on_at_its_end(task
 
 def test_a_gang_that_is_put_off_does_not_wake_the_loop(triggers: Triggers):
     triggers.wake.clear()
-    triggers.put_off = lambda gang: gang == A
+    triggers.begin(Term(puts_off={A}))
     triggers.gangs([A, A])
     assert not triggers.wake.is_set()
     triggers.gangs([A, B])

@@ -4,10 +4,11 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from fairlead.api import names
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.gangs.admission.bind_clock import tried_at
 from fairlead.controller.gangs.build import build_gang
-from fairlead.controller.report.gang_phase import SchedulingState, summarize
+from fairlead.controller.report.gang_phase import summarize
 from fairlead.kube import core, timestamps
 from tests.controller.gang_views import NOW, Objects, claim, gated_with, pod, released_with, step, view
 

@@ -46,8 +46,8 @@ def test_a_gang_whose_members_are_gone_loses_what_is_theirs_and_keeps_what_outli
     state.attempts, state.backoff = Attempts(failures=2), Backoff(failures=2)
     book[B].attempts = Attempts(failures=1)
     book.forget(A)
-    assert state.attempts is None
-    assert state.backoff == Backoff(failures=2)
+    assert book[A].attempts is None
+    assert book[A].backoff == Backoff(failures=2)
     assert book[B].attempts == Attempts(failures=1)
 
 

@@ -69,8 +69,8 @@ def test_a_hold_and_an_age_come_from_gangs_of_the_same_namespace_only(namespace:
     known = caches()
     known.gang_objects.note(evicted(namespace))
     own: Gang = known.gangs["blue", "next"]
-    assert (known.hold_of(own) is not None) is found
-    assert bool(known.past_evictions(own, NOW)) is found
+    assert (known.records.hold_of(own) is not None) is found
+    assert bool(known.records.past_evictions(own, NOW)) is found
 
 
 def test_a_gang_object_that_a_user_made_first_does_not_end_the_hold_of_the_pod_before() -> None:
@@ -79,9 +79,9 @@ def test_a_gang_object_that_a_user_made_first_does_not_end_the_hold_of_the_pod_b
     made: Json = {"metadata": {"name": "next", "namespace": "blue", "resourceVersion": "2"}, "spec": {"size": 1}}
     known.gang_objects.note(made)
     own = known.gangs["blue", "next"]
-    assert known.hold_of(own) is not None
+    assert known.records.hold_of(own) is not None
     known.gang_objects.note({**made, "metadata": made["metadata"] | {"resourceVersion": "3"}, "status": {"members": 1}})
-    assert known.hold_of(own) is None, "its own says so from now on"
+    assert known.records.hold_of(own) is None, "its own says so from now on"
 
 
 def test_claims_and_pods_are_of_the_owner_in_their_own_namespace() -> None:
@@ -89,13 +89,13 @@ def test_claims_and_pods_are_of_the_owner_in_their_own_namespace() -> None:
     own = known.gangs["blue", "next"].members[0].pod
     forged = msgspec.convert({"metadata": owned("red", "c", "Pod", own.metadata.uid)}, resource.ResourceClaim)
     known.claims.note(forged)
-    assert list(known.claims_of(own)) == []
+    assert list(known.lookup.claims_of(own)) == []
     assert known.pods_of(forged) == {}
     job = {"metadata": {"namespace": "blue", "name": "job", "uid": OWNER}, "spec": {"template": {}}}
     known.jobs.note(msgspec.convert(job, batch.Job))
     past = past_eviction(evicted("red"), NOW)
     assert past is not None
-    assert known.makers(("red", "gone"), past) == ()
+    assert known.lookup.makers(("red", "gone"), past) == ()
 
 
 def test_a_change_of_a_job_wakes_gangs_of_its_namespace_only() -> None:

@@ -9,7 +9,7 @@ Decides nothing, reads no clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import TypeVar
 
 from fairlead.controller.book.field import Columns, Field
@@ -41,6 +41,12 @@ class Book:
         """These gangs have one, and no others."""
         self._columns[field].clear()
         self._columns[field].update(found)
+
+    def keep(self, field: Field[T], gangs: Container[GangId]) -> None:
+        """Only these gangs go on having one."""
+        column = self._columns[field]
+        for gang_id in [gang_id for gang_id in column if gang_id not in gangs]:
+            del column[gang_id]
 
     def forget(self, gang_id: GangId) -> None:
         """The gang has no members left."""

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from fairlead.api.trace_context import TraceContext
 from fairlead.controller.book.field import Field, Row
+from fairlead.controller.book.shown import SchedulingState, ShownForecast
 from fairlead.controller.gangs.evictions.moved import Held
 from fairlead.controller.gangs.held.vacancies import Vacancy
-from fairlead.controller.gangs.membership.gangs import GangId
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Admission, Eviction, NodeDemand, Reservation, Waiting
 from fairlead.kube.tracing import Value
@@ -67,9 +68,29 @@ class NodesAsked(NamedTuple):
     devices: int  # that the flavor had then
 
 
+class Rollout(NamedTuple):
+    """The part of a gang in the rollout of its workload."""
+
+    workload: tuple[str, str]  # namespace, and Kind/name
+    generation: str
+    holds: bool  # pods of it are released, and not all are leaving
+
+
+@dataclass(slots=True)
+class Report:
+    """Of a gang, to be written into its status."""
+
+    gang: Gang
+    state: SchedulingState
+    soon: object = None  # what is written soon when it changes
+    reason: str = ""
+    admitting_since: float | None = None  # of the clock
+    written: tuple[Gang, SchedulingState, str | None] | None = None  # the last; with the object's version then
+
+
 class Wait(NamedTuple):
     queue: str
-    since: float
+    at: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,6 +116,8 @@ class GangState(Row):
     running_since = Field[
         float
     ]()  # so that a gang of which one member after the other is replaced keeps its min-runtime
+    rollout = Field[Rollout](outlives=True)
+    behind = Field[tuple[GangRequest, GangRequest]]()  # what was requested, and the same with predecessors
     waiting = Field[Waiting]()
     reservation = Field[Reservation](outlives=True)  # until the next decision
 
@@ -110,7 +133,7 @@ class GangState(Row):
     evicting = Field[Eviction](outlives=True)  # decided; the marks are being written
     attempts = Field[Attempts]()
     exempt_until = Field[float]()  # it could not be evicted: no victim so long
-    evicted_for = Field[GangId]()  # as its marks say
+    evicted_for = Field[GangId](outlives=True)  # as its marks say
     victims = Field[set[GangId]](outlives=True)  # gangs that are evicted for it, as their marks say
     decided_for = Field[int](outlives=True)  # of `evicting`, how many are for it
     preempting_since = Field[float]()  # when the first gang was evicted for it
@@ -126,6 +149,10 @@ class GangState(Row):
     # Nodes: those that are asked for it, and those that are kept for its pods.
     demand = Field[NodeDemand](outlives=True)
     nodes_asked = Field[NodesAsked](outlives=True)
+    nodes_read = Field[bool](outlives=True)  # the Gang object was asked since when nodes are asked for
+    nodes_request = Field[tuple[GangRequest, GangRequest]](
+        outlives=True
+    )  # what was requested, and the same with since when
     nodes_note = Field[str](outlives=True)  # what the cluster answered
     shown = Field[bool]()  # pods of it are shown to autoscalers
     rewrites = Field[Counter[str]]()  # how often each pod was shown, by UID
@@ -137,8 +164,17 @@ class GangState(Row):
     deadline = Field[float](outlives=True)
 
     # What is said of it.
+    forecast = Field[ShownForecast]()
+    report = Field[Report]()
+    phase = Field[str](outlives=True)  # as it is counted
     wait = Field[Wait](outlives=True)  # until it is counted
     trace = Field[Trace](outlives=True)  # until its spans are told
     evicting_since_s = Field[float]()
+    living = Field[frozenset[str]]()  # UIDs of its members, as its status had them last
     without_job_since = Field[float](outlives=True)  # evicted, and without pods
     start_noted = Field[float]()  # when the run began whose start was learned from
+
+    @property
+    def admitting(self) -> bool:
+        """Whether its admission is being written, or it settles."""
+        return self.admission is not None or self.settles_until is not None

@@ -27,18 +27,15 @@ from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark, Evi
 from fairlead.controller.gangs.evictions.eviction_steps import Cancel, Evict, Spread, Step, Wait
 from fairlead.controller.gangs.evictions.moved import spots_of
 from fairlead.controller.gangs.held.node_notices import Ask
-from fairlead.controller.gangs.held.running import RunningContext
 from fairlead.controller.gangs.membership import decisions
 from fairlead.controller.gangs.membership.decisions import Decision
 from fairlead.controller.gangs.membership.gangs import Gang, GangId, gang_spec
 from fairlead.controller.gangs.membership.members import Member
-from fairlead.controller.report.events import Events
-from fairlead.controller.report.metrics import Metrics
-from fairlead.controller.report.traces import GangTraces
+from fairlead.controller.report.telemetry import Telemetry
+from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Eviction
-from fairlead.kube import core, timestamps
-from fairlead.kube.limits import Clock
+from fairlead.kube import timestamps
 
 log = logging.getLogger(__name__)
 
@@ -56,12 +53,9 @@ class Evictor:
         caches: Caches,
         book: Book,
         budgets: QueueBudgets,
-        events: Events,
-        metrics: Metrics,
-        traces: GangTraces,
-        *,
-        wall: Clock,
         moves: Moves,
+        telemetry: Telemetry,
+        time: Time,
     ) -> None:
         self._moves = moves
         self.victims = Victims(book)
@@ -69,10 +63,8 @@ class Evictor:
         self._caches = caches
         self._book = book
         self._budgets = budgets
-        self._events = events
-        self._metrics = metrics
-        self._traces = traces
-        self._wall = wall
+        self._events, self._metrics, self._traces = telemetry.events, telemetry.metrics, telemetry.traces
+        self._wall = time.wall
         self._slots = asyncio.Semaphore(CONCURRENT_MAX)
 
     # -- what is known of evictions --------------------------------------------------------------------------------
@@ -82,36 +74,6 @@ class Evictor:
         self.victims.update(gang_id, gang)
         if gang is None or not eviction_marks.marked(gang):
             self._book[gang_id].attempts = None
-
-    def context(self, gang_id: GangId, now: float) -> RunningContext:
-        state = self._book[gang_id]
-        decided = state.evicting
-        if (state.exempt_until or 0.0) <= now:
-            state.exempt_until = None
-        return RunningContext(
-            evicting=frozenset(pod.uid for pod in decided.pods) if decided else (),
-            not_evictable=state.exempt_until is not None,
-            budgets_of=lambda member: self._caches.budgets_of(member.pod),
-            job_deadline=lambda member: self._caches.job_deadline(member.pod),
-            bounds=self._caches.namespace_bounds(gang_id[0]),
-            volumes_of=self._volumes_of,
-        )
-
-    def _volumes_of(self, member: Member) -> tuple[core.NodeSelector, ...] | None:
-        needs = self._caches.volume_needs(member.pod)
-        return needs.where if needs.problem is None else None
-
-    def is_preemptor(self, gang: Gang, now: float) -> bool:
-        """Whether devices are reserved for the gang because others are or were evicted for it."""
-        return (
-            bool(self.victims.of(gang.id))
-            or self._reserved_until(gang, now) > now
-            or bool(self._book[gang.id].decided_for)
-        )
-
-    def progress(self, gang: Gang) -> EvictionProgress | None:
-        pairs = eviction_marks.marked(gang)
-        return EvictionProgress(mark=pairs[0][1], refused=self._attempts(gang.id).refused) if pairs else None
 
     def _attempts(self, gang_id: GangId) -> Attempts:
         return self._book[gang_id].attempts or Attempts()
@@ -205,8 +167,8 @@ class Evictor:
 
         step = eviction_steps.next_step(
             gang, now=now, still_waits=still_waits, idle=idle, refusal=refusal, refused=refused,
-            node_goes=lambda: self._caches.notice(gang) is not None,
-            on_hold=lambda: self._caches.evicted_by_hold(gang),
+            node_goes=lambda: self._caches.lookup.notice(gang) is not None,
+            on_hold=lambda: self._caches.rules.evicted_by_hold(gang),
         )  # fmt: skip
         if isinstance(step, Evict) and retry_at > now:  # the informers may not show the last attempt yet
             override_at = step.mark.override_at
@@ -247,13 +209,13 @@ class Evictor:
             if mark.kind == "Idle":
                 queued_since = now  # its pods wait behind those that waited while it was idle
             past = past_evictions.eviction_of(
-                gang, step.members, mark, queue=self._caches.queue_of(gang.id), at=now, queued_since=queued_since
+                gang, step.members, mark, queue=self._caches.rules.queue_of(gang.id), at=now, queued_since=queued_since
             )
             if not self._moves.holds(gang.id):  # whatever its marks say
                 past = dataclasses.replace(past, place=(), held_until=0.0)
             await self._writer.note_past_eviction(gang.id, past, gang_spec(gang))
         freed = sum(len(results(claim)) for claim in held_claims(step.members).values())
-        grace_s, delete = int(self._caches.bounds(gang).termination_grace_s), bool(step.overridden)
+        grace_s, delete = int(self._caches.rules.bounds(gang).termination_grace_s), bool(step.overridden)
         if delete:
             self._note_override(gang, step)
         # The first shows whether budgets allow the others.
@@ -284,7 +246,7 @@ class Evictor:
         )
         self._events.gang(gang.id, "BudgetOverridden", message, warning=True)
         self._metrics.evictions.labels(step.mark.kind, "budget_overridden").inc()
-        names_ = {name for member in step.members for name in self._caches.budgets_of(member.pod)}
+        names_ = {name for member in step.members for name in self._caches.lookup.budgets_of(member.pod)}
         for name in sorted(names_)[:EVENTS_MAX]:
             self._events.budget(gang.namespace, name, "BudgetOverridden", f"pods of gang {gang.name} are {message}")
 

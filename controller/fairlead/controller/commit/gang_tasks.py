@@ -51,10 +51,6 @@ class GangTasks:
     def running(self, gang_id: GangId) -> bool:
         return gang_id in self._running
 
-    def admitting(self, gang_id: GangId) -> bool:
-        """Whether its admission is being written, or it settles."""
-        return gang_id in self._admissions or gang_id in self._settling
-
     def admissions(self) -> Mapping[GangId, Admission]:
         """Those that are being written."""
         return self._admissions

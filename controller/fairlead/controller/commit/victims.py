@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping
 from fairlead.controller.book.book import Book
 from fairlead.controller.book.gang_state import GangState
 from fairlead.controller.gangs.evictions import eviction_marks
+from fairlead.controller.gangs.membership import decisions
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Waiting
+from fairlead.kube.resources import Raw
 
 
 class Victims:
@@ -43,6 +45,13 @@ class Victims:
 
     def of_any(self, beneficiaries: Iterable[GangId]) -> set[GangId]:
         return {victim for gang_id in beneficiaries for victim in self._victims.get(gang_id, ())}
+
+
+def is_preemptor(state: GangState, gang: Gang, gang_object: Raw | None, now: float) -> bool:
+    """Whether devices are reserved for the gang because others are or were evicted for it."""
+    return bool(state.victims or state.decided_for) or (
+        bool(gang.gated) and decisions.reserved_until(gang_object, now) > now
+    )
 
 
 def may_evict(waiting: Waiting, request: GangRequest, least: Mapping[str, int]) -> bool:

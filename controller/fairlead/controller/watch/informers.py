@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
+from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.watch import indexes
 from fairlead.controller.watch.optional import OptionalInformer
 from fairlead.controller.watch.podgroups import PodGroups
@@ -76,6 +78,29 @@ class Informers:
             owners = self.pods.by_index("uid", owner.uid)
             found |= {pod.metadata.uid: pod for pod in owners if pod.metadata.namespace == claim.metadata.namespace}
         return found
+
+    def reported_gangs(self) -> set[GangId]:
+        """The gangs that have a Gang object."""
+        return {(raw["metadata"]["namespace"], raw["metadata"]["name"]) for raw in self.gang_objects.all()}
+
+    def gang_object(self, gang: GangId) -> Raw | None:
+        return self.gang_objects.get("/".join(gang))
+
+    def node_exists(self, name: str) -> bool:
+        return self.nodes.get(name) is not None
+
+    def users(self, claim: resource.ResourceClaim) -> list[core.Pod]:
+        """Unfinished pods that name the claim or own it."""
+        return [pod for pod in self.pods_of(claim).values() if not pod.finished]
+
+    def latest(self, pod: core.Pod) -> core.Pod:
+        """The pod as last seen; the given one where it is gone, or another has its name."""
+        known = self.pods.get(pod.metadata.key)
+        return known if known is not None and known.metadata.uid == pod.metadata.uid else pod
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        found = self.namespaces.get(namespace)
+        return found.metadata.labels if found else {}
 
     async def discover(self, client: Client) -> None:
         """Finds out which optional APIs the cluster serves: before the informers run."""

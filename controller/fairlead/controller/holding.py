@@ -9,44 +9,42 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.engine.types.gangs import RunningGang, RunningSequence
 
 
 class Holding:
-    def __init__(self) -> None:
-        self._gangs: dict[str, RunningGang] = {}  # by id
-        self._instead: dict[str, RunningGang] = {}  # at the last call of `all`
-        self._changed: set[str] = set()  # ids, since that call
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._gangs = book.all(GangState.holding)
+        self._instead: Mapping[GangId, RunningGang] = {}  # at the last call of `all`
+        self._changed: set[GangId] = set()  # since that call
         self._ids: list[str] = []  # of what that call returned
         self._list: list[RunningGang] = []
         self._all = RunningSequence.after(None, ())
 
     def get(self, gang_id: GangId) -> RunningGang | None:
-        return self._gangs.get("/".join(gang_id))
+        return self._gangs.get(gang_id)
 
     def set(self, gang_id: GangId, running: RunningGang | None) -> None:
         """What the gang holds from now on; None: nothing."""
-        key = "/".join(gang_id)
-        if running == self._gangs.get(key):
+        if running == self._gangs.get(gang_id):
             return
-        self._changed.add(key)
-        if running is None:
-            del self._gangs[key]
-        else:
-            self._gangs[key] = running
+        self._changed.add(gang_id)
+        self._book[gang_id].holding = running
 
     def all(self, instead: Mapping[GangId, RunningGang]) -> RunningSequence:
         """In order of ids; of some gangs what they hold `instead`, also where they held nothing."""
-        now = {running.id: running for running in instead.values()}
-        changed = self._changed | self._instead.keys() | now.keys()
-        self._changed, self._instead = set(), now
+        changed = self._changed | self._instead.keys() | instead.keys()
+        self._changed, self._instead = set(), instead
         gone: list[RunningGang] = []
         new: list[RunningGang] = []
-        for key in sorted(changed):
+        for key, gang_id in sorted(("/".join(gang_id), gang_id) for gang_id in changed):
             at = bisect_left(self._ids, key)
             before = self._list[at] if at < len(self._ids) and self._ids[at] == key else None
-            running = now.get(key) or self._gangs.get(key)
+            running = instead.get(gang_id) or self._gangs.get(gang_id)
             if running == before:
                 continue
             if before is not None:

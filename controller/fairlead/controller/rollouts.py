@@ -14,62 +14,54 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from fairlead.api.rollouts import Generation, generation_of
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState, Rollout
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.engine.types.gangs import GangRequest
 
-Workload = tuple[str, str]
-"""Namespace, and Kind/name."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Part:
-    """A gang in the rollout of its workload."""
-
-    generation: str
-    holds: bool  # pods of it are released, and not all are leaving
-
 
 class Rollouts:
-    def __init__(self) -> None:
-        self._workloads: dict[GangId, Workload] = {}
-        self._parts: defaultdict[Workload, dict[GangId, _Part]] = defaultdict(dict)
-        # What was requested, and the same with predecessors.
-        self._lifted: dict[GangId, tuple[GangRequest, GangRequest]] = {}
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._rollouts = book.all(GangState.rollout)
+        self._gangs: defaultdict[tuple[str, str], set[GangId]] = defaultdict(set)  # by workload
 
     def set(self, gang_id: GangId, gang: Gang | None) -> bool:
         """As the gang is now; None: it is gone. Whether that may change who waits for whom."""
-        known = self._workloads.pop(gang_id, None)
-        before = None if known is None else self._parts[known].pop(gang_id, None)
-        others = known is not None and bool(self._parts[known])
-        if known is not None and not others:
-            del self._parts[known]
+        state = self._book[gang_id]
+        before, others = state.rollout, False
+        if before is not None:
+            self._gangs[before.workload].discard(gang_id)
+            others = bool(self._gangs[before.workload])
+            if not others:
+                del self._gangs[before.workload]
         found = None if gang is None else _generation(gang)
         if gang is None or found is None:
-            self._lifted.pop(gang_id, None)
+            state.rollout = state.behind = None
             return others
-        workload = self._workloads[gang_id] = (gang.namespace, found.workload)
-        part = _Part(found.generation, any(not member.terminating for member in gang.released))
-        self._parts[workload][gang_id] = part
-        return part != before and len(self._parts[workload]) > 1
+        released = any(not member.terminating for member in gang.released)
+        now = state.rollout = Rollout((gang.namespace, found.workload), found.generation, released)
+        self._gangs[now.workload].add(gang_id)
+        return now != before and len(self._gangs[now.workload]) > 1
 
     def lift(self, requests: Iterable[GangRequest]) -> list[GangRequest]:
         """The requests with their predecessors. The same objects as long as nothing changes."""
-        return [self._with_predecessors(request) for request in requests] if self._parts else list(requests)
+        return [self._with_predecessors(request) for request in requests] if self._gangs else list(requests)
 
     def _with_predecessors(self, request: GangRequest) -> GangRequest:
         gang_id = (request.namespace, request.name)
-        workload = self._workloads.get(gang_id)
-        parts = {} if workload is None else self._parts[workload]
-        if len(parts) < 2:
+        own = self._rollouts.get(gang_id)
+        others = () if own is None else self._gangs[own.workload]
+        if own is None or len(others) < 2:
             return request
-        own = parts[gang_id].generation
-        holding = {other: part.generation for other, part in parts.items() if part.holds}
-        if not holding or own in holding.values():
+        holding = {other: self._rollouts[other].generation for other in others if self._rollouts[other].holds}
+        if not holding or own.generation in holding.values():
             return request
         predecessors = tuple(sorted("/".join(other) for other in holding))
-        known = self._lifted.get(gang_id)
+        state = self._book[gang_id]
+        known = state.behind
         if known is None or known[0] is not request or known[1].predecessors != predecessors:
-            known = self._lifted[gang_id] = (request, dataclasses.replace(request, predecessors=predecessors))
+            known = state.behind = (request, dataclasses.replace(request, predecessors=predecessors))
         return known[1]
 
 
