@@ -16,10 +16,10 @@ from collections.abc import Callable
 from fairlead.api.gang import DECISIONS_MAX
 from fairlead.controller.book.book import Book
 from fairlead.controller.book.gang_state import Attempts, GangState
+from fairlead.controller.commit.eviction_writes import Writer
 from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.commit.victims import Victims
-from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import all_done
 from fairlead.controller.gangs.claims.allocations import held_claims, results
 from fairlead.controller.gangs.evictions import disruption, eviction_marks, eviction_steps, past_evictions

@@ -68,7 +68,7 @@ class Informers:
         self.workload_priorities = WorkloadPriorities()
         self.workloads = Workloads()
         self.train_jobs = TrainJobs(wanted=forecasts)
-        self.volumes = Volumes()
+        self.volumes = Volumes(self.pods)
 
     def pods_of(self, claim: resource.ResourceClaim) -> dict[str, core.Pod]:
         """By UID the pods that name the claim or own it, finished ones too."""
