@@ -129,12 +129,13 @@ class Moves:
         self._book[gang_id].move = Move(held, queue, owner)
         if before is None or before.held != held:
             if before is not None:
-                self._tables.release_place(gang_id)
+                self._tables.release_place(before.held)
             self._tables.hold_place(held)
 
     def _release(self, gang_id: GangId) -> None:
-        if self._book.take(gang_id, GangState.move) is not None:
-            self._tables.release_place(gang_id)
+        move = self._book.take(gang_id, GangState.move)
+        if move is not None:
+            self._tables.release_place(move.held)
 
     # -- around a decision -----------------------------------------------------------------------------------------
 
@@ -154,7 +155,7 @@ class Moves:
                 continue
             free.discard(meant)
             held = self._book[gang_id].moves_to = self._moves[meant].held
-            self._tables.release_place(meant)
+            self._tables.release_place(self._moves[meant].held)
             found[number] = to_its_place(request, held)
         return found
 
