@@ -29,7 +29,7 @@ from fairlead.controller.queue_inputs import QueueInputs
 from fairlead.controller.restarts import RestartTimes, StartHistory
 from fairlead.controller.rollouts import Rollouts
 from fairlead.controller.watch.caches import Caches
-from fairlead.engine.placement.workload import WorkloadCounter
+from fairlead.engine.placement.value.workload import WorkloadCounter
 from fairlead.engine.plan.search_turns import TURN_S
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang

@@ -16,7 +16,7 @@ from fairlead.controller.accounting.nodes import UNPUBLISHED_S, NodeUnits
 from fairlead.controller.accounting.units import Measures, Units
 from fairlead.controller.accounting.vacancies import UsualRequests
 from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
-from fairlead.engine.placement.workload import WorkloadCounter
+from fairlead.engine.placement.value.workload import WorkloadCounter
 from fairlead.engine.types.settings import FlavorSpec
 from fairlead.history.ledger.entries import WHOLE_PPM
 from fairlead.history.ledger.observed import UsageSeen
@@ -244,6 +244,14 @@ MARK = {
 }
 
 
+def deleted(phase: str, *, ended: str, annotations: Any = None) -> core.Pod:
+    """Deleted at 00:01:00 with a grace period of 30 s; its container ended then."""
+    state = {"terminated": {"startedAt": "2026-11-01T00:00:10Z", "finishedAt": f"2026-11-01T{ended}"}}
+    pod = pod_of(phase=phase, annotations=annotations, containerStatuses=[{"name": "main", "state": state}])
+    gone = {"deletion_timestamp": "2026-11-01T00:01:30Z", "deletion_grace_period_seconds": 30}
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, **gone))
+
+
 @pytest.mark.parametrize(
     ("pods", "expected"),
     [
@@ -259,6 +267,11 @@ MARK = {
         ([pod_of(phase="Failed")], ("Failed", False)),
         ([pod_of(phase="Failed", node="n2")], ("NodeGone", False)),
         ([pod_of(), pod_of("p2", phase="Succeeded")], ("Deleted", False)),
+        ([deleted("Failed", ended="00:01:02Z")], ("Deleted", False)),
+        ([deleted("Succeeded", ended="00:01:02Z")], ("Deleted", False)),
+        ([deleted("Succeeded", ended="00:01:02Z", annotations=MARK)], ("Evicted", True)),
+        ([deleted("Failed", ended="00:00:59Z")], ("Failed", False)),
+        ([deleted("Succeeded", ended="00:00:59Z")], ("Completed", False)),
         ([], ("Deleted", False)),
     ],
 )

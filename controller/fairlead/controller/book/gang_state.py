@@ -170,6 +170,7 @@ class GangState(Row):
     wait = Field[Wait](outlives=True)  # until it is counted
     trace = Field[Trace](outlives=True)  # until its spans are told
     evicting_since_s = Field[float]()
+    living = Field[frozenset[str]]()  # UIDs of its members, as its status had them last
     without_job_since = Field[float](outlives=True)  # evicted, and without pods
     start_noted = Field[float]()  # when the run began whose start was learned from
 

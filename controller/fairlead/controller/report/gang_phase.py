@@ -90,7 +90,7 @@ def _ended(gang: Gang) -> PhaseSummary:
     mark = _last_mark(failed)
     if mark is not None:
         text = f"evicted, {mark.description}; {len(failed)} of its pods are still to be recreated"
-        return PhaseSummary(phase="Gathering", reason=Progress.EVICTED.value, text=text)
+        return PhaseSummary(phase="Evicted", reason=Progress.EVICTED.value, text=text)
     text = f"{len(failed)} of {len(gang.members)} pods failed"
     making = next((job for job in gang.jobs if not job.ended), None)
     if making is not None:
@@ -118,7 +118,7 @@ def _stopping(released: Sequence[Member], state: SchedulingState) -> PhaseSummar
 
 
 def _placed(gang: Gang, state: SchedulingState) -> PhaseSummary:
-    ready = ready_members(gang)
+    all_run = ready_members(gang) + gang.lost >= gang.size
     more = ""
     if gang.gated:
         why = f": {state.waiting.reason}" if state.waiting else ""
@@ -129,12 +129,12 @@ def _placed(gang: Gang, state: SchedulingState) -> PhaseSummary:
         more = f"{more}; {state.hold}: what runs goes on"
     if state.untried:
         more += f"; kube-scheduler has not tried {state.untried} of its pods: see that it runs (they wait without a timeout, for another scheduler ten minutes)"
-    text = f"{ready} of {gang.size} members run{more}"
+    text = f"{_members_run(gang)}{more}"
     if state.lost:
         text = f"{text}; {lost_nodes.text(state.lost)}"
-        phase = "Running" if ready >= gang.size else "Admitted"
+        phase = "Running" if all_run else "Admitted"
         return PhaseSummary(phase=phase, reason=Progress.NODE_LOST.value, text=text)
-    if ready >= gang.size:
+    if all_run:
         return PhaseSummary(phase="Running", reason=Progress.RUN.value, text=text)
     refused = start_refusals.text(gang)
     if refused:
@@ -150,7 +150,7 @@ def _short(gang: Gang, state: SchedulingState) -> PhaseSummary:
     leaving = sum(member.terminating and member.uid not in lost for member in gang.at(Stage.RELEASED))
     lacking = max(0, gang.together - len(gang.running) - len(lost))
     leaving = min(leaving, lacking)
-    said = [f"{ready_members(gang)} of {gang.size} members run"]
+    said = [_members_run(gang)]
     if leaving:
         said.append(f"{leaving} {'is' if leaving == 1 else 'are'} leaving")
     if coming := lacking - leaving:
@@ -172,10 +172,15 @@ def _short(gang: Gang, state: SchedulingState) -> PhaseSummary:
 
 
 def ready_members(gang: Gang) -> int:
-    """Members of its size that run or are done."""
+    """Members of its size that run or have succeeded."""
     if not gang.started:
         return min(gang.size, sum(is_ready(member) for member in gang.members))
-    return gang.done + sum(is_ready(member) for member in gang.running)
+    return gang.done - gang.lost + sum(is_ready(member) for member in gang.running)
+
+
+def _members_run(gang: Gang) -> str:
+    lost = f", {gang.lost} {'has' if gang.lost == 1 else 'have'} failed for good" if gang.lost else ""
+    return f"{ready_members(gang)} of {gang.size} members run{lost}"
 
 
 def _waiting_text(waiting: Waiting, state: SchedulingState) -> str:

@@ -53,7 +53,7 @@ def gang_status(
     now: float,
     past: PastEviction | None = None,
 ) -> dict[str, Any]:
-    """`created`: since when the gang is queued, unix seconds; `past` its last eviction."""
+    """`created`: since when the gang is queued, unix seconds, or waits again after `past`, its last eviction."""
     summary = summarize(gang, state)
     summary = replace(summary, text="; ".join((summary.message, *gang.notes)))  # composed once
     admitted = summary.phase in {"Admitted", "Running", "Finished", "Failed"}
@@ -63,6 +63,7 @@ def gang_status(
         "ready": ready_members(gang),
         "reason": summary.reason,
         "message": summary.message[:MESSAGE_MAX],
+        "queuedTime": timestamps.seconds(created if past is None else past.queued_since),
     }
     waiting = state.waiting
     if state.queue:
@@ -111,7 +112,7 @@ def _first_allocation(gang: Gang) -> float | None:
 def evicted_status(past: PastEviction, outlook: Outlook, before: Mapping[str, Any], now: float) -> dict[str, Any]:
     """Of an evicted gang without pods, whose Gang object is kept until its pods are recreated."""
     text = f"{past.description}; {outlook.text}"
-    summary = PhaseSummary(phase="Gathering", reason=Progress.EVICTED.value, text=text)
+    summary = PhaseSummary(phase="Evicted", reason=Progress.EVICTED.value, text=text)
     if outlook.ended:
         summary = PhaseSummary(
             phase="Failed", reason=Code.NO_MORE_PODS.value, text=f"{outlook.text} ({past.description})"

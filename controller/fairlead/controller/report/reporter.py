@@ -53,7 +53,7 @@ def speaks(summary: PhaseSummary, state: SchedulingState) -> bool:
     """Whether there is something to say of a gang of one beyond what its pod shows: it waits, is evicted, or is in trouble."""
     if state.eviction is not None or state.idle is not None or state.untried or state.last_failure:
         return True
-    return summary.phase in {"Waiting", "Gathering", "Failed"} and summary.reason != Progress.QUEUED.value
+    return summary.phase in {"Waiting", "Gathering", "Evicted", "Failed"} and summary.reason != Progress.QUEUED.value
 
 
 class Reporter:

@@ -21,7 +21,7 @@ from fairlead.controller.gangs.conditions import MESSAGE_MAX
 from fairlead.controller.gangs.evictions import eviction_marks, past_evictions
 from fairlead.controller.gangs.held import idleness
 from fairlead.controller.gangs.membership import decisions
-from fairlead.controller.gangs.membership.gangs import Gang, GangId, gang_spec
+from fairlead.controller.gangs.membership.gangs import Gang, GangId, created_s, gang_spec
 from fairlead.controller.report import gang_status, queue_budget, queue_status
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.forecasts import forecast_text
@@ -74,7 +74,7 @@ class StatusWriter:
         past = own = past_evictions.past_eviction(raw, now)
         if not stored and own is None:  # for a gang of one: of the evicted pod that this one replaces
             past = self._caches.records.past_eviction(gang, now)
-        created = past.waits_since if past is not None else min(object_created, gang.created or object_created)
+        created = past.waits_since if past is not None else self._queued_since(gang, before) or object_created
         status = texts.tree(gang_status.gang_status(gang, state, before=before, created=created, now=now, past=past))
         status["observedGeneration"] = raw["metadata"].get("generation", 1)
         if status != before:
@@ -85,6 +85,17 @@ class StatusWriter:
             raw = await self._patch_status(gang.id, {**patch, **carried, **over}, version=version)
             self._event(gang, before, status)
         self._caches.gang_objects.note(raw)
+
+    def _queued_since(self, gang: Gang, before: Mapping[str, Any]) -> float:
+        """Of a gang that was not evicted, unix seconds: as before, unless other pods are a gang of the same name now."""
+        living = [member for member in gang.members if not member.terminating]
+        uids = frozenset(member.uid for member in living)
+        state = self._book[gang.id]
+        last, state.living = state.living, uids
+        kept = before.get("queuedTime")
+        if kept and (last is None or not uids or not uids.isdisjoint(last)):
+            return timestamps.parse(kept)
+        return min((created_s(member.pod) for member in living), default=gang.created)
 
     async def _create(self, gang: Gang, spec: Mapping[str, Any]) -> dict[str, Any]:
         metadata = {

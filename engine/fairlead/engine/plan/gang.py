@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.engine.allocator.model import SearchStatus
 from fairlead.engine.allocator.steps import StepBudget
-from fairlead.engine.placement.bounds import alike_fit
+from fairlead.engine.placement.capacity.bounds import alike_fit
 from fairlead.engine.placement.shapes import signature
 from fairlead.engine.queues.limits import held, limit_reason, over_limit
 from fairlead.engine.types.reasons import Code, PreemptionBlocker, Reason
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fairlead.engine.allocator.requests import InvalidClaimError
     from fairlead.engine.allocator.steps import StepAccount, StepAccounts
     from fairlead.engine.placement.model import PlacementResult, UnitPlacement
-    from fairlead.engine.placement.placer import Placer
+    from fairlead.engine.placement.search.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.charges import Charge
@@ -192,7 +192,7 @@ def _alike_fit(ways: Sequence[Sequence[PlacementUnit]], placer: Placer) -> bool 
     for units in ways:
         shape = units[0].shape
         alike = all(unit.shape is shape for unit in units) and not shape.facets
-        found = alike_fit(units, placer.node_snapshot, placer.device_room(shape)) if alike else None
+        found = alike_fit(units, placer.node_snapshot, placer.device_fit(shape)) if alike else None
         if found:
             return True
         undecided = undecided or found is None

@@ -83,7 +83,7 @@ class Moves:
     def _reserved(self, pending: PendingGang) -> bool:
         """Whether the gang has a reservation, or is about to get one."""
         known = self._reservations
-        return known.of(pending) is not None or (known.waited(pending) and known.room_for(pending))
+        return known.of(pending) is not None or (known.waited(pending) and known.may_reserve(pending))
 
     def _eviction(self, unit: EvictionUnit, place: Sequence[UnitPlacement], preemptor: Preemptor) -> Eviction:
         higher = preemptor.gang.priority > unit.gang.priority

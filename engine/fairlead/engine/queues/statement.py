@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.nodes import NodeTable
     from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import PlacementResult
-    from fairlead.engine.placement.placer import Placer
+    from fairlead.engine.placement.search.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.placement.topology import TopologyDomains
+    from fairlead.engine.placement.topology.domain_search import TopologyDomains
     from fairlead.engine.types.gangs import GangRequest, RunningMember
     from fairlead.engine.types.references import DeviceRef
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from fairlead.engine.allocator.steps import StepBudget
     from fairlead.engine.placement.candidate_nodes import CandidateNode
+    from fairlead.engine.placement.capacity.scored_nodes import ScoredNodes
     from fairlead.engine.placement.model import NodeScope
-    from fairlead.engine.placement.scored_nodes import ScoredNodes
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit

@@ -11,10 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fairlead.api import names
-from fairlead.engine.placement.groups import by_subgroup
 from fairlead.engine.placement.model import NodeScope
 from fairlead.engine.placement.shapes import hardest_first
-from fairlead.engine.placement.topology import parse, required
+from fairlead.engine.placement.topology.domain_search import parse, required
+from fairlead.engine.placement.topology.groups import by_subgroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fairlead.engine.allocator.steps import StepBudget
     from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.placement.topology import TopologyDomains
+    from fairlead.engine.placement.topology.domain_search import TopologyDomains
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.reclaim.cheapest_nodes import CheapestNodes
     from fairlead.engine.reclaim.eviction_policy import EvictionPolicy, Preemptor

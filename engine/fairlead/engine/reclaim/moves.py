@@ -215,9 +215,9 @@ class MoveSearch:
         if len(shapes) != 1 or not (shape := next(iter(shapes))).plain:
             return True
         request, nodes = shape.claims[0].alternatives[0][0], self.cluster.cache.node_snapshot
-        room, left = self.pipelined.placer.device_room(shape), request.count * len(preemptor.units)
+        fit, left = self.pipelined.placer.device_fit(shape), request.count * len(preemptor.units)
         for node in nodes.all:
-            left -= room.free(request, nodes.candidates(node, request))
+            left -= fit.free(request, nodes.candidates(node, request))
             if left <= 0:
                 return True
         return False

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from fairlead.engine.allocator.steps import StepBudget
     from fairlead.engine.placement.candidate_nodes import CandidateNode
-    from fairlead.engine.placement.scored_nodes import ScoredNodes
+    from fairlead.engine.placement.capacity.scored_nodes import ScoredNodes
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.reclaim.eviction_policy import EvictionPolicy, Preemptor
@@ -47,7 +47,7 @@ class Trial:
             return 0
         request = self.unit.shape.claims[0].alternatives[0][0]
         nodes = self.policy.cluster.cache.node_snapshot
-        return request.count - self.scored.room.free(request, nodes.candidates(self.node, request))
+        return request.count - self.scored.fit.free(request, nodes.candidates(self.node, request))
 
     def cheapest(
         self, candidates: Sequence[EvictionUnit], cost: Callable[[Sequence[EvictionUnit]], Cost]

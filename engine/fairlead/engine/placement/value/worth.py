@@ -1,6 +1,6 @@
-"""What the free room of a node is worth together with its free CPU: a device without CPU beside it serves no request.
+"""What is left of a node's devices: its worth together with the node's free CPU: a device without CPU beside it serves no request.
 
-Room is priced as leftovers are (`prices`), in devices. Of a usual request, no more of it counts than the CPU allows; the worth is the mean
+What is left is priced as leftovers are (`prices`), in devices. Of a usual request, no more of it counts than the CPU allows; the worth is the mean
 over the requests, each by its part of the demand. Numbers only. Grows with either, and with both alike in proportion, so a little CPU
 that is taken costs most on nodes where devices will stand idle for lack of it, and nothing where there is plenty.
 Example: requests for half a device and 4 cores, or 12 cores, come alike. Two devices beside 24 cores are worth (2 + 1) / 2; beside 16 cores
@@ -29,11 +29,11 @@ class NodeWorth:
         self._weights = [0.0, *accumulate(weight for _, weight in limited)]
         self._by_cpu = [0.0, *accumulate(density * weight for density, weight in limited)]
 
-    def of(self, room: float, cpu: int) -> float:
-        """In devices. `room` likewise, `cpu` in thousandths of a core."""
-        if not room:
+    def of(self, leftover: float, cpu: int) -> float:
+        """In devices. `leftover` likewise, `cpu` in thousandths of a core."""
+        if not leftover:
             return 0.0
         if cpu <= 0:
-            return room * (1.0 - self._weights[-1])
-        short = bisect_left(self._densities, room / cpu)  # for so many requests CPU ends before the room does
-        return cpu * self._by_cpu[short] + room * (1.0 - self._weights[short])
+            return leftover * (1.0 - self._weights[-1])
+        short = bisect_left(self._densities, leftover / cpu)  # for so many requests CPU ends first
+        return cpu * self._by_cpu[short] + leftover * (1.0 - self._weights[short])

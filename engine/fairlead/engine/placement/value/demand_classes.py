@@ -16,7 +16,7 @@ from math import ceil, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.engine.allocator.requests import InvalidClaimError
-from fairlead.engine.placement.workload import cpu_of
+from fairlead.engine.placement.value.workload import cpu_of
 from fairlead.engine.types.pod_needs import Constraints
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class DemandClass(NamedTuple):
     largest: int
 
     def wants(self, arrivals: float, seen: int) -> float:
-        """How much room is likely the most that so many more pods want, and one request more.
+        """How much is likely the most that so many more pods want, and one request more.
 
         Arrivals are Poisson, their rate known from a count only: for `ahead` times as many pods as were counted, the variance is
         `1 + ahead` times what is expected (negative binomial).

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fairlead.engine.placement.bounds import counts
+from fairlead.engine.placement.capacity.bounds import counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from fairlead.engine.placement.candidate_nodes import CandidateNode
-    from fairlead.engine.placement.placer import Placer
+    from fairlead.engine.placement.search.placer import Placer
 
 Labels = tuple[str, ...]
 JOINED_MAX = 1024  # remembered

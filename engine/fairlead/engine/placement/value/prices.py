@@ -44,19 +44,19 @@ def leftover_prices(demand: tuple[tuple[int, int], ...]) -> tuple[float, ...]:
 
 
 def _fill(sizes: Sequence[int], prices: Sequence[float]) -> tuple[list[float], list[int]]:
-    """For each room the most valuable set of shares that it holds, and the share to put in first (-1: leave one thousandth)."""
+    """For each leftover the most valuable set of shares that it holds, and the share to put in first (-1: leave one thousandth)."""
     worth = [0.0] * (WHOLE + 1)
     first = [-1] * (WHOLE + 1)
     items = list(zip(sizes, prices, range(len(sizes)), strict=True))
-    for room in range(1, WHOLE + 1):
-        best, choice = worth[room - 1], -1
+    for leftover in range(1, WHOLE + 1):
+        best, choice = worth[leftover - 1], -1
         for size, price, place in items:
-            if size > room:
+            if size > leftover:
                 break
-            value = worth[room - size] + price
+            value = worth[leftover - size] + price
             if value > best + 1e-12:
                 best, choice = value, place
-        worth[room], first[room] = best, choice
+        worth[leftover], first[leftover] = best, choice
     return worth, first
 
 
@@ -112,12 +112,12 @@ class Stock:
 def _packing(sizes: Sequence[int], first: Sequence[int]) -> list[int]:
     """How many of each size the most valuable filling of a whole device has."""
     packing = [0] * len(sizes)
-    room = WHOLE
-    while room > 0:
-        place = first[room]
+    leftover = WHOLE
+    while leftover > 0:
+        place = first[leftover]
         if place < 0:
-            room -= 1
+            leftover -= 1
         else:
             packing[place] += 1
-            room -= sizes[place]
+            leftover -= sizes[place]
     return packing

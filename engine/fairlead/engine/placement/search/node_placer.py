@@ -12,7 +12,7 @@ from fairlead.engine.allocator import allocate as allocator
 from fairlead.engine.allocator.model import ClaimCandidates, Pick, SearchResult, SearchStatus
 from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.placement.model import UnitPlacement
-from fairlead.engine.placement.preference import free_of, preferred, smallest
+from fairlead.engine.placement.value.preference import free_of, preferred, smallest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
-    from fairlead.engine.placement.fragmentation import FragmentationScore
     from fairlead.engine.placement.shapes import PlacementUnit
+    from fairlead.engine.placement.value.fragmentation import FragmentationScore
 
 
 class NodePlacer:
@@ -43,12 +43,12 @@ class NodePlacer:
     def put(self, unit: PlacementUnit, node: CandidateNode, budget: StepBudget) -> UnitPlacement | SearchResult:
         """The unit on this node, or why not. Room for the pods is checked too."""
         # Before the pods count against the node.
-        room = 0 if self.fragmentation is None else self.fragmentation.room(unit.shape, node)
+        left = 0 if self.fragmentation is None else self.fragmentation.leftover(unit.shape, node)
         lacking = self._add_pods(unit, node)
         if lacking is not None:
             return SearchResult(SearchStatus.IMPOSSIBLE, detail=lacking)
         result = self._without_search(unit, node) or allocator.allocate(
-            [self._candidates(claim, node, room) for claim in unit.shape.claims], self.ledger, budget
+            [self._candidates(claim, node, left) for claim in unit.shape.claims], self.ledger, budget
         )
         if result.status is not SearchStatus.FOUND:
             self._count_pods(unit, node, -1)
@@ -71,21 +71,21 @@ class NodePlacer:
         self.ledger.taken.update(ordered)
         return SearchResult(SearchStatus.FOUND, picks=[[Pick(request, device, ()) for device in ordered]])
 
-    def _candidates(self, claim: CompiledClaim, node: CandidateNode, room: int = 0) -> ClaimCandidates:
-        """`room`: shared devices with exactly so many thousandths left come first; 0: no such preference."""
+    def _candidates(self, claim: CompiledClaim, node: CandidateNode, left: int = 0) -> ClaimCandidates:
+        """`left`: shared devices with exactly so many thousandths left come first; 0: no such preference."""
         node_snapshot, ledger, fragmentation = self.node_snapshot, self.ledger, self.fragmentation
 
         def candidates(request: CompiledRequest) -> Candidates:
             return node_snapshot.candidates(node, request)
 
         def prefer(request: CompiledRequest, found: Candidates) -> Sequence[Device]:
-            if fragmentation is not None and not found.plain and not room:
+            if fragmentation is not None and not found.plain and not left:
                 return fragmentation.partitions.ordered(
                     node, request, found.devices, lambda devices: preferred(request, found, ledger, devices)
                 )
             ordered = preferred(request, found, ledger)
-            if room and fragmentation is not None:
-                return sorted(ordered, key=lambda device: fragmentation.rooms.left(device) != room)
+            if left and fragmentation is not None:
+                return sorted(ordered, key=lambda device: fragmentation.leftovers.left(device) != left)
             return ordered
 
         return ClaimCandidates(claim, candidates, prefer)

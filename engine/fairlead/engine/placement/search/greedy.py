@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fairlead.engine.placement.candidate_nodes import CandidateNode
-    from fairlead.engine.placement.node_placer import NodePlacer
-    from fairlead.engine.placement.scored_nodes import ScoredNodes
-    from fairlead.engine.placement.scored_nodes_cache import ScoredNodesCache
+    from fairlead.engine.placement.capacity.scored_nodes import ScoredNodes
+    from fairlead.engine.placement.capacity.scored_nodes_cache import ScoredNodesCache
+    from fairlead.engine.placement.search.node_placer import NodePlacer
     from fairlead.engine.placement.shapes import PlacementUnit, Shapes, UnitShape
 
 JOINT_NODES_MAX = 256  # nodes on which a unit that fits nowhere is tried together with its gang

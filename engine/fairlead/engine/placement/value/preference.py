@@ -149,7 +149,7 @@ def _cost(device: Device, ledger: Ledger, parents: Parents) -> Cost:
             layout.remaining_shares(device.counter_consumption, free),
         )
     if device.shared:
-        return (SHARED, _room_left(device, ledger), ())
+        return (SHARED, _part_left(device, ledger), ())
     return (WHOLE, 1.0, ())
 
 
@@ -164,7 +164,7 @@ def _parent(pool: PoolCounters, counter_set: str, ledger: Ledger) -> tuple[float
     return (float(sum(free) / total) if total else 1.0, free)
 
 
-def _room_left(device: Device, ledger: Ledger) -> float:
+def _part_left(device: Device, ledger: Ledger) -> float:
     own = ledger.used.get(device, {})
     running = device.use.consumed if device.use is not None and not ledger.empty else {}
     least: Fraction | float = 1.0

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
     from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.placement.placer import Placer
+    from fairlead.engine.placement.search.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
     from fairlead.engine.types.gangs import GangRequest
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from fairlead.engine.placement.cuts import MEMORY_MAX, CutValue, after
+from fairlead.engine.placement.value.cuts import MEMORY_MAX, CutValue, after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.inventory.node_devices import NodeDevices
     from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
-    from fairlead.engine.placement.cuts import Cut, Kind, State
     from fairlead.engine.placement.shapes import UnitShape
+    from fairlead.engine.placement.value.cuts import Cut, Kind, State
 
     Parent = tuple[PoolCounters, str, list[int], CutValue]
     """A GPU: its pool, its counter set, the set's indexes in the pool's layout, and what it is worth."""
@@ -55,7 +55,7 @@ class PartitionScore:
         self._states: dict[CandidateNode, tuple[int, list[tuple[CutValue, State]]]] = {}
 
     def forget_gone(self) -> None:
-        """Nodes that went take room, once they are many."""
+        """Nodes that went take memory, once they are many."""
         if len(self._parents) > 2 * len(self._node_snapshot.all):
             for memory in (self._options, self._parents, self._states):
                 memory.clear()

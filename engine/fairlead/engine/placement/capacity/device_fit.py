@@ -32,7 +32,7 @@ class Spare(NamedTuple):
     size: int = 0
 
 
-class DeviceRoom:
+class DeviceFit:
     """Of one ledger. Keeps: after `catch_up`, `nodes` are those that may have the devices, as of their latest change."""
 
     def __init__(self, claims: tuple[CompiledClaim, ...], node_snapshot: NodeSnapshot, ledger: Ledger) -> None:

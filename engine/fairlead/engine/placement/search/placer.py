@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import SearchStatus
 from fairlead.engine.allocator.steps import StepBudget
-from fairlead.engine.placement.backtracking import Backtracking
-from fairlead.engine.placement.bounds import too_many
-from fairlead.engine.placement.greedy import Greedy
+from fairlead.engine.placement.capacity.bounds import too_many
+from fairlead.engine.placement.capacity.scored_nodes_cache import ScoredNodesCache
 from fairlead.engine.placement.model import NodeScope, TopologyDomain
-from fairlead.engine.placement.node_placer import NodePlacer
-from fairlead.engine.placement.scored_nodes_cache import ScoredNodesCache
+from fairlead.engine.placement.search.backtracking import Backtracking
+from fairlead.engine.placement.search.greedy import Greedy
+from fairlead.engine.placement.search.node_placer import NodePlacer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
-    from fairlead.engine.placement.device_room import DeviceRoom
-    from fairlead.engine.placement.fragmentation import FragmentationScore
+    from fairlead.engine.placement.capacity.device_fit import DeviceFit
+    from fairlead.engine.placement.capacity.scored_nodes import ScoredNodes
     from fairlead.engine.placement.model import PlacementResult, UnitPlacement
-    from fairlead.engine.placement.scored_nodes import ScoredNodes
     from fairlead.engine.placement.shapes import PlacementUnit, Shapes, UnitShape
+    from fairlead.engine.placement.value.fragmentation import FragmentationScore
 
 DEFAULT_SCOPE = NodeScope()
 RELATED_STEPS = (
@@ -113,9 +113,9 @@ class Placer(NodePlacer):
     def scored_nodes(self, shape: UnitShape, scope: NodeScope) -> ScoredNodes:
         return self._cache.of(shape, scope, self.fragmentation)
 
-    def device_room(self, shape: UnitShape) -> DeviceRoom:
+    def device_fit(self, shape: UnitShape) -> DeviceFit:
         """Which nodes have devices for the shape, whatever its pods need besides."""
-        return self._cache.room(shape)
+        return self._cache.fit(shape)
 
     def set_fragmentation(self, fragmentation: FragmentationScore | None) -> None:
         """Score nodes by this from now on."""

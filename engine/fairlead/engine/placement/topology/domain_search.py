@@ -1,11 +1,11 @@
 """Gangs with a topology: in one domain of each required level, and in as few as possible of each preferred one.
 
 The innermost domain that holds the gang, the tightest of them (larger ones stay whole for larger gangs, ties by path); where none
-does, a domain of the next level, and in it as few of the inner ones as their rooms allow. Required levels bound it: beyond the
+does, a domain of the next level, and in it as few of the inner ones as their capacities allow. Required levels bound it: beyond the
 innermost of them it does not go. Subgroups are placed in the same way, each as one, within what the gang may use. Preferred levels
 decide the order in which nodes are tried, never what is possible: at last every node that the required levels allow is tried.
 The choice of a model comes before all levels (`model_search`): it is made where the place that is found mixes several.
-Where all groups are alike and their pods plain a refusal is a proof; else it says that the search ended, unless rooms rule it out.
+Where all groups are alike and their pods plain a refusal is a proof; else it says that the search ended, unless capacities rule it out.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from fairlead.engine.allocator.model import SearchStatus
 from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.inventory.models import Model
-from fairlead.engine.placement.bounds import counts
-from fairlead.engine.placement.domains import Domains
-from fairlead.engine.placement.fewest_nodes import FewestNodes
-from fairlead.engine.placement.groups import all_units, by_subgroup, one_by_one
+from fairlead.engine.placement.capacity.bounds import counts
+from fairlead.engine.placement.capacity.unit_capacity import UnitCapacity
 from fairlead.engine.placement.model import NodeScope, PlacementResult, better
-from fairlead.engine.placement.model_search import ModelSearch, with_asked
-from fairlead.engine.placement.models import ModelRule, mixes
-from fairlead.engine.placement.ranks import in_rank_order
-from fairlead.engine.placement.rooms import Rooms
+from fairlead.engine.placement.search.fewest_nodes import FewestNodes
+from fairlead.engine.placement.topology.domains import Domains
+from fairlead.engine.placement.topology.groups import all_units, by_subgroup, one_by_one
+from fairlead.engine.placement.topology.model_search import ModelSearch, with_asked
+from fairlead.engine.placement.topology.models import ModelRule, mixes
+from fairlead.engine.placement.topology.ranks import in_rank_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,17 +36,15 @@ if TYPE_CHECKING:
     from fairlead.api.topology import Level
     from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.placement.candidate_nodes import CandidateNode
-    from fairlead.engine.placement.domains import Partition
-    from fairlead.engine.placement.groups import UnitGroup
     from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
-    from fairlead.engine.placement.placer import Placer
+    from fairlead.engine.placement.search.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
+    from fairlead.engine.placement.topology.domains import Partition
+    from fairlead.engine.placement.topology.groups import UnitGroup
     from fairlead.engine.types.gangs import GangRequest
 
 STEPS_MIN = 2_000  # for a domain, of those that the gang has
-SMALL_MAX = (
-    8  # domains that their rooms rule out, and that are tried all the same: what is said of the gang comes from them
-)
+SMALL_MAX = 8  # domains that their capacities rule out, and that are tried all the same: what is said of the gang comes from them
 TRIES_MAX = 256  # of groups that are unlike in domains
 
 
@@ -71,9 +69,9 @@ class TopologyDomains(Domains):
     def __init__(self, placer: Placer, inventory: Inventory) -> None:
         super().__init__(placer)
         self.placer = placer
-        self.rooms = Rooms(placer)
+        self.capacity = UnitCapacity(placer.scored_nodes)
         self.models = ModelRule(placer, inventory)
-        self.fewest = FewestNodes(placer, self.rooms)
+        self.fewest = FewestNodes(placer, self.capacity)
 
     def place(
         self, gang: GangRequest, units: Sequence[PlacementUnit], budget: StepBudget, *, spread: bool
@@ -95,7 +93,7 @@ class TopologyDomains(Domains):
                 self._placer.undo(result.placed)
                 choices = self.models.choices(gang, units)
                 assert choices is not None, "it mixed several"
-                result = ModelSearch(self._placer, self.rooms, scope, search).place(choices, levels, budget)
+                result = ModelSearch(self._placer, self.capacity, scope, search).place(choices, levels, budget)
                 if result.status is not SearchStatus.FOUND:
                     return with_asked(result, units)
                 used = self.models.used(result.placed)
@@ -204,21 +202,21 @@ class _Search:
         partition = self._partition(wanted, depth, within)
         taken = partition.where(wanted.placed)
         known = [domain for domain in partition.domains if domain in taken]
-        rooms = self._shares(wanted.groups, partition.domains)
+        shares = self._shares(wanted.groups, partition.domains)
         fitting = sorted(
-            (domain for domain in partition.domains if rooms[domain] >= 1 and domain not in taken),
-            key=lambda domain: (-rooms[domain] if self._scope.spread else rooms[domain], domain.name),
+            (domain for domain in partition.domains if shares[domain] >= 1 and domain not in taken),
+            key=lambda domain: (-shares[domain] if self._scope.spread else shares[domain], domain.name),
         )
         small = sorted(
-            (domain for domain in partition.domains if rooms[domain] < 1 and domain not in taken),
-            key=lambda domain: (-rooms[domain], domain.name),
+            (domain for domain in partition.domains if shares[domain] < 1 and domain not in taken),
+            key=lambda domain: (-shares[domain], domain.name),
         )
         if self._bounded(wanted.groups):
             small = small[:SMALL_MAX] if last and not known and not fitting else []
         return [*known, *fitting, *small]
 
     def _bounded(self, groups: Sequence[UnitGroup]) -> bool:
-        """Whether rooms are never too low."""
+        """Whether capacities are never too low."""
         return not self._placer.node_snapshot.has_network_attached and not any(
             unit.shape.facets for group in groups for unit in group.units
         )
@@ -227,8 +225,8 @@ class _Search:
         """How many times over each domain may hold the groups; less than 1: certainly not."""
         least = dict.fromkeys(domains, float("inf"))
         for shape, count in _counts(groups).items():
-            for domain, room in self._domains.rooms.in_domains(shape, self._scope, domains).items():
-                least[domain] = min(least[domain], room / count)
+            for domain, capacity in self._domains.capacity.in_domains(shape, self._scope, domains).items():
+                least[domain] = min(least[domain], capacity / count)
         return least
 
     def _fewest(
@@ -238,7 +236,7 @@ class _Search:
         if depth < len(wanted.levels):
             domains = self._partition(wanted, depth + 1, within).domains
             for size in self._sizes(wanted, domains):
-                chosen = self._roomiest(wanted, domains, size)
+                chosen = self._largest(wanted, domains, size)
                 found = self._one_after_the_other(wanted, depth + 1, chosen, budget)
                 if found is None or found.status is not SearchStatus.FOUND:
                     found = self._fill(wanted.groups, self._domains.joined(chosen), budget)
@@ -247,12 +245,14 @@ class _Search:
         return self._fill(wanted.groups, within, budget)
 
     def _sizes(self, wanted: _Wanted, domains: Sequence[TopologyDomain]) -> list[int]:
-        """How many domains to try: as many as their rooms demand, one and two more, then twice as many each time."""
+        """How many domains to try: as many as their capacities demand, one and two more, then twice as many each time."""
         size, sizes = 2, list[int]()
         if self._bounded(wanted.groups):
             for shape, count in _counts(wanted.groups).items():
-                rooms = sorted(self._domains.rooms.in_domains(shape, self._scope, domains).values(), reverse=True)
-                size = max(size, bisect_left(list(accumulate(rooms)), count) + 1)
+                capacities = sorted(
+                    self._domains.capacity.in_domains(shape, self._scope, domains).values(), reverse=True
+                )
+                size = max(size, bisect_left(list(accumulate(capacities)), count) + 1)
             sizes = [size, size + 1]
             size += 2
         while size < len(domains):
@@ -260,22 +260,22 @@ class _Search:
             size *= 2
         return [size for size in sizes if size < len(domains)]
 
-    def _roomiest(self, wanted: _Wanted, domains: Sequence[TopologyDomain], size: int) -> list[TopologyDomain]:
-        """Those with most room; instead of the last of them the tightest that will do, so that larger ones stay whole."""
+    def _largest(self, wanted: _Wanted, domains: Sequence[TopologyDomain], size: int) -> list[TopologyDomain]:
+        """Those with most capacity; instead of the last of them the tightest that will do, so that larger ones stay whole."""
         shapes = _counts(wanted.groups)
-        by_shape = [self._domains.rooms.in_domains(shape, self._scope, domains) for shape in shapes]
-        rooms = {domain: [room[domain] for room in by_shape] for domain in domains}
-        ordered = sorted(domains, key=lambda domain: (-sum(rooms[domain]), domain.name))
+        by_shape = [self._domains.capacity.in_domains(shape, self._scope, domains) for shape in shapes]
+        capacities = {domain: [capacity[domain] for capacity in by_shape] for domain in domains}
+        ordered = sorted(domains, key=lambda domain: (-sum(capacities[domain]), domain.name))
         chosen = ordered[: size - 1]
-        have = [sum(room) for room in zip(*(rooms[domain] for domain in chosen), strict=True)]
+        have = [sum(capacity) for capacity in zip(*(capacities[domain] for domain in chosen), strict=True)]
         missing = [count - of for count, of in zip(shapes.values(), have, strict=True)]
-        enough = [each for each in ordered[size - 1 :] if all(map(int.__ge__, rooms[each], missing))]
+        enough = [each for each in ordered[size - 1 :] if all(map(int.__ge__, capacities[each], missing))]
         return [*chosen, enough[-1] if enough and not self._scope.spread else ordered[size - 1]]
 
     def _one_after_the_other(
         self, wanted: _Wanted, depth: int, domains: Sequence[TopologyDomain], budget: StepBudget
     ) -> PlacementResult | None:
-        """As many groups in each domain, in their order, as its room allows, by the levels further in. None: no way found."""
+        """As many groups in each domain, in their order, as its capacity allows, by the levels further in. None: no way found."""
         levels, rest = wanted.levels[depth:], list(wanted.groups)
         placed: list[UnitPlacement] = []
         if not levels:
@@ -293,17 +293,18 @@ class _Search:
         return None
 
     def _as_many(self, groups: Sequence[UnitGroup], domain: TopologyDomain) -> tuple[list[UnitGroup], list[UnitGroup]]:
-        """The groups that the domain has room for, the first ones first, and the others."""
-        rooms = self._domains.rooms
-        room = {shape: rooms.in_domains(shape, self._scope, (domain,))[domain] for shape in _counts(groups)}
+        """The groups that the domain has capacity for, the first ones first, and the others."""
+        left = {
+            shape: self._domains.capacity.in_domains(shape, self._scope, (domain,))[domain] for shape in _counts(groups)
+        }
         taken: list[UnitGroup] = []
         others: list[UnitGroup] = []
         for group in groups:
             wanted = group.counts
-            fits = all(room[shape] >= count for shape, count in wanted.items())
+            fits = all(left[shape] >= count for shape, count in wanted.items())
             (taken if fits else others).append(group)
             for shape, count in wanted.items() if fits else ():
-                room[shape] -= count
+                left[shape] -= count
         return taken, others
 
     # -- groups
@@ -395,7 +396,7 @@ class _Search:
         return False
 
     def _ruled_out(self, groups: Sequence[UnitGroup], among: TopologyDomain | None) -> bool:
-        """Whether the rooms of the domains prove that the groups of some kind do not fit, whatever becomes of the others."""
+        """Whether the capacities of the domains prove that the groups of some kind do not fit, whatever becomes of the others."""
         if not self._bounded(groups):
             return False
         kinds: dict[tuple[object, ...], list[UnitGroup]] = {}

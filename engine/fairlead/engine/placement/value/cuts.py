@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fairlead.engine.placement.prices import Stock
+from fairlead.engine.placement.value.prices import Stock
 
 if TYPE_CHECKING:
     from fairlead.engine.types.amounts import Amount
@@ -121,7 +121,7 @@ class CutValue:
         self._packings = Packings(kinds)
         self._totals = totals = kind[1]
         every = [{place for place, _ in cut} for cuts in kinds for cut in cuts]
-        # Of what all consume; the media engines that few do say nothing of the room for the others.
+        # Of what all consume; the media engines that few do say nothing of what is left for the others.
         self._groups = [
             (group, sum(totals[place] for place in group))
             for group in groups

@@ -8,26 +8,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.placement.bounds import units_on
+from fairlead.engine.placement.capacity.bounds import units_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from fairlead.engine.placement.candidate_nodes import CandidateNode
+    from fairlead.engine.placement.capacity.scored_nodes import ScoredNodes
     from fairlead.engine.placement.model import NodeScope, TopologyDomain
-    from fairlead.engine.placement.placer import Placer
-    from fairlead.engine.placement.scored_nodes import ScoredNodes
     from fairlead.engine.placement.shapes import UnitShape
 
 KNOWN_MAX = 64  # shapes and scopes that are remembered; each has a number for each node
 
 
-class Rooms:
-    """Of one placer."""
+class UnitCapacity:
+    """Of one placer, whose `scored_nodes` these are."""
 
-    def __init__(self, placer: Placer) -> None:
-        self._placer = placer
-        self._known: dict[object, _Room] = {}
+    def __init__(self, scored_nodes: Callable[[UnitShape, NodeScope], ScoredNodes]) -> None:
+        self._scored_nodes = scored_nodes
+        self._known: dict[object, _OfShape] = {}
 
     def in_domains(
         self, shape: UnitShape, scope: NodeScope, domains: Iterable[TopologyDomain]
@@ -39,16 +38,16 @@ class Rooms:
     def by_node(self, shape: UnitShape, scope: NodeScope) -> dict[CandidateNode, int]:
         """The nodes that may take a unit now, with how many."""
         whole = scope._replace(among=None)
-        scored = self._placer.scored_nodes(shape, whole)
+        scored = self._scored_nodes(shape, whole)
         found = self._known.get((shape, whole))
         if found is None or found.scored is not scored:
             while len(self._known) >= KNOWN_MAX:
                 del self._known[next(iter(self._known))]
-            found = self._known[shape, whole] = _Room(scored)
+            found = self._known[shape, whole] = _OfShape(scored)
         return found.now()
 
 
-class _Room:
+class _OfShape:
     def __init__(self, scored: ScoredNodes) -> None:
         self.scored = scored
         self._units: dict[CandidateNode, int] = {}
@@ -57,7 +56,7 @@ class _Room:
     def now(self) -> dict[CandidateNode, int]:
         scored = self.scored
         snapshot, log = scored.node_snapshot, scored.node_snapshot.log
-        scored.room.catch_up()
+        scored.fit.catch_up()
         changed: Iterable[CandidateNode] | None = None if self._cursor < 0 else log.since(self._cursor)
         self._cursor = log.cursor
         if changed is None or scored.shape.facets or snapshot.has_network_attached:
@@ -72,7 +71,7 @@ class _Room:
         return self._units
 
     def _on(self, node: CandidateNode) -> int:
-        spare = self.scored.room.nodes.get(node)
+        spare = self.scored.fit.nodes.get(node)
         if spare is None or not self.scored.eligible(node) or not self.scored.takes(node):
             return 0
         return units_on(node, self.scored)

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from fairlead.engine.placement.groups import NO_RANK, rank_of
+from fairlead.engine.placement.topology.groups import NO_RANK, rank_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

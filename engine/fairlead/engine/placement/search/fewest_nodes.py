@@ -1,6 +1,6 @@
 """A gang on as few nodes as it can: where a place has more nodes than it needs, its units are placed anew, node by node.
 
-What a gang exchanges between nodes it pays for in every step. So the number of nodes counts before all that keeps room for others
+What a gang exchanges between nodes it pays for in every step. So the number of nodes counts before all that keeps capacity for others
 (scarce requests, waste, the tightest fit), and these decide among places of equal number: of the nodes with which that number can
 still be reached the best one is filled, then the next. Before the number of nodes count nodes on which the gang failed before, an
 earlier alternative of `firstAvailable`, preferred nodes, the smallest MIG devices. Nodes on which the gang runs already cost none.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.engine.allocator.model import SearchStatus
 from fairlead.engine.inventory.mig_share import mig_share
-from fairlead.engine.placement.bounds import counts
+from fairlead.engine.placement.capacity.bounds import counts
 from fairlead.engine.placement.model import UnitPlacement
 from fairlead.engine.placement.shapes import hardest_first
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
     from fairlead.engine.allocator.steps import StepBudget
     from fairlead.engine.placement.candidate_nodes import CandidateNode
+    from fairlead.engine.placement.capacity.scored_nodes import ScoredNodes
+    from fairlead.engine.placement.capacity.unit_capacity import UnitCapacity
     from fairlead.engine.placement.model import NodeScope, PlacementResult
-    from fairlead.engine.placement.placer import Placer
-    from fairlead.engine.placement.rooms import Rooms
-    from fairlead.engine.placement.scored_nodes import ScoredNodes
+    from fairlead.engine.placement.search.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
 
     Units = Sequence[PlacementUnit]
 
 TRIES_MAX = 8
-RELATED_TRIES = 2  # where terms about other pods count, of which rooms know nothing
+RELATED_TRIES = 2  # where terms about other pods count, of which capacities know nothing
 STEPS_MAX = 2_000  # of all tries together
 
 Class = tuple[bool, int, int, int]
@@ -47,9 +47,9 @@ Class = tuple[bool, int, int, int]
 class FewestNodes:
     """Of one placer."""
 
-    def __init__(self, placer: Placer, rooms: Rooms) -> None:
+    def __init__(self, placer: Placer, capacity: UnitCapacity) -> None:
         self._placer = placer
-        self._rooms = rooms
+        self._capacity = capacity
 
     def place(
         self, units: Units, budget: StepBudget, scope: NodeScope, beside: Sequence[CandidateNode]
@@ -82,8 +82,8 @@ class FewestNodes:
         if together is not None and len(moving) < len(placed):
             return placed  # a unit that takes no devices stays, and is not to be parted from its group
         beside = {node for node in beside if node.name not in scope.avoid}
-        anew = _Anew(self._placer, self._rooms, scope, moving, beside, together, on)
-        if not anew.fewer_than(len(used), anew.room(moving)):
+        anew = _Anew(self._placer, self._capacity, scope, moving, beside, together, on)
+        if not anew.fewer_than(len(used), anew.capacity(moving)):
             return placed
         self._placer.undo(moving)
         found = anew.place(len(used), budget.part(min(budget.steps, STEPS_MAX)))
@@ -109,7 +109,7 @@ class FewestNodes:
         return avoided, alternatives, -preference, size
 
 
-class _Room(NamedTuple):
+class _Capacity(NamedTuple):
     """What nodes take of the gang, in devices: each of those that it may use, and all on which it is already."""
 
     of: dict[CandidateNode, int]
@@ -122,7 +122,7 @@ class _Anew:
     def __init__(
         self,
         placer: Placer,
-        rooms: Rooms,
+        capacity: UnitCapacity,
         scope: NodeScope,
         moving: Sequence[UnitPlacement],
         beside: Collection[CandidateNode],
@@ -130,7 +130,7 @@ class _Anew:
         on: Container[CandidateNode] | None,
     ) -> None:
         self._placer = placer
-        self._rooms = rooms
+        self._capacity = capacity
         self._scope = scope
         self._beside = beside
         within = None if scope.among is None else frozenset(scope.among.nodes)
@@ -142,57 +142,59 @@ class _Anew:
         self._step = self._items[0].weight if len({item.kind for item in self._items}) == 1 else 1
         self._most: dict[CandidateNode, int] = {}  # what a node took when it was tried
 
-    # -- rooms
+    # -- capacities
 
-    def room(self, placed: Iterable[UnitPlacement] = ()) -> _Room:
+    def capacity(self, placed: Iterable[UnitPlacement] = ()) -> _Capacity:
         """Of the nodes as they are without these placements."""
         own: dict[CandidateNode, int] = {}
         for each in placed:
             own[each.node] = own.get(each.node, 0) + each.unit.shape.least
-        by_shape = [(shape, self._rooms.by_node(shape, self._scope)) for shape in self._counts]
+        by_shape = [(shape, self._capacity.by_node(shape, self._scope)) for shape in self._counts]
         found: dict[CandidateNode, int] = {}
-        for node in dict.fromkeys([*own, *(node for _, rooms in by_shape for node in rooms)]):
+        for node in dict.fromkeys([*own, *(node for _, capacities in by_shape for node in capacities)]):
             if all(node in each for each in self._on):
-                most = self._on_node([(shape, rooms.get(node, 0)) for shape, rooms in by_shape], own.get(node, 0))
+                most = self._on_node(
+                    [(shape, capacities.get(node, 0)) for shape, capacities in by_shape], own.get(node, 0)
+                )
                 most = min(most, self._most.get(node, most))
                 if most:
                     found[node] = most
-        return _Room(found, sum([found.get(node, 0) for node in self._beside]))
+        return _Capacity(found, sum([found.get(node, 0) for node in self._beside]))
 
-    def _on_node(self, rooms: Sequence[tuple[UnitShape, int]], own: int) -> int:
-        slack = 0 if len(rooms) == 1 else 1  # what is too little for one more of a shape may do for another
+    def _on_node(self, capacities: Sequence[tuple[UnitShape, int]], own: int) -> int:
+        slack = 0 if len(capacities) == 1 else 1  # what is too little for one more of a shape may do for another
         most = total = 0
-        for shape, room in rooms:
-            units = room + own // shape.least
+        for shape, capacity in capacities:
+            units = capacity + own // shape.least
             total += min(units, self._counts[shape]) * shape.least
             most = max(most, (units + slack) * shape.least - slack)
         most = min(total, most)
         return most - most % self._step
 
-    def fewer_than(self, nodes: int, room: _Room) -> bool:
-        """Whether fewer new nodes than that may have room for the gang."""
-        largest = nlargest(nodes - 1, (most for node, most in room.of.items() if node not in self._beside))
-        return room.beside + sum(largest) >= self._weight
+    def fewer_than(self, nodes: int, capacity: _Capacity) -> bool:
+        """Whether fewer new nodes than that may have capacity for the gang."""
+        largest = nlargest(nodes - 1, (most for node, most in capacity.of.items() if node not in self._beside))
+        return capacity.beside + sum(largest) >= self._weight
 
     # -- a place
 
     def place(self, nodes: int, budget: StepBudget) -> list[UnitPlacement] | None:
         """On fewer new nodes than that; None, and nothing is placed, where none is found."""
         for _ in range(RELATED_TRIES if any(shape.facets for shape in self._counts) else TRIES_MAX):
-            room = self.room()
-            if budget.ended or not self.fewer_than(nodes, room):
+            capacity = self.capacity()
+            if budget.ended or not self.fewer_than(nodes, capacity):
                 return None
             known = dict(self._most)
-            found = self._fill(nodes, room, budget)
+            found = self._fill(nodes, capacity, budget)
             if found is not None or known == self._most:
                 return found
         return None
 
-    def _fill(self, nodes: int, room: _Room, budget: StepBudget) -> list[UnitPlacement] | None:
+    def _fill(self, nodes: int, capacity: _Capacity, budget: StepBudget) -> list[UnitPlacement] | None:
         left, missing = list(self._items), self._weight
         placed: list[UnitPlacement] = []
         new = 0
-        for part in self._parts(room):
+        for part in self._parts(capacity):
             sizes = sorted(part.values())
             while part and left:
                 node = _best(part, sizes, missing)
@@ -210,19 +212,19 @@ class _Anew:
         self._placer.undo(placed)
         return None
 
-    def _parts(self, room: _Room) -> Iterator[dict[CandidateNode, int]]:
+    def _parts(self, capacity: _Capacity) -> Iterator[dict[CandidateNode, int]]:
         """What nodes take, best nodes first: those on which the gang is, then class by class."""
         scored = [self._placer.scored_nodes(shape, self._scope._replace(among=None)) for shape in self._counts]
         scored.sort(key=lambda each: -each.shape.least)
         order: dict[CandidateNode, Class] = {}
         for each in scored:
             for node in each.ranked():
-                if node in room.of and node not in order:
+                if node in capacity.of and node not in order:
                     order[node] = _class(node, each)
-        yield {node: room.of[node] for node in order if node in self._beside}
+        yield {node: capacity.of[node] for node in order if node in self._beside}
         others = sorted((node for node in order if node not in self._beside), key=order.__getitem__)
         for _, of_class in groupby(others, key=order.__getitem__):
-            yield {node: room.of[node] for node in of_class}
+            yield {node: capacity.of[node] for node in of_class}
 
     def _put(
         self, left: list[_Item], node: CandidateNode, wanted: int, placed: list[UnitPlacement], budget: StepBudget
@@ -270,17 +272,17 @@ def _item(units: Units) -> _Item | None:
 def _best(part: Mapping[CandidateNode, int], sizes: Sequence[int], missing: int) -> CandidateNode:
     """The first of the nodes with which the fewest hold what is missing; the first of all where all together do not.
 
-    `sizes`: the rooms of the part, in ascending order.
+    `sizes`: the capacities of the part, in ascending order.
     """
     for size in reversed(sizes):
         if size >= missing:
-            return next(node for node, room in part.items() if room >= missing)
+            return next(node for node, capacity in part.items() if capacity >= missing)
         missing -= size
     return next(iter(part))
 
 
 def _class(node: CandidateNode, scored: ScoredNodes) -> Class:
-    spare = scored.room.nodes.get(node)
+    spare = scored.fit.nodes.get(node)
     rank, size = (0, 0) if spare is None else (spare.rank, spare.size)
     preference = sum([node.info.preference(needs) for needs in scored.preferring])
     return node.name in scored.avoid, rank, -preference, size

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.placement.device_room import DeviceRoom
-from fairlead.engine.placement.scored_nodes import ScoredNodes
+from fairlead.engine.placement.capacity.device_fit import DeviceFit
+from fairlead.engine.placement.capacity.scored_nodes import ScoredNodes
 
 if TYPE_CHECKING:
     from fairlead.engine.allocator.model import SearchResult
     from fairlead.engine.allocator.requests import CompiledClaim
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
-    from fairlead.engine.placement.fragmentation import FragmentationScore
     from fairlead.engine.placement.model import NodeScope
     from fairlead.engine.placement.shapes import UnitShape
+    from fairlead.engine.placement.value.fragmentation import FragmentationScore
 
 HEAPS_MIN = 16  # heaps kept in any case; each is as long as there are nodes
 HEAP_ENTRIES_MAX = 4_000_000  # of all heaps together
@@ -30,7 +30,7 @@ class ScoredNodesCache:
         self._node_snapshot = node_snapshot
         self._ledger = ledger
         self._known: dict[object, ScoredNodes] = {}
-        self._rooms: dict[tuple[CompiledClaim, ...], DeviceRoom] = {}
+        self._fits: dict[tuple[CompiledClaim, ...], DeviceFit] = {}
         self._dropped: list[tuple[ScoredNodes, CandidateNode]] = []
 
     def of(self, shape: UnitShape, scope: NodeScope, fragmentation: FragmentationScore | None) -> ScoredNodes:
@@ -39,17 +39,17 @@ class ScoredNodesCache:
         if found is None:
             while len(self._known) >= HEAPS_MIN and len(self._known) * len(self._node_snapshot.all) > HEAP_ENTRIES_MAX:
                 del self._known[next(iter(self._known))]
-            room = self.room(shape)
-            found = self._known[key] = ScoredNodes(shape, self._node_snapshot, self._ledger, scope, fragmentation, room)
+            fit = self.fit(shape)
+            found = self._known[key] = ScoredNodes(shape, self._node_snapshot, self._ledger, scope, fragmentation, fit)
         return found
 
-    def room(self, shape: UnitShape) -> DeviceRoom:
+    def fit(self, shape: UnitShape) -> DeviceFit:
         """Which nodes have devices for the shape, whatever its pods need besides."""
-        found = self._rooms.get(shape.claims)
+        found = self._fits.get(shape.claims)
         if found is None:
-            while len(self._rooms) >= HEAPS_MIN and len(self._rooms) * len(self._node_snapshot.all) > HEAP_ENTRIES_MAX:
-                del self._rooms[next(iter(self._rooms))]  # heaps that read it keep it
-            found = self._rooms[shape.claims] = DeviceRoom(shape.claims, self._node_snapshot, self._ledger)
+            while len(self._fits) >= HEAPS_MIN and len(self._fits) * len(self._node_snapshot.all) > HEAP_ENTRIES_MAX:
+                del self._fits[next(iter(self._fits))]  # heaps that read it keep it
+            found = self._fits[shape.claims] = DeviceFit(shape.claims, self._node_snapshot, self._ledger)
         return found
 
     def forget_scores(self) -> None:
@@ -59,7 +59,7 @@ class ScoredNodesCache:
 
     def clear(self) -> None:
         self.forget_scores()
-        self._rooms.clear()
+        self._fits.clear()
 
     def failed(self, scored_nodes: ScoredNodes, node: CandidateNode, found: SearchResult, *, undecided: bool) -> None:
         """The allocator found nothing on the best node, as the ledger is: leave it out for this decision, unless `undecided`."""

@@ -1,10 +1,10 @@
 """A gang on one model: the outermost level of its topology, whose domains are the models that some node has.
 
-The search is that of the levels: of the models that have room for the gang the one on which it fits best, and where preferred
+The search is that of the levels: of the models that have capacity for the gang the one on which it fits best, and where preferred
 levels are named, a model that holds the gang in one of the innermost domains before one that needs more of them. Best is, in
 this order: nodes on which it did not fail before, an earlier alternative of `firstAvailable`, preferred nodes, the smallest MIG devices,
-the fewest nodes, least taken of what is scarce, the tightest room; with `spread` the most room.
-A refusal is a proof where rooms rule all models out or each search proves it.
+the fewest nodes, least taken of what is scarce, the least capacity; with `spread` the most capacity.
+A refusal is a proof where capacities rule all models out or each search proves it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.api.topology import Level
 from fairlead.engine.allocator.model import SearchStatus
-from fairlead.engine.placement.bounds import counts
+from fairlead.engine.placement.capacity.bounds import counts
 from fairlead.engine.placement.model import PlacementResult, better
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from fairlead.engine.allocator.steps import StepBudget
     from fairlead.engine.inventory.models import Model
+    from fairlead.engine.placement.capacity.unit_capacity import UnitCapacity
     from fairlead.engine.placement.model import NodeScope
-    from fairlead.engine.placement.models import Choice, Choices
-    from fairlead.engine.placement.placer import Placer
-    from fairlead.engine.placement.rooms import Rooms
+    from fairlead.engine.placement.search.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit
+    from fairlead.engine.placement.topology.models import Choice, Choices
 
     Search = Callable[[Sequence[PlacementUnit], Sequence[Level], StepBudget], PlacementResult]
 
@@ -51,9 +51,9 @@ class _Rank(NamedTuple):
 class ModelSearch:
     """One gang, once. `search`: of units by levels, on the models that they are restricted to."""
 
-    def __init__(self, placer: Placer, rooms: Rooms, scope: NodeScope, search: Search) -> None:
+    def __init__(self, placer: Placer, capacity: UnitCapacity, scope: NodeScope, search: Search) -> None:
         self._placer = placer
-        self._rooms = rooms
+        self._capacity = capacity
         self._scope = scope
         self._search = search
 
@@ -74,7 +74,7 @@ class ModelSearch:
         return result
 
     def _ordered(self, choices: Sequence[Choice]) -> tuple[list[Choice], list[Choice]]:
-        """Those that may have room, best first, and those that certainly have not, the roomiest first."""
+        """Those that may have capacity, best first, and those that certainly have not, the largest first."""
         fitting: list[tuple[_Rank, Choice]] = []
         others: list[tuple[float, int, Choice]] = []
         for number, choice in enumerate(choices):
@@ -92,14 +92,14 @@ class ModelSearch:
         avoided = alternative = preference = scarce = size = nodes = 0
         share = float("inf")
         for shape, count in counts(choice.units).items():
-            rooms = sorted(self._rooms.by_node(shape, self._scope).values(), reverse=True)
-            share = min(share, sum(rooms) / count)
-            nodes += bisect_left(list(accumulate(rooms)), count) + 1
+            capacities = sorted(self._capacity.by_node(shape, self._scope).values(), reverse=True)
+            share = min(share, sum(capacities) / count)
+            nodes += bisect_left(list(accumulate(capacities)), count) + 1
             scored = self._placer.scored_nodes(shape, self._scope)
             best = scored.best()
             score = None if best is None else scored.score(best)
             if best is not None and score is not None:
-                spare = scored.room.spare(best)
+                spare = scored.fit.spare(best)
                 avoided, alternative, preference, scarce = (
                     sum(pair) for pair in zip((avoided, alternative, preference, scarce), score[:4], strict=True)
                 )
@@ -118,7 +118,7 @@ class ModelSearch:
         return rank, share
 
     def _bounded(self, units: Sequence[PlacementUnit]) -> bool:
-        """Whether rooms are never too low."""
+        """Whether capacities are never too low."""
         return not self._placer.node_snapshot.has_network_attached and not any(unit.shape.facets for unit in units)
 
 

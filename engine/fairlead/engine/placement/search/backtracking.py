@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fairlead.engine.allocator.model import Pick
-    from fairlead.engine.placement.node_placer import NodePlacer
-    from fairlead.engine.placement.scored_nodes import ScoredNodes
+    from fairlead.engine.placement.capacity.scored_nodes import ScoredNodes
+    from fairlead.engine.placement.search.node_placer import NodePlacer
     from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
 
 NODE_STEPS = 10  # what trying one node costs, in devices tried

@@ -1,4 +1,4 @@
-"""How much room each node has: thousandths left of its devices, and free CPU; and how much of a device a request takes there.
+"""What each node has left: thousandths left of its devices, and free CPU; and how much of a device a request takes there.
 
 What `fragmentation` and `scarce` measure, read from one ledger and remembered until the node changes. Devices with counters of
 their own (partitions, and GPUs that may be cut) and MIG devices are left out; all others of a node count as alike.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.inventory.mig_share import mig_share
-from fairlead.engine.placement.prices import WHOLE
-from fairlead.engine.placement.workload import CPU
+from fairlead.engine.placement.value.prices import WHOLE
+from fairlead.engine.placement.value.workload import CPU
 from fairlead.engine.types.amounts import qualified
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.inventory.node_devices import NodeDevices
     from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
-    from fairlead.engine.placement.leftover import Rooms
+    from fairlead.engine.placement.value.leftover import Leftovers
 
 SHARES_MAX = 512  # requests remembered per node
 
 
-class NodeRooms:
+class NodeLeftovers:
     """Of the nodes of one snapshot, in one ledger."""
 
     def __init__(self, node_snapshot: NodeSnapshot, ledger: Ledger) -> None:
@@ -33,26 +33,26 @@ class NodeRooms:
         self._ledger = ledger
         self._devices: dict[CandidateNode, tuple[NodeDevices, list[Device]]] = {}
         self._shares: dict[CandidateNode, tuple[NodeDevices, dict[CompiledRequest, int]]] = {}
-        self._states: dict[CandidateNode, tuple[int, Rooms, int]] = {}
+        self._states: dict[CandidateNode, tuple[int, Leftovers, int]] = {}
 
     def forget_gone(self) -> None:
-        """Nodes that went take room, once they are many."""
+        """Nodes that went take memory, once they are many."""
         if len(self._states) > 2 * len(self.node_snapshot.all):
             for memory in (self._devices, self._shares, self._states):
                 memory.clear()
 
-    def state(self, node: CandidateNode) -> tuple[Rooms, int]:
+    def state(self, node: CandidateNode) -> tuple[Leftovers, int]:
         """Thousandths left of each device, sorted, and free CPU in thousandths of a core."""
         known = self._states.get(node)
         if known is not None and known[0] == node.changes:
             return known[1], known[2]
-        rooms = tuple(sorted([self.left(device) for device in self.devices(node)]))
+        leftovers = tuple(sorted([self.left(device) for device in self.devices(node)]))
         info = node.info
         load = self._ledger.loads.get(info)
         cpu = info.allocatable.get(CPU, 0) - (0 if self._ledger.empty else info.used.get(CPU, 0))
         cpu -= load.get(CPU, 0) if load else 0
-        self._states[node] = (node.changes, rooms, cpu)
-        return rooms, cpu
+        self._states[node] = (node.changes, leftovers, cpu)
+        return leftovers, cpu
 
     def left(self, device: Device) -> int:
         """Thousandths that the device has left: of a shared one, of the capacity that is scarcest on it."""

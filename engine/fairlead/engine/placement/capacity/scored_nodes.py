@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.engine.inventory import node_selector
-from fairlead.engine.placement.scarce import NOTHING
+from fairlead.engine.placement.value.scarce import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.inventory.nodes import NodeInfo
     from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
-    from fairlead.engine.placement.device_room import DeviceRoom, Spare
-    from fairlead.engine.placement.fragmentation import FragmentationScore
+    from fairlead.engine.placement.capacity.device_fit import DeviceFit, Spare
     from fairlead.engine.placement.model import NodeScope
     from fairlead.engine.placement.shapes import UnitShape
+    from fairlead.engine.placement.value.fragmentation import FragmentationScore
 
 
 class Score(NamedTuple):
@@ -58,13 +58,13 @@ class ScoredNodes:
         ledger: Ledger,
         scope: NodeScope,
         fragmentation: FragmentationScore | None,
-        room: DeviceRoom,
+        fit: DeviceFit,
     ) -> None:
-        """`room`: of the shape's claims, in the same ledger."""
+        """`fit`: of the shape's claims, in the same ledger."""
         self.shape = shape
         self.node_snapshot = node_snapshot
         self.ledger = ledger
-        self.room = room
+        self.fit = fit
         self.spread = scope.spread
         self.avoid = scope.avoid
         self.refused = scope.refused
@@ -89,7 +89,7 @@ class ScoredNodes:
             return None
         info = node.info
         if spare is None:
-            spare = self.room.spare(node)
+            spare = self.fit.spare(node)
         if spare is None:
             return None
         rank, left, size = spare
@@ -110,9 +110,9 @@ class ScoredNodes:
             if self.ledger.node_lacks(info, needs[0]) is not None:
                 return False
             return not self.shape.facets or self.ledger.neighbours_refuse(info, self.shape.facets[0]) is None
-        return self._room_for_all(info)
+        return self._takes_all(info)
 
-    def _room_for_all(self, info: NodeInfo) -> bool:
+    def _takes_all(self, info: NodeInfo) -> bool:
         added = 0
         for needs in self.shape.needs:
             if self.ledger.node_lacks(info, needs) is not None:
@@ -173,7 +173,7 @@ class ScoredNodes:
         """Undo `drop` and `failed`: a new decision begins."""
         self._failed.clear()
         if self.eligible(node):
-            self.room.catch_up()
+            self.fit.catch_up()
             self._push(node)
 
     def ranked(self) -> list[CandidateNode]:
@@ -209,7 +209,7 @@ class ScoredNodes:
     def _push(self, node: CandidateNode) -> None:
         """Score the node again; its earlier entries no longer count."""
         stamp = self._stamp[node] = self._stamp.get(node, 0) + 1
-        spare = self.room.nodes.get(node)
+        spare = self.fit.nodes.get(node)
         score = None if spare is None else self.score(node, spare)
         if score is not None:
             heapq.heappush(self._heap, self._entry(score, stamp, node))
@@ -229,12 +229,12 @@ class ScoredNodes:
             epoch = neighbours.epoch(self.shape.facets)
             if epoch != self._epoch:  # a pod on one node changes what others take
                 self._epoch, self._cursor = epoch, log.cursor
-                self.room.catch_up()
+                self.fit.catch_up()
                 self._rebuild()
                 return
         if self._cursor == log.cursor:
             return
-        self.room.catch_up()
+        self.fit.catch_up()
         changed: Iterable[CandidateNode] | None = log.since(self._cursor)
         self._cursor = log.cursor
         if changed is None or self.node_snapshot.has_network_attached:
@@ -258,7 +258,7 @@ class ScoredNodes:
         if before.epoch != self.scarce.epoch:
             self._cursor = -1
             return
-        self.room.catch_up()
+        self.fit.catch_up()
         for node in fragmentation.ahead.with_places(before.classes ^ self.scarce.classes):
             if self.eligible(node):
                 self._push(node)
@@ -267,7 +267,7 @@ class ScoredNodes:
         self._stamp = {}
         self._heap = []
         self._failed.clear()
-        for node, spare in self.room.nodes.items():
+        for node, spare in self.fit.nodes.items():
             if self.eligible(node):
                 score = self.score(node, spare)
                 if score is not None:

@@ -11,21 +11,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.engine.placement.demand_classes import Pace, Seen, single_request
-from fairlead.engine.placement.leftover import MEMORY_MAX, LeftoverValue, UsualRequest
-from fairlead.engine.placement.node_rooms import NodeRooms
-from fairlead.engine.placement.partitions import PartitionScore
-from fairlead.engine.placement.prices import WHOLE
-from fairlead.engine.placement.scarce import NOTHING, ScarceRequests
-from fairlead.engine.placement.workload import CPU, cpu_of
+from fairlead.engine.placement.value.demand_classes import Pace, Seen, single_request
+from fairlead.engine.placement.value.leftover import MEMORY_MAX, LeftoverValue, UsualRequest
+from fairlead.engine.placement.value.node_leftovers import NodeLeftovers
+from fairlead.engine.placement.value.partitions import PartitionScore
+from fairlead.engine.placement.value.prices import WHOLE
+from fairlead.engine.placement.value.scarce import NOTHING, ScarceRequests
+from fairlead.engine.placement.value.workload import CPU, cpu_of
 
 if TYPE_CHECKING:
     from fairlead.engine.allocator.requests import CompiledRequest, Compiler
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.inventory.node_devices import NodeDevices
     from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
-    from fairlead.engine.placement.scarce import Scarce
     from fairlead.engine.placement.shapes import UnitShape
+    from fairlead.engine.placement.value.scarce import Scarce
     from fairlead.engine.types.workload import Workload
 
 KINDS_MIN = 2  # fewer are no mix
@@ -52,7 +52,7 @@ class FragmentationScore:
         self._usual = usual
         self._seen = seen
         self._node_snapshot = node_snapshot
-        self.rooms = NodeRooms(node_snapshot, ledger)
+        self.leftovers = NodeLeftovers(node_snapshot, ledger)
         self._profiles: dict[CandidateNode, tuple[NodeDevices, Profile]] = {}
         self._valued: dict[CandidateNode, tuple[NodeDevices, LeftoverValue | None]] = {}  # as `_values`, by node
         self._wanted: dict[UnitShape, _Wanted] = {}
@@ -60,7 +60,7 @@ class FragmentationScore:
         self._values: dict[Profile, LeftoverValue] = {}
         self.partitions = PartitionScore(usual, node_snapshot, ledger)
         self._judged: frozenset[Profile] = frozenset()
-        self.ahead = ScarceRequests((), self.rooms)
+        self.ahead = ScarceRequests((), self.leftovers)
         self._pace = Pace(0.0, 0.0)
         self.scarce: Scarce = NOTHING  # as of `look`
         self.refresh()
@@ -94,8 +94,8 @@ class FragmentationScore:
         taken, waste, loss, _ = found
         return taken, waste, loss
 
-    def room(self, shape: UnitShape, node: CandidateNode) -> int:
-        """How much room the unit's shared device should have, in thousandths; 0: any."""
+    def leftover(self, shape: UnitShape, node: CandidateNode) -> int:
+        """What the unit's shared device should have left, in thousandths; 0: any."""
         found = self._cost(shape, node, NOTHING)
         return 0 if found is None else found[3]
 
@@ -116,22 +116,22 @@ class FragmentationScore:
         if not wanted.ranked:
             return None
         count, share = wanted.devices, 0
-        rooms, cpu = self.rooms.state(node)
+        leftovers, cpu = self.leftovers.state(node)
         if wanted.request is not None:
-            share = self.rooms.share(node, wanted.request)
-            if not share or len(rooms) < count or (count and rooms[-count] < share):
+            share = self.leftovers.share(node, wanted.request)
+            if not share or len(leftovers) < count or (count and leftovers[-count] < share):
                 return None
-        waste = loss = room = taken = 0
+        waste = loss = leftover = taken = 0
         if value is not None:
-            waste, loss, room = value.cost(rooms, cpu, count=count, share=share, wanted_cpu=wanted.cpu)
+            waste, loss, leftover = value.cost(leftovers, cpu, count=count, share=share, wanted_cpu=wanted.cpu)
         if scarce.classes:
-            taken = self.ahead.taken(node, rooms, cpu, count, share, wanted.cpu, room, scarce)
-        return taken, waste, loss, room
+            taken = self.ahead.taken(node, leftovers, cpu, count, share, wanted.cpu, leftover, scarce)
+        return taken, waste, loss, leftover
 
     def _profile(self, node: CandidateNode) -> Profile:
         found = self._profiles.get(node)
         if found is None or found[0] is not node.devices:
-            profile = tuple([self.rooms.share(node, request) for request, _, _ in self._usual])
+            profile = tuple([self.leftovers.share(node, request) for request, _, _ in self._usual])
             found = self._profiles[node] = (node.devices, profile)
         return found[1]
 
@@ -144,12 +144,12 @@ class FragmentationScore:
         """
         kinds: dict[tuple[Profile, int, int], int] = {}
         self.partitions.forget_gone()
-        self.rooms.forget_gone()
+        self.leftovers.forget_gone()
         if len(self._profiles) > 2 * len(self._node_snapshot.all):
             self._profiles.clear()
             self._valued.clear()
         for node in self._node_snapshot.all:
-            key = (self._profile(node), len(self.rooms.devices(node)), node.info.allocatable.get(CPU, 0))
+            key = (self._profile(node), len(self.leftovers.devices(node)), node.info.allocatable.get(CPU, 0))
             kinds[key] = kinds.get(key, 0) + 1
         renewed = self._refresh_ahead(kinds)
         capacity = [0] * len(self._usual)
@@ -197,7 +197,7 @@ class FragmentationScore:
         ahead = self._seen.with_new(sorted({(whole, _three_digits(cpu)) for _, whole, cpu in kinds if whole > 1}))
         if ahead == self.ahead.kinds:
             return False
-        self.ahead = ScarceRequests(ahead, self.rooms)
+        self.ahead = ScarceRequests(ahead, self.leftovers)
         return True
 
     def look(self) -> None:

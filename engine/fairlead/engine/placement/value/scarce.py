@@ -3,7 +3,7 @@
 Best fit keeps nodes whole by chance; the value of leftovers (`leftover`) sees what a placement spoils on average. Neither sees
 that a request for eight devices has nine places left and ten of its kind still to come, or that the last devices of a model go to pods
 that could run on any. Here the places of each class (`demand_classes`) are counted on the nodes as they are. A class is scarce when there
-is room for some, and no more than will likely be wanted until the cluster is full: the number expected from the mix and half a standard
+are places for some, and no more than will likely be wanted until the cluster is full: the number expected from the mix and half a standard
 deviation. What a placement takes of scarce classes counts before all else of fragmentation.
 
 A pure function of mix, nodes and ledger: `look` follows the nodes' log, and finds what a count of all nodes would find.
@@ -17,17 +17,17 @@ from __future__ import annotations
 from math import ceil, log
 from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.engine.placement.demand_classes import WEIGHT, DemandClass, DemandClasses
-from fairlead.engine.placement.leftover import MEMORY_MAX, UsualRequest
-from fairlead.engine.placement.prices import WHOLE
+from fairlead.engine.placement.value.demand_classes import WEIGHT, DemandClass, DemandClasses
+from fairlead.engine.placement.value.leftover import MEMORY_MAX, UsualRequest
+from fairlead.engine.placement.value.prices import WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from fairlead.engine.placement.candidate_nodes import CandidateNode
-    from fairlead.engine.placement.demand_classes import Pace, RequestKind, Shares
-    from fairlead.engine.placement.leftover import Rooms
-    from fairlead.engine.placement.node_rooms import NodeRooms
+    from fairlead.engine.placement.value.demand_classes import Pace, RequestKind, Shares
+    from fairlead.engine.placement.value.leftover import Leftovers
+    from fairlead.engine.placement.value.node_leftovers import NodeLeftovers
 
 STEP = 2.0  # what is expected is rounded up to powers of this: scarce classes change seldom, and with them the scores of nodes
 
@@ -52,14 +52,14 @@ class _Node(NamedTuple):
 class ScarceRequests:
     """The classes on the nodes as they are. `look` at the start of a decision; then `taken` for each score."""
 
-    def __init__(self, kinds: Sequence[RequestKind], rooms: NodeRooms) -> None:
+    def __init__(self, kinds: Sequence[RequestKind], leftovers: NodeLeftovers) -> None:
         self.kinds = tuple(kinds)
         self.classes: tuple[DemandClass, ...] = ()
         self.places: list[int] = []
         self.free = 0
         self.cpu = 0
         self._of_kinds = DemandClasses(kinds)
-        self._rooms = rooms
+        self._leftovers = leftovers
         self._shares: dict[CandidateNode, tuple[object, object, Shares]] = {}
         self._same: dict[Shares, Shares] = {}  # one object for nodes of one sort
         self._sorts: dict[Shares, _Sort] = {}
@@ -100,7 +100,7 @@ class ScarceRequests:
 
     def _follow(self) -> None:
         """Count again on the nodes that changed; on all of them when there is another sort of node, or one less."""
-        snapshot = self._rooms.node_snapshot
+        snapshot = self._leftovers.node_snapshot
         changed: Iterable[CandidateNode] | None = snapshot.log.since(self._cursor)
         self._cursor = snapshot.log.cursor
         if changed is None:
@@ -149,10 +149,10 @@ class ScarceRequests:
             self.cpu -= before.cpu
         new = nothing
         if shares is not None:
-            rooms, cpu = self._rooms.state(node)
+            leftovers, cpu = self._leftovers.state(node)
             sort = self._sorts[shares]
-            new = sort.places(rooms, cpu)
-            now = self._nodes[node] = _Node(sort, new, sum(rooms), max(cpu, 0))
+            new = sort.places(leftovers, cpu)
+            now = self._nodes[node] = _Node(sort, new, sum(leftovers), max(cpu, 0))
             self.free += now.free
             self.cpu += now.cpu
         if old != new:
@@ -160,10 +160,10 @@ class ScarceRequests:
 
     def _shares_of(self, node: CandidateNode) -> Shares | None:
         """None: a node that went, takes no pods, or has no devices."""
-        if self._rooms.node_snapshot.by_name.get(node.name) is not node:
+        if self._leftovers.node_snapshot.by_name.get(node.name) is not node:
             self._shares.pop(node, None)
             return None
-        if not node.info.ready or node.info.unschedulable or not self._rooms.devices(node):
+        if not node.info.ready or node.info.unschedulable or not self._leftovers.devices(node):
             return None
         known = self._shares.get(node)
         if known is None or known[0] is not node.devices or known[1] is not node.info:
@@ -176,31 +176,31 @@ class ScarceRequests:
             return WHOLE
         if kind.needs is not None and node.info.refuses(kind.needs) is not None:
             return 0
-        return self._rooms.share(node, kind.request)
+        return self._leftovers.share(node, kind.request)
 
     # ------------------------------------------------------------------------------------------------------ one node
 
     def taken(
         self,
         node: CandidateNode,
-        rooms: Rooms,
+        leftovers: Leftovers,
         cpu: int,
         count: int,
         share: int,
         wanted_cpu: int,
-        room: int,
+        leftover: int,
         scarce: Scarce,
     ) -> int:
-        """How much room of scarce classes a placement takes there, in thousandths of thousandths of a device.
+        """What a placement takes there from scarce classes, in thousandths of thousandths of a device.
 
-        `count` devices of which `share` thousandths are taken; one device: of that with so much `room`, 0: the one with most.
+        `count` devices of which `share` thousandths are taken; one device: of that with so much `leftover`, 0: the one with most.
         """
         state = self._nodes.get(node)
-        return 0 if state is None else state.sort.taken(rooms, cpu, count, share, wanted_cpu, room, scarce)
+        return 0 if state is None else state.sort.taken(leftovers, cpu, count, share, wanted_cpu, leftover, scarce)
 
 
 class _Sort:
-    """The classes on nodes of one sort; remembers by room and CPU, for nodes in a like state are many."""
+    """The classes on nodes of one sort; remembers by what is left of devices and CPU, for nodes in a like state are many."""
 
     def __init__(self, kinds: Sequence[RequestKind], classes: Sequence[DemandClass], shares: Shares) -> None:
         self.shares = shares
@@ -218,22 +218,24 @@ class _Sort:
         ]
         self._scarce = NOTHING
         self._watched: list[tuple[UsualRequest, int]] = []  # of the classes that are scarce
-        self._places: dict[tuple[Rooms, int], tuple[int, ...]] = {}
-        self._taken: dict[tuple[Rooms, int, int, int, int, int], int] = {}
+        self._places: dict[tuple[Leftovers, int], tuple[int, ...]] = {}
+        self._taken: dict[tuple[Leftovers, int, int, int, int, int], int] = {}
 
-    def places(self, rooms: Rooms, cpu: int) -> tuple[int, ...]:
+    def places(self, leftovers: Leftovers, cpu: int) -> tuple[int, ...]:
         """For each class."""
-        found = self._places.get((rooms, cpu))
+        found = self._places.get((leftovers, cpu))
         if found is None:
             if len(self._places) >= MEMORY_MAX:
                 self._places.clear()
             places = [0] * self._number
             for index, counted in self._classes:
-                places[index] = _room(counted, rooms, cpu)
-            found = self._places[rooms, cpu] = tuple(places)
+                places[index] = _worth_of(counted, leftovers, cpu)
+            found = self._places[leftovers, cpu] = tuple(places)
         return found
 
-    def taken(self, rooms: Rooms, cpu: int, count: int, share: int, wanted_cpu: int, room: int, scarce: Scarce) -> int:
+    def taken(
+        self, leftovers: Leftovers, cpu: int, count: int, share: int, wanted_cpu: int, leftover: int, scarce: Scarce
+    ) -> int:
         """Of all scarce classes together."""
         if scarce is not self._scarce:
             self._scarce = scarce
@@ -241,28 +243,30 @@ class _Sort:
             self._taken.clear()
         if not self._watched:
             return 0
-        key = (rooms, cpu, count, share, wanted_cpu, room)
+        key = (leftovers, cpu, count, share, wanted_cpu, leftover)
         found = self._taken.get(key)
         if found is None:
             if len(self._taken) >= MEMORY_MAX:
                 self._taken.clear()
-            before = sum(map(self.places(rooms, cpu).__getitem__, scarce.classes))
-            after = _room(self._watched, _after(rooms, count, share, room), cpu - wanted_cpu) if before else 0
+            before = sum(map(self.places(leftovers, cpu).__getitem__, scarce.classes))
+            after = (
+                _worth_of(self._watched, _after(leftovers, count, share, leftover), cpu - wanted_cpu) if before else 0
+            )
             found = self._taken[key] = before - after
         return found
 
 
-def _room(counted: Sequence[tuple[UsualRequest, int]], rooms: Rooms, cpu: int) -> int:
-    return 0 if cpu < 0 else sum([request.copies(rooms, cpu) * worth for request, worth in counted])
+def _worth_of(counted: Sequence[tuple[UsualRequest, int]], leftovers: Leftovers, cpu: int) -> int:
+    return 0 if cpu < 0 else sum([request.copies(leftovers, cpu) * worth for request, worth in counted])
 
 
-def _after(rooms: Rooms, count: int, share: int, room: int) -> Rooms:
+def _after(leftovers: Leftovers, count: int, share: int, leftover: int) -> Leftovers:
     if not count:
-        return rooms
-    left = list(rooms)
-    if count == 1 and room:
-        left[left.index(room)] -= share
+        return leftovers
+    left = list(leftovers)
+    if count == 1 and leftover:
+        left[left.index(leftover)] -= share
     else:
-        left[-count:] = [each - share for each in left[-count:]]  # from those with the most room
+        left[-count:] = [each - share for each in left[-count:]]  # from those with most left
     left.sort()
     return tuple(left)

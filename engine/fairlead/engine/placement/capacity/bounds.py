@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
-    from fairlead.engine.placement.device_room import DeviceRoom
-    from fairlead.engine.placement.scored_nodes import ScoredNodes
+    from fairlead.engine.placement.capacity.device_fit import DeviceFit
+    from fairlead.engine.placement.capacity.scored_nodes import ScoredNodes
     from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
 
 UNBOUNDED = 1 << 20
@@ -35,13 +35,13 @@ def too_many(units: Sequence[PlacementUnit], nodes_for: Callable[[UnitShape], Sc
     """Whether the units certainly do not fit: those of one shape, or all of them by the number of devices."""
     wanted = counts(units)
     for shape, count in wanted.items():
-        room = 0
+        most = 0
         scored_nodes = nodes_for(shape)
         for node in scored_nodes.ranked():
-            room += units_on(node, scored_nodes)
-            if room >= count:
+            most += units_on(node, scored_nodes)
+            if most >= count:
                 break
-        if room < count:
+        if most < count:
             return True
     free: set[Device] = set()
     for shape in wanted:
@@ -68,7 +68,7 @@ def units_on(node: CandidateNode, scored_nodes: ScoredNodes) -> int:
                 if found.consumption or request.admin:
                     here = UNBOUNDED
                 else:
-                    here = max(here, 1 if request.all else scored_nodes.room.free(request, found) // request.count)
+                    here = max(here, 1 if request.all else scored_nodes.fit.free(request, found) // request.count)
             most = min(most, here)
     if not node.info.allocatable:
         return most
@@ -81,10 +81,10 @@ def units_on(node: CandidateNode, scored_nodes: ScoredNodes) -> int:
     return most
 
 
-def alike_fit(units: Sequence[PlacementUnit], snapshot: NodeSnapshot, room: DeviceRoom) -> bool | None:
+def alike_fit(units: Sequence[PlacementUnit], snapshot: NodeSnapshot, fit: DeviceFit) -> bool | None:
     """Whether units of one plain shape fit together on the empty cluster; None where only a search can tell.
 
-    `room`: of the shape's claims, in the ledger of the empty cluster. Ends at the first nodes that are enough, so thousands of
+    `fit`: of the shape's claims, in the ledger of the empty cluster. Ends at the first nodes that are enough, so thousands of
     pods that all differ cost one look at a node each.
     """
     shape = units[0].shape
@@ -95,7 +95,7 @@ def alike_fit(units: Sequence[PlacementUnit], snapshot: NodeSnapshot, room: Devi
         return None
     for node in snapshot.all:
         most = 0 if node.info.refuses(shape.needs[0]) is not None else _pods_when_empty(node, shape)
-        if most and (spare := room.spare(node)) is not None:
+        if most and (spare := fit.spare(node)) is not None:
             if not snapshot.candidates(node, request).plain:
                 return None
             missing -= min(most, spare.left // request.count + 1)
