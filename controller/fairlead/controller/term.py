@@ -151,7 +151,7 @@ class Term:
         moves = Moves(book, caches.tables, metrics)
         places = Places(moves, Replacements(book, caches.tables, timeout_s=options.replace_timeout_s))
         evictor = Evictor(writer, caches, book, budgets, moves, telemetry, timing)
-        executor = Executor(caches, admitter, evictor, gang_tasks, backoffs, timing)
+        executor = Executor(caches, book, admitter, evictor, gang_tasks, backoffs, timing)
         self._claims = claims = ClaimReconciler(guarded, caches, writer, self.tasks, metrics)
         recoverer = Recoverer(committer, admitter, backoffs, telemetry, timing)
         self.nodes = NodeRequests(

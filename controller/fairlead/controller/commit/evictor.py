@@ -211,7 +211,7 @@ class Evictor:
             past = past_evictions.eviction_of(
                 gang, step.members, mark, queue=self._caches.rules.queue_of(gang.id), at=now, queued_since=queued_since
             )
-            if not self._moves.holds(gang.id):  # whatever its marks say
+            if self._book[gang.id].move is None:  # whatever its marks say
                 past = dataclasses.replace(past, place=(), held_until=0.0)
             await self._writer.note_past_eviction(gang.id, past, gang_spec(gang))
         freed = sum(len(results(claim)) for claim in held_claims(step.members).values())

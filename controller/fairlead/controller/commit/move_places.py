@@ -99,10 +99,6 @@ class Moves:
             return True
         return not gang.running and not any(member.admission_begun for member in gang.gated)
 
-    def holds(self, gang_id: GangId) -> bool:
-        """Whether a place is held for the gang."""
-        return gang_id in self._moves
-
     def next_end(self) -> float | None:
         """When the next place is given up, unix seconds."""
         ends = (each.held.until for each in self._moves.values())

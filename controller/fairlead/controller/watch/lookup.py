@@ -17,8 +17,7 @@ from fairlead.controller.watch import indexes
 from fairlead.controller.watch.informers import Informers
 from fairlead.controller.watch.tables import Tables
 from fairlead.engine.inventory.notices import NodeNotice
-from fairlead.kube import batch, core, labels, resource, timestamps
-from fairlead.kube.objects import LabelSelector
+from fairlead.kube import batch, core, resource, timestamps
 
 
 class Lookup:
@@ -72,14 +71,6 @@ class Lookup:
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         return self._informers.namespace_labels(namespace)
-
-    def namespaces_of(self, selector: LabelSelector) -> list[str]:
-        """Names of the namespaces that the selector selects now; none for one that cannot be read."""
-        try:
-            wanted = labels.from_label_selector(selector)
-        except labels.SelectorError:
-            return []
-        return [each.metadata.name for each in self._informers.namespaces.all() if wanted.matches(each.metadata.labels)]
 
     def volume_needs(self, pod: core.Pod) -> VolumeNeeds:
         return volume_needs(pod, self._informers.volumes)

@@ -22,6 +22,7 @@ from fairlead.controller.gangs.held.leftovers import Leftover
 from fairlead.controller.watch.namespace_quotas import NamespaceQuotaTable
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
+from fairlead.engine.types.neighbours import Namespaces
 from fairlead.kube import core, resource
 from fairlead.kube.informer import Informer
 
@@ -29,10 +30,15 @@ log = logging.getLogger(__name__)
 
 
 class Tables:
-    def __init__(self, pods: Informer[core.Pod], claims: Informer[resource.ResourceClaim]) -> None:
-        """Both informers have an index "uid"."""
+    def __init__(
+        self,
+        pods: Informer[core.Pod],
+        claims: Informer[resource.ResourceClaim],
+        namespaces: Namespaces | None = None,
+    ) -> None:
+        """Both informers have an index "uid". `namespaces`: see `NodeTable`."""
         self.inventory = Inventory()
-        self.nodes = NodeTable()
+        self.nodes = NodeTable(namespaces)
         self._put_off: list[Callable[[], object]] | None = None  # changes, while a decision reads in its thread
         self.classes: dict[str, resource.DeviceClass] = {}
         self.namespace_quotas = NamespaceQuotaTable(claims.all, self.classes)
