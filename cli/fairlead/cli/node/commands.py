@@ -33,9 +33,11 @@ def devices(
 def record(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[IN OUT]", help="With --anonymise: what to read, and where to write."),
+        typer.Argument(
+            metavar="[FILE]",
+            help="File to write. Default: print it. With --anonymise IN OUT: what to read, where to write.",
+        ),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write. Default: print it.")] = None,
     backend: Annotated[str, typer.Option(help="nvml, or simulated:PROFILE.")] = "nvml",
     uuids: Annotated[bool, typer.Option("--uuids", help="Keep the GPUs' UUIDs.")] = False,
     anonymise: Annotated[
@@ -62,11 +64,18 @@ def record(
                 param_hint="IN OUT",
             )
         raise typer.Exit(anonymous(paths[0], paths[1], key_file))
-    if paths:
-        raise typer.BadParameter(f"{paths[0]}: files are for --anonymise IN OUT", param_hint="IN OUT")
+    if paths and len(paths) > 1:
+        raise typer.BadParameter(
+            f"{paths[1]}: name one file to write the profile to; two are for --anonymise IN OUT", param_hint="FILE"
+        )
+    if paths and paths[0].exists():
+        raise typer.BadParameter(
+            f"{paths[0]}: is there already; name a new file for the profile, or --anonymise IN OUT to take names out of that one",
+            param_hint="FILE",
+        )
     from fairlead.cli.node.devices import record as write
 
-    raise typer.Exit(write(backend, output=output, uuids=uuids))
+    raise typer.Exit(write(backend, output=paths[0] if paths else None, uuids=uuids))
 
 
 def fault(
