@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 SIGTERM_EXIT: Final = 143
@@ -37,7 +37,7 @@ class Program:
     stop_exit_code: int = SIGTERM_EXIT
     pre_stop_s: float = 0.0
     reports: str = ""  # how the variables begin that are its termination message
-    command: tuple[str, ...] = ()  # for a runtime that executes it
+    command: tuple[str, ...] = field(default=(), compare=False)  # for a runtime that executes it
 
 
 def program_of(container: Mapping[str, Any]) -> Program:
