@@ -77,6 +77,9 @@ class Reporting:
         self._wall = wall
         self._flavors = HeldFlavors(caches)
         self.waits = Waits()
+        self.events_of: Callable[[Gang, float], tuple[str, str] | None] = lambda _gang, _now: (
+            None
+        )  # of `kubelet_events`
         self.on_start: Callable[[str, Outcome], None] | None = (
             None  # of a gang for which there was a forecast: its namespace
         )
@@ -204,4 +207,5 @@ class Reporting:
             nodes=self._awaited.of(gang.id, now) if gang.gated else None,
             untried=recovery.untried(gang, now)[0],
             lost=self._caches.lost_nodes(gang) if gang.released else (),
+            refused=self.events_of(gang, now) if gang.released else None,
         )

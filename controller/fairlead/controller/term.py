@@ -48,6 +48,7 @@ from fairlead.controller.replacements import Replacements
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.flight import Recorded
 from fairlead.controller.report.forecasts import ShownForecasts
+from fairlead.controller.report.kubelet_events import KubeletEvents
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.queue_series import QueueFacts
 from fairlead.controller.report.reporter import Reporter
@@ -193,6 +194,8 @@ class Term:
             clock=clock, wall=wall, sleep=asyncio.sleep,
         )  # fmt: skip
         reporting.on_start = self.forecaster.history.note_start
+        self.kubelet_events = KubeletEvents(client, caches.gangs.get, reporting.report, wall=wall, sleep=asyncio.sleep)
+        reporting.events_of = self.kubelet_events.of
         snapshots.restarts.history = self.forecaster.history
         self.ledger: LedgerTerm | None = None
         if decisions is not None and options.ledger is not None:
@@ -265,7 +268,7 @@ async def lead(
     health.caches, health.controller = watched.caches, term.controller
     metrics.begin(watched.caches, term.queue_facts, wall=time.time)
     try:
-        work = [term.recorder.run(), term.reporter.run(), term.nodes.run()]
+        work = [term.recorder.run(), term.reporter.run(), term.nodes.run(), term.kubelet_events.run()]
         if options.forecast:
             work.append(term.forecaster.run())
         if term.ledger is not None:

@@ -65,9 +65,10 @@ class SchedulingState:
     nodes: NodesAwaited | None = None  # nodes are asked for, for it, or would be
     untried: int = 0  # released members that kube-scheduler should have tried by now
     lost: tuple[LostNode, ...] = ()  # nodes of its members that do not answer
+    refused: tuple[str, str] | None = None  # a pod's UID, and why it does not start, as Events say it
 
 
-SHOWN_SOON: Final = ("queue", "last_failure", "eviction", "victims", "hold", "untried", "lost")
+SHOWN_SOON: Final = ("queue", "last_failure", "eviction", "victims", "hold", "untried", "lost", "refused")
 """Fields whose change is written at once, as that of the phase: what operators did, or what others do for or to the gang."""
 APPEARS_SOON: Final = ("reservation", "idle")
 """Fields whose coming and going is: what they say in between changes with each decision or sample."""
@@ -177,7 +178,7 @@ def _placed(gang: Gang, state: SchedulingState) -> PhaseSummary:
         return PhaseSummary(phase=phase, reason=Progress.NODE_LOST.value, text=text)
     if ready >= gang.size:
         return PhaseSummary(phase="Running", reason=Progress.RUN.value, text=text)
-    refused = start_refusals.text(gang)
+    refused = start_refusals.text(gang, state.refused)
     if refused:
         return PhaseSummary(
             phase="Admitted", reason=Progress.REFUSED.value, text=f"devices are given; {text}; {refused}"
@@ -206,7 +207,7 @@ def _short(gang: Gang, state: SchedulingState) -> PhaseSummary:
     if state.lost:
         text = "; ".join((*said, lost_nodes.text(state.lost)))
         return PhaseSummary(phase="Running", reason=Progress.NODE_LOST.value, text=text)
-    refused = start_refusals.text(gang)
+    refused = start_refusals.text(gang, state.refused)
     if refused:
         return PhaseSummary(phase="Running", reason=Progress.REFUSED.value, text="; ".join((*said, refused)))
     return PhaseSummary(phase="Running", reason=Progress.REPLACING.value, text="; ".join(said))
