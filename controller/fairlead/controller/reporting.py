@@ -22,6 +22,7 @@ from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.report.forecasts import ShownForecasts
 from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.report.held_flavors import HeldFlavors
+from fairlead.controller.report.held_models import HeldModels, held_models
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.placement import placement
 from fairlead.controller.report.reporter import Reporter
@@ -187,6 +188,10 @@ class Reporting:
         values = {str(value) for device in devices for _, value in device.values(label)}
         return values.pop() if len(values) == 1 else None
 
+    def _models(self, gang: Gang) -> HeldModels | None:
+        caches = self._caches
+        return held_models(held_claims(gang.members).values(), caches.tables.inventory, caches.models_of(gang))
+
     def _state(self, gang: Gang, now: float) -> SchedulingState:
         return SchedulingState(
             waiting=self._cycle.waiting.get(gang.id),
@@ -200,6 +205,7 @@ class Reporting:
             forecast=self._forecasts.get(gang.id),
             idle=self._idle(gang, now),
             placement=placement(gang, self._level_of) if gang.released else (),
+            models=self._models(gang) if gang.released else None,
             hold="" if (held := self._caches.held_by(gang)) is None else str(held),
             nodes=self._awaited.of(gang.id, now) if gang.gated else None,
             untried=recovery.untried(gang, now)[0],

@@ -22,6 +22,7 @@ from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.controller.report import start_refusals
 from fairlead.controller.report.forecasts import ShownForecast
+from fairlead.controller.report.held_models import HeldModels
 from fairlead.controller.report.placement import LevelPlacement
 from fairlead.engine.types.plan import Reservation, Waiting
 from fairlead.engine.types.reasons import Code
@@ -61,6 +62,7 @@ class SchedulingState:
     forecast: ShownForecast | None = None  # of its start
     idle: IdleNotice | None = None  # its devices are idle
     placement: tuple[LevelPlacement, ...] = ()  # level by level
+    models: HeldModels | None = None  # of its devices
     hold: str = ""  # which hold keeps it, or more of it, from being admitted
     nodes: NodesAwaited | None = None  # nodes are asked for, for it, or would be
     untried: int = 0  # released members that kube-scheduler should have tried by now
@@ -71,7 +73,7 @@ SHOWN_SOON: Final = ("queue", "last_failure", "eviction", "victims", "hold", "un
 """Fields whose change is written at once, as that of the phase: what operators did, or what others do for or to the gang."""
 APPEARS_SOON: Final = ("reservation", "idle")
 """Fields whose coming and going is: what they say in between changes with each decision or sample."""
-SHOWN_LATER: Final = ("waiting", "admitting", "leaving", "forecast", "placement", "nodes")
+SHOWN_LATER: Final = ("waiting", "admitting", "leaving", "forecast", "placement", "models", "nodes")
 """Fields that change while nothing happens to the gang itself: written with the next reason, or after a while."""
 
 

@@ -50,6 +50,7 @@ def gang_explanation(raw: Raw, *, now: float, devices: str = "") -> Explanation:
     parts = [
         Part(title="Pods", lines=(_pods(status, seen.ready, seen.size, seen.members, seen.nodes),)),
         Part(title="Placement", lines=tuple(_level(each) for each in status.get("placement") or ())),
+        Part(title="Models", lines=_models(status.get("models") or {})),
         Part(title="Devices", lines=(devices,)),
         Part(title="Waited", lines=(_waited(status, seen, now=now),)),
         Part(title="Forecast of its start", lines=_forecast(status, seen, now=now)),
@@ -143,6 +144,16 @@ def _advice(why: Raw) -> tuple[str, ...]:
 def _pods(status: Raw, ready: int, size: int, members: int, nodes: Sequence[str]) -> str:
     shown = ", ".join(nodes[:LISTED_MAX]) + (f" and {len(nodes) - LISTED_MAX} more" if len(nodes) > LISTED_MAX else "")
     return f"{ready} of {size} run, {members} exist" + (f"; on {shown}" if shown else "")
+
+
+def _models(models: Raw) -> tuple[str, ...]:
+    held = models.get("held") or ()
+    if not held:
+        return ()
+    if models.get("rule") == "any":
+        return (f"{', '.join(held)}; models may mix ({names.MODELS}: any)",)
+    each = "one model for all" if len(held) == 1 else "one model for each worker group and kind of request"
+    return (f"{', '.join(held)}; {each} ({names.MODELS}: same)",)
 
 
 def _level(level: Raw) -> str:
