@@ -17,6 +17,7 @@ from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.gangs.claims.allocations import held_claims
 from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.held import leaving
+from fairlead.controller.gangs.held.held_models import HeldModels, held_models
 from fairlead.controller.gangs.held.idleness import IdleNotice, notice
 from fairlead.controller.gangs.held.placement import placement
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
@@ -191,6 +192,10 @@ class Reporting:
         values = {str(value) for device in devices for _, value in device.values(label)}
         return values.pop() if len(values) == 1 else None
 
+    def _models(self, gang: Gang) -> HeldModels | None:
+        caches = self._caches
+        return held_models(held_claims(gang.members).values(), caches.tables.inventory, caches.rules.models_of(gang))
+
     def _state(self, gang: Gang, now: float) -> SchedulingState:
         state = self._book[gang.id]
         return SchedulingState(
@@ -205,6 +210,7 @@ class Reporting:
             forecast=state.forecast,
             idle=self._idle(gang, now),
             placement=placement(gang, self._level_of) if gang.released else (),
+            models=self._models(gang) if gang.released else None,
             hold="" if (held := self._caches.rules.held_by(gang)) is None else str(held),
             nodes=self._awaited.of(gang.id, now) if gang.gated else None,
             untried=recovery.untried(gang, now)[0],

@@ -50,6 +50,7 @@ def gang_explanation(raw: Raw, *, now: float, devices: str = "") -> Explanation:
     parts = [
         Part(title="Pods", lines=(_pods(status, seen.ready, seen.size, seen.members, seen.nodes),)),
         Part(title="Placement", lines=tuple(_level(each) for each in status.get("placement") or ())),
+        Part(title="Models", lines=_models(status.get("models") or {})),
         Part(title="Devices", lines=(devices,)),
         Part(title="Waited", lines=(_waited(status, seen, now=now),)),
         Part(title="Forecast of its start", lines=_forecast(status, seen, now=now)),
@@ -145,6 +146,16 @@ def _pods(status: Raw, ready: int, size: int, members: int, nodes: Sequence[str]
     return f"{ready} of {size} run, {members} exist" + (f"; on {shown}" if shown else "")
 
 
+def _models(models: Raw) -> tuple[str, ...]:
+    held = models.get("held") or ()
+    if not held:
+        return ()
+    if models.get("rule") == "any":
+        return (f"{', '.join(held)}; models may mix ({names.MODELS}: any)",)
+    each = "one model for all" if len(held) == 1 else "one model for each worker group and kind of request"
+    return (f"{', '.join(held)}; {each} ({names.MODELS}: same)",)
+
+
 def _level(level: Raw) -> str:
     """One level of a gang's placement."""
     asked = f" ({level['asked']})" if level.get("asked") else ""
@@ -168,10 +179,13 @@ def _waited(status: Raw, seen: Line, *, now: float) -> str:
     return f"{age(float(status['waitSeconds']))} until devices were given, at {status.get('admittedTime', '?')}"
 
 
-def queue_explanation(raw: Raw, gangs: Sequence[Raw], *, now: float, unseen: str = "") -> Explanation:
-    """Of a Queue and the gangs in it; `unseen` says which gangs the user may not list."""
+def queue_explanation(
+    raw: Raw, gangs: Sequence[Raw], pods: Sequence[Raw] = (), *, now: float, unseen: str = ""
+) -> Explanation:
+    """Of a Queue and the gangs in it, some of which only `pods` show; `unseen` says which gangs the user may not list."""
     seen = queue_line(raw)
-    own = order([each for each in (line(gang, now=now) for gang in gangs) if each.queue == seen.name])
+    found = [*(line(gang, now=now) for gang in gangs), *plain_pods.lines(pods, gangs, now=now)]
+    own = order([each for each in found if each.queue == seen.name])
     waiting = [each for each in own if each.phase == "Waiting"]
     running = [each for each in own if each.phase in {"Admitted", "Running"}]
     shares = []
@@ -252,7 +266,9 @@ def pod_explanation(pod: Raw, gang: Raw | None, *, now: float, devices: str = ""
             "after that, the controller has not looked at it: see that it runs and leads"
         )
     elif plain_pods.is_plain(pod):
-        no = "it is a gang of one that did not wait: the controller chose its devices and released it"
+        queue = plain_pods.queue_of(pod)
+        of = f" of queue {queue}" if queue else ""
+        no = f"it is a gang of one{of} that did not wait: the controller chose its devices and released it"
     elif names.ADMISSION_GATE in gates:
         no = "its Gang does not exist yet: the controller has not looked at it; see that it runs and leads"
     elif spec.get("resourceClaims"):

@@ -7,7 +7,6 @@ from functools import partial
 
 import msgspec
 
-from fairlead.api import names
 from fairlead.controller.gangs.claims.allocation_times import allocated_at, known_allocation_time
 from fairlead.kube import nulls
 from fairlead.kube.containment import computed
@@ -15,6 +14,7 @@ from fairlead.kube.core import Pod
 from fairlead.kube.device_usage import FRESH_S, DeviceId, DeviceUsage, usage_of
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import Raw
+from fairlead.ui.model import plain_pods
 from fairlead.ui.model.explanations import gang_of
 from fairlead.ui.model.facts import Holder, Usage
 
@@ -41,7 +41,7 @@ def holder(claim: ResourceClaim, pods: Mapping[str, Raw], queues: Mapping[tuple[
     starting = not any((pod.get("status") or {}).get("phase") in {"Running", "Succeeded", "Failed"} for pod in own)
     return Holder(
         gang=f"{namespace}/{name}",
-        queue=queues.get((namespace, name)) or _named_queue(own[0]),
+        queue=queues.get((namespace, name)) or plain_pods.queue_of(own[0]),
         starting=starting,
         since=_since(claim, own),
     )
@@ -85,8 +85,3 @@ def reserved(gangs: Iterable[Raw]) -> dict[str, str]:
 def queue_of(raw: Raw) -> str:
     """Of a gang: the queue that it is in; "" where the controller has not said so yet. What its spec names may be a user's."""
     return str((raw.get("status") or {}).get("queue") or "")
-
-
-def _named_queue(pod: Raw) -> str:
-    meta: Mapping[str, Mapping[str, str] | None] = pod["metadata"]
-    return (meta.get("annotations") or {}).get(names.QUEUE) or (meta.get("labels") or {}).get(names.QUEUE) or ""

@@ -103,7 +103,7 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
     warnings: list[str] = []
     members: list[MemberTemplate] = []
     for template in templates:
-        faults += propagation.propagate(patch, template.template, warnings)
+        faults += propagation.propagate(patch, template.template, warnings, review.old)
         pod = object_at(patch.patched, template.template.path)
         faults += way.faults(map_at(pod, "metadata", template.where), f"{template.where}.metadata")
         try:
@@ -193,7 +193,7 @@ def _changed_annotations(review: Review, facts: Facts) -> Verdict:
     """Of a Job: while it is suspended the annotations of its template may change, but not what only Fairlead writes; nor a TrainJob's user."""
     if review.username in facts.controllers or users.is_maker(review.username):
         return UNTOUCHED
-    faults = list(_forged_keys(review))
+    faults, warnings = list(_forged_keys(review)), list[str]()
     if review.group_resource == TRAIN_JOB:
         faults += users.train_job_changed(review)
     for template in pod_templates(review.group_resource, review.object or {}):
@@ -202,7 +202,10 @@ def _changed_annotations(review: Review, facts: Facts) -> Verdict:
             for version in (review.old, review.object)
         )
         faults += users.changed(before, after, f"{template.where}.metadata")
-    return deny("annotations", *review.about(faults)) if faults else UNTOUCHED
+        warnings += propagation.cannot_follow(review.object or {}, review.old or {}, template, review.kind)
+    if faults:
+        return deny("annotations", *review.about(faults))
+    return allow("job", warnings=warnings) if warnings else UNTOUCHED
 
 
 def _forged_keys(review: Review) -> Iterator[str]:
