@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.api import legacy, names
-from fairlead.api.base import is_dns_label, is_dns_subdomain
+from fairlead.api.object_names import is_dns_label, is_dns_subdomain
 
 CLAIM_NAME_MAX = 63
 RANDOM_CHARS = 11

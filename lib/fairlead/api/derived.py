@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from fairlead.api import names
-from fairlead.api.base import is_dns_subdomain
+from fairlead.api.object_names import is_dns_subdomain
 
 _TEMPLATE_HASH: Final = "pod-template-hash"
 JOB: Final = "Job"

@@ -17,9 +17,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
+from fairlead.cli.console import console as console_of
 from fairlead.cli.demo import accounted, cases, report, view
 from fairlead.cli.demo.observe import Observer
-from fairlead.cli.printer import console as console_of
 from fairlead.kube import resources
 from fairlead.sandbox import files
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
