@@ -17,7 +17,7 @@ from random import Random
 from statistics import mean
 from typing import Any
 
-from fairlead.engine.placement.workload import WorkloadCounter
+from fairlead.engine.placement.value.workload import WorkloadCounter
 from fairlead.engine.plan.decide import decide_unexplained
 from fairlead.engine.types.gangs import GangRequest
 from tests.support.engine.objects import claim_spec, device_request, gang

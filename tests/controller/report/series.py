@@ -14,6 +14,7 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from fairlead.api import names
+from fairlead.controller.book.book import Book
 from fairlead.controller.report.queue_series import QueueFacts
 from fairlead.controller.report.waits import Waits
 from fairlead.controller.watch.caches import Caches
@@ -45,7 +46,7 @@ def waiting(gang: str, queue: str | None, code: Code, **asks: int | Fraction) ->
 def facts(
     *gangs: Waiting, uses: tuple[QueueUse, ...] = (), waits: Waits | None = None, **targets_s: float
 ) -> QueueFacts:
-    return QueueFacts(uses=uses, waiting=gangs, waits=waits or Waits(), targets_s=targets_s, wall=1000.0)
+    return QueueFacts(uses=uses, waiting=gangs, waits=waits or Waits(Book()), targets_s=targets_s, wall=1000.0)
 
 
 def allocated(number: int, *, holds: bool = True) -> resource.ResourceClaim:

@@ -14,6 +14,7 @@ from prometheus_client.core import Metric
 
 from fairlead.controller import app
 from fairlead.controller.background import background
+from fairlead.controller.book.book import Book
 from fairlead.controller.report.claim_series import ClaimSeries
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.queue_series import BECAUSE, OTHER, series
@@ -90,7 +91,7 @@ def test_what_would_help_is_a_closed_list() -> None:
 
 
 def test_the_oldest_wait_is_of_the_gangs_that_still_wait() -> None:
-    waits = Waits()
+    waits = Waits(Book())
     waits.waits(("ml", "a"), "team", 400.0)
     waits.waits(("ml", "b"), "team", 700.0)
     waits.waits(("ml", "c"), "other", 1001.0)
@@ -105,7 +106,7 @@ def test_the_oldest_wait_is_of_the_gangs_that_still_wait() -> None:
 
 
 def test_a_gang_that_a_user_holds_is_not_overdue() -> None:
-    waits = Waits()
+    waits = Waits(Book())
     waits.waits(("ml", "held"), "team", 400.0)
     waits.waits(("ml", "waits"), "team", 700.0)
     waits.waits(("ml", "alone"), "other", 100.0)

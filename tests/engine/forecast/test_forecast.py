@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fairlead.engine.forecast.arrivals import Arrivals
+from fairlead.engine.forecast.budget import CpuBudget
 from fairlead.engine.forecast.calibration import Calibration, Outcome
 from fairlead.engine.forecast.draws import Draws
 from fairlead.engine.forecast.forecast import Forecast, duration, forecast, quantile
@@ -114,7 +115,7 @@ def test_a_forecast_leaves_the_tables_as_they_were(seed: int):
 def test_the_budget_is_kept_and_what_it_cost_is_said():
     ticks = count(0.0, 0.01)
     waiting = [whole_nodes(f"a-{number}", created=NOW + number) for number in range(30)]
-    found = of(full_world(2), *waiting, budget_s=0.15, spent_s=lambda: next(ticks))
+    found = of(full_world(2), *waiting, budget=CpuBudget(0.15, lambda: next(ticks)))
     assert found.samples >= 1
     assert found.cut
     assert all(each.p50 is not None or "later than" in each.because for each in found.gangs.values())

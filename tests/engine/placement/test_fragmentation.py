@@ -10,8 +10,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from fairlead.engine.placement.prices import WHOLE, leftover_prices
-from fairlead.engine.placement.workload import FIRST, REMEMBERED, WorkloadCounter
+from fairlead.engine.placement.value.prices import WHOLE, leftover_prices
+from fairlead.engine.placement.value.workload import FIRST, REMEMBERED, WorkloadCounter
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import QueueSpec

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.controller.report.forecasts import ShownForecast
+from fairlead.controller.book.shown import ShownForecast
 from fairlead.engine.forecast.calibration import Calibration, Outcome
 from fairlead.engine.forecast.forecast import forecast
 from fairlead.engine.forecast.gang_forecast import GangForecast

@@ -20,6 +20,7 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.engine.forecast.arrivals import Arrivals
+from fairlead.engine.forecast.budget import CpuBudget
 from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
 from fairlead.engine.forecast.cluster import SimulatedCluster
 from fairlead.engine.forecast.forecast import SAMPLES, forecast
@@ -232,8 +233,7 @@ class Reality:
             run_times,
             seed=seed,
             samples=samples,
-            budget_s=1.0,
-            spent_s=lambda: time.process_time() - began,
+            budget=CpuBudget(1.0, lambda: time.process_time() - began),
             requests=self._requests,
             arrivals=arrivals,
             calibration=calibration,

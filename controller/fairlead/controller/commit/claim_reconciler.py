@@ -87,7 +87,7 @@ class ClaimReconciler:
         for pod_claim in member.claims:
             if pod_claim.claim is None or not _chosen(pod_claim):
                 continue
-            owned = self._caches.claims_of(member.pod)
+            owned = self._caches.lookup.claims_of(member.pod)
             for duplicate in claims.duplicates(member.pod, pod_claim.name, named.get(pod_claim.name), owned):
                 self._tasks.start(f"claim {duplicate.metadata.uid}", self._writer.delete_duplicate(duplicate))
         return True

@@ -7,36 +7,33 @@ count, too. A gang that ran before this replica led is never counted.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from typing import NamedTuple
 
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState, Wait
 from fairlead.controller.gangs.membership.gangs import GangId
 
 
-class Since(NamedTuple):
-    queue: str
-    at: float  # unix seconds
-
-
 class Waits:
-    def __init__(self) -> None:
-        self._since: dict[GangId, Since] = {}
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._waits = book.all(GangState.wait)
 
     def waits(self, gang: GangId, queue: str, created: float) -> None:
         """The gang does not run yet."""
-        self._since[gang] = Since(queue, created)
+        self._book[gang].wait = Wait(queue, created)
 
     def known(self, gang: GangId) -> bool:
         """Whether it is known to wait. Its queue and creation are those of when it began to."""
-        return gang in self._since
+        return gang in self._waits
 
-    def ended(self, gang: GangId) -> Since | None:
+    def ended(self, gang: GangId) -> Wait | None:
         """It runs, or is gone. None: it did not wait, or that was said before."""
-        return self._since.pop(gang, None)
+        return self._book.take(gang, GangState.wait)
 
     def oldest(self, *, but: Container[GangId] = ()) -> Mapping[str, float]:
         """By queue, since when the gang waits that has waited longest; `but` are those that do not count."""
         found: dict[str, float] = {}
-        for gang, (queue, at) in self._since.items():
+        for gang, (queue, at) in self._waits.items():
             if gang not in but:
                 found[queue] = min(at, found.get(queue, at))
         return found

@@ -161,7 +161,7 @@ class ShortageCounter:
                     continue
                 seen.add(device)
             if plain and device not in held_for:
-                rejection = None if free(device) else Rejection.IN_USE
+                rejection = None if free(device) else _taken(device)
             else:
                 rejection = self._rejection(request, device, found.consumption.get(device, ()))
             if rejection is None:
@@ -183,9 +183,15 @@ class ShortageCounter:
         if request.admin:
             return None if ledger.exists(device) else Rejection.NOT_MADE
         if not ledger.free(device):
-            return Rejection.HELD if device in self._held_for else Rejection.IN_USE
+            return Rejection.HELD if device in self._held_for else _taken(device)
         if device.counter_consumption and not ledger.counters_fit(device):
             return Rejection.COUNTERS
         if device.shared and not ledger.capacity_fits(device, consumption):  # type: ignore[arg-type]
             return Rejection.SHARED_FULL
         return None
+
+
+def _taken(device: Device) -> Rejection:
+    """Why it is not free: by a claim, or by its node for one that is gone."""
+    claimed = device.use is None or bool(device.use.claims)
+    return Rejection.IN_USE if claimed else Rejection.RELEASING

@@ -105,23 +105,11 @@ class Explainer:
         one_model = ""
         if result.one_model and self._models is not None:
             one_model = self._models.missing(gang, units, ever=ever)
+        known, short = len(self._node_snapshot.all), _decisive(levels)
+        evidence = messages.Evidence(result, unit, shortages, worst, known, nodes, refused, short, one_model)
         return Reason(
             code=refined,
-            message=messages.message_of(
-                code,
-                gang,
-                units,
-                unit,
-                shortages,
-                worst,
-                ruled_out=nodes,
-                known=len(self._node_snapshot.all),
-                beside=result.beside,
-                refused=refused,
-                placed=result.members_placed,
-                short=_decisive(levels),
-                one_model=one_model,
-            ),
+            message=messages.message_of(code, gang, units, evidence),
             advice=messages.reserved_of(reserved) or messages.advice_of(refined, worst, one_model=bool(one_model)),
             blockers=blockers if code in {Code.NO_DEVICES, Code.SEARCH_ENDED} else (),
             could_ever_fit=ever,

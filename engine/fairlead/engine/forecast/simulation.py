@@ -20,6 +20,7 @@ from fairlead.engine.forecast.pace import at_pace
 from fairlead.engine.forecast.pending_window import Kinds, PendingWindow
 from fairlead.engine.plan.decide import decide_unexplained
 from fairlead.engine.queues.holds import gangs_on_hold
+from fairlead.engine.reclaim.releasing import awaited_until
 from fairlead.kube.containment import contained, described
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from fairlead.engine.forecast.arrivals import Arrivals
     from fairlead.engine.forecast.draws import Draws
     from fairlead.engine.forecast.run_times import RunTimes
+    from fairlead.engine.inventory.device import Device
     from fairlead.engine.snapshot import Snapshot
     from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
     from fairlead.engine.types.plan import Admission, Eviction, Plan
@@ -146,7 +148,7 @@ def requested_devices(gang: GangRequest) -> int:
 
 
 Event = tuple[float, int, str, int]  # when, what, gang, its how manieth run
-_END, _GONE, _DUE = range(3)
+_END, _GONE, _RELEASED, _DUE = range(4)  # of a released device there is its name instead of a gang's
 
 
 def _gone_at(leaving: Iterable[RunningMember], now: float) -> float:
@@ -155,8 +157,12 @@ def _gone_at(leaving: Iterable[RunningMember], now: float) -> float:
     for each in leaving:
         since = each.leaving_since if each.evicted_at is None else each.evicted_at
         asked = now if since is None else since
-        times.append(asked + LEAVING_S if asked + LEAVING_S > now else now + (now - asked))
+        times.append(_ended_at(asked, now))
     return max(times)
+
+
+def _ended_at(asked: float, now: float) -> float:
+    return asked + LEAVING_S if asked + LEAVING_S > now else now + (now - asked)
 
 
 class _Run:
@@ -174,6 +180,7 @@ class _Run:
         self._ends: dict[str, float] = {}
         self._left_s: dict[str, float] = {}  # of evicted gangs that had time for a checkpoint
         self._leaving: dict[str, set[str]] = {}  # pods by gang
+        self._releasing: dict[str, Device] = {}  # by name, those that their nodes are releasing
         self._evicted: set[str] = set()  # gangs whose eviction was under way
         self._events: list[Event] = []
         self._charged: dict[tuple[str, str], int] = {}  # to ResourceQuotas, by namespace and resource
@@ -196,6 +203,10 @@ class _Run:
             end = self._of.run_times.ends_at(gang, gang.started, now, self._draws, ends_by=gang.ends_by)
             self._ends[gang.id] = end
             self._push(end, _END, gang.id)
+        for device in self._of.snapshot.inventory.releasing():
+            if awaited_until(device, now) > now:
+                self._releasing[str(device.ref)] = device
+                self._push(_ended_at(device.kind.releasing_since or now, now), _RELEASED, str(device.ref))
         self._decide(now, ())
         while self._left and self._events:
             if self._out_of_budget():
@@ -210,7 +221,7 @@ class _Run:
                 at, what, gang_id, number = heapq.heappop(self._events)
                 if self._happen(what, gang_id, number):
                     last = max(last, at)
-                    if what != _DUE:
+                    if what not in {_DUE, _RELEASED}:
                         ended.append(gang_id)
             last = max(last, self._arrive(latest))
             now = max(before, (first + last) / 2)
@@ -281,6 +292,9 @@ class _Run:
     def _happen(self, what: int, gang_id: str, number: int) -> bool:
         """Whether it did: what was planned for an earlier run of the gang does not."""
         if what == _DUE:
+            return True
+        if what == _RELEASED:
+            self._cluster.release(self._releasing[gang_id])
             return True
         if number != self._run_number.get(gang_id, 0) or gang_id not in self._cluster.running:
             return False

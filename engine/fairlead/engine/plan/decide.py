@@ -235,7 +235,7 @@ class Decision:
             units = pending.units
             ever = session.places.ever(gang, units)
             reserved = found.reserved if id(found.reserved) in standing else None
-            if gang.id in demands:
+            if gang.id in demands or session.unknown_devices:
                 ever = ever or None  # that it fits not even the empty cluster says nothing of one with more nodes
             misfit = session.kinds.misfit(gang, units) if ever is False else None
             reason = explainer.explain(gang, units, found.outcome, ever, found.blockers, reserved, misfit)

@@ -270,7 +270,8 @@ class RunningGangs:
         self._surplus += times * counted.surplus
         self._movable += times * counted.movable
         if counted.leaving:
-            (self._leaving.add if times > 0 else self._leaving.discard)(id(counted.gang))
+            note = self._leaving.add if times > 0 else self._leaving.discard
+            note(id(counted.gang))
         if counted.protected_until is not None:
             if times > 0:
                 insort(self._ends, counted.protected_until)

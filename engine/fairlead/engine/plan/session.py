@@ -26,7 +26,7 @@ from fairlead.engine.reclaim.budgets_left import BudgetsLeft
 from fairlead.engine.reclaim.candidates import VictimCandidates
 from fairlead.engine.reclaim.held_gangs import held_evictions
 from fairlead.engine.reclaim.idle import IdleGangs
-from fairlead.engine.reclaim.releasing import PipelinedCluster
+from fairlead.engine.reclaim.releasing import PipelinedCluster, awaited_until
 from fairlead.engine.reclaim.replace import BrokenDevices
 from fairlead.kube import timestamps
 
@@ -92,6 +92,9 @@ class Session:
         leaving = self.running.with_leaving(self.leaving)
         if leaving:
             self._due += self.pipelined.leave(leaving, self.leaving, self.now)
+        releasing = self.snapshot.inventory.releasing()
+        if releasing:
+            self._due += self.pipelined.release(releasing, self.now)
 
     def leaving_on(self, nodes: Sequence[str]) -> list[str]:
         """Of pods there that are deleted and hold devices: since when, and from when they are not awaited any more."""
@@ -104,6 +107,18 @@ class Session:
                     pod = f"pod {member.pod.namespace}/{member.pod.name}"
                     free = "counted as free since" if until <= self.now else "counted as free from"
                     found.append(f"{pod} of queue {queue.name} is leaving since {since}, {free} {counted}")
+        return found
+
+    def released_by_nodes(self, placed: Sequence[UnitPlacement]) -> list[str]:
+        """Of this place, the devices that their nodes are releasing: since when, and from when they are not awaited any more."""
+        found = list[str]()
+        for device in sorted({pick.device for pick in chargeable(placed)}, key=lambda each: each.ref):
+            if device.releasing and device.kind.releasing_since is not None:
+                since = timestamps.seconds(device.kind.releasing_since)
+                until = timestamps.seconds(awaited_until(device, self.now))
+                found.append(
+                    f"device {device.pool.name}/{device.name} is being released since {since}, awaited until {until}"
+                )
         return found
 
     def evicted_at(self, nodes: Sequence[str], placed: Sequence[UnitPlacement]) -> float | None:
@@ -179,9 +194,16 @@ class Session:
         found = self.places.ever(pending.gang, pending.units)
         if found is not False:
             return found
+        if self.unknown_devices:
+            return None
         misfit = self.kinds.misfit(pending.gang, pending.units)
         grows = misfit is None and self._grows
         return None if grows or self.away(pending.units, misfit) else False
+
+    @cached_property
+    def unknown_devices(self) -> bool:
+        """Whether nodes are releasing devices that are not published meanwhile: that a gang fits nowhere says nothing then."""
+        return any(device.name in device.pool.withheld for device in self.snapshot.inventory.releasing())
 
     @cached_property
     def _grows(self) -> bool:

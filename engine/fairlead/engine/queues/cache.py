@@ -14,10 +14,10 @@ from fairlead.engine.inventory.neighbour_counts import NeighbourCounts
 from fairlead.engine.inventory.neighbours import NeighbourTable
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.placement.candidate_nodes import NodeSnapshot
-from fairlead.engine.placement.fragmentation import FragmentationScore
-from fairlead.engine.placement.placer import Placer
+from fairlead.engine.placement.search.placer import Placer
 from fairlead.engine.placement.shapes import Shapes
-from fairlead.engine.placement.topology import TopologyDomains
+from fairlead.engine.placement.topology.domain_search import TopologyDomains
+from fairlead.engine.placement.value.fragmentation import FragmentationScore
 from fairlead.engine.queues.charges import Charge, Charges
 from fairlead.engine.queues.tree import Tree
 from fairlead.engine.queues.usable import Usable

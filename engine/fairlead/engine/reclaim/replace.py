@@ -66,22 +66,14 @@ class BrokenDevices:
             return None
         pods = len(staying) + len(hurt) - len(hurt_staying)
         first = min(faults.values())
-        return Eviction(
-            kind="Replace",
-            namespace=gang.namespace,
-            name=gang.name,
-            uid=gang.uid,
-            queue=gang.queue or "",
-            pods=tuple(member.pod for member in going),
-            whole=whole,
-            checkpoint_grace_s=gang.checkpoint_grace_s or 0.0,
-            reason=Reason(
-                code=Code.BROKEN,
-                message=f"{first}; {len(hurt)} of its {pods} pods hold{'s' if len(hurt) == 1 else ''} such devices, it needs {gang.size}: "
-                + ("all of them go" if whole else "only those go"),
-                advice="made anew, its pods wait with its age and are given other devices",
-            ),
+        reason = Reason(
+            code=Code.BROKEN,
+            message=f"{first}; {len(hurt)} of its {pods} pods hold{'s' if len(hurt) == 1 else ''} such devices, it needs {gang.size}: "
+            + ("all of them go" if whole else "only those go"),
+            advice="made anew, its pods wait with its age and are given other devices",
         )
+        queue, grace_s = gang.queue or "", gang.checkpoint_grace_s or 0.0
+        return Eviction.of(gang, going, "Replace", reason, queue=queue, whole=whole, checkpoint_grace_s=grace_s)
 
     def fault(self, uid: str) -> str | None:
         """Which taint of a device evicts those who hold the claim; None where none does."""
