@@ -184,7 +184,7 @@ class Transport:
         return await self._authorized(attempt)
 
     async def _authorized(self, attempt: Callable[[Mapping[str, str]], Awaitable[T]]) -> T:
-        """What `attempt` returns, given the header that authenticates it; after a 401 once more, with a credential read anew."""
+        """What `attempt` returns, given the header that authenticates it; after a 401 once more, with a credential read again."""
         authorization = await self._permitted()
         try:
             return await attempt(authorization)

@@ -136,7 +136,7 @@ def names_of(certificate: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _read(path: Path) -> str:
-    """Each time anew: who renews the secret need not restart anything."""
+    """Read each time: who renews the secret need not restart anything."""
     try:
         secret = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -138,7 +138,7 @@ class ClusterView:
 class Memory:
     """What is kept from one picture to the next of one cluster, for viewers of the same rights; it changes no picture.
 
-    Only nodes of which something changed are drawn anew: the others are the same objects as in the picture before.
+    Only nodes of which something changed are drawn again: the others are the same objects as in the picture before.
     """
 
     places: Places = field(default_factory=Places)

@@ -100,8 +100,10 @@ def _forecast(status: Raw, seen: Line, *, now: float) -> tuple[str, ...]:
         return ()
     said: tuple[str, ...] = ()
     if found.get("p50"):
-        late = f"; by {found['p90']} nine times in ten" if found.get("p90") else ""
-        said = (with_time_left(f"by {found['p50']} with even odds{late} (as of {found.get('asOf', '?')})", now=now),)
+        late = f"; by {found['p90']} with 90 % probability" if found.get("p90") else ""
+        said = (
+            with_time_left(f"by {found['p50']} with 50 % probability{late} (as of {found.get('asOf', '?')})", now=now),
+        )
     return (*said, _sentence(found.get("because") or "")) if found.get("because") else said
 
 

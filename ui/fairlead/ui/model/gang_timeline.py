@@ -39,7 +39,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """A forecast: since when it waits, and when it starts with even odds and nine times in ten. Unix seconds."""
+    """A forecast: since when it waits, and when it starts with 50 % probability and with 90 % probability. Unix seconds."""
 
     queued: float
     now: float
@@ -144,9 +144,9 @@ def _of_forecast(raw: Raw) -> Iterator[Moment]:
         return
     p50, p90 = _time(found.get("p50")), _time(found.get("p90"))
     if p50 is not None:
-        yield Moment(at=p50, source="Forecast", what="Starts by then", text="with even odds")
+        yield Moment(at=p50, source="Forecast", what="Starts by then", text="with 50 % probability")
     if p90 is not None:
-        yield Moment(at=p90, source="Forecast", what="Starts by then", text="nine times in ten")
+        yield Moment(at=p90, source="Forecast", what="Starts by then", text="with 90 % probability")
 
 
 def _devices(count: int | None) -> str:

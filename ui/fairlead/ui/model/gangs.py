@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import get_args
 
-from fairlead.api.gang import Phase
+from fairlead.api.phases import Phase
 from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
 from fairlead.ui.model.line import Line, line_of

@@ -155,7 +155,7 @@ def _below(queues: Iterable[Raw], name: str) -> frozenset[str]:
 
 
 def _waited(past: Past, spans: Iterable[Span], names: frozenset[str]) -> Iterable[tuple[str, float, float, float]]:
-    """Flavor, amount, and from when to when: of gangs that were admitted. One that was evicted keeps its age: it waits anew from the end of
+    """Flavor, amount, and from when to when: of gangs that were admitted. One that was evicted keeps its age: it waits again from the end of
     its earlier run on, and what it held until then is in what was used.
     """
     begun: dict[tuple[str, str], list[Span]] = {}

@@ -134,7 +134,7 @@ def _schedule(spec: Raw, status: Raw) -> Iterable[str]:
     if now is None:
         return
     for entry in now.get("inForce") or ():
-        until = f"until {entry['until']}" if entry.get("until") else "all the time: it begins anew before it ends"
+        until = f"until {entry['until']}" if entry.get("until") else "all the time: it starts again before it ends"
         yield f"{entry['name']} is in force {until}"
     if not now.get("inForce"):
         change = f"; an entry comes into force at {now['nextChange']}" if now.get("nextChange") else ""

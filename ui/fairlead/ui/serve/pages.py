@@ -219,7 +219,7 @@ def away(text: str, *, json: bool) -> Shown:
     what = Trouble(
         title="The cluster cannot be read",
         text=text,
-        steps=("Load this page again when that is mended: the server goes on, and asks anew each time.",),
+        steps=("Load this page again when that is mended: the server goes on, and asks again each time.",),
     )
     return trouble(what, 503, json=json)
 

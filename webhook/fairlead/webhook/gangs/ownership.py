@@ -45,7 +45,7 @@ def suspended_faults(group_resource: str, workload: Json, namespace: str, facts:
     of_fairlead = facts.namespace_labels.get(names.QUEUE_SYSTEM) == owners.FAIRLEAD
     if labelled and of_fairlead and names.KUEUE_API in facts.served_apis:
         yield (
-            f"{dotted(field)}: true is Kueue's to lift ({names.KUEUE_QUEUE}), but Namespace {namespace} is Fairlead's (label {names.QUEUE_SYSTEM}): "
+            f"{dotted(field)}: true is for Kueue to set to false ({names.KUEUE_QUEUE}), but Namespace {namespace} is Fairlead's (label {names.QUEUE_SYSTEM}): "
             f"name the queue by {names.QUEUE} and remove the field, or write {names.QUEUE_SYSTEM}: {owners.KUEUE} on the namespace"
         )
 

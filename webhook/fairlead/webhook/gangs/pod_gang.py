@@ -173,7 +173,7 @@ def _cannot(new: str | None) -> str:
 
 def _stays(old: object) -> str:
     said = "is not there" if old is None else f"is {old!r}"
-    return f"it {said} since the pod was admitted; delete the pod and create it anew"
+    return f"it {said} since the pod was admitted; delete the pod and create it again"
 
 
 def _disagreements(intent: Intent, members: tuple[GangMember, ...], gang: Key) -> tuple[str, ...]:

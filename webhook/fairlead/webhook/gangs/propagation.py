@@ -2,7 +2,7 @@
 
 - Our annotations and the queue label are copied; where workload and template both have one, the values must agree. But a trace
   context may differ, and the template's counts: a pipeline writes a new one each time that it applies a Deployment, which is
-  neither wrong nor a reason to start its pods anew.
+  neither wrong nor a reason to start its pods again.
 - A queue in another system's annotation or label is copied as it is written, not as `fairlead.dev/queue`: it then means the same
   as on a pod (it counts where a Queue of that name exists, now or later). Kueue copies it to Deployments' pods in the same way,
   and leaves the pods of a Job that it manages alone. A template that names a queue itself keeps that one.

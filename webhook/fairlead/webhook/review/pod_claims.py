@@ -52,7 +52,7 @@ class PodClaim(msgspec.Struct, frozen=True, kw_only=True):
         """`missing`, with what follows from it for a pod; "" where nothing is missing."""
         if not self.missing or self.managed is Managed.UNKNOWN:
             return self.missing and f"{self.missing}; the pod waits until it does"
-        return f"{self.missing}; delete the pod, so that its owner makes it anew"
+        return f"{self.missing}; delete the pod, so that its owner recreates it"
 
 
 def request_managed(request: Request, facts: Facts) -> Managed:

@@ -58,7 +58,7 @@ def reachability(seen: Seen) -> Iterator[Finding]:
             if tls
             else "the apiserver does not reach the webhook: pods for GPUs are refused",
             evidence=(f"a pod created for trial (dry run): {seen.trial.message}", *state(seen, WEBHOOK)),
-            next_step=f"kubectl -n {names.NAMESPACE} rollout restart deployment/{SERVICE}: it makes a certificate that is registered anew"
+            next_step=f"kubectl -n {names.NAMESPACE} rollout restart deployment/{SERVICE}: it makes a certificate that is registered again"
             if tls
             else f"see that the webhook runs ({_WEBHOOK_PODS}), and that a NetworkPolicy lets the apiserver to its port 9443 (networkPolicy.webhookFrom)",
         )
