@@ -18,7 +18,7 @@ from fairlead.api.texts import plain
 
 
 def say(*values: object, sep: str = " ", end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
-    """As `print`."""
+    """Prints like `print`, without characters that steer a terminal."""
     print(plain(sep.join(map(str, values))), end=end, file=file, flush=flush)
 
 

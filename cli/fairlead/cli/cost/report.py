@@ -55,7 +55,7 @@ def run(question: Question) -> int:
 
 
 def size_tables() -> list[Table]:
-    """Of all products whose MIG sizes the driver knows."""
+    """The MIG sizes of all products that the driver knows."""
     found: list[Table] = []
     for profiles in mig_tables().values():
         memory, compute = memory_slices(profiles), compute_slices(profiles)

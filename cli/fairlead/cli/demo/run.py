@@ -141,7 +141,7 @@ class Demo:
         return failures
 
     async def _apply(self, cluster: Cluster, observer: Observer, case: cases.Case) -> None:
-        """As a user does: one file after the other, where the order matters."""
+        """Applies one file after the other, as a user does where the order matters."""
         for number, path in enumerate(case.paths):
             if number:
                 await observer.until(lambda: case.running(observer.history), timeout_s=WAVE_TIMEOUT_S)

@@ -130,7 +130,7 @@ def _managed(lists: dict[str, Listed]) -> tuple[str, ...]:
 
 
 async def _release(client: Client) -> str:
-    """As `v1.36.2`; "" where the version cannot be read. Raises NotReadError."""
+    """The apiserver's release, as `v1.36.2`; "" where the version cannot be read. Raises NotReadError."""
     try:
         return values.text(_object(await client.request("GET", "/version")), "gitVersion")
     except (errors.Unreachable, errors.Unauthorized) as error:
@@ -179,7 +179,7 @@ def _served(
     kinds: dict[str, tuple[str, str, bool]],
     groups: dict[str, tuple[str, ...]] | None,
 ) -> Resource[Any] | None:
-    """In the version that the cluster serves; None where it serves none."""
+    """The resource in the version that the cluster serves; None where it serves none."""
     if groups is not None and resource.group not in groups:
         return None
     if str(resource) not in kinds:
@@ -219,7 +219,7 @@ def _all(_: Raw) -> bool:
 
 
 def _concerns(pod: Raw) -> bool:
-    """Of the many pods of a cluster, those of Fairlead and those that have to do with devices or with queues."""
+    """Whether a pod is one of Fairlead's, or has to do with devices or with queues."""
     return (
         values.namespace(pod) == names.NAMESPACE
         or bool(values.sequence(pod, "spec", "resourceClaims"))

@@ -131,7 +131,7 @@ class Operation:
         return text
 
     async def _gangs_of(self, held: Holder) -> set[str]:
-        """As namespace/name; a pod whose annotations may not be read, or that is gone, stands for itself."""
+        """The gangs of pods, as namespace/name; a pod whose annotations may not be read, or that is gone, stands for itself."""
         namespace = held.claim.partition("/")[0]
         for name, uid in held.pods:
             if uid not in self._gangs:

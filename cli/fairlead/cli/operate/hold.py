@@ -186,7 +186,7 @@ class Operation:
 
 
 def _replaced(old: dict[str, Any] | None, new: dict[str, Any] | None) -> dict[str, Any] | None:
-    """As a merge patch writes it whole."""
+    """The merge patch by which `new` replaces all of `old`."""
     if old is None or new is None:
         return new
     return {**dict.fromkeys(old), **new}
@@ -198,7 +198,7 @@ def _hold_of(found: Raw) -> dict[str, Any] | None:
 
 
 def _text(hold: dict[str, Any]) -> str:
-    """As status says it."""
+    """A hold in one line, as the status says it."""
     by, since, reason = (_printable(hold.get(key)) for key in ("by", "since", "reason"))
     who = (f" by {by}" if by else "") + (f" since {since}" if since else "")
     return f"on hold{who}{f': {reason}' if reason else ''}"

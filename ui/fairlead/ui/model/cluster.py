@@ -100,7 +100,7 @@ class NodeView:
 
     @property
     def queues(self) -> frozenset[str]:
-        """Of the claims that hold something there."""
+        """The queues of the claims that hold something there."""
         found = {hold.queue for gpu in self.gpus for hold in gpu.holds}
         return frozenset(found.union(hold.queue for gpu in self.gpus for part in gpu.parts for hold in part.holds))
 

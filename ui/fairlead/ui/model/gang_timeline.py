@@ -84,7 +84,7 @@ def spread(facts: Facts, raw: Raw) -> Spread | None:
 
 
 def ended_runs(past: Past, namespace: str, name: str) -> tuple[str, ...]:
-    """Of a gang that is not there any more: each run in a sentence, the last first."""
+    """The runs of a gang that is not there any more, each in a sentence, the last first."""
     return tuple(
         f"It ran from {timestamps.seconds(run.start)} to {timestamps.seconds(run.end or run.start)} in queue {run.queue or '-'} on "
         f"{_devices(run.devices)}: {ENDS.get(run.ended, 'why it ended is not known')}."

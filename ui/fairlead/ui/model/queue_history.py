@@ -57,7 +57,7 @@ class QueueHistory:
 
 
 def window_of(query: Mapping[str, str]) -> str:
-    """From a URL's query. Raises ValueError that names the field, the value and what may stand there."""
+    """The window in a URL's query. Raises ValueError that names the field, the value and what may stand there."""
     window = query.get("window") or USUAL
     if window not in WINDOWS:
         raise ValueError(f"window: {window[:40]!r}: there is {', '.join(WINDOWS)}")

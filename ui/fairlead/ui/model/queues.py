@@ -104,7 +104,7 @@ def _line(raw: Raw, *, depth: int, leaf: bool) -> Line:
 
 
 def _hold(status: Mapping[str, Any]) -> str:
-    """As the controller says it."""
+    """The hold in a sentence, as the controller says it."""
     conditions = status.get("conditions") or ()
     found = (each for each in conditions if each.get("type") == "OnHold" and each.get("status") == "True")
     return next((str(each.get("message") or "on hold") for each in found), "")

@@ -286,7 +286,7 @@ def _ticks(chart: TimeChart, scale: _Scale) -> Iterable[Tick]:
 
 @dataclass(frozen=True, slots=True)
 class SpreadPicture:
-    """Of one gang: boxes, and what they say."""
+    """The picture of one gang's forecast: boxes, and what they say."""
 
     wait: Markup
     now: Markup

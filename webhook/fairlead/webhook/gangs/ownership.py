@@ -12,7 +12,7 @@ from fairlead.webhook.review.facts import Facts
 
 
 def faults(pod: Json, namespace: str, facts: Facts) -> Iterator[str]:
-    """Of a pod, or the pod of a template, that surely asks for managed devices. Raises MalformedError."""
+    """Why a pod, or the pod of a template, that surely asks for managed devices is refused here. Raises MalformedError."""
     if names.QUEUE_SYSTEM not in facts.namespace_labels:
         return
     try:
@@ -37,7 +37,7 @@ def warnings(pod: Json, namespace: str, facts: Facts) -> Iterator[str]:
 
 
 def suspended_faults(group_resource: str, workload: Json, namespace: str, facts: Facts) -> Iterator[str]:
-    """Of a new workload: in a namespace of Fairlead's one that is suspended for Kueue, whose API is served. Raises MalformedError."""
+    """Why a new workload is refused that is suspended for Kueue in a namespace of Fairlead's, where Kueue's API is served. Raises MalformedError."""
     field = WORKLOADS[group_resource].suspend
     if field is None or not suspended(group_resource, workload):
         return

@@ -195,7 +195,7 @@ def _taken_names(
 
 
 def _changed_annotations(review: Review, facts: Facts) -> Verdict:
-    """Of a Job: while it is suspended the annotations of its template may change, but not what only Fairlead writes; nor a TrainJob's user."""
+    """The verdict on an update of a Job: while it is suspended its template's annotations may change, but not what only Fairlead writes."""
     if review.username in facts.controllers or users.is_maker(review.username):
         return UNTOUCHED
     faults = list(_forged_keys(review))
@@ -249,7 +249,7 @@ def _pod_warnings(
 def _eviction_warnings(
     patch: PatchBuilder, templates: list[_ManagedTemplate], assigned: WorkloadGangs
 ) -> tuple[str, ...]:
-    """About gangs of several pods whose Jobs would not be back soon after an eviction."""
+    """Warnings about gangs of several pods whose Jobs would not be back soon after an eviction."""
     found: list[tuple[Path, int]] = []
     for template in templates:
         gang, job_spec = assigned.gangs.get(template.where), template.template.job_spec

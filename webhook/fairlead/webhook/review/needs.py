@@ -54,7 +54,7 @@ def needs(review: Review) -> Needs:
 
 
 def _pod_needs(namespace: str, spec: Json, metadata: Json) -> Needs:
-    """Of a pod, or of the pods of a template."""
+    """What must be looked up to judge a pod, or the pods of a template."""
     sources = recorded_sources(metadata)
     templates = {(namespace, source.template) for source in sources.values() if not source.is_legacy}
     claims: set[Key] = set()

@@ -119,7 +119,7 @@ def _by_template(namespace: str, name: str, path: str, facts: Facts) -> PodClaim
 
 
 def _by_source(namespace: str, source: ClaimSource, path: str, facts: Facts) -> PodClaim:
-    """Of a claim that the webhook named: managed, whether or not the controller has made it yet."""
+    """The claim that the webhook named for the pod: managed, whether or not the controller has made it yet."""
     subject = _template_subject(namespace, source.template, path)
     if source.is_legacy:
         spec = legacy_claim_spec(source.template, legacy_driver(facts.drivers))
