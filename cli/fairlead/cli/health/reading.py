@@ -11,8 +11,8 @@ import asyncio
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Literal
 
 from fairlead.api import names
 from fairlead.api.namespaces import is_exempt
@@ -53,6 +53,9 @@ RIGHTS: dict[str, tuple[str, dict[str, str]]] = {
 """What the programs cannot do without: the account, and the right."""
 
 
+Part = Literal["gates", "kubelets", "rights"]
+
+
 async def read(
     cluster: Cluster,
     kinds: Iterable[Resource[Any]],
@@ -60,9 +63,7 @@ async def read(
     drivers: Sequence[str] = (),
     look_into: Sequence[str] = (),
     optional: Iterable[Resource[Any]] = (),
-    gates: bool = False,
-    kubelets: bool = False,
-    rights: bool = False,
+    parts: Collection[Part] = (),
     try_slices: bool = False,
     try_webhook: str | None = None,
     wall: Callable[[], float] = time.time,
@@ -70,7 +71,7 @@ async def read(
     """`look_into` are API groups whose kinds are wanted, `optional` kinds of other systems, listed in whatever version is served.
 
     `drivers` are the managed ones; none: those that the controller's Deployment names. `try_slices` tries what the apiserver keeps of
-    a slice, as far as `gates` does not say it. `try_webhook` is the namespace of the pod for the trial. Raises NotReadError where the
+    a slice, as far as the part `gates` does not say it. `try_webhook` is the namespace of the pod for the trial. Raises NotReadError where the
     cluster does not answer.
     """
     client = cluster.client
@@ -86,14 +87,14 @@ async def read(
     drivers = tuple(drivers) or _managed(lists) or (names.DRIVER,)
     seen = Seen(now=wall(), lists=lists, drivers=drivers)
     more: dict[str, Any] = {}
-    if gates:
+    if "gates" in parts:
         more["gates"], more["gates_gap"] = await _gates(client)
     if try_slices and not more.get("gates", {}).keys() >= trials.GATES:
         more["slice_trial"] = await trials.slices(client)
-    if kubelets:
+    if "kubelets" in parts:
         nodes = [values.name(each) for each in seen.gpu_nodes][:KUBELETS_MAX]
         more["kubelets"], more["kubelets_gap"] = await _kubelets(client, nodes, turns)
-    if rights:
+    if "rights" in parts:
         more["allowed"], more["allowed_gap"] = await _rights(client)
     now_s = _newest(lists) or wall()
     if try_webhook is not None:

@@ -53,8 +53,7 @@ def doctor(asked: Doctor) -> int:
             KINDS,
             drivers=asked.managed_drivers,
             look_into=SERVED_GROUPS,
-            gates=True,
-            rights=True,
+            parts=("gates", "rights"),
             try_slices=asked.try_slices,
             try_webhook=asked.namespace if asked.try_webhook else None,
         )

@@ -52,8 +52,7 @@ def readiness(asked: Readiness) -> int:
             drivers=asked.managed_drivers,
             look_into=LOOK_INTO,
             optional=OPTIONAL,
-            gates=platform_too,
-            kubelets=platform_too,
+            parts=("gates", "kubelets") if platform_too else (),
             try_slices=platform_too and asked.try_slices,
         )
 
