@@ -26,6 +26,7 @@ from fairlead.controller.commit.admitter import Admitter
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.claim_reconciler import ClaimReconciler
 from fairlead.controller.commit.committer import Committer
+from fairlead.controller.commit.eviction_writes import Writer
 from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.executor import Executor
 from fairlead.controller.commit.gang_tasks import SETTLE_S, GangTasks
@@ -36,7 +37,6 @@ from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.commit.recoverer import Recoverer
 from fairlead.controller.commit.takeover import Takeover
 from fairlead.controller.commit.tasks import Tasks
-from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import LeaseLostError
 from fairlead.controller.cycle import Cycle
 from fairlead.controller.due import Due
@@ -151,7 +151,7 @@ class Term:
         moves = Moves(book, caches.tables, metrics)
         places = Places(moves, Replacements(book, caches.tables, timeout_s=options.replace_timeout_s))
         evictor = Evictor(writer, caches, book, budgets, moves, telemetry, timing)
-        executor = Executor(caches, admitter, evictor, gang_tasks, backoffs, timing)
+        executor = Executor(caches, book, admitter, evictor, gang_tasks, backoffs, timing)
         self._claims = claims = ClaimReconciler(guarded, caches, writer, self.tasks, metrics)
         recoverer = Recoverer(committer, admitter, backoffs, telemetry, timing)
         self.nodes = NodeRequests(
@@ -184,7 +184,6 @@ class Term:
         reporting = Reporting(
             caches, book, queues, self.reporter, ShownForecasts(book, history), awaited, telemetry, timing
         )  # fmt: skip
-        self._waits = reporting.waits
         checkpoint = Checkpoint(guarded, options.namespace, history, clock=timing.clock)
         self.forecaster = Forecaster(caches, snapshots, cycle, reporting, checkpoint, metrics, timing)
         self.ledger: LedgerTerm | None = None
@@ -208,7 +207,7 @@ class Term:
         return QueueFacts(
             uses=self._cycle.plan.queues,
             waiting=self.book.all(GangState.waiting).values(),
-            waits=self._waits,
+            waits=self.book.all(GangState.wait),
             targets_s=wait_targets(self._caches.queues.all()),
             wall=self._wall(),
         )
