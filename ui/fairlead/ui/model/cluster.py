@@ -38,7 +38,6 @@ MEANING: Mapping[State, str] = {
     "drained": "free, and kept back: drained, or its node is cordoned",
     "broken": "free, but tainted, or its node is away",
 }
-NO_QUEUE = ""
 _HOLDS: tuple[State, ...] = ("held", "starting", "idle")  # a GPU with parts in several states: the first of these
 
 
