@@ -23,7 +23,6 @@ from fairlead.controller.report.flight import Flight, Unrecorded
 from fairlead.controller.snapshot import SnapshotBuilder
 from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
-from fairlead.engine.plan import decide as plan
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.plan import Plan
 from fairlead.kube import logs
@@ -44,7 +43,7 @@ class Cycle:
         queues: QueueInputs,
         time: Time,
         *,
-        decide: Decide = plan.decide,
+        decide: Decide | None = None,
         flight: Flight | None = None,
     ) -> None:
         self.plan = Plan()  # the last decision's
@@ -57,7 +56,7 @@ class Cycle:
         self._executor = executor
         self._queues = queues
         self._clock = time.clock
-        self._decide = decide
+        self._decide = decide or caches.tables.engine.decide
         self._flight = flight or Unrecorded()
         self._pacing = Pacing(time.clock)
 

@@ -23,6 +23,7 @@ from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.queue_inputs import QueueInputs
 from fairlead.controller.report.forecasts import ShownForecasts
 from fairlead.controller.report.held_flavors import HeldFlavors
+from fairlead.controller.report.kubelet_events import KubeletEvents
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.report.telemetry import Telemetry
 from fairlead.controller.snapshot import queued_since
@@ -49,6 +50,7 @@ class Reporting:
         reporter: Reporter,
         forecasts: ShownForecasts,
         awaited: AwaitedNodes,
+        kubelet_events: KubeletEvents,
         telemetry: Telemetry,
         time: Time,
     ) -> None:
@@ -58,6 +60,7 @@ class Reporting:
         self._reporter = reporter
         self.forecasts = forecasts
         self._awaited = awaited
+        self._kubelet_events = kubelet_events
         self._metrics, self._traces = telemetry.metrics, telemetry.traces
         self._turns = Turns()
         self._ignored_slices: frozenset[str] = frozenset()
@@ -206,4 +209,5 @@ class Reporting:
             nodes=self._awaited.of(gang.id, now) if gang.gated else None,
             untried=recovery.untried(gang, now)[0],
             lost=self._caches.lookup.lost_nodes(gang) if gang.released else (),
+            refused=self._kubelet_events.of(gang, now) if gang.released else None,
         )

@@ -54,6 +54,7 @@ from fairlead.controller.replacements import Replacements
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.flight import Recorded
 from fairlead.controller.report.forecasts import ShownForecasts
+from fairlead.controller.report.kubelet_events import KubeletEvents
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.queue_series import QueueFacts
 from fairlead.controller.report.reporter import Reporter
@@ -181,8 +182,10 @@ class Term:
         )  # fmt: skip
         caches.triggers.begin(reconciler)
         self._cycle = cycle = Cycle(caches, book, snapshots, executor, queues, timing, flight=self.flight)
-        reporting = Reporting(
-            caches, book, queues, self.reporter, ShownForecasts(book, history), awaited, telemetry, timing
+        self.kubelet_events = KubeletEvents(client, book, caches.gangs.get, timing)
+        self.reporting = reporting = Reporting(
+            caches, book, queues, self.reporter, ShownForecasts(book, history), awaited, self.kubelet_events, telemetry,
+            timing,
         )  # fmt: skip
         checkpoint = Checkpoint(guarded, options.namespace, history, clock=timing.clock)
         self.forecaster = Forecaster(caches, snapshots, cycle, reporting, checkpoint, metrics, timing)
@@ -247,7 +250,12 @@ async def lead(
     health.caches, health.controller = watched.caches, term.controller
     metrics.begin(watched.caches, term.queue_facts, wall=time.time)
     try:
-        work = [term.recorder.run(), term.reporter.run(), term.nodes.run()]
+        work = [
+            term.recorder.run(),
+            term.reporter.run(),
+            term.nodes.run(),
+            term.kubelet_events.run(term.reporting.report),
+        ]
         if options.forecast:
             work.append(term.forecaster.run())
         if term.ledger is not None:

@@ -15,7 +15,7 @@ from fairlead.engine.placement.value.demand_classes import WEIGHT, DemandClasses
 from fairlead.engine.placement.value.node_leftovers import NodeLeftovers
 from fairlead.engine.placement.value.scarce import STEP, Scarce, ScarceRequests, _Sort
 from fairlead.engine.placement.value.workload import DEMANDS_MAX, FIRST, WorkloadCounter, mix
-from fairlead.engine.queues.cache import SchedulerCache
+from fairlead.engine.plan.memory import Memory
 from fairlead.engine.types.gangs import GangRequest
 from tests.support.engine.mixes import MEMORY, seen, share, shared_gpus
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
@@ -39,7 +39,7 @@ def placed(world: World, request: GangRequest) -> str:
 
 def scarce(world: World) -> ScarceRequests:
     """As the last decision left it, brought up to date."""
-    fragmentation = SchedulerCache.of(world.snapshot()).placer.fragmentation
+    fragmentation = Memory().cache(world.snapshot()).placer.fragmentation
     assert fragmentation is not None
     return fragmentation.ahead
 

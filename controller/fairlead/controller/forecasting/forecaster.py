@@ -29,6 +29,8 @@ from fairlead.controller.watch.caches import Caches
 from fairlead.engine.forecast.budget import CpuBudget
 from fairlead.engine.forecast.forecast import Forecast, forecast
 from fairlead.engine.forecast.run_times import RunTimes
+from fairlead.engine.forecast.simulation import Submissions
+from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import RunningGang
 from fairlead.engine.types.plan import Plan
@@ -121,7 +123,8 @@ class Forecaster:
             if headroom is not None and bound is None:
                 self._without(NO_MEMORY, _too_little(headroom))
                 return self._clock() - began
-            work = partial(compute, snapshot, now, self._run_times(snapshot.running, now), self._history)
+            times, engine = self._run_times(snapshot.running, now), self._caches.tables.engine
+            work = partial(compute, snapshot, now, times, self._history, engine)
             # Now, while the tables are as the snapshot says.
             simulating = Forked(work, bound_bytes=bound, memory=self._memory)
         finally:
@@ -186,8 +189,8 @@ def _too_little(headroom: int) -> str:
     )
 
 
-def compute(snapshot: Snapshot, now: float, run_times: RunTimes, history: RunHistory) -> Forecast:
-    """In the child."""
+def compute(snapshot: Snapshot, now: float, run_times: RunTimes, history: RunHistory, engine: Engine) -> Forecast:
+    """In the child, which has a copy of the engine's caches."""
     began = process_time()
     return forecast(
         snapshot,
@@ -195,7 +198,7 @@ def compute(snapshot: Snapshot, now: float, run_times: RunTimes, history: RunHis
         run_times,
         seed=SEED,
         budget=CpuBudget(BUDGET_S, lambda: process_time() - began),
-        requests=history.requests(),
-        arrivals=history.arrivals(now),
+        submissions=Submissions(history.requests(), history.arrivals(now)),
         calibration=history.calibration,
+        engine=engine,
     )

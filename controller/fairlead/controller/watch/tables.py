@@ -22,6 +22,7 @@ from fairlead.controller.gangs.held.leftovers import Leftover
 from fairlead.controller.watch.namespace_quotas import NamespaceQuotaTable
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
+from fairlead.engine.plan.decide import Engine
 from fairlead.engine.types.neighbours import Namespaces
 from fairlead.kube import core, resource
 from fairlead.kube.informer import Informer
@@ -39,6 +40,7 @@ class Tables:
         """Both informers have an index "uid". `namespaces`: see `NodeTable`."""
         self.inventory = Inventory()
         self.nodes = NodeTable(namespaces)
+        self.engine = Engine()  # its caches are of these two
         self._put_off: list[Callable[[], object]] | None = None  # changes, while a decision reads in its thread
         self.classes: dict[str, resource.DeviceClass] = {}
         self.namespace_quotas = NamespaceQuotaTable(claims.all, self.classes)

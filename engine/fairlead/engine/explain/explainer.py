@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fairlead.engine.explain.count_sums import RequestCounts
+    from fairlead.engine.explain.counts import CountCaches
     from fairlead.engine.explain.largest_holders import ClaimOwners
     from fairlead.engine.explain.levels import LevelCounter
     from fairlead.engine.explain.models import ModelCounter
@@ -40,6 +41,7 @@ class Explainer:
 
     def __init__(
         self,
+        caches: CountCaches,
         node_snapshot: NodeSnapshot,
         ledger: Ledger,
         owners: ClaimOwners,
@@ -54,7 +56,7 @@ class Explainer:
         self._models = models
         self._owners = owners
         self._queues = dict((*taken_by.values(), *held_for.values()))  # of this decision's gangs, by id
-        self._counts = ShortageCounter(node_snapshot, ledger, taken_by, held_for)
+        self._counts = ShortageCounter(caches, node_snapshot, ledger, taken_by, held_for)
 
     def code(
         self,

@@ -19,16 +19,15 @@ from fairlead.engine.forecast.budget import NO_BUDGET, CpuBudget
 from fairlead.engine.forecast.calibration import NOT_CALIBRATED, Calibration
 from fairlead.engine.forecast.draws import Draws
 from fairlead.engine.forecast.gang_forecast import GangForecast, goes_at, no_time
-from fairlead.engine.forecast.simulation import Resolution, Simulation
-from fairlead.engine.plan.decide import decide
+from fairlead.engine.forecast.simulation import Resolution, Simulation, Submissions
+from fairlead.engine.plan.decide import Engine
 from fairlead.kube import timestamps
 
 if TYPE_CHECKING:
-    from fairlead.engine.forecast.arrivals import Arrivals
     from fairlead.engine.forecast.run_times import RunTimes
     from fairlead.engine.forecast.simulation import Sample
     from fairlead.engine.snapshot import Snapshot
-    from fairlead.engine.types.gangs import GangRequest, RunningGang
+    from fairlead.engine.types.gangs import RunningGang
     from fairlead.engine.types.plan import Waiting
 
 HORIZON_S = 86_400.0
@@ -64,24 +63,24 @@ def forecast(
     samples: int = SAMPLES,
     horizon_s: float = HORIZON_S,
     budget: CpuBudget = NO_BUDGET,
-    requests: Mapping[str, GangRequest] | None = None,
-    arrivals: Arrivals | None = None,
+    submissions: Submissions | None = None,
     calibration: Calibration = NOT_CALIBRATED,
+    engine: Engine | None = None,
 ) -> Forecast:
     """The snapshot's tables must not be used otherwise meanwhile; they are left as they were.
 
-    `requests`, `arrivals`: see `Simulation`.
-    Raises ValueError for a horizon or a number of samples that is not positive.
+    `engine`: one that has decided on these tables before, where there is one. Raises ValueError for a horizon or a number of samples that is not positive.
     """
     if horizon_s <= 0 or samples <= 0:
         raise ValueError(f"a forecast needs a horizon and samples: {horizon_s:g} s and {samples} were asked for")
     snapshot = snapshot.simulated()
-    first = decide(snapshot, now)
+    engine = engine or Engine()
+    first = engine.decide(snapshot, now)
     whole = {gang.id for gang in snapshot.gangs if gang.whole}
     found = {each.id: said for each in first.waiting if (said := _without_samples(each, whole)) is not None}
     if len(found) == len(snapshot.gangs):
         return Forecast(now, found, 0, horizon_s)
-    simulation = Simulation(snapshot, now, run_times, horizon_s=horizon_s, requests=requests, arrivals=arrivals)
+    simulation = Simulation(snapshot, now, run_times, horizon_s=horizon_s, submissions=submissions, engine=engine)
     simulation.stay = frozenset(found)
     simulation.queues = {each.id: each.queue or "" for each in first.waiting}
     simulation.paced_until = now + horizon_s

@@ -17,8 +17,8 @@ from fairlead.engine.forecast.draws import Draws
 from fairlead.engine.forecast.forecast import RESOLUTIONS, duration, quantile
 from fairlead.engine.forecast.gang_forecast import no_time
 from fairlead.engine.forecast.resubmission import resubmitted
-from fairlead.engine.forecast.simulation import Resolution, Simulation
-from fairlead.engine.plan.decide import decide_without_blockers
+from fairlead.engine.forecast.simulation import Resolution, Simulation, Submissions
+from fairlead.engine.plan.decide import Engine
 
 if TYPE_CHECKING:
     from fairlead.engine.forecast.run_times import RunTimes
@@ -118,7 +118,7 @@ def compare(
     _check(snapshot, change)
     known = _requests(snapshot, requests or {}, change)
     resolution = _resolution(len(snapshot.gangs) + len(snapshot.running))
-    futures = _Futures(now, run_times, known, horizon_s, _Draw(seed, samples, budget), resolution, quick=quick)
+    futures = _Futures(now, run_times, known, horizon_s, _Draw(seed, samples, budget), resolution, Engine(), quick)
     before = futures.of(snapshot, {}, budget.total_s, horizon_s)
     changed, stopped = _apply(snapshot, change, known)
     after = futures.of(changed, stopped, 2 * budget.total_s, before.until_s)
@@ -238,6 +238,7 @@ class _Futures:
     horizon_s: float
     draw: _Draw
     resolution: Resolution
+    engine: Engine
     quick: bool
 
     def of(self, snapshot: Snapshot, stopped: Mapping[str, str], budget_s: float, wanted_s: float) -> Future:
@@ -248,15 +249,16 @@ class _Futures:
             now,
             self.run_times,
             horizon_s=max(wanted_s, 1.0),
-            requests=self.requests,
+            submissions=Submissions(self.requests),
+            engine=self.engine,
             resolution=resolution,
         )
         if self.quick:
             shown = (*simulation.window().shown(), *simulation.on_hold)
-            plan = decide_without_blockers(replace(snapshot, gangs=shown), now)
+            plan = simulation.engine.decide_without_blockers(replace(snapshot, gangs=shown), now)
             simulation.first_plans[resolution.window] = plan
         else:
-            plan = decide_without_blockers(snapshot, now)
+            plan = simulation.engine.decide_without_blockers(snapshot, now)
         waiting = {each.id: each for each in plan.waiting}
         waiting = simulation.for_alike({gang: each for gang, each in waiting.items() if each.reason.never}) | waiting
         simulation.stay = frozenset(gang for gang, each in waiting.items() if no_time(each.reason) is not None)

@@ -34,26 +34,10 @@ class BrokenDevices:
 
     def evictions(self, running: Iterable[RunningGang]) -> Iterator[Eviction]:
         """One for each gang that must give up devices; queues are filled in by the plan."""
-        if not self._inventory.rules and not self._any_published():
-            return
         for gang in running:
             found = self._of(gang)
             if found is not None:
                 yield found
-
-    def _any_published(self) -> bool:
-        """Whether a driver has published such a taint: looked at again when slices change."""
-        inventory = self._inventory
-        known: tuple[int, bool] | None = inventory.memo.get(BrokenDevices)
-        if known is None or known[0] != inventory.structure:
-            found = any(
-                taint.effect == "NoExecute"
-                for pool in inventory.pools_unordered()
-                for device in pool.tainted
-                for taint in device.kind.taints
-            )
-            known = inventory.memo[BrokenDevices] = (inventory.structure, found)
-        return known[1]
 
     def _of(self, gang: RunningGang) -> Eviction | None:
         faults = {uid: fault for uid in gang.claims if (fault := self.fault(uid)) is not None}
