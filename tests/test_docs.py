@@ -24,10 +24,8 @@ def served_metrics():
     """Every metric family that the four programs register, by the name under which it is scraped."""
     from prometheus_client import CollectorRegistry
 
-    from fairlead.controller.book.book import Book
     from fairlead.controller.report.metrics import Metrics as Controller
     from fairlead.controller.report.queue_series import QueueFacts
-    from fairlead.controller.report.waits import Waits
     from fairlead.controller.watch.caches import Caches
     from fairlead.driver.common.metrics import Metrics as Driver
     from fairlead.driver.metrics.collector import SlicesCollector
@@ -38,7 +36,7 @@ def served_metrics():
     controller, webhook = CollectorRegistry(), CollectorRegistry()
     leader = Controller(controller)
     nowhere: Any = None
-    facts = QueueFacts(uses=(), waiting=(), waits=Waits(Book()), targets_s={}, wall=0.0)
+    facts = QueueFacts(uses=(), waiting=(), waits={}, targets_s={}, wall=0.0)
     leader.begin(Caches(nowhere, (names.DRIVER,)), lambda: facts, wall=lambda: 0.0)
     Webhook(webhook)
     driver = Driver().registry

@@ -136,7 +136,7 @@ class GangReconciler:
 
     def _reconcile(self, gang_id: GangId, now: float) -> None:
         gang = self._caches.gangs.get(gang_id)
-        busy = self._tasks.running(gang_id)
+        busy = bool(self._book[gang_id].busy)
         before = self._snapshots.remove(gang_id)
         self._deadlines.drop(gang_id)
         if gang is not None:

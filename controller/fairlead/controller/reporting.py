@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from fairlead.controller.autoscaling.awaited import AwaitedNodes
 from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState, Wait
 from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.gangs.claims.allocations import held_claims
@@ -22,9 +23,9 @@ from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.queue_inputs import QueueInputs
 from fairlead.controller.report.forecasts import ShownForecasts
 from fairlead.controller.report.held_flavors import HeldFlavors
+from fairlead.controller.report.kubelet_events import KubeletEvents
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.report.telemetry import Telemetry
-from fairlead.controller.report.waits import Waits
 from fairlead.controller.snapshot import queued_since
 from fairlead.controller.timing import Time
 from fairlead.controller.turns import Turns
@@ -39,7 +40,7 @@ LONG_S = 60.0  # pods that take longer to end are named, with what bounds that
 
 
 class Reporting:
-    """Collects what the parts of the controller have of a gang into its `SchedulingState`."""
+    """Collects what is known of a gang into its `SchedulingState`. Waits last from the creation of a gang to its start, or until it is gone."""
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class Reporting:
         reporter: Reporter,
         forecasts: ShownForecasts,
         awaited: AwaitedNodes,
+        kubelet_events: KubeletEvents,
         telemetry: Telemetry,
         time: Time,
     ) -> None:
@@ -58,13 +60,13 @@ class Reporting:
         self._reporter = reporter
         self.forecasts = forecasts
         self._awaited = awaited
+        self._kubelet_events = kubelet_events
         self._metrics, self._traces = telemetry.metrics, telemetry.traces
         self._turns = Turns()
         self._ignored_slices: frozenset[str] = frozenset()
         self._problems: set[Problem] = set()  # of Queues and Flavors, as last logged
         self._wall = time.wall
         self._flavors = HeldFlavors(caches)
-        self.waits = Waits(book)
 
     def decided(self, plan: Plan, took_s: float, now: float) -> None:
         """What the decision of that time states of Queues and Flavors, and what it could not decide."""
@@ -140,7 +142,7 @@ class Reporting:
 
     def _note_wait(self, gang: Gang, now: float) -> None:
         if gang.started or gang.released:
-            waited = self.waits.ended(gang.id)
+            waited = self._book.take(gang.id, GangState.wait)
             if waited is not None:
                 flavor = self._flavors.of(held_claims(gang.members).values())
                 queue = self._caches.rules.queue_of(gang.id)
@@ -148,13 +150,12 @@ class Reporting:
                 series.observe(max(0.0, now - waited.at))
         elif not gang.gated:
             self._note_withdrawal(gang.id, now)
-        elif not self.waits.known(gang.id):
-            self.waits.waits(
-                gang.id, self._caches.rules.queue_of(gang.id), queued_since(self._caches, self._book, gang, now)
-            )
+        elif self._book[gang.id].wait is None:
+            created = queued_since(self._caches, self._book, gang, now)
+            self._book[gang.id].wait = Wait(self._caches.rules.queue_of(gang.id), created)
 
     def _note_withdrawal(self, gang_id: GangId, now: float) -> None:
-        waited = self.waits.ended(gang_id)
+        waited = self._book.take(gang_id, GangState.wait)
         if waited is not None:
             series = self._metrics.queue_wait_seconds.labels(waited.queue, "", "withdrawn")
             series.observe(max(0.0, now - waited.at))
@@ -208,4 +209,5 @@ class Reporting:
             nodes=self._awaited.of(gang.id, now) if gang.gated else None,
             untried=recovery.untried(gang, now)[0],
             lost=self._caches.lookup.lost_nodes(gang) if gang.released else (),
+            refused=self._kubelet_events.of(gang, now) if gang.released else None,
         )

@@ -122,7 +122,7 @@ class SnapshotBuilder:
         """Plain gangs whose admission is written hold the claims that it made, which were unnamed in `admitted`."""
         for gang_id in self._tasks.take_written():
             gang, held = self._caches.gangs.get(gang_id), self._holding.get(gang_id)
-            if gang is None or held is None or not self._tasks.settling(gang_id):
+            if gang is None or held is None or self._book[gang_id].settles_until is None:
                 continue  # looked at meanwhile
             made = (
                 self._caches.lookup.claim(gang.namespace, each.source.claim)
@@ -187,7 +187,7 @@ class SnapshotBuilder:
             self._caches.namespace_labels(gang.namespace),
             limited=tables.namespace_quotas.limited(gang.namespace),
             classes=tables.classes,
-            namespaces=self._caches.lookup.namespaces_of,
+            namespaces=self._caches.namespaces_of,
             models=self._caches.rules.namespace_models(gang.namespace),
             ends_by=self._ends_by(gang),
         )

@@ -26,6 +26,7 @@ from fairlead.controller.commit.admitter import Admitter
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.claim_reconciler import ClaimReconciler
 from fairlead.controller.commit.committer import Committer
+from fairlead.controller.commit.eviction_writes import Writer
 from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.executor import Executor
 from fairlead.controller.commit.gang_tasks import SETTLE_S, GangTasks
@@ -36,7 +37,6 @@ from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.commit.recoverer import Recoverer
 from fairlead.controller.commit.takeover import Takeover
 from fairlead.controller.commit.tasks import Tasks
-from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import LeaseLostError
 from fairlead.controller.cycle import Cycle
 from fairlead.controller.due import Due
@@ -54,6 +54,7 @@ from fairlead.controller.replacements import Replacements
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.flight import Recorded
 from fairlead.controller.report.forecasts import ShownForecasts
+from fairlead.controller.report.kubelet_events import KubeletEvents
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.queue_series import QueueFacts
 from fairlead.controller.report.reporter import Reporter
@@ -151,7 +152,7 @@ class Term:
         moves = Moves(book, caches.tables, metrics)
         places = Places(moves, Replacements(book, caches.tables, timeout_s=options.replace_timeout_s))
         evictor = Evictor(writer, caches, book, budgets, moves, telemetry, timing)
-        executor = Executor(caches, admitter, evictor, gang_tasks, backoffs, timing)
+        executor = Executor(caches, book, admitter, evictor, gang_tasks, backoffs, timing)
         self._claims = claims = ClaimReconciler(guarded, caches, writer, self.tasks, metrics)
         recoverer = Recoverer(committer, admitter, backoffs, telemetry, timing)
         self.nodes = NodeRequests(
@@ -181,10 +182,11 @@ class Term:
         )  # fmt: skip
         caches.triggers.begin(reconciler)
         self._cycle = cycle = Cycle(caches, book, snapshots, executor, queues, timing, flight=self.flight)
-        reporting = Reporting(
-            caches, book, queues, self.reporter, ShownForecasts(book, history), awaited, telemetry, timing
+        self.kubelet_events = KubeletEvents(client, book, caches.gangs.get, timing)
+        self.reporting = reporting = Reporting(
+            caches, book, queues, self.reporter, ShownForecasts(book, history), awaited, self.kubelet_events, telemetry,
+            timing,
         )  # fmt: skip
-        self._waits = reporting.waits
         checkpoint = Checkpoint(guarded, options.namespace, history, clock=timing.clock)
         self.forecaster = Forecaster(caches, snapshots, cycle, reporting, checkpoint, metrics, timing)
         self.ledger: LedgerTerm | None = None
@@ -208,7 +210,7 @@ class Term:
         return QueueFacts(
             uses=self._cycle.plan.queues,
             waiting=self.book.all(GangState.waiting).values(),
-            waits=self._waits,
+            waits=self.book.all(GangState.wait),
             targets_s=wait_targets(self._caches.queues.all()),
             wall=self._wall(),
         )
@@ -248,7 +250,12 @@ async def lead(
     health.caches, health.controller = watched.caches, term.controller
     metrics.begin(watched.caches, term.queue_facts, wall=time.time)
     try:
-        work = [term.recorder.run(), term.reporter.run(), term.nodes.run()]
+        work = [
+            term.recorder.run(),
+            term.reporter.run(),
+            term.nodes.run(),
+            term.kubelet_events.run(term.reporting.report),
+        ]
         if options.forecast:
             work.append(term.forecaster.run())
         if term.ledger is not None:

@@ -66,16 +66,17 @@ async def admit(tasks: GangTasks, *, settles: bool) -> None:
 async def test_a_gang_is_looked_at_when_its_admission_ends(tasks: GangTasks, triggers: Triggers):
     await admit(tasks, settles=False)
     assert triggers.take_gangs() == {A}
-    assert not tasks.running(A)
+    assert not tasks._book[A].busy
 
 
 async def test_one_that_settles_is_busy_and_is_written_no_more(tasks: GangTasks, triggers: Triggers):
     await admit(tasks, settles=True)
+    state = tasks._book[A]
     assert triggers.take_gangs() == set()
-    assert (tasks.running(A), tasks.settling(A), dict(tasks.admissions())) == (True, True, {})
+    assert (state.busy, state.settles_until is not None, dict(tasks.admissions())) == (True, True, {})
     assert (tasks.take_written(), tasks.take_written()) == ([A], [])
     tasks.settle(A)
-    assert (tasks.running(A), tasks.settling(A)) == (False, False)
+    assert (state.busy, state.settles_until) == (None, None)
     assert not triggers.decision
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
+import fairlead.controller
 from fairlead.controller.book.book import FIELDS, LAPSE, Book
 from fairlead.controller.book.gang_state import Attempts, Backoff, GangState
 
@@ -54,3 +58,23 @@ def test_a_gang_whose_members_are_gone_loses_what_is_theirs_and_keeps_what_outli
 def test_every_field_of_a_gang_is_in_the_book():
     assert {name for name, each in vars(GangState).items() if each in FIELDS} >= {"request", "backoff", "move", "trace"}
     assert set(LAPSE) < set(FIELDS)
+
+
+KEYED_BY_GANG = {
+    "caches.py: self.gangs",  # what the cluster shows, which outlives the term
+    "feed.py: self._holding",  # an index over claims
+    "decisions.py: self._last",  # told to the ledger, and bounded by its number
+    "turns.py: self._new",  # a queue
+}
+
+
+def test_nothing_else_in_the_controller_is_kept_by_gang():
+    """So that one call forgets a gang, and one list says what is known of it."""
+    found = set()
+    for path in Path(fairlead.controller.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute):
+                kind, _, key = ast.unparse(node.annotation).partition("[")
+                if kind.lower() in {"dict", "defaultdict", "ordereddict"} and key.startswith("GangId"):
+                    found.add(f"{path.name}: {ast.unparse(node.target)}")
+    assert found == KEYED_BY_GANG

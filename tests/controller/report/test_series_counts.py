@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import get_args
 
-from fairlead.controller.book.book import Book
 from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.queue_series import QueueFacts
-from fairlead.controller.report.waits import Waits
 from fairlead.engine.types.plan import FlavorUse, QueueUse
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import probes
@@ -65,7 +63,7 @@ def full() -> Metrics:
         for queue in queues
     )
     gangs = [waiting("g", queue, code, **dict.fromkeys(flavors, 1)) for queue in queues for code in Code]
-    known = QueueFacts(uses=uses, waiting=gangs, waits=Waits(Book()), targets_s=dict.fromkeys(queues, 60.0), wall=0.0)
+    known = QueueFacts(uses=uses, waiting=gangs, waits={}, targets_s=dict.fromkeys(queues, 60.0), wall=0.0)
     metrics.begin(claim_caches(CLAIMS_N), lambda: known, wall=lambda: 0.0)
     metrics.note_devices({("used", flavor): 1 for flavor in (*flavors, "")})
     for flavor in flavors:

@@ -106,9 +106,10 @@ class SchedulingState:
     nodes: NodesAwaited | None = None  # nodes are asked for, for it, or would be
     untried: int = 0  # released members that kube-scheduler should have tried by now
     lost: tuple[LostNode, ...] = ()  # nodes of its members that do not answer
+    refused: tuple[str, str] | None = None  # a pod's UID, and why it does not start, as Events say it
 
 
-SHOWN_SOON: Final = ("queue", "last_failure", "eviction", "victims", "hold", "untried", "lost")
+SHOWN_SOON: Final = ("queue", "last_failure", "eviction", "victims", "hold", "untried", "lost", "refused")
 """Fields whose change is written at once, as that of the phase: what operators did, or what others do for or to the gang."""
 APPEARS_SOON: Final = ("reservation", "idle")
 """Fields whose coming and going is: what they say in between changes with each decision or sample."""

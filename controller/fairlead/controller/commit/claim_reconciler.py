@@ -16,9 +16,9 @@ import logging
 
 from fairlead.api import legacy
 from fairlead.api.drivers import legacy_driver
+from fairlead.controller.commit.eviction_writes import Writer
 from fairlead.controller.commit.kubelet_wakes import KubeletWakes
 from fairlead.controller.commit.tasks import Tasks
-from fairlead.controller.commit.writer import Writer
 from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.membership.gangs import Gang

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from fairlead.api.gang import DECISIONS_MAX
 from fairlead.controller.book.book import Book
 from fairlead.controller.book.gang_state import Attempts, GangState
+from fairlead.controller.commit.eviction_writes import Writer
 from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.commit.victims import Victims
-from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import all_done
 from fairlead.controller.gangs.claims.allocations import held_claims, results
 from fairlead.controller.gangs.evictions import disruption, eviction_marks, eviction_steps, past_evictions
@@ -211,7 +211,7 @@ class Evictor:
             past = past_evictions.eviction_of(
                 gang, step.members, mark, queue=self._caches.rules.queue_of(gang.id), at=now, queued_since=queued_since
             )
-            if not self._moves.holds(gang.id):  # whatever its marks say
+            if self._book[gang.id].move is None:  # whatever its marks say
                 past = dataclasses.replace(past, place=(), held_until=0.0)
             await self._writer.note_past_eviction(gang.id, past, gang_spec(gang))
         freed = sum(len(results(claim)) for claim in held_claims(step.members).values())

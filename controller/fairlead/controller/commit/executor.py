@@ -6,6 +6,7 @@ of a gang whose task still runs.
 
 from __future__ import annotations
 
+from fairlead.controller.book.book import Book
 from fairlead.controller.commit.admitter import Admitter, Span
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.evictor import Evictor
@@ -21,6 +22,7 @@ class Executor:
     def __init__(
         self,
         caches: Caches,
+        book: Book,
         admitter: Admitter,
         evictor: Evictor,
         tasks: GangTasks,
@@ -28,6 +30,7 @@ class Executor:
         time: Time,
     ) -> None:
         self._caches = caches
+        self._book = book
         self._admitter = admitter
         self._evictor = evictor
         self._tasks = tasks
@@ -69,7 +72,7 @@ class Executor:
     def _start_eviction(self, eviction: Eviction, at: float) -> None:
         gang_id = (eviction.namespace, eviction.name)
         gang = self._caches.gangs.get(gang_id)
-        if gang is None or self._tasks.running(gang_id):
+        if gang is None or self._book[gang_id].busy:
             return
         self._evictor.assume(gang_id, eviction)
         self._tasks.start(gang_id, self._evictor.begin(gang, eviction, at))

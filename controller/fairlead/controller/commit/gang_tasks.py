@@ -42,14 +42,10 @@ class GangTasks:
         self._triggers = triggers
         self._wall = wall
         self._settle_s = settle_s
-        self._running = book.all(GangState.busy)
         self._admissions = book.all(GangState.admission)
         self._settling = book.all(GangState.settles_until)
         self._written: list[GangId] = []
         self._awaited = False
-
-    def running(self, gang_id: GangId) -> bool:
-        return gang_id in self._running
 
     def admissions(self) -> Mapping[GangId, Admission]:
         """Those that are being written."""
@@ -98,9 +94,6 @@ class GangTasks:
         state.admission = None
         state.settles_until = self._wall() + self._settle_s
         self._written.append(gang_id)
-
-    def settling(self, gang_id: GangId) -> bool:
-        return gang_id in self._settling
 
     def take_written(self) -> list[GangId]:
         """The gangs that began to settle since the last call."""

@@ -99,10 +99,6 @@ class Moves:
             return True
         return not gang.running and not any(member.admission_begun for member in gang.gated)
 
-    def holds(self, gang_id: GangId) -> bool:
-        """Whether a place is held for the gang."""
-        return gang_id in self._moves
-
     def next_end(self) -> float | None:
         """When the next place is given up, unix seconds."""
         ends = (each.held.until for each in self._moves.values())
@@ -129,12 +125,13 @@ class Moves:
         self._book[gang_id].move = Move(held, queue, owner)
         if before is None or before.held != held:
             if before is not None:
-                self._tables.release_place(gang_id)
+                self._tables.release_place(before.held)
             self._tables.hold_place(held)
 
     def _release(self, gang_id: GangId) -> None:
-        if self._book.take(gang_id, GangState.move) is not None:
-            self._tables.release_place(gang_id)
+        move = self._book.take(gang_id, GangState.move)
+        if move is not None:
+            self._tables.release_place(move.held)
 
     # -- around a decision -----------------------------------------------------------------------------------------
 
@@ -154,7 +151,7 @@ class Moves:
                 continue
             free.discard(meant)
             held = self._book[gang_id].moves_to = self._moves[meant].held
-            self._tables.release_place(meant)
+            self._tables.release_place(self._moves[meant].held)
             found[number] = to_its_place(request, held)
         return found
 

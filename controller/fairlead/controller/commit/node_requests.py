@@ -20,8 +20,8 @@ from fairlead.controller.autoscaling import awaited, placeholders, provisioning,
 from fairlead.controller.autoscaling.shapes import NoShapeError
 from fairlead.controller.book.book import Book
 from fairlead.controller.book.gang_state import GangState
+from fairlead.controller.commit.eviction_writes import Writer
 from fairlead.controller.commit.tasks import Tasks
-from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import GivenUpError, LeaseLostError
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.report.metrics import Metrics

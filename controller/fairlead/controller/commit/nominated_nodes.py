@@ -20,8 +20,8 @@ from collections.abc import Collection, Mapping
 from fairlead.controller.autoscaling.visible import may_be_shown
 from fairlead.controller.book.book import Book
 from fairlead.controller.book.gang_state import GangState
+from fairlead.controller.commit.eviction_writes import Writer
 from fairlead.controller.commit.tasks import Tasks
-from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import GivenUpError
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.members import Stage

@@ -40,11 +40,10 @@ class Caches(Informers):
         self.drivers = drivers
         self.gangs: dict[GangId, Gang] = {}
         self.triggers = Triggers()
-        self.tables = Tables(self.pods, self.claims)
+        self.tables = Tables(self.pods, self.claims, self.namespaces_of)
         self.lookup = Lookup(self, self.tables, drivers)
         self.records = GangRecords(self, self.gangs)
         self.rules = Rules(self, self.records, self.gangs, self.triggers)
-        self.tables.nodes.namespaces = self.lookup.namespaces_of
         handlers = Handlers(
             self, self.tables, self.gangs, self.triggers, drivers=drivers,
             reads_usage=lambda: self.rules.settings().any_idle,

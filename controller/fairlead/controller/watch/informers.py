@@ -14,9 +14,10 @@ from fairlead.controller.watch.train_jobs import TrainJobs
 from fairlead.controller.watch.volumes import Volumes, by_volume_claim, without_plain_volumes
 from fairlead.controller.watch.workload_priorities import WorkloadPriorities
 from fairlead.controller.watch.workloads import Workloads
-from fairlead.kube import batch, core, resource, resources
+from fairlead.kube import batch, core, labels, resource, resources
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Informer, Source
+from fairlead.kube.objects import LabelSelector
 from fairlead.kube.resources import Raw
 
 
@@ -68,7 +69,7 @@ class Informers:
         self.workload_priorities = WorkloadPriorities()
         self.workloads = Workloads()
         self.train_jobs = TrainJobs(wanted=forecasts)
-        self.volumes = Volumes()
+        self.volumes = Volumes(self.pods)
 
     def pods_of(self, claim: resource.ResourceClaim) -> dict[str, core.Pod]:
         """By UID the pods that name the claim or own it, finished ones too."""
@@ -101,6 +102,14 @@ class Informers:
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         found = self.namespaces.get(namespace)
         return found.metadata.labels if found else {}
+
+    def namespaces_of(self, selector: LabelSelector) -> list[str]:
+        """Names of the namespaces that the selector selects now; none for one that cannot be read."""
+        try:
+            wanted = labels.from_label_selector(selector)
+        except labels.SelectorError:
+            return []
+        return [each.metadata.name for each in self.namespaces.all() if wanted.matches(each.metadata.labels)]
 
     async def discover(self, client: Client) -> None:
         """Finds out which optional APIs the cluster serves: before the informers run."""

@@ -17,12 +17,11 @@ from fairlead.controller.watch import indexes
 from fairlead.controller.watch.informers import Informers
 from fairlead.controller.watch.tables import Tables
 from fairlead.engine.inventory.notices import NodeNotice
-from fairlead.kube import batch, core, labels, resource, storage, timestamps
-from fairlead.kube.objects import LabelSelector
+from fairlead.kube import batch, core, resource, timestamps
 
 
 class Lookup:
-    """Implements `members.Lookup` and `volumes.StorageLookup`. `drivers`: the managed ones."""
+    """Implements `members.Lookup`. `drivers`: the managed ones."""
 
     def __init__(self, informers: Informers, tables: Tables, drivers: tuple[str, ...]) -> None:
         self.drivers = drivers
@@ -73,40 +72,8 @@ class Lookup:
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         return self._informers.namespace_labels(namespace)
 
-    def namespaces_of(self, selector: LabelSelector) -> list[str]:
-        """Names of the namespaces that the selector selects now; none for one that cannot be read."""
-        try:
-            wanted = labels.from_label_selector(selector)
-        except labels.SelectorError:
-            return []
-        return [each.metadata.name for each in self._informers.namespaces.all() if wanted.matches(each.metadata.labels)]
-
     def volume_needs(self, pod: core.Pod) -> VolumeNeeds:
-        return volume_needs(pod, self)
-
-    # -- volumes.StorageLookup -------------------------------------------------------------------------------------
-
-    @property
-    def knows_volumes(self) -> bool:
-        return self._informers.volumes.known
-
-    def volume_claim(self, namespace: str, name: str) -> storage.PersistentVolumeClaim | None:
-        return self._informers.volumes.claim(f"{namespace}/{name}")
-
-    def volume(self, name: str) -> storage.PersistentVolume | None:
-        return self._informers.volumes.volume(name)
-
-    def volumes_of_class(self, name: str) -> Iterable[storage.PersistentVolume]:
-        return self._informers.volumes.of_class(name)
-
-    def storage_class(self, name: str) -> storage.StorageClass | None:
-        return self._informers.volumes.storage_class(name)
-
-    def pods_of_volume_claim(self, namespace: str, name: str) -> Iterable[core.Pod]:
-        """Those that have, or will have, a node: a gated one does not use it yet."""
-        for pod in self._informers.pods.by_index("volume-claim", f"{namespace}/{name}"):
-            if pod.spec.node_name or not pod.spec.scheduling_gates:
-                yield pod
+        return volume_needs(pod, self._informers.volumes)
 
     def budgets_of(self, pod: core.Pod) -> tuple[str, ...]:
         """Names of the PodDisruptionBudgets that select the pod."""
