@@ -178,12 +178,18 @@ def refined_code(worst: RequestCounts | None, wanted: int, blockers: tuple[Preem
 
 
 def with_nodes_back(reason: Reason, away: Sequence[str]) -> Reason:
-    """Of a gang that fits not even on all that is in service: these nodes are not, and would take some of its pods."""
+    """Of a gang that fits not even on all that is in service, or would on what is free elsewhere: these nodes take no pods now, and would
+    take some of its.
+    """
+    if not away:
+        return reason
     listed = f"{', '.join(away[:NODES_NAMED])}{', …' if len(away) > NODES_NAMED else ''}"
     are, take = ("is", "takes") if len(away) == 1 else ("are", "take")
-    wait = f"or wait until {_plural(len(away), 'node')} that {are} not ready, cordoned or tainted by the cluster ({listed}) {take} pods again"
-    advice = "; ".join(text for text in (reason.advice, wait) if text)
-    return replace(reason, could_ever_fit=None, advice=advice)
+    wait = f"wait until {_plural(len(away), 'node')} that {are} not ready, cordoned or tainted for a time ({listed}) {take} pods again"
+    alone = reason.code is Code.NODES_AWAY or not reason.advice
+    return replace(
+        reason, could_ever_fit=reason.could_ever_fit or None, advice=wait if alone else f"{reason.advice}; or {wait}"
+    )
 
 
 def reserved_of(reserved: Reservation | None) -> str:
