@@ -299,7 +299,9 @@ def test_no_program_compiles_anything_when_it_starts(image: Image, tmp_path: Pat
     lines = [namespaces.Root(layers=image.layers, path=root).script()]
     lines += [namespaces.bind(each, f"{root}{each}", read_only=True) for each in image.binds]
     code = "import fairlead.driver.app, fairlead.webhook.app, fairlead.controller.app, fairlead.cli.main"
-    lines.append(namespaces.in_root(root, image.stage.environment.items(), ["/opt/fairlead/bin/python", "-v", "-c", code]))
+    lines.append(
+        namespaces.in_root(root, image.stage.environment.items(), ["/opt/fairlead/bin/python", "-v", "-c", code])
+    )
     command = namespaces.unshared("\n".join(lines), new=("--mount", "--pid"))
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stderr
     assert "/opt/fairlead/compiled/" in said

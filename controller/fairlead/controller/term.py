@@ -63,6 +63,7 @@ from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.history.cost.report import wait_targets
 from fairlead.history.recording.writer import Bounds
+from fairlead.kube import core
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.tracing import OFF, Tracing
@@ -194,7 +195,13 @@ class Term:
             clock=clock, wall=wall, sleep=asyncio.sleep,
         )  # fmt: skip
         reporting.on_start = self.forecaster.history.note_start
-        self.kubelet_events = KubeletEvents(client, caches.gangs.get, reporting.report, wall=wall, sleep=asyncio.sleep)
+
+        def wake(pod: core.Pod) -> None:
+            self.tasks.start(f"sync of {pod.metadata.uid}", writer.wake_kubelet(pod))
+
+        self.kubelet_events = KubeletEvents(
+            client, caches.gangs.get, reporting.report, wake, wall=wall, sleep=asyncio.sleep
+        )
         reporting.events_of = self.kubelet_events.of
         snapshots.restarts.history = self.forecaster.history
         self.ledger: LedgerTerm | None = None

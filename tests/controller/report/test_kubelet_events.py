@@ -84,11 +84,14 @@ class Answers:
         return self.now
 
 
-def events_of(answers: Answers, gangs: Mapping[GangId, Gang], told: list[GangId]) -> KubeletEvents:
+def events_of(
+    answers: Answers, gangs: Mapping[GangId, Gang], told: list[GangId], woken: list[str] | None = None
+) -> KubeletEvents:
     return KubeletEvents(
         answers,  # type: ignore[arg-type]
         gangs.get,
         lambda changed, _: told.extend(changed),
+        lambda pod: None if woken is None else woken.append(pod.metadata.name),
         wall=answers.wall,
         sleep=answers.sleep,
     )
@@ -180,6 +183,17 @@ async def test_one_namespaces_many_gangs_do_not_keep_another_from_its_turn() -> 
     await run(found, answers, 10)
     assert len(answers.asked) <= LOOKS_MAX * 10 / TURN_S
     assert found._gangs["ml", "g"].wait_s > FIRST_S, "it had its turn"
+
+
+@pytest.mark.parametrize(("reason", "times"), [(REFUSED, 4), ("FailedMount", 0)])
+async def test_kubelet_is_made_to_try_again_what_it_could_not_prepare(reason: str, times: int) -> None:
+    gang, woken = gang_on_a_node(), list[str]()
+    said = {"reason": reason, "message": "driver not registered", "lastTimestamp": timestamps.seconds(NOW + 40)}
+    answers = Answers(msgspec.json.encode({"items": [said]}))
+    found = events_of(answers, {gang.id: gang}, [], woken)
+    found.of(gang, NOW)
+    await run(found, answers, 30)
+    assert woken == ["g-0", "g-1"] * times, "at 3, 6, 12 and 24 s"
 
 
 # -- on a cluster ------------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 Events are not watched: most of a cluster's are of no concern here. Those of one pod are listed when it has been bound for `FIRST_S` and none of its
 containers was begun, and again after twice that time, at most every `LAST_S`; of one pod of a gang at a time, and of no more than
 `LOOKS_MAX` gangs in `TURN_S`, where namespaces take turns. Whoever may write Events of a namespace may write any about its pods: what is said is cut
-off, and shown; it decides nothing.
+off, and shown; it decides nothing. Where claims could not be prepared, kubelet is made to sync the pods with each look: by itself it does 60 to 90 s
+later, however soon a driver that was started anew is there again.
 Example: a gang of 8 on a node whose driver has not come up: after 3 s kubelet's event on its first pod is the gang's reason.
 """
 
@@ -35,9 +36,12 @@ LISTED_MAX = 16
 """Of a pod's Events; kubelet has about eight kinds of them, and counts what it repeats."""
 STALE_S = 120.0
 """kubelet tries again, and says so again, after 60 to 90 s."""
+UNPREPARED = "FailedPrepareDynamicResources"
+WOKEN_MAX = 64
+"""Pods of a gang, with one look."""
 REFUSING = frozenset(
     {
-        "FailedPrepareDynamicResources",
+        UNPREPARED,
         "FailedCreatePodSandBox",
         "FailedCreatePodContainer",
         "FailedMount",
@@ -81,13 +85,14 @@ class _Looks:
 
 
 class KubeletEvents:
-    """One per term of leadership. `refresh` reports gangs of which something else is known than before."""
+    """One per term of leadership. `refresh` reports gangs of which something else is known than before; `wake` has kubelet sync a pod."""
 
     def __init__(
         self,
         client: Client,
         gang_of: Callable[[GangId], Gang | None],
         refresh: Callable[[Iterable[GangId], float], None],
+        wake: Callable[[core.Pod], None],
         *,
         wall: Clock,
         sleep: Sleep,
@@ -95,6 +100,7 @@ class KubeletEvents:
         self._client = client
         self._gang_of = gang_of
         self._refresh = refresh
+        self._wake_kubelet = wake
         self._wall = wall
         self._sleep = sleep
         self._gangs: dict[GangId, _Looks] = {}
@@ -150,6 +156,8 @@ class KubeletEvents:
         looks.due = now + looks.wait_s
         looks.wait_s = min(LAST_S, 2 * looks.wait_s)
         looks.said = (pod.metadata.uid, said) if said else None
+        for each in waiting[:WOKEN_MAX] if said.startswith(UNPREPARED) else ():
+            self._wake_kubelet(each)
         if looks.said != before:
             self._refresh([gang_id], now)
 
