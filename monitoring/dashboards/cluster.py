@@ -67,8 +67,8 @@ DASHBOARD: Final = Dashboard(
             (
                 graph(
                     "Devices by state",
-                    "What becomes of the devices: used, idle in a claim, starting, nominated for a gang, stranded (free, but of no use "
-                    "to what is usually requested), free, broken, unknown?",
+                    "What becomes of the devices: used, idle in a claim, starting, nominated for a gang, fragmented (free, but of no use "
+                    "to what is usually requested), free, drained, broken, unknown?",
                     Query(f"sum by (state) ({_DEVICES})", "{{state}}"),
                     stacked=True,
                     width=12,

@@ -8,7 +8,7 @@ from monitoring.dashboards.common import BUDGET_SPENT, FLAVOR, QUEUE, TO_GANG
 from monitoring.grafana import BLUE, GREEN, RED, YELLOW, Dashboard, Query, Variable, bars, graph, stat, table
 
 _OF: Final = 'queue=~"$queue", flavor=~"$flavor"'
-_UNUSED: Final = "idle|starting|nominated|stranded|free|broken|unknown"
+_UNUSED: Final = "idle|starting|nominated|fragmented|free|drained|broken|unknown"
 
 
 def _hours(expression: str) -> str:
@@ -120,7 +120,7 @@ DASHBOARD: Final = Dashboard(
             (
                 bars(
                     "Device-hours by state",
-                    "Where did the device-hours of the fleet go: used, idle in a claim, starting, nominated, stranded, free, broken, unknown?",
+                    "Where did the device-hours of the fleet go: used, idle in a claim, starting, nominated, fragmented, free, drained, broken, unknown?",
                     Query(_hours(_STATES), "{{state}}"),
                     base=BLUE,
                     width=12,

@@ -157,7 +157,7 @@ DASHBOARD: Final = Dashboard(
                 ),
                 graph(
                     "Tainted devices",
-                    "On which nodes has the driver tainted devices? What DeviceTaintRules taint, such as `fairlead device drain`, is broken in "
+                    "On which nodes has the driver tainted devices? What DeviceTaintRules taint, such as `fairlead device drain`, is drained or broken in "
                     "the cluster's devices by state, once no claim holds it.",
                     Query(f"max by (node) (fairlead_driver_devices_tainted{{{_HERE}}})", "{{node}}"),
                     steps=((1, YELLOW),),

@@ -48,9 +48,9 @@ DASHBOARD: Final = Dashboard(
                 ),
                 stat(
                     "Free devices",
-                    "How many devices are free at the same time? Free and stranded devices beside waiting gangs mean that their shape, "
+                    "How many devices are free at the same time? Free devices, fragmented ones among them, beside waiting gangs mean that their shape, "
                     "quota or node is in the way.",
-                    Query('sum(fairlead_cluster_devices{state=~"free|stranded"})'),
+                    Query('sum(fairlead_cluster_devices{state=~"free|fragmented"})'),
                     base=BLUE,
                 ),
                 stat(

@@ -81,7 +81,8 @@ def test_kinds_have_columns_a_status_subresource_short_names_and_a_category(kind
     assert version["subresources"] == {"status": {}}
     assert spec["names"]["shortNames"]
     assert spec["names"]["categories"] == ["fairlead"]
-    assert version["additionalPrinterColumns"][-1]["jsonPath"] == ".metadata.creationTimestamp"
+    since = ".status.queuedTime" if kind == "Gang" else ".metadata.creationTimestamp"
+    assert version["additionalPrinterColumns"][-1]["jsonPath"] == since
     paths = {path for path, _ in nodes(version["schema"]["openAPIV3Schema"])}
     for column in version["additionalPrinterColumns"][:-1]:
         assert column["jsonPath"] in paths, column["name"]

@@ -13,11 +13,11 @@ import typer
 from typer.testing import CliRunner
 
 from fairlead.cli.main import app
-from fairlead.cli.programs.start import PROGRAMS, program_app
+from fairlead.cli.start import PROGRAMS, program_app
 from tests.support import cpu
 
 ROOT = Path(__file__).parents[2]
-START = "import sys; sys.argv = ['fairlead', 'driver', '--node-name', 'n', '--backend', 'none-such']; from fairlead.cli.programs.start import main; main()"
+START = "import sys; sys.argv = ['fairlead', 'driver', '--node-name', 'n', '--backend', 'none-such']; from fairlead.cli.start import main; main()"
 START_CPU_S = 0.85
 """Of the driver, to where it looks for its hardware, on the machine that bounds are meant for, where it took 0.68 s (1.0 among all commands)."""
 
@@ -38,9 +38,9 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 def test_no_other_command_is_imported_and_garbage_is_collected_once_it_runs() -> None:
     said = (
-        "import gc, sys; sys.argv = ['fairlead', 'controller', '--help']; import fairlead.cli.programs.start as start\n"
+        "import gc, sys; sys.argv = ['fairlead', 'controller', '--help']; import fairlead.cli.start as start\n"
         "try: start.main()\nexcept SystemExit: pass\n"
-        "print(sorted(m for m in sys.modules if m.startswith('fairlead.cli.') and m.split('.')[2] not in ('programs', 'options')), gc.isenabled())"
+        "print(sorted(m for m in sys.modules if m.startswith('fairlead.cli.') and m.split('.')[2] not in ('start', 'programs', 'options')), gc.isenabled())"
     )
     assert run(said).stdout.splitlines()[-1] == "[] False"
     made = run(
@@ -52,9 +52,7 @@ def test_no_other_command_is_imported_and_garbage_is_collected_once_it_runs() ->
 
 
 def test_the_other_commands_are_all_there() -> None:
-    made = run(
-        "import sys; sys.argv = ['fairlead', 'explain', '--help']; from fairlead.cli.programs.start import main; main()"
-    )
+    made = run("import sys; sys.argv = ['fairlead', 'explain', '--help']; from fairlead.cli.start import main; main()")
     assert "explain" in made.stdout
     assert isinstance(app, typer.Typer)
     assert gc.isenabled()

@@ -89,13 +89,15 @@ async def test_the_node_of_a_gang_for_which_it_is_kept_free_is_nominated():
     assert (found.state, found.kept_for) == ("nominated", "ml/big")
 
 
-async def test_a_free_gpu_whose_node_has_no_room_for_a_usual_pod_is_stranded():
+async def test_a_free_gpu_whose_node_has_no_room_for_a_usual_pod_is_fragmented_and_counts_as_free():
     lists = one_node(*(gpu(at) for at in range(10)))
     lists["deviceclasses"] = [{"metadata": {"name": "gpu.fairlead.dev"}, "spec": {}}]
     held(lists, *(f"gpu-{at}" for at in range(8)))
     assert states(await seen(lists))["gpu-9"] == "free"
     lists["nodes"][0]["status"]["allocatable"]["cpu"] = "33"
-    assert states(await seen(lists))["gpu-9"] == "stranded"
+    view = await seen(lists)
+    assert states(view)["gpu-9"] == "fragmented"
+    assert (view.nodes[0].free, summary(view.nodes[0])) == (2, "n: 10 GPUs, 8 held, 2 free (2 fragmented)")
 
 
 async def test_mig_devices_lie_inside_their_gpu_where_their_memory_slices_are():

@@ -43,7 +43,7 @@ def serve(
     loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> None:
     """Run `run(options, ready=event)` until SIGTERM or SIGINT, on `loop()` where given. Raises typer.Exit(1) on failure."""
-    if not gc.isenabled():  # `programs.start`: what was imported is never garbage
+    if not gc.isenabled():  # `start`: what was imported is never garbage
         gc.freeze()
         gc.enable()
     logs.configure(format=log_format, level=log_level)

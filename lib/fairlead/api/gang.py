@@ -22,7 +22,7 @@ DECISIONS_MAX = 16
 """Evictions of one gang under way at a time."""
 REFUSED_MAX = 100
 """Nodes that are recorded as refused."""
-Phase = Literal["Waiting", "Gathering", "Admitted", "Running", "Finished", "Failed"]
+Phase = Literal["Waiting", "Gathering", "Evicted", "Admitted", "Running", "Finished", "Failed"]
 
 
 def _duration(text: str) -> str:
@@ -215,7 +215,7 @@ class GangStatus(Part):
     observed_generation: int | None = None
     """The metadata.generation that this was computed for."""
     phase: Phase | None = None
-    """Gathering members, Waiting for devices, Admitted (devices allocated), Running, Finished or Failed."""
+    """Gathering members, Waiting for devices, Evicted (until its pods are made again), Admitted (devices allocated), Running, Finished or Failed."""
     queue: str | None = Field(default=None, max_length=253)
     """The queue in which the gang is pending or running."""
     members: int = Field(default=0, ge=0)
@@ -240,6 +240,8 @@ class GangStatus(Part):
     """Where its members are, level by level, outermost first; of gangs with a topology, subgroups or ranks."""
     reserved_nodes: list[str] = Field(default_factory=list, max_length=1000)
     """Nodes on which nothing starts that would delay it, while it has a reservation (condition Reserved)."""
+    queued_time: str | None = Field(default=None, max_length=40)
+    """Since when it is queued, RFC 3339: when the first of its pods was made; an eviction keeps it."""
     wait_seconds: float | None = Field(default=None, ge=0)
     """How long it was pending, or has been."""
     admitted_time: str | None = Field(default=None, max_length=40)

@@ -177,6 +177,12 @@ FIELDS: Final[tuple[Row, ...]] = (
         absurd="orders victims, and forecasts its own end",
     ),
     Row(
+        on=("PyTorchJob", "MPIJob"),
+        keys=("spec.runPolicy.activeDeadlineSeconds", "status.startTime"),
+        writers=("users", "other controllers"),
+        absurd="forecasts the end of its own pods",
+    ),
+    Row(
         on=("Pod",),
         keys=(
             "status.phase",

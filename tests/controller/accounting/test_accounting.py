@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.api import names
+from fairlead.api import names, repair
 from fairlead.controller.accounting.claims import Attribution, claim_ended, claim_seen
 from fairlead.controller.accounting.nodes import UNPUBLISHED_S, NodeUnits
 from fairlead.controller.accounting.units import Measures, Units
 from fairlead.controller.accounting.vacancies import UsualRequests
 from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
-from fairlead.engine.placement.workload import WorkloadCounter
+from fairlead.engine.placement.value.workload import WorkloadCounter
 from fairlead.engine.types.settings import FlavorSpec
 from fairlead.history.ledger.entries import WHOLE_PPM
 from fairlead.history.ledger.observed import UsageSeen
@@ -97,25 +97,27 @@ def test_a_free_gpu_is_free_until_no_usual_request_could_be_given_it():
     assert told.look() == {"gpu-0": "free", "gpu-1": "free"}
     assert told.look() == {}, "nothing changed"
     hold(told.world, "gpu-0")
-    assert told.look() == {"gpu-0": "stranded"}, "what is held is of no use to others when it comes free, as things are"
+    assert told.look() == {"gpu-0": "fragmented"}, (
+        "what is held is of no use to others when it comes free, as things are"
+    )
     told.world.nodes.set_needs("other", "n1", replace(told.usual.all[0][0], requests=(("cpu", 5000),)))
-    assert told.look() == {"gpu-1": "stranded"}, "three cores are left, and the smallest usual pod wants four"
+    assert told.look() == {"gpu-1": "fragmented"}, "three cores are left, and the smallest usual pod wants four"
     told.world.nodes.drop_pod("other")
     assert told.look() == {"gpu-1": "free"}
 
 
-def test_while_nothing_is_known_of_what_is_usual_nothing_is_stranded():
+def test_while_nothing_is_known_of_what_is_usual_nothing_is_fragmented():
     told = Told(two_gpus(cpu="0"))
     assert told.look() == {"gpu-0": "free", "gpu-1": "free"}
 
 
-def test_of_eight_a_request_for_all_strands_what_is_left():
+def test_of_eight_a_request_for_all_leaves_the_rest_fragmented():
     world = World()
     world.add_node("n1", [gpu(minor) for minor in range(8)])
     told = Told(world, (8, "1"))
     assert set(told.look().values()) == {"free"}
     hold(world, "gpu-3")
-    assert set(told.look().values()) == {"stranded"}
+    assert set(told.look().values()) == {"fragmented"}
 
 
 def test_free_devices_of_a_node_that_is_held_for_a_gang_are_nominated():
@@ -124,14 +126,20 @@ def test_free_devices_of_a_node_that_is_held_for_a_gang_are_nominated():
     assert told.look(reserved=()) == {"gpu-0": "free", "gpu-1": "free"}
 
 
-def test_a_cordoned_node_and_a_tainted_device_are_broken():
+def test_what_an_operator_keeps_back_is_drained_and_what_has_a_fault_is_broken():
     world = World()
-    taint = {"key": "gpu.fairlead.dev/xid", "effect": "NoSchedule"}
-    world.add_node("n1", [gpu(0), gpu(1) | {"taints": [taint]}])
+    fault, drained = ({"key": key, "effect": "NoSchedule"} for key in ("gpu.fairlead.dev/xid", repair.DRAIN_TAINT))
+    by_driver = {"key": repair.TAINT, "value": "drained", "effect": "NoSchedule"}
+    taints = [[], [fault], [drained], [by_driver], [drained, fault]]
+    world.add_node("n1", [gpu(minor) | {"taints": own} for minor, own in enumerate(taints)])
     told = Told(world)
-    assert told.look() == {"gpu-0": "free", "gpu-1": "broken"}
+    assert list(told.look().values()) == ["free", "broken", "drained", "drained", "broken"]
     world.cordon("n1", closed=True)
-    assert told.look(reserved=("n1",)) == {"gpu-0": "broken"}
+    assert told.look(reserved=("n1",)) == {"gpu-0": "drained"}, "a fault stays one on a node that is cordoned"
+    hold(world, "gpu-0")
+    told.look()
+    world.cordon("n1", closed=False)
+    assert told.look()["gpu-0"] == "free", "and it is given back as it was"
 
 
 def test_a_device_that_is_not_published_any_more_is_broken_for_a_day_and_then_gone():
@@ -236,6 +244,14 @@ MARK = {
 }
 
 
+def deleted(phase: str, *, ended: str, annotations: Any = None) -> core.Pod:
+    """Deleted at 00:01:00 with a grace period of 30 s; its container ended then."""
+    state = {"terminated": {"startedAt": "2026-11-01T00:00:10Z", "finishedAt": f"2026-11-01T{ended}"}}
+    pod = pod_of(phase=phase, annotations=annotations, containerStatuses=[{"name": "main", "state": state}])
+    gone = {"deletion_timestamp": "2026-11-01T00:01:30Z", "deletion_grace_period_seconds": 30}
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, **gone))
+
+
 @pytest.mark.parametrize(
     ("pods", "expected"),
     [
@@ -251,6 +267,11 @@ MARK = {
         ([pod_of(phase="Failed")], ("Failed", False)),
         ([pod_of(phase="Failed", node="n2")], ("NodeGone", False)),
         ([pod_of(), pod_of("p2", phase="Succeeded")], ("Deleted", False)),
+        ([deleted("Failed", ended="00:01:02Z")], ("Deleted", False)),
+        ([deleted("Succeeded", ended="00:01:02Z")], ("Deleted", False)),
+        ([deleted("Succeeded", ended="00:01:02Z", annotations=MARK)], ("Evicted", True)),
+        ([deleted("Failed", ended="00:00:59Z")], ("Failed", False)),
+        ([deleted("Succeeded", ended="00:00:59Z")], ("Completed", False)),
         ([], ("Deleted", False)),
     ],
 )

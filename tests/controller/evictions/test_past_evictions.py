@@ -5,11 +5,13 @@ import dataclasses
 import msgspec
 import pytest
 
+from fairlead.api import names
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.evictions import past_evictions
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
 from fairlead.controller.gangs.membership.jobs import job_pods
 from fairlead.controller.report import gang_status
-from fairlead.controller.report.gang_phase import SchedulingState, summarize
+from fairlead.controller.report.gang_phase import summarize
 from tests.controller.gang_views import NOW, Objects, pod, view
 from tests.controller.gangs.test_membership import EIGHT, condition, job, members
 
@@ -63,8 +65,18 @@ def test_a_job_that_has_failed_makes_no_more_pods():
 
 def test_without_its_job_or_with_a_complete_one_the_gang_is_forgotten():
     assert outlook(jobs=[job(**EIGHT, status=condition("Complete", "CompletionsReached"))]).until is None
-    assert outlook(without_job_s=1).until == NOW + 60 - 1 + past_evictions.JOB_GONE_S
-    assert outlook(without_job_s=past_evictions.JOB_GONE_S).until is None
+    assert outlook(without_job_s=0).until is None, "who creates the Job again submits another gang"
+
+
+def test_the_job_of_a_jobset_that_restarts_is_waited_for():
+    assert outlook("JobSet", without_job_s=1).until == NOW + 60 - 1 + past_evictions.JOB_GONE_S
+    assert outlook("JobSet", without_job_s=past_evictions.JOB_GONE_S).until is None
+    assert "makes its pods again after its back-off" in outlook("JobSet", [job(**EIGHT)]).text
+    owner = {"kind": "Job", "name": "j", "uid": "j", "controller": True}
+    for labels, maker in (({}, "Job"), ({names.JOBSET_JOB: "worker"}, "JobSet")):
+        gang = view(pod("a", gang="g", size=1, ownerReferences=[owner], labels=labels))
+        made = past_evictions.eviction_of(gang, gang.members, MARK, queue="q", at=NOW, queued_since=NOW)
+        assert made.maker == maker
 
 
 def test_bare_pods_are_not_waited_for_but_their_place_is_kept():
@@ -89,7 +101,7 @@ def evicted(jobs=()):
 
 def test_an_evicted_gang_whose_pods_have_ended_is_not_reported_as_failed():
     summary = summarize(evicted([job(**EIGHT)]), SchedulingState())
-    assert (summary.phase, summary.reason) == ("Gathering", "Evicted")
+    assert (summary.phase, summary.reason) == ("Evicted", "Evicted")
     failed = summarize(evicted([job(**EIGHT, status=condition("Failed", "DeadlineExceeded"))]), SchedulingState())
     assert (failed.phase, failed.reason, failed.message) == (
         "Failed",

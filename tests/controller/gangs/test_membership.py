@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from fairlead.api import names
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.admission import requests
-from fairlead.controller.report.gang_phase import SchedulingState, summarize
+from fairlead.controller.report.gang_phase import summarize
 from fairlead.kube import batch, timestamps
 from tests.controller.gang_views import NOW, Objects, claim, pod, template, view
 from tests.support.engine.objects import gpu
@@ -234,6 +235,9 @@ def test_a_gang_that_its_job_can_never_make_says_how_many_pods_it_runs():
         (8, "SSSRRRRR", [job(**EIGHT, status={"completedIndexes": "0-2"})], "Running", "MembersRun", "8 of 8 members run"),
         (8, "RRRRRRFF", [job(**EIGHT)], "Running", "Replacing", "6 of 8 members run; 2 are being replaced"),
         (2, "RRG", [job(parallelism=3)], "Running", "MembersRun", "2 of 2 members run; 1 more wait"),
+        (3, "RRF", [job(parallelism=3, completions=3, **INDEXED, status={"failedIndexes": "2"})], "Running", "MembersRun", "2 of 3 members run, 1 has failed for good"),
+        (8, "RRRRRRFF", [job(**EIGHT, status={"failedIndexes": "6,7"})], "Running", "MembersRun", "6 of 8 members run, 2 have failed for good"),
+        (8, "RRRRSSFG", [job(**EIGHT, status={"completedIndexes": "4-5", "failedIndexes": "6"})], "Running", "Replacing", "6 of 8 members run, 1 has failed for good; 1 is being replaced"),
         (3, "SSS", [job(**EIGHT)], "Finished", "PodsSucceeded", "all pods have ended well"),
     ],
 )  # fmt: skip

@@ -11,9 +11,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import Looks
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
-from fairlead.controller.report import kubelet_events
-from fairlead.controller.report.kubelet_events import FIRST_S, LISTED_MAX, LOOKS_MAX, STALE_S, TURN_S, KubeletEvents
+from fairlead.controller.report.kubelet_events import (
+    FIRST_S,
+    LISTED_MAX,
+    LOOKS_MAX,
+    STALE_S,
+    TURN_S,
+    KubeletEvents,
+    refusal,
+)
+from fairlead.controller.timing import Time
 from fairlead.kube import core, errors, timestamps
 from fairlead.kube.resources import EVENTS, raw
 from tests.controller.conftest import NAMESPACE, Bench
@@ -46,7 +56,7 @@ def event(reason: str, age_s: float = 1.0, message: str = "driver not registered
     ],
 )  # fmt: skip
 def test_the_latest_refusal_counts_until_containers_are_begun(events: list[core.Event], said: str) -> None:
-    assert kubelet_events.refusal(events, NOW) == said
+    assert refusal(events, NOW) == said
 
 
 def gang_on_a_node(phase: str = "Pending") -> Gang:
@@ -84,35 +94,30 @@ class Answers:
         return self.now
 
 
-def events_of(
-    answers: Answers, gangs: Mapping[GangId, Gang], told: list[GangId], woken: list[str] | None = None
-) -> KubeletEvents:
-    return KubeletEvents(
-        answers,  # type: ignore[arg-type]
-        gangs.get,
-        lambda changed, _: told.extend(changed),
-        lambda pod: None if woken is None else woken.append(pod.metadata.name),
-        wall=answers.wall,
-        sleep=answers.sleep,
-    )
+def events_of(answers: Answers, gangs: Mapping[GangId, Gang], book: Book) -> KubeletEvents:
+    time = Time(clock=answers.wall, wall=answers.wall, sleep=answers.sleep)
+    return KubeletEvents(answers, book, gangs.get, time)  # type: ignore[arg-type]
 
 
-async def run(found: KubeletEvents, answers: Answers, seconds: float) -> None:
+async def run(found: KubeletEvents, answers: Answers, seconds: float, woken: list[str] | None = None) -> list[GangId]:
+    """The gangs that were reported meanwhile; `woken` gets the pods that kubelet was to sync."""
+    told, pods = list[GangId](), [] if woken is None else woken
     answers.until = NOW + seconds
-    task = asyncio.create_task(found.run())
+    task = asyncio.create_task(
+        found.run(lambda changed, _: told.extend(changed), lambda each: pods.append(each.metadata.name))
+    )
     over = asyncio.create_task(answers.over.wait())
     await asyncio.wait({task, over}, return_when=asyncio.FIRST_COMPLETED)
     assert not task.done(), task.exception()
     task.cancel()
+    return told
 
 
 async def looked(answers: Answers, gangs: Mapping[GangId, Gang], seconds: float) -> tuple[KubeletEvents, list[GangId]]:
-    told: list[GangId] = []
-    found = events_of(answers, gangs, told)
+    found = events_of(answers, gangs, Book())
     for gang in gangs.values():
         assert found.of(gang, NOW) is None
-    await run(found, answers, seconds)
-    return found, told
+    return found, await run(found, answers, seconds)
 
 
 async def test_events_of_one_pod_are_listed_seldom_and_none_while_it_starts_in_time() -> None:
@@ -132,18 +137,19 @@ async def test_events_of_one_pod_are_listed_seldom_and_none_while_it_starts_in_t
 async def test_nothing_is_listed_of_a_gang_that_starts_in_time(becomes: Gang | None) -> None:
     gang, answers = gang_on_a_node(), Answers()
     gangs = {gang.id: gang}
-    found = events_of(answers, gangs, [])
+    book = Book()
+    found = events_of(answers, gangs, book)
     found.of(gang, NOW)
     if becomes is None:
         gangs.clear()
     else:
         gangs[gang.id] = becomes
-    task = asyncio.create_task(found.run())
+    task = asyncio.create_task(found.run(lambda changed, _: None, lambda each: None))
     answers.until = NOW + 60
     for _ in range(100):
         await asyncio.sleep(0)
     task.cancel()
-    assert not found._gangs
+    assert book[gang.id].looks is None
     assert answers.asked == []
 
 
@@ -177,12 +183,16 @@ async def test_one_namespaces_many_gangs_do_not_keep_another_from_its_turn() -> 
     one = gang_on_a_node()
     answers = Answers()
     gangs: dict[GangId, Gang] = {**many, ("ml", "g"): one}
-    found = events_of(answers, gangs, [])
-    found._gangs = {gang_id: kubelet_events._Looks(NOW) for gang_id in gangs}
-    found._wake.set()
+    book = Book()
+    found = events_of(answers, gangs, book)
+    for gang_id, gang in gangs.items():
+        found.of(gang, NOW)
+        book[gang_id].looks = Looks(NOW, FIRST_S)
     await run(found, answers, 10)
     assert len(answers.asked) <= LOOKS_MAX * 10 / TURN_S
-    assert found._gangs["ml", "g"].wait_s > FIRST_S, "it had its turn"
+    had = book["ml", "g"].looks
+    assert had is not None
+    assert had.wait_s > FIRST_S, "it had its turn"
 
 
 @pytest.mark.parametrize(("reason", "times"), [(REFUSED, 4), ("FailedMount", 0)])
@@ -190,9 +200,9 @@ async def test_kubelet_is_made_to_try_again_what_it_could_not_prepare(reason: st
     gang, woken = gang_on_a_node(), list[str]()
     said = {"reason": reason, "message": "driver not registered", "lastTimestamp": timestamps.seconds(NOW + 40)}
     answers = Answers(msgspec.json.encode({"items": [said]}))
-    found = events_of(answers, {gang.id: gang}, [], woken)
+    found = events_of(answers, {gang.id: gang}, Book())
     found.of(gang, NOW)
-    await run(found, answers, 30)
+    await run(found, answers, 30, woken)
     assert woken == ["g-0", "g-1"] * times, "at 3, 6, 12 and 24 s"
 
 

@@ -9,12 +9,13 @@ import pytest
 
 from fairlead.api import claim_sources, names, texts
 from fairlead.api.claim_sources import ClaimSource
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, Stage
-from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.report.reporter import ADMITTING_S, FIRST_DELAY_S, WAITED_S
 from fairlead.engine.types.reasons import Code
-from fairlead.kube import core
+from fairlead.kube import core, timestamps
+from fairlead.ui.model.gangs import line
 from tests.controller.report.report_bench import Setup, running, waits
 
 SOURCE = ClaimSource(claim="g-gpu-x", template="one", uid="u")
@@ -66,6 +67,33 @@ async def test_a_gang_of_one_that_is_in_trouble_is_written_soon(setup: Setup):
     setup.reporter.gang(gang(), waits(gang(), Code.NEVER_FITS, "no node is large enough"))
     await setup.time.advance(FIRST_DELAY_S)
     assert setup.objects.gangs["ml/g"]["status"]["reason"] == "NeverFits"
+
+
+def run(*uids: str, at: float, terminating: bool = False) -> tuple[Member, ...]:
+    """Pods of gang g that were made at `at`."""
+    stamps = {"creationTimestamp": timestamps.seconds(at)}
+    stamps |= {"deletionTimestamp": timestamps.seconds(at)} if terminating else {}
+    bodies = ({"metadata": {"name": uid, "namespace": "ml", "uid": uid, **stamps}} for uid in uids)
+    stage = Stage.RELEASED if terminating else Stage.GATED
+    return tuple(Member(pod=msgspec.convert(body, core.Pod), stage=stage) for body in bodies)
+
+
+async def test_the_age_is_that_of_the_pods_that_are_there_and_a_member_that_is_replaced_changes_none(setup: Setup):
+    first = setup.time.now
+
+    async def age_s(*members: Member) -> float:
+        setup.reporter.gang(Gang(id=("ml", "g"), size=2, members=members), SchedulingState())
+        await setup.time.advance(10.0)
+        return line(setup.objects.gangs["ml/g"], now=setup.time.now).age_s
+
+    assert await age_s(*run("a", "b", at=first)) == 10
+    await setup.time.advance(200.0)
+    other = setup.time.now
+    assert await age_s(*run("b", at=first), *run("c", at=other)) == 220, "it goes on with another pod"
+    anew = setup.time.now
+    leaving = run("b", "c", at=first, terminating=True)
+    assert await age_s(*leaving, *run("d", "e", at=anew)) == 10, "its Job was deleted and created again"
+    assert await age_s(*run("d", "e", at=anew)) == 20
 
 
 async def test_an_admission_is_reported_by_its_end_alone(setup: Setup):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fairlead.api import names, withheld
 from fairlead.engine.forecast.forecast import forecast
 from fairlead.engine.forecast.run_times import RunTimes
-from fairlead.engine.plan.decide import decide_unexplained
+from fairlead.engine.plan.decide import Engine
 from fairlead.engine.reclaim.releasing import RELEASING_S
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.reasons import Code, Rejection
@@ -87,7 +87,7 @@ def test_a_preemptor_waits_for_what_a_node_is_releasing_and_nobody_is_evicted(ki
     assert f"device n/{device} is being released since {timestamps.seconds(NOW - 5)}" in waiting.reason.message
     (reservation,) = plan.reservations
     assert reservation.nodes == ("n",)
-    assert decide_unexplained(world.snapshot(new), world.now).evictions == ()
+    assert Engine().decide_unexplained(world.snapshot(new), world.now).evictions == ()
 
 
 def test_what_a_node_is_releasing_is_awaited_for_one_gang_only() -> None:

@@ -54,21 +54,34 @@ def advised(*intervals: Interval) -> list[tuple[str, int]]:
 
 
 def test_the_figures_are_parts_of_what_is_known() -> None:
-    life = [*DAY, interval(2, "unknown", at(0), at(24)), interval(3, "stranded", at(0), at(24))]
+    life = [*DAY, interval(2, "unknown", at(0), at(24)), interval(3, "fragmented", at(0), at(24))]
     found = report(life)
     assert found.utilisation == Fraction(4 + 24, 72), (
         "half of 8 hours busy, 24 without samples, of three devices that were seen"
     )
     assert (found.idle, found.unsampled) == (Fraction(2, 34), Fraction(24, 34))
-    assert found.figures.money(buckets=("stranded",)) == {"EUR": 84}
+    assert found.figures.money(buckets=("fragmented",)) == {"EUR": 84}
     (holder,) = found.holders
     assert (holder.gang, hours(holder.idle), holder.cost) == ("train", Fraction(2), {"EUR": Fraction(8)})
 
 
 def test_what_there_was_none_of_has_no_cost_rather_than_no_price() -> None:
     rows = {what: (time, cost) for what, time, cost in wording.losses(report([*DAY]))}
-    assert rows["stranded"] == rows["broken"] == rows["lost to evictions (a part of used)"] == ("0.0 h", "-")
+    assert (
+        rows["fragmented"]
+        == rows["drained"]
+        == rows["broken"]
+        == rows["lost to evictions (a part of used)"]
+        == ("0.0 h", "-")
+    )
     assert rows["idle"] == ("2.0 h", "8.00 EUR")
+
+
+def test_time_in_which_an_operator_kept_a_device_back_is_a_line_of_its_own() -> None:
+    found = report([*DAY, interval(2, "drained", at(0), at(24)), interval(3, "broken", at(0), at(6))])
+    rows = {what: (time, cost) for what, time, cost in wording.losses(found)}
+    assert (rows["drained"], rows["broken"]) == (("24.0 h", "84.00 EUR"), ("6.0 h", "18.00 EUR"))
+    assert "kept back by an operator" in page.html(found)
 
 
 def test_an_80_gb_gpu_that_uses_25_gb_would_do_with_a_3g_40gb() -> None:

@@ -155,17 +155,17 @@ def test_a_claim_that_is_first_seen_when_it_has_ended_its_work():
     ledger.check()
 
 
-def test_parts_of_one_gpu_and_what_is_left_of_it_are_stranded():
+def test_parts_of_one_gpu_and_what_is_left_of_it_are_fragmented():
     ledger = Ledger()
     ledger.begin(0, units=(seen(),), claims=(claim("a", 0, "gpu-0", share_ppm=428_571),))
-    ledger.observe(5, units=(seen(vacancy="stranded"),))
+    ledger.observe(5, units=(seen(vacancy="fragmented"),))
     ledger.observe(9, claims=(claim("b", 8, "gpu-0", share_ppm=571_429),))
     ledger.observe(20, ended=(ended("a", 20),))
     assert ledger.story() == [
-        ("starting", "a", 0, 20), ("free", "", 0, 5), ("stranded", "", 5, 8), ("starting", "b", 8, None), ("stranded", "", 20, None),
+        ("starting", "a", 0, 20), ("free", "", 0, 5), ("fragmented", "", 5, 8), ("starting", "b", 8, None), ("fragmented", "", 20, None),
     ]  # fmt: skip
     ledger.check()
-    left = next(row for row in ledger.rows.values() if row.bucket == "stranded" and row.end_us is None)
+    left = next(row for row in ledger.rows.values() if row.bucket == "fragmented" and row.end_us is None)
     assert (left.measure.share_ppm, left.measure.amount) == (428_571, Fraction(428_571, WHOLE_PPM))
 
 

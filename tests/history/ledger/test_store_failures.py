@@ -95,6 +95,19 @@ def test_migrations_go_on_from_the_last_whole_one(where: str) -> None:
     database.close()
 
 
+def test_time_that_an_older_program_called_stranded_is_fragmented(where: str) -> None:
+    with closing(open_writer(where, writer="old")) as writer:
+        until = MONDAY_US + 10
+        life = [interval("fragmented", MONDAY_US, until), interval("free", MONDAY_US, until, number=1)]
+        writer.commit(Batch(as_of_us=until, intervals=tuple(enumerate(life, 1))))
+        with writer._database.transaction() as connection:
+            connection.execute(text("UPDATE series SET bucket = 'stranded' WHERE bucket = 'fragmented'"))
+            connection.execute(LEDGER.update().values(version=2))
+    open_writer(where, writer="new").close()
+    with closing(open_reader(where)) as reader:
+        assert sorted(each.bucket for each in reader.sums(MONDAY_US, until, ("unit",))) == ["fragmented", "free"]
+
+
 def test_a_reader_migrates_nothing(where: str) -> None:
     with closing(open_writer(where, writer="old")) as writer, writer._database.transaction() as connection:
         connection.execute(LEDGER.update().values(version=VERSION - 1))

@@ -105,7 +105,7 @@ def report(
         ),
     ] = "text",
 ) -> None:
-    """Show how well the fleet is used: utilisation, memory, idle and stranded time, waits, what could be smaller. Reads only.
+    """Show how well the fleet is used: utilisation, memory, idle and fragmented time, waits, what could be smaller. Reads only.
 
     Exit code 0: shown. 1: prices cannot be read. 2: the question or the ledger cannot be.
     """

@@ -30,9 +30,9 @@ QUEUE_SORTS: tuple[QueueSort, ...] = get_args(QueueSort)
 NODE_SORTS: tuple[NodeSort, ...] = get_args(NodeSort)
 
 MARKS: Mapping[State, str] = {
-    "held": "#", "idle": "i", "starting": "s", "nominated": "n", "free": ".", "stranded": "x", "drained": "-", "broken": "!",
+    "held": "#", "idle": "i", "starting": "s", "nominated": "n", "free": ".", "fragmented": "x", "drained": "-", "broken": "!",
 }  # fmt: skip
-COLOURS: Mapping[State, str] = {"idle": "yellow", "broken": "red", "stranded": "yellow", "held": "green"}
+COLOURS: Mapping[State, str] = {"idle": "yellow", "broken": "red", "fragmented": "yellow", "held": "green"}
 NODES = (
     Column(title="NODE", least=12, most=40),
     Column(title="GPUS", right=True),

@@ -33,7 +33,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Held:
-    """What an uninstall would strand. `claims` is claim → its pods; `gated` the gated pods; all as namespace/name."""
+    """What an uninstall would leave without Fairlead. `claims` is claim → its pods; `gated` the gated pods; all as namespace/name."""
 
     claims: dict[str, tuple[str, ...]]
     gated: tuple[str, ...]

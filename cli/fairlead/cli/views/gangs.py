@@ -20,7 +20,7 @@ from fairlead.ui.model.gangs import age, line, order
 from fairlead.ui.model.line import Line
 from fairlead.ui.reading.cluster import Cluster, list_if_allowed
 
-STYLES = {"Waiting": "yellow", "Gathering": "yellow", "Running": "green", "Failed": "red"}
+STYLES = {"Waiting": "yellow", "Gathering": "yellow", "Evicted": "yellow", "Running": "green", "Failed": "red"}
 NODES_SHOWN = 2
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fairlead.api import names
 from fairlead.controller.accounting.units import Measures, Units, unpublished
 from fairlead.controller.gangs.evictions import eviction_marks
+from fairlead.controller.gangs.held.leaving import leaving_since
 from fairlead.controller.gangs.membership.gangs import ended_s, gang_id
 from fairlead.controller.watch.allocated_claims import Held
 from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
@@ -113,15 +114,22 @@ def claim_ended(held: Held, at_s: float, node_exists: Callable[[str], bool]) -> 
 
 
 def _end(pods: list[core.Pod], marked: bool, node_exists: Callable[[str], bool]) -> End:
-    if pods and all(pod.status.phase == "Succeeded" for pod in pods):
+    stopped = [pod for pod in pods if _was_stopped(pod)]
+    if pods and not stopped and all(pod.status.phase == "Succeeded" for pod in pods):
         return "Completed"
     if marked:
         return "Evicted"
     if any(pod.spec.node_name and not node_exists(pod.spec.node_name) for pod in pods):
         return "NodeGone"
-    if any(pod.status.phase == "Failed" for pod in pods):
+    if any(pod.status.phase == "Failed" and pod not in stopped for pod in pods):
         return "Failed"
     return "Deleted"
+
+
+def _was_stopped(pod: core.Pod) -> bool:
+    """Whether it was deleted before it ended: with what its containers then exited says nothing of its work."""
+    since = leaving_since(pod)
+    return since is not None and since <= ended_s(pod)
 
 
 def _starts(pod: core.Pod) -> Iterable[float]:

@@ -1,4 +1,4 @@
-"""The units of each node as the ledger is told of them: published, broken, or of no use. Judged anew as nodes change."""
+"""The units of each node as the ledger is told of them: published, drained, broken, or of no use. Judged anew as nodes change."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from fairlead.api.capacity_types import capacity_type
 from fairlead.controller.accounting.units import Measures, Units
-from fairlead.controller.accounting.vacancies import UsualRequests, broken, of_use, vacancy
+from fairlead.controller.accounting.vacancies import UsualRequests, of_use, unavailable, vacancy
 from fairlead.engine.inventory.device import Device
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.node_devices import NodeDevices
@@ -72,8 +72,8 @@ class NodeUnits:
         useful = of_use(node, devices, usual, self.units) if node is not None and devices is not None else None
         kind = self.capacity_type(name)
         for unit, own, usable in self._grouped(name, devices):
-            is_broken = not usable or broken(node, own, self._inventory.rules, anywhere=name == ANYWHERE)
-            state = vacancy(unit, is_broken=is_broken, reserved=name in reserved, useful=useful)
+            at = unavailable(node, own, self._inventory.rules, anywhere=name == ANYWHERE) if usable else "broken"
+            state = vacancy(unit, closed=at, reserved=name in reserved, useful=useful)
             yield UnitSeen(unit=unit, node=name, whole=measures.whole(own, kind), vacancy=state)
 
     def _grouped(self, name: str, devices: NodeDevices | None) -> Iterator[tuple[Unit, list[Device], bool]]:

@@ -1,8 +1,8 @@
 """What a device that no claim holds is good for: a usual request, a gang that it is held for, or nothing.
 
 The usual requests are those that placement learns from (`engine.types.workload`): what a pod asks of devices by one claim, and of
-its node. A free device is stranded where none of them that has room on the node could be given it.
-Example: a node has two free GPUs and no CPU left; the usual requests all need CPU: both are stranded.
+its node. A free device is fragmented where none of them that has room on the node could be given it.
+Example: a node has two free GPUs and no CPU left; the usual requests all need CPU: both are fragmented.
 Constraints between devices of a claim are not considered: what is called free here may still not fit one of them.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from fairlead.api import repair
 from fairlead.controller.accounting.units import Units
 from fairlead.engine.allocator.candidates import candidates, taints
 from fairlead.engine.allocator.requests import CompiledRequest, Compiler, InvalidClaimError
@@ -22,7 +23,7 @@ from fairlead.engine.types.amounts import qualified
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.workload import Workload
 from fairlead.history.ledger.entries import Unit
-from fairlead.history.ledger.observed import Vacancy
+from fairlead.history.ledger.observed import Unavailable, Vacancy
 from fairlead.kube import resource
 
 Usual = tuple[PodNeeds, CompiledRequest]
@@ -49,20 +50,30 @@ def _compiled(workload: Workload, classes: Mapping[str, resource.DeviceClass]) -
                     yield demand.needs, request
 
 
-def broken(
+def unavailable(
     node: NodeInfo | None,
     devices: Sequence[Device],
     rules: Sequence[resource.DeviceTaintRuleSpec],
     *,
     anywhere: bool = False,
-) -> bool:
-    """Whether nothing can be given of a unit: its node is gone, not ready or cordoned, or each of its devices is tainted.
+) -> Unavailable | None:
+    """Why nothing can be given of a unit; None: something can.
 
-    `anywhere`: it has no node.
+    Broken: its node is gone or not ready, or each of its devices is tainted by more than drains. Drained: an operator keeps it back, its
+    node is cordoned or its devices are drained, and nothing else is wrong. `anywhere`: it has no node.
     """
-    if not anywhere and (node is None or node.unschedulable or not node.ready):
-        return True
-    return all(any(taints(device, rules)) for device in devices)
+    if not anywhere and (node is None or not node.ready):
+        return "broken"
+    found = [tuple(taints(device, rules)) for device in devices]
+    cordoned = not anywhere and node is not None and node.unschedulable
+    if not cordoned and not all(found):
+        return None
+    return "drained" if all(drains(taint) for own in found for taint in own) else "broken"
+
+
+def drains(taint: resource.DeviceTaint) -> bool:
+    """Whether an operator keeps the GPU back, in either of the two ways that `fairlead device drain` has."""
+    return taint.key == repair.DRAIN_TAINT or (taint.key == repair.TAINT and taint.value == "drained")
 
 
 def of_use(node: NodeInfo, devices: NodeDevices, usual: UsualRequests, units: Units) -> set[Unit] | None:
@@ -81,12 +92,12 @@ def of_use(node: NodeInfo, devices: NodeDevices, usual: UsualRequests, units: Un
     return found
 
 
-def vacancy(unit: Unit, *, is_broken: bool, reserved: bool, useful: Collection[Unit] | None) -> Vacancy:
-    if is_broken:
-        return "broken"
+def vacancy(unit: Unit, *, closed: Unavailable | None, reserved: bool, useful: Collection[Unit] | None) -> Vacancy:
+    if closed is not None:
+        return closed
     if reserved:
         return "nominated"
-    return "free" if useful is None or unit in useful else "stranded"
+    return "free" if useful is None or unit in useful else "fragmented"
 
 
 def _has_room(node: NodeInfo, needs: PodNeeds) -> bool:

@@ -10,20 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Final
 
-from fairlead.controller.autoscaling.awaited import NodesAwaited
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.admission.requests import blocking_problem
-from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark, EvictionProgress, mark_of
+from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark, mark_of
 from fairlead.controller.gangs.held import lost_nodes, vacancies
-from fairlead.controller.gangs.held.idleness import IdleNotice
-from fairlead.controller.gangs.held.lost_nodes import LostNode
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.controller.report import start_refusals
-from fairlead.controller.report.forecasts import ShownForecast
-from fairlead.controller.report.placement import LevelPlacement
-from fairlead.engine.types.plan import Reservation, Waiting
+from fairlead.engine.types.plan import Waiting
 from fairlead.engine.types.reasons import Code
 
 LISTED_MAX = 8
@@ -44,43 +39,6 @@ class Progress(StrEnum):
     STOPPING = "Stopping"
     EVICTED = "Evicted"
     ROLLED_BACK = "RolledBack"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulingState:
-    """What the controller has of a gang beyond its pods: the engine's answer, and what is under way for it."""
-
-    waiting: Waiting | None = None
-    admitting: bool = False
-    queue: str = ""  # that it names, or else the one that takes its namespace; "" where there is none
-    last_failure: str = ""  # why its last admission was undone
-    eviction: EvictionProgress | None = None
-    victims: tuple[str, ...] = ()  # gangs that are being evicted for it
-    reservation: Reservation | None = None
-    leaving: str = ""  # which of its pods are leaving since when, and until when others wait for them
-    forecast: ShownForecast | None = None  # of its start
-    idle: IdleNotice | None = None  # its devices are idle
-    placement: tuple[LevelPlacement, ...] = ()  # level by level
-    hold: str = ""  # which hold keeps it, or more of it, from being admitted
-    nodes: NodesAwaited | None = None  # nodes are asked for, for it, or would be
-    untried: int = 0  # released members that kube-scheduler should have tried by now
-    lost: tuple[LostNode, ...] = ()  # nodes of its members that do not answer
-    refused: tuple[str, str] | None = None  # a pod's UID, and why it does not start, as Events say it
-
-
-SHOWN_SOON: Final = ("queue", "last_failure", "eviction", "victims", "hold", "untried", "lost", "refused")
-"""Fields whose change is written at once, as that of the phase: what operators did, or what others do for or to the gang."""
-APPEARS_SOON: Final = ("reservation", "idle")
-"""Fields whose coming and going is: what they say in between changes with each decision or sample."""
-SHOWN_LATER: Final = ("waiting", "admitting", "leaving", "forecast", "placement", "nodes")
-"""Fields that change while nothing happens to the gang itself: written with the next reason, or after a while."""
-
-
-def shown_soon(gang: Gang, state: SchedulingState) -> tuple[object, ...]:
-    """What is compared to know whether the status is to be written at once, beside the phase."""
-    said = (getattr(state, name) for name in SHOWN_SOON)
-    there = (getattr(state, name) is not None for name in APPEARS_SOON)
-    return (gang.size, gang.queue, gang.priority, *said, *there)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +90,7 @@ def _ended(gang: Gang) -> PhaseSummary:
     mark = _last_mark(failed)
     if mark is not None:
         text = f"evicted, {mark.description}; {len(failed)} of its pods are still to be recreated"
-        return PhaseSummary(phase="Gathering", reason=Progress.EVICTED.value, text=text)
+        return PhaseSummary(phase="Evicted", reason=Progress.EVICTED.value, text=text)
     text = f"{len(failed)} of {len(gang.members)} pods failed"
     making = next((job for job in gang.jobs if not job.ended), None)
     if making is not None:
@@ -160,7 +118,7 @@ def _stopping(released: Sequence[Member], state: SchedulingState) -> PhaseSummar
 
 
 def _placed(gang: Gang, state: SchedulingState) -> PhaseSummary:
-    ready = ready_members(gang)
+    all_run = ready_members(gang) + gang.lost >= gang.size
     more = ""
     if gang.gated:
         why = f": {state.waiting.reason}" if state.waiting else ""
@@ -171,12 +129,12 @@ def _placed(gang: Gang, state: SchedulingState) -> PhaseSummary:
         more = f"{more}; {state.hold}: what runs goes on"
     if state.untried:
         more += f"; kube-scheduler has not tried {state.untried} of its pods: see that it runs (they wait without a timeout, for another scheduler ten minutes)"
-    text = f"{ready} of {gang.size} members run{more}"
+    text = f"{_members_run(gang)}{more}"
     if state.lost:
         text = f"{text}; {lost_nodes.text(state.lost)}"
-        phase = "Running" if ready >= gang.size else "Admitted"
+        phase = "Running" if all_run else "Admitted"
         return PhaseSummary(phase=phase, reason=Progress.NODE_LOST.value, text=text)
-    if ready >= gang.size:
+    if all_run:
         return PhaseSummary(phase="Running", reason=Progress.RUN.value, text=text)
     refused = start_refusals.text(gang, state.refused)
     if refused:
@@ -192,7 +150,7 @@ def _short(gang: Gang, state: SchedulingState) -> PhaseSummary:
     leaving = sum(member.terminating and member.uid not in lost for member in gang.at(Stage.RELEASED))
     lacking = max(0, gang.together - len(gang.running) - len(lost))
     leaving = min(leaving, lacking)
-    said = [f"{ready_members(gang)} of {gang.size} members run"]
+    said = [_members_run(gang)]
     if leaving:
         said.append(f"{leaving} {'is' if leaving == 1 else 'are'} leaving")
     if coming := lacking - leaving:
@@ -214,10 +172,15 @@ def _short(gang: Gang, state: SchedulingState) -> PhaseSummary:
 
 
 def ready_members(gang: Gang) -> int:
-    """Members of its size that run or are done."""
+    """Members of its size that run or have succeeded."""
     if not gang.started:
         return min(gang.size, sum(is_ready(member) for member in gang.members))
-    return gang.done + sum(is_ready(member) for member in gang.running)
+    return gang.done - gang.lost + sum(is_ready(member) for member in gang.running)
+
+
+def _members_run(gang: Gang) -> str:
+    lost = f", {gang.lost} {'has' if gang.lost == 1 else 'have'} failed for good" if gang.lost else ""
+    return f"{ready_members(gang)} of {gang.size} members run{lost}"
 
 
 def _waiting_text(waiting: Waiting, state: SchedulingState) -> str:

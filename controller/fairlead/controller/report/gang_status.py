@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from fairlead.controller.autoscaling import awaited
+from fairlead.controller.book.shown import NODES_CONDITION, SchedulingState
 from fairlead.controller.gangs.claims.allocation_times import allocated_at
 from fairlead.controller.gangs.claims.allocations import node_of
 from fairlead.controller.gangs.conditions import MESSAGE_MAX, condition, with_transition_time
@@ -20,7 +20,6 @@ from fairlead.controller.gangs.membership.members import Stage
 from fairlead.controller.report.gang_phase import (
     PhaseSummary,
     Progress,
-    SchedulingState,
     listed,
     ready_members,
     summarize,
@@ -38,7 +37,7 @@ EVICTION_CONDITIONS = (
     "Preempting",
     "Reserved",
     idleness.CONDITION,
-    awaited.CONDITION,
+    NODES_CONDITION,
     ON_HOLD,
 )
 SHARED_CONDITION = "SharedWithOtherSystem"
@@ -54,7 +53,7 @@ def gang_status(
     now: float,
     past: PastEviction | None = None,
 ) -> dict[str, Any]:
-    """`created`: since when the gang is queued, unix seconds; `past` its last eviction."""
+    """`created`: since when the gang is queued, unix seconds, or waits again after `past`, its last eviction."""
     summary = summarize(gang, state)
     summary = replace(summary, text="; ".join((summary.message, *gang.notes)))  # composed once
     admitted = summary.phase in {"Admitted", "Running", "Finished", "Failed"}
@@ -64,6 +63,7 @@ def gang_status(
         "ready": ready_members(gang),
         "reason": summary.reason,
         "message": summary.message[:MESSAGE_MAX],
+        "queuedTime": timestamps.seconds(created if past is None else past.queued_since),
     }
     waiting = state.waiting
     if state.queue:
@@ -112,7 +112,7 @@ def _first_allocation(gang: Gang) -> float | None:
 def evicted_status(past: PastEviction, outlook: Outlook, before: Mapping[str, Any], now: float) -> dict[str, Any]:
     """Of an evicted gang without pods, whose Gang object is kept until its pods are recreated."""
     text = f"{past.description}; {outlook.text}"
-    summary = PhaseSummary(phase="Gathering", reason=Progress.EVICTED.value, text=text)
+    summary = PhaseSummary(phase="Evicted", reason=Progress.EVICTED.value, text=text)
     if outlook.ended:
         summary = PhaseSummary(
             phase="Failed", reason=Code.NO_MORE_PODS.value, text=f"{outlook.text} ({past.description})"
@@ -195,7 +195,7 @@ def _eviction_conditions(
         holding[ON_HOLD] = ("Held", state.hold)
     nodes = state.nodes
     if nodes is not None and nodes.demand.since is not None:
-        holding[awaited.CONDITION] = ("NodesAsked" if nodes.demand.state == "Asked" else "NotAskedNow", nodes.text)
+        holding[NODES_CONDITION] = ("NodesAsked" if nodes.demand.state == "Asked" else "NotAskedNow", nodes.text)
     old = before.get("conditions", ())
     had = {each.get("type") for each in old}
     return [

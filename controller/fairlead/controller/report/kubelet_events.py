@@ -14,16 +14,17 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import msgspec
 
 from fairlead.api import texts
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState, Looks, Said
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.report import start_refusals
+from fairlead.controller.timing import Time
 from fairlead.kube import core, errors, listing, timestamps
 from fairlead.kube.client import Client
-from fairlead.kube.limits import Clock, Sleep
 from fairlead.kube.resources import EVENTS
 
 log = logging.getLogger(__name__)
@@ -52,9 +53,6 @@ REFUSING = frozenset(
 BEGUN = frozenset({"Pulling", "Pulled", "Created", "Started"})
 """After one of these what was refused before is over."""
 
-Said = tuple[str, str]
-"""Of which pod, by UID, and the text."""
-
 
 def refusal(events: Iterable[core.Event], now: float) -> str:
     """The latest reason why the pod is not started; "" where there is none, or containers were begun since. Pure."""
@@ -77,89 +75,70 @@ def _time(event: core.Event) -> float:
     return found
 
 
-@dataclass(slots=True)
-class _Looks:
-    due: float  # unix seconds
-    wait_s: float = FIRST_S
-    said: Said | None = None
-
-
 class KubeletEvents:
-    """One per term of leadership. `refresh` reports gangs of which something else is known than before; `wake` has kubelet sync a pod."""
+    """One per term of leadership."""
 
-    def __init__(
-        self,
-        client: Client,
-        gang_of: Callable[[GangId], Gang | None],
-        refresh: Callable[[Iterable[GangId], float], None],
-        wake: Callable[[core.Pod], None],
-        *,
-        wall: Clock,
-        sleep: Sleep,
-    ) -> None:
+    def __init__(self, client: Client, book: Book, gang_of: Callable[[GangId], Gang | None], time: Time) -> None:
         self._client = client
+        self._book = book
         self._gang_of = gang_of
-        self._refresh = refresh
-        self._wake_kubelet = wake
-        self._wall = wall
-        self._sleep = sleep
-        self._gangs: dict[GangId, _Looks] = {}
+        self._time = time
         self._looked: dict[str, float] = {}  # by namespace, when last
         self._wake = asyncio.Event()
 
     def of(self, gang: Gang, now: float) -> Said | None:
         """What is known; from the first call for a gang with such a pod on, it is looked for."""
-        waiting = start_refusals.unexplained(gang)
+        state, waiting = self._book[gang.id], start_refusals.unexplained(gang)
+        looks = state.looks
         if not waiting:
-            self._gangs.pop(gang.id, None)
+            state.looks = None
             return None
-        looks = self._gangs.get(gang.id)
         if looks is None:
-            self._gangs[gang.id] = _Looks(now + FIRST_S)
+            state.looks = Looks(now + FIRST_S, FIRST_S)
             self._wake.set()
             return None
-        return (
-            looks.said if looks.said is not None and any(pod.metadata.uid == looks.said[0] for pod in waiting) else None
-        )
+        said = looks.said
+        return said if said is not None and any(pod.metadata.uid == said[0] for pod in waiting) else None
 
-    async def run(self) -> None:
-        """Never returns."""
+    async def run(self, refresh: Callable[[Iterable[GangId], float], None], wake: Callable[[core.Pod], None]) -> None:
+        """Never returns. `refresh` reports gangs of which something else is known than before; `wake` has kubelet sync a pod."""
         while True:
             await self._wake.wait()
-            while self._gangs:
-                await self._sleep(TURN_S)
-                for gang_id in self._due(self._wall()):
-                    await self._look(gang_id, self._gangs[gang_id])
+            while self._book.all(GangState.looks):
+                await self._time.sleep(TURN_S)
+                for gang_id, looks in self._due(self._time.wall()):
+                    if await self._look(gang_id, looks, wake):
+                        refresh([gang_id], self._time.wall())
             self._looked.clear()
             self._wake.clear()
 
-    def _due(self, now: float) -> list[GangId]:
+    def _due(self, now: float) -> list[tuple[GangId, Looks]]:
         """Of namespaces that were looked at longest ago first, one of each."""
-        due: dict[str, GangId] = {}
-        for gang_id, looks in self._gangs.items():
+        due: dict[str, tuple[GangId, Looks]] = {}
+        for gang_id, looks in self._book.all(GangState.looks).items():
             first = due.get(gang_id[0])
-            if looks.due <= now and (first is None or looks.due < self._gangs[first].due):
-                due[gang_id[0]] = gang_id
-        return sorted(due.values(), key=lambda each: (self._looked.get(each[0], 0.0), each))[:LOOKS_MAX]
+            if looks.due <= now and (first is None or looks.due < first[1].due):
+                due[gang_id[0]] = gang_id, looks
+        return sorted(due.values(), key=lambda each: (self._looked.get(each[0][0], 0.0), each[0]))[:LOOKS_MAX]
 
-    async def _look(self, gang_id: GangId, looks: _Looks) -> None:
+    async def _look(self, gang_id: GangId, looks: Looks, wake: Callable[[core.Pod], None]) -> bool:
+        """Whether it is another answer than the last."""
         gang = self._gang_of(gang_id)
         waiting = [] if gang is None else start_refusals.unexplained(gang)
         if not waiting:
-            self._gangs.pop(gang_id, None)
-            return
+            self._book[gang_id].looks = None
+            return False
         before = looks.said
         pod = next((each for each in waiting if before is not None and each.metadata.uid == before[0]), waiting[0])
         said = await self._said(pod)
-        now = self._wall()
+        now = self._time.wall()
         self._looked[gang_id[0]] = now
         looks.due = now + looks.wait_s
         looks.wait_s = min(LAST_S, 2 * looks.wait_s)
         looks.said = (pod.metadata.uid, said) if said else None
         for each in waiting[:WOKEN_MAX] if said.startswith(UNPREPARED) else ():
-            self._wake_kubelet(each)
-        if looks.said != before:
-            self._refresh([gang_id], now)
+            wake(each)
+        return looks.said != before
 
     async def _said(self, pod: core.Pod) -> str:
         meta = pod.metadata
@@ -170,4 +149,4 @@ class KubeletEvents:
         except (errors.ApiError, msgspec.MsgspecError) as error:
             log.debug("pod %s: its events cannot be read: %s", meta.key, error)
             return ""
-        return refusal(items, self._wall())
+        return refusal(items, self._time.wall())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from fairlead.api.gang import Phase
 from fairlead.controller.report.claim_series import ClaimSeries
 from fairlead.controller.report.failures import Failures
 from fairlead.controller.report.queue_series import QueueFacts, QueueSeries
@@ -98,8 +100,7 @@ class Metrics:
             registry=registry,
         )
         self.gangs = Gauge("fairlead_controller_gangs", "Gangs by phase.", ["phase"], registry=registry)
-        phases = ("Gathering", "Waiting", "Admitted", "Running", "Finished", "Failed")
-        self._phases = {phase: self.gangs.labels(phase) for phase in phases}
+        self._phases = {phase: self.gangs.labels(phase) for phase in get_args(Phase)}
         self.queues = QueueSeries(self.failures)
         self.claims = ClaimSeries(self.failures)
         registry.register(self.queues)
@@ -214,11 +215,6 @@ class Metrics:
             registry=registry,
         )
         self._flavors: set[str] = set()  # that have series of devices
-
-    def note_move(self, outcome: str) -> Callable[[tuple[str, str]], None]:
-        """What counts such an outcome of a gang's move."""
-        series = self.moves.labels(outcome)
-        return lambda _: series.inc()
 
     def begin(self, caches: Caches, queues: Callable[[], QueueFacts], *, wall: Clock) -> None:
         """This replica leads: it has the series of the cluster until `end`."""

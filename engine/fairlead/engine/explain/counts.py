@@ -29,6 +29,14 @@ NO_DEVICES: Mapping[Device, tuple[str, str]] = MappingProxyType({})
 _ORDER = {why: place for place, why in enumerate(Rejection)}
 
 
+class CountCaches:
+    """What is kept from one decision to the next, of the nodes of one snapshot."""
+
+    def __init__(self) -> None:
+        self.known = KnownCounts()
+        self.room = NodeRoom()
+
+
 class ShortageCounter:
     """Of one decision, against the ledger as it is now. `taken_by` and `held_for`: (gang, queue) by device.
 
@@ -37,12 +45,13 @@ class ShortageCounter:
 
     def __init__(
         self,
+        caches: CountCaches,
         node_snapshot: NodeSnapshot,
         ledger: Ledger,
         taken_by: Mapping[Device, tuple[str, str]],
         held_for: Mapping[Device, tuple[str, str]],
     ) -> None:
-        self._known: KnownCounts = node_snapshot.memo.setdefault(KnownCounts, KnownCounts())
+        self._known, self._room = caches.known, caches.room
         self._special = sorted({device.node for device in (*taken_by, *held_for) if device.node})  # names of nodes
         self._node_snapshot = node_snapshot
         self._ledger = ledger
@@ -51,7 +60,6 @@ class ShortageCounter:
         self._counts: dict[object, RequestCounts] = {}
         self._on_nodes: dict[object, tuple[ClusterCounts, dict[CandidateNode, NodeCounts]]] = {}  # by kind of request
         self._refusals: dict[object, NodeRefusals] = {}  # by refusal class
-        self._room: NodeRoom = node_snapshot.memo.setdefault(NodeRoom, NodeRoom())
         self._room.update(node_snapshot, ledger)
 
     def nodes(self, shape: UnitShape) -> NodeRefusals:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from fairlead.engine.forecast.cluster import SimulatedCluster, pods_of
 from fairlead.engine.forecast.pace import at_pace
 from fairlead.engine.forecast.pending_window import Kinds, PendingWindow
-from fairlead.engine.plan.decide import decide_unexplained
+from fairlead.engine.plan.decide import Engine
 from fairlead.engine.queues.holds import gangs_on_hold
 from fairlead.engine.reclaim.releasing import awaited_until
 from fairlead.kube.containment import contained, described
@@ -65,6 +65,16 @@ class Sample:
     decisions: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Submissions:
+    """What is submitted in a simulated future."""
+
+    again: Mapping[str, GangRequest] = field(
+        default_factory=dict
+    )  # by id, what running gangs would request if they were evicted
+    new: Arrivals | None = None  # of gangs to come
+
+
 class Simulation:
     """Of one snapshot, whose tables are used for nothing else meanwhile; each sample leaves them as they were."""
 
@@ -76,10 +86,10 @@ class Simulation:
         *,
         horizon_s: float,
         resolution: Resolution | None = None,
-        requests: Mapping[str, GangRequest] | None = None,
-        arrivals: Arrivals | None = None,
+        submissions: Submissions | None = None,
+        engine: Engine | None = None,
     ) -> None:
-        """`requests`: by id, what running gangs would request if they were evicted. `arrivals`: of gangs to come.
+        """`engine`: one that has decided on the tables before, where there is one.
 
         Gangs that are on hold stay so: they start in no future, and hold up none.
         """
@@ -99,8 +109,8 @@ class Simulation:
         self.run_times = run_times
         self.horizon_s = horizon_s
         self.resolution = resolution or Resolution()
-        self.requests = requests or {}
-        self.arrivals = arrivals
+        self.engine = engine or Engine()
+        self.submissions = submissions or Submissions()
         self.queues: Mapping[str, str] = {}  # by gang id, where known; for `at_pace`
         self.paced_until = 0.0  # unix seconds: starts between the horizon and this time are those of `at_pace`
         self.first_plans: dict[int, Plan] = {}  # the first decision, which no draw changes, by `Resolution.window`
@@ -174,7 +184,7 @@ class _Run:
         self._draws = draws
         self._out_of_budget = out_of_budget
         self._window = simulation.window()
-        self._requests = {**simulation.requests, **{gang.id: gang for gang in simulation.snapshot.gangs}}
+        self._requests = {**simulation.submissions.again, **{gang.id: gang for gang in simulation.snapshot.gangs}}
         self._left = set(simulation.wanted)  # gangs that have not started yet
         self._run_number: dict[str, int] = {}
         self._ends: dict[str, float] = {}
@@ -186,7 +196,8 @@ class _Run:
         self._charged: dict[tuple[str, str], int] = {}  # to ResourceQuotas, by namespace and resource
         self._started: set[str] = set()  # gangs that run and started in this sample
         self._sample = Sample(until=simulation.now + simulation.horizon_s)
-        self._arriving = iter(()) if simulation.arrivals is None else simulation.arrivals.drawn(draws)
+        arrivals = simulation.submissions.new
+        self._arriving = iter(()) if arrivals is None else arrivals.drawn(draws)
         self._next_arrival = next(self._arriving, None)
 
     def run(self) -> Sample:
@@ -260,7 +271,7 @@ class _Run:
 
     def _coming(self) -> Iterator[tuple[float, GangRequest]]:
         """What is submitted in this sample after what it has taken in: so much of it that the budget of CPU holds."""
-        arrivals, first = self._of.arrivals, self._next_arrival
+        arrivals, first = self._of.submissions.new, self._next_arrival
         if arrivals is None or first is None:
             return iter(())
         return islice(dropwhile(lambda each: each[0] < first.created, arrivals.times(self._draws)), COMING_MAX)
@@ -342,10 +353,10 @@ class _Run:
 
     def _plan(self, shown: tuple[GangRequest, ...], now: float) -> Plan:
         if self._sample.decisions:
-            return decide_unexplained(self._snapshot(shown), now)
+            return self._of.engine.decide_unexplained(self._snapshot(shown), now)
         window, known = self._of.resolution.window, self._of.first_plans
         if window not in known:
-            known[window] = decide_unexplained(self._snapshot(shown), now)
+            known[window] = self._of.engine.decide_unexplained(self._snapshot(shown), now)
         return known[window]
 
     def _snapshot(self, gangs: tuple[GangRequest, ...]) -> Snapshot:

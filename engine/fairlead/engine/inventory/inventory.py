@@ -9,7 +9,7 @@ Source: structured allocator GatherPools; completeness is judged over all slices
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from fairlead.api import names
@@ -57,7 +57,6 @@ class Inventory:
         self.changes: ChangeLog[str] = ChangeLog()  # names of nodes whose devices, or their claims, changed
         self.claim_changes: ChangeLog[str] = ChangeLog()  # UIDs of claims that changed, came or went
         self.slice_changes: ChangeLog[str] = ChangeLog()  # names of slices that changed, came or went
-        self.memo: dict[Any, Any] = {}  # for decisions: what they keep from one to the next
 
     # ------------------------------------------------------------------------------------------------- updates
 

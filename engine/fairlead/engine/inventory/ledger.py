@@ -1,7 +1,7 @@
 """What a decision has taken so far, on top of the inventory and the node table, with exact undo.
 
 A decision tries, undoes and tries again here; its input stays as it was. It lasts for one decision.
-Keeps: `release` undoes `take` without a trace, `unreserve` undoes `reserve`, `remove_pod` undoes `add_pod`; amounts are exact,
+Keeps: `release` undoes `take` without a trace, `unreserve` undoes `reserve`; amounts are exact,
 so nothing drifts. `count_releasing` counts a running claim as gone: so a decision finds what evictions would make room for.
 With `empty=True` nothing runs on the cluster: the test of whether a gang could ever fit.
 Example: 8 GPUs on a node, 6 allocated. After `take` of the other two none is free; once a running claim of 4 is releasing, its
@@ -275,21 +275,16 @@ class Ledger:
         load = self.loads.get(node)
         return total - (0 if self.empty else node.used.get(resource, 0)) - (load.get(resource, 0) if load else 0)
 
-    def add_pod(self, node: NodeInfo, needs: PodNeeds) -> None:
-        """Count one pod with these needs on the node."""
+    def count_pod(self, node: NodeInfo, needs: PodNeeds, sign: int) -> None:
+        """Count one pod with these needs on the node, or (-1) undo that."""
         load = self.loads.setdefault(node, {})
         for name, value in needs.requests:
-            load[name] = load.get(name, 0) + value
+            load[name] = load.get(name, 0) + sign * value
         if needs.ports:
-            self.ports.setdefault(node, []).extend(needs.ports)
-
-    def remove_pod(self, node: NodeInfo, needs: PodNeeds) -> None:
-        """Undo one `add_pod`."""
-        load = self.loads.setdefault(node, {})
-        for name, value in needs.requests:
-            load[name] = load.get(name, 0) - value
-        for port in needs.ports:
-            self.ports[node].remove(port)
+            ports = self.ports.setdefault(node, [])
+            change = ports.append if sign > 0 else ports.remove
+            for port in needs.ports:
+                change(port)
 
 
 def _thousandths(value: int) -> str:

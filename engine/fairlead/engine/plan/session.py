@@ -13,9 +13,7 @@ from fairlead.engine.explain.node_kinds import Misfit, NodeKinds
 from fairlead.engine.plan.answers import admission
 from fairlead.engine.plan.gang import Places
 from fairlead.engine.plan.pending import PendingGangs
-from fairlead.engine.plan.running import RunningGangs
 from fairlead.engine.plan.search_turns import SearchTurns
-from fairlead.engine.queues.cache import SchedulerCache
 from fairlead.engine.queues.charges import chargeable
 from fairlead.engine.queues.gangs import AssumedGang
 from fairlead.engine.queues.limits import beyond_limits
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
+    from fairlead.engine.plan.memory import Memory
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.tree import Queue
@@ -49,10 +48,11 @@ if TYPE_CHECKING:
 class Session:
     """Of one decision; `now` is unix seconds."""
 
-    def __init__(self, snapshot: Snapshot, now: float) -> None:
+    def __init__(self, snapshot: Snapshot, now: float, memory: Memory) -> None:
         self.snapshot = snapshot
         self.now = now
-        self.cache = SchedulerCache.of(snapshot)
+        self.cache = memory.cache(snapshot)
+        self.memory = memory
         self.tree = self.cache.tree(snapshot.queues)
         self.totals = self.cache.totals()
         self.tree.begin({} if self.tree.implicit else self.cache.usable(), now)
@@ -64,10 +64,13 @@ class Session:
         )
         self.quotas = NamespaceQuotas(snapshot.namespace_quotas)
         self.admitted = AdmittedGangs(self.statement, self.quotas)
-        self.running = RunningGangs.of(snapshot, self.cache, self.tree)
-        self.pending = PendingGangs(snapshot, self.cache, self.tree, self.totals.devices, self.turns_of_search)
+        self.running = memory.running(snapshot, self.cache, self.tree)
+        self.pending = PendingGangs(
+            snapshot, self.cache, self.tree, self.totals.devices, self.turns_of_search, memory.pending_kinds
+        )
         self.broken = BrokenDevices(snapshot.inventory, now)
-        self.replaced = [self.running.with_queue(each) for each in self.broken.evictions(snapshot.running)]
+        tainted = snapshot.running if snapshot.inventory.rules or self.cache.evicting_taints else ()
+        self.replaced = [self.running.with_queue(each) for each in self.broken.evictions(tainted)]
         self.idle = IdleGangs(now)
         budgets = BudgetsLeft(snapshot.budgets)
         if self.tree.any_hold or any(gang.hold is not None for gang in snapshot.running):
@@ -145,7 +148,8 @@ class Session:
     @cached_property
     def kinds(self) -> NodeKinds:
         cache = self.cache
-        return NodeKinds(cache.node_snapshot, cache.charges, self.scaling, self.from_zero, self.places.ever)
+        known = self.memory.kinds
+        return NodeKinds(known, cache.node_snapshot, cache.charges, self.scaling, self.from_zero, self.places.ever)
 
     @property
     def pipelined(self) -> PipelinedCluster:

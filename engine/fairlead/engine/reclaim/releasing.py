@@ -92,9 +92,11 @@ class PipelinedCluster:
             charge: Charge = {}
             for claim in claims:
                 add(charge, self.cache.charges.of_allocated(claim, self.snapshot.inventory))
-            queue.release(charge, sum(not item.admin for claim in claims for item in claim.devices))
-            self.statement.releasing(going, claims, 1)
-        self.version += 1
+            devices = sum(not item.admin for claim in claims for item in claim.devices)
+            self.statement.do(queue.release, charge, devices)
+            self.statement.do(self.statement.releasing, going, claims)
+        self.statement.commit()
+        self.note_more_free()
         return ends
 
     def release(self, devices: Sequence[Device], now: float) -> list[float]:
@@ -103,9 +105,15 @@ class PipelinedCluster:
         Returns when the others have been, unix seconds.
         """
         awaited = [device for device in devices if awaited_until(device, now) > now]
-        self.statement.released(awaited)
-        self.version += bool(awaited)
+        if awaited:
+            self.statement.do(self.statement.released, awaited)
+            self.statement.commit()
+            self.note_more_free()
         return sorted({awaited_until(device, now) for device in awaited})
+
+    def note_more_free(self) -> None:
+        """What found no place may find one now."""
+        self.version += 1
 
     def releasing(self, unit: EvictionUnit, only: str | None, times: int) -> None:
         """The change by which the unit's devices and room are free; `only`: those on this node, while that is looked at."""

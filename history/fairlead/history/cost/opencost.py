@@ -7,7 +7,7 @@ router.go (`code`, `status`, `data`, `message`). What differs, since the ledger 
   Without it: cluster, node, namespace and claim. What the ledger cannot say (pod, container, …) is a 400, where OpenCost ignores it.
 - CPU, memory, network and volumes are no part of it: their costs are 0.
 - `gpuCostIdle` is the part of `gpuCost` for time in which the device was idle, and with shareIdle the share of `__idle__`.
-- `__idle__` is time that no claim holds: free, stranded, broken and the rest.
+- `__idle__` is time that no claim holds: free, fragmented, drained, broken and the rest.
 - Amounts have no currency there: prices in several are a 400.
 """
 

@@ -24,17 +24,18 @@ MEANING: Final[Mapping[Bucket, str]] = {
     "idle": "held by a claim whose device was idle",
     "starting": "held by a claim whose pods did not run yet",
     "nominated": "kept for a gang that is about to start",
-    "stranded": "free, but of no use for what is usually asked for",
+    "fragmented": "free, but no usual request could be given it then",
     "free": "free",
-    "broken": "broken, tainted or drained",
+    "drained": "kept back by an operator: drained, or its node is cordoned",
+    "broken": "tainted, or its node is away",
     "unknown": "not seen",
 }
 STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --paper: #ffffff; --line: #d8dde4; --track: #eef1f4;
-  --used: #0072b2; --idle: #e69f00; --starting: #56b4e9; --nominated: #cc79a7; --stranded: #d55e00; --free: #b9c2cc; --broken: #3d3d3d;
+  --used: #0072b2; --idle: #e69f00; --starting: #56b4e9; --nominated: #cc79a7; --fragmented: #d55e00; --free: #b9c2cc; --drained: #8a6d3b; --broken: #3d3d3d;
   --unknown: #8c8c8c; --band: #cfe9dc; --good: #00694c; --bad: #b3400a; }
 @media screen and (prefers-color-scheme: dark) { :root { --ink: #e6eaf0; --soft: #a3adba; --paper: #14181e; --line: #333b46; --track: #222932;
-  --used: #4aa8e0; --idle: #f0b73a; --starting: #8fd0f5; --nominated: #dd9cc2; --stranded: #f08a3c; --free: #4a5563; --broken: #d0d0d0;
+  --used: #4aa8e0; --idle: #f0b73a; --starting: #8fd0f5; --nominated: #dd9cc2; --fragmented: #f08a3c; --free: #4a5563; --drained: #c2a36b; --broken: #d0d0d0;
   --unknown: #7d7d7d; --band: #1f4636; --good: #5fd3a5; --bad: #ff9a63; } }
 @media print { :root { color-scheme: light; } body { margin: 0; } section { break-inside: avoid; }
   rect, .key i { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }

@@ -71,7 +71,7 @@ def losses(report: Report) -> list[list[str]]:
     figures = report.figures
     found = [
         (name, figures.weighed.get(name, 0), figures.money(buckets=(name,)))
-        for name in ("stranded", "broken", "starting", "idle")
+        for name in ("fragmented", "drained", "broken", "starting", "idle")
     ]
     found.append(("lost to evictions (a part of used)", figures.lost, figures.lost_costs))
     return [[name, gpu_hours(weighed), money(cost) if weighed else "-"] for name, weighed, cost in found]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Literal, NamedTuple, get_args
 
-Bucket = Literal["used", "idle", "starting", "nominated", "stranded", "free", "broken", "unknown"]
+Bucket = Literal["used", "idle", "starting", "nominated", "fragmented", "free", "drained", "broken", "unknown"]
 BUCKETS: Final[tuple[Bucket, ...]] = get_args(Bucket)
 # Held by a claim; the other buckets have no allocation.
 HELD: Final[frozenset[Bucket]] = frozenset({"used", "idle", "starting"})

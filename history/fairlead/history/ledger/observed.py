@@ -7,8 +7,9 @@ from typing import Literal
 
 from fairlead.history.ledger.entries import Allocation, Decision, End, Measure, Unit, Wait
 
-# Of time that no claim holds.
-Vacancy = Literal["nominated", "stranded", "free", "broken"]
+# Of time that no claim holds, and of it that in which nothing could be given.
+Vacancy = Literal["nominated", "fragmented", "free", "drained", "broken"]
+Unavailable = Literal["drained", "broken"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

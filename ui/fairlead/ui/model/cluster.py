@@ -1,8 +1,8 @@
 """The cluster as one picture: nodes, their GPUs, MIG devices inside them, what holds each, and the state of each; pure.
 
 States are those of the ledger (`fairlead.history.cost`): free, nominated (its node is kept free for a gang), starting (held, its pods
-do not run yet), idle, held, stranded (free, of no use for a usual request), broken (held by no claim, and tainted, or its node is away);
-and drained, which the ledger counts with those: an operator keeps it back, by a drain or since the node is cordoned. What a claim holds keeps its state: a gang goes on computing on a GPU that is drained, and is charged for it; the note says so.
+do not run yet), idle, held, fragmented (free, of no use for a usual request), drained (held by no claim, and kept back by an operator), broken
+(held by no claim, and tainted, or its node is away). What a claim holds keeps its state: a gang goes on computing on a GPU that is drained, and is charged for it; the note says so.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from fairlead.api import repair
 from fairlead.controller.accounting.units import Units
-from fairlead.controller.accounting.vacancies import UsualRequests, broken, of_use, vacancy
+from fairlead.controller.accounting.vacancies import UsualRequests, drains, of_use, unavailable, vacancy
 from fairlead.engine.allocator.candidates import taints
 from fairlead.engine.inventory.device import Device
 from fairlead.engine.inventory.inventory import Inventory
@@ -21,21 +20,21 @@ from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.inventory.pool import Pool
 from fairlead.history.ledger.entries import Unit
 from fairlead.kube.device_usage import DeviceId
-from fairlead.kube.resource import DeviceTaint, DeviceTaintRuleSpec
+from fairlead.kube.resource import DeviceTaintRuleSpec
 from fairlead.ui.model.devices import GpuPlace, Places, natural
 from fairlead.ui.model.facts import Hardware, Holder
 
 K = TypeVar("K")
 V = TypeVar("V")
-State = Literal["free", "nominated", "starting", "idle", "held", "stranded", "drained", "broken"]
-STATES: tuple[State, ...] = ("held", "idle", "starting", "nominated", "free", "stranded", "drained", "broken")
+State = Literal["free", "nominated", "starting", "idle", "held", "fragmented", "drained", "broken"]
+STATES: tuple[State, ...] = ("held", "idle", "starting", "nominated", "free", "fragmented", "drained", "broken")
 MEANING: Mapping[State, str] = {
     "held": "held by a claim",
     "idle": "held by a claim, and idle",
     "starting": "held by a claim whose pods do not run yet",
     "nominated": "free, its node is kept for a gang",
     "free": "free",
-    "stranded": "free, but of no use for a usual request",
+    "fragmented": "free, but no usual request could be given it now",
     "drained": "free, and kept back: drained, or its node is cordoned",
     "broken": "free, but tainted, or its node is away",
 }
@@ -82,7 +81,7 @@ class GpuView:
     rest: State
     holds: tuple[Hold, ...] = ()
     parts: tuple[PartView, ...] = ()
-    note: str = ""  # why nothing new is placed on it; one that no claim holds is then broken
+    note: str = ""  # why nothing new is placed on it; one that no claim holds is then drained or broken
     kept_for: str = ""
 
     @property
@@ -117,7 +116,8 @@ class NodeView:
 
     @property
     def free(self) -> int:
-        return sum(gpu.state == "free" for gpu in self.gpus)
+        """Held by no claim, and given to whatever it suits: fragmented ones count."""
+        return sum(gpu.state in {"free", "fragmented"} for gpu in self.gpus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,13 +261,10 @@ class _Picture:
     ) -> GpuView:
         holds = self._held(place.whole) if place.whole is not None else ()
         rules = self._hardware.inventory.rules
-        is_broken = pool.problem is not None or broken(info, place.devices, rules)
+        closed = unavailable(info, place.devices, rules) if pool.problem is None else "broken"
         kept_for = self._hardware.reserved.get(node, "")
         unit = self._units.of(place.devices[0])
-        kept_back = is_broken and pool.problem is None and _kept_back(info, place, rules)
-        vacant: State = (
-            "drained" if kept_back else vacancy(unit, is_broken=is_broken, reserved=bool(kept_for), useful=useful)
-        )
+        vacant = vacancy(unit, closed=closed, reserved=bool(kept_for), useful=useful)
         parts = tuple(
             self._part(part.device, part.profile, part.start, part.size, holds=held, vacant=vacant)
             for part in place.parts
@@ -275,7 +272,7 @@ class _Picture:
         )
         states = {hold.state for hold in holds} or {part.state for part in parts}
         state = next((each for each in _HOLDS if each in states), vacant)
-        note = (pool.problem or _problem(info) or _tainted(place, rules)) if is_broken else ""
+        note = (pool.problem or _problem(info) or _tainted(place, rules)) if closed else ""
         return GpuView(
             name=place.name, product=place.product, island=place.island, state=state, slices=place.slices, rest=vacant, holds=holds,
             parts=parts, note=note, kept_for=kept_for,
@@ -326,19 +323,6 @@ def _problem(info: NodeInfo | None) -> str:
 
 def _tainted(place: GpuPlace, rules: Iterable[DeviceTaintRuleSpec]) -> str:
     found = [taint for device in place.devices for taint in taints(device, rules)]
-    others = sorted({f"{each.key}={each.value}" if each.value else each.key for each in found if not _drains(each)})
-    said = (
-        ["drained; see fairlead device list"] if any(map(_drains, found)) else []
-    )  # by which user, since when and why
+    others = sorted({f"{each.key}={each.value}" if each.value else each.key for each in found if not drains(each)})
+    said = ["drained; see fairlead device list"] if any(map(drains, found)) else []  # by which user, since when and why
     return "; ".join([*said, *([f"tainted: {', '.join(others)}"] if others else [])])
-
-
-def _kept_back(info: NodeInfo | None, place: GpuPlace, rules: Iterable[DeviceTaintRuleSpec]) -> bool:
-    """Whether nothing but an operator's word keeps it from being given."""
-    found = [taint for device in place.devices for taint in taints(device, rules)]
-    return info is not None and info.ready and all(map(_drains, found)) and (bool(found) or info.unschedulable)
-
-
-def _drains(taint: DeviceTaint) -> bool:
-    """Whether an operator keeps the GPU back, in either of the two ways that `fairlead device drain` has."""
-    return taint.key == repair.DRAIN_TAINT or (taint.key == repair.TAINT and taint.value == "drained")

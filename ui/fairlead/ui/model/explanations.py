@@ -157,7 +157,7 @@ def _level(level: Raw) -> str:
 
 
 def _waited(status: Raw, seen: Line, *, now: float) -> str:
-    if seen.phase in {"Waiting", "Gathering"}:
+    if seen.phase in {"Waiting", "Gathering", "Evicted"}:
         found = (each for each in status.get("conditions") or () if each.get("type") == "Evicted")
         evicted: Raw = next(found, {})
         if evicted.get("status") == "True":

@@ -43,7 +43,7 @@ class Hardware:
     """Nodes, devices, and the claims that hold them. The tables are the reader's: use them at once, and change nothing.
 
     `holders`: by claim UID. `usage`: of devices of which their driver wrote lately. `reserved`: nodes that are kept free for a
-    gang, and its namespace/name. `workload`: the usual requests; None: not known, and then no device is called stranded.
+    gang, and its namespace/name. `workload`: the usual requests; None: not known, and then no device is called fragmented.
     `namespaces`: of claims that may be named; None: of all.
     """
 

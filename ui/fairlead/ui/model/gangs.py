@@ -8,12 +8,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import partial
+from typing import get_args
 
+from fairlead.api.gang import Phase
 from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
 from fairlead.ui.model.line import Line, line_of
 
-PHASES = ("Waiting", "Gathering", "Admitted", "Running", "Finished", "Failed")
+PHASES: tuple[str, ...] = get_args(Phase)
 
 
 def line(raw: Raw, *, now: float) -> Line:
@@ -25,6 +27,7 @@ def _line(raw: Raw, *, now: float) -> Line:
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     phase = status.get("phase") or "Gathering"
     evicting, why = _why(status)
+    since = status.get("queuedTime") or meta.get("creationTimestamp")
     return Line(
         namespace=meta.get("namespace", ""),
         name=meta["name"],
@@ -35,7 +38,7 @@ def _line(raw: Raw, *, now: float) -> Line:
         members=int(status.get("members") or 0),
         ready=int(status.get("ready") or 0),
         nodes=tuple(status.get("nodes") or ()),
-        age_s=max(0.0, now - timestamps.parse(meta["creationTimestamp"])) if meta.get("creationTimestamp") else 0.0,
+        age_s=max(0.0, now - timestamps.parse(since)) if since else 0.0,
         reason=status.get("reason") or "",
         evicting=evicting,
         why=why,
@@ -62,7 +65,9 @@ def forecast(status: Raw, *, now: float) -> str:
 def _why(status: Raw) -> tuple[str, str]:
     """The type and message of an eviction in progress or just done, else "" and why the gang waits, or the hold on one that runs."""
     holding = {each["type"]: each for each in status.get("conditions") or () if each.get("status") == "True"}
-    eviction = holding.get("Evicting") or (holding.get("Evicted") if status.get("phase") == "Gathering" else None)
+    eviction = holding.get("Evicting") or (
+        holding.get("Evicted") if status.get("phase") in {"Evicted", "Gathering"} else None
+    )
     if eviction is not None:
         return str(eviction["type"]), str(eviction.get("message") or "")
     if status.get("phase") == "Running" and "OnHold" in holding:

@@ -279,11 +279,12 @@ def _without_claims(facts: Facts, seen: Collection[str], *, by_node: bool) -> It
 
 
 def _queued(raw: Raw, now: float) -> float:
-    """Since when it waits: its creation, or its eviction after that."""
-    created = _time(raw["metadata"].get("creationTimestamp"))
+    """Since when it waits: since it is queued, or its eviction after that."""
+    status = raw.get("status") or {}
+    created = _time(status.get("queuedTime") or raw["metadata"].get("creationTimestamp"))
     evicted = [
         _time(each.get("lastTransitionTime"))
-        for each in (raw.get("status") or {}).get("conditions") or ()
+        for each in status.get("conditions") or ()
         if each.get("type") == "Evicted" and each.get("status") == "True"
     ]
     return min(now, max([each for each in (created, *evicted) if each is not None], default=now))

@@ -79,7 +79,11 @@ def node_map(node: NodeView, colours: Mapping[str, str], *, cell: int) -> NodeMa
 
 def summary(node: NodeView) -> str:
     counts = Counter(gpu.state for gpu in node.gpus)
-    said = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+    counted = dict.fromkeys(STATES, 0) | counts | {"free": node.free, "fragmented": 0}
+    within = f" ({counts['fragmented']} fragmented)" if counts["fragmented"] else ""
+    said = ", ".join(
+        f"{number} {state}" + (within if state == "free" else "") for state, number in counted.items() if number
+    )
     return f"{node.name}: {len(node.gpus)} GPUs, {said}" + (f"; {node.problem}" if node.problem else "")
 
 

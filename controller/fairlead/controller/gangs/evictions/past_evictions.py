@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fairlead.api import names
 from fairlead.api.gang import REFUSED_MAX, SPOT_DEVICES_MAX, SPOTS_MAX
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark, mark_of
 from fairlead.controller.gangs.evictions.moved import HELD_S, Spot, read_spot
@@ -23,7 +24,7 @@ from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.jobs import JobPods
 from fairlead.controller.gangs.membership.members import Member
 from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.kube import timestamps
+from fairlead.kube import core, timestamps
 
 JOB_BACKOFF_MAX_S = 600.0  # MaxJobPodFailureBackOff of pkg/controller/job, 1.36
 MARGIN_S = 300.0
@@ -63,7 +64,7 @@ class PastEviction:
     until: float
     queue: str = ""  # in which it ran: it is charged for the place
     owner: str = ""  # UID of the owner of a gang of one: its next pod has another name
-    maker: str = ""  # kind of what makes its pods: "Job", "ReplicaSet"; "" for bare pods
+    maker: str = ""  # kind of what makes its pods: "Job", "JobSet", "ReplicaSet"; "" for bare pods
     place: tuple[Spot, ...] = ()  # that is held for its new pods, where it moved
     held_until: float = 0.0
     refused: tuple[Refusal, ...] = ()  # where it was rolled back for that: it had not started
@@ -122,7 +123,6 @@ def roll_back_of(
 def _eviction(
     gang: Gang, evicted: Sequence[Member], what: str, why: str, *, at: float, queued_since: float
 ) -> PastEviction:
-    controller = evicted[0].pod.metadata.controller
     return PastEviction(
         at=at,
         queued_since=queued_since,
@@ -130,8 +130,15 @@ def _eviction(
         why=why,
         until=at + _grace_s(evicted) + JOB_BACKOFF_MAX_S + MARGIN_S,
         owner=evicted[0].owner if gang.solo and len(evicted[0].owner) <= NAME_MAX else "",
-        maker=controller.kind if controller is not None else "",
+        maker=_maker(evicted[0].pod),
     )
+
+
+def _maker(pod: core.Pod) -> str:
+    """Of a JobSet's pods not the Job, which it deletes and creates again when it restarts."""
+    controller = pod.metadata.controller
+    kind = controller.kind if controller is not None else ""
+    return "JobSet" if kind == "Job" and names.JOBSET_JOB in pod.metadata.labels else kind
 
 
 def _grace_s(evicted: Iterable[Member]) -> float:
@@ -233,12 +240,12 @@ def outlook(past: PastEviction, jobs: Iterable[JobPods], *, now: float, without_
         text = f"{failed.ended}; it makes no more pods; delete it and create it again"
         return Outlook(text=text, until=past.until, ended=True)
     kept = f"its age is kept until {timestamps.seconds(past.until)}"
-    if past.maker == "Job":
+    if past.maker in {"Job", "JobSet"}:
         if making:
             names_ = ", ".join(job.name for job in making[:4])
             return Outlook(text=f"Job {names_} makes its pods again after its back-off; {kept}", until=past.until)
         gone_at = (now if without_job_since is None else without_job_since) + JOB_GONE_S
-        if known or now >= gone_at:
+        if known or past.maker == "Job" or now >= gone_at:
             return Outlook(text="", until=None)
         return Outlook(text="its Job does not exist any more", until=gone_at)
     if not past.maker:

@@ -114,6 +114,11 @@ class Gang:
         return min(self.size, by_job + others)
 
     @property
+    def lost(self) -> int:
+        """Of `done`: indexes of its Jobs that have failed for good."""
+        return min(self.done, sum(job.lost for job in self.jobs if not job.failed))
+
+    @property
     def failed_job(self) -> JobPods | None:
         """A Job without whose pods the gang cannot be whole, and which failed: not one of an earlier run under this name."""
         if sum(job.at_start for job in self.jobs if not job.failed) >= self.size:

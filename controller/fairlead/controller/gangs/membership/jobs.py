@@ -23,7 +23,10 @@ _INDEX: Final = re.compile(r"[0-9]{1,10}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPods:
-    """Of one Job: pods at once at its start, and from now on. `ended` says why it makes no more; "" while it does."""
+    """Of one Job: pods at once at its start, and from now on. `ended` says why it makes no more; "" while it does.
+
+    `lost`: indexes that have failed for good; no other pod is made for them.
+    """
 
     uid: str
     name: str
@@ -31,6 +34,7 @@ class JobPods:
     at_once: int
     ended: str = ""
     failed: bool = False
+    lost: int = 0
 
 
 def job_pods(job: batch.Job, members: Iterable[Member]) -> JobPods:
@@ -46,23 +50,39 @@ def job_pods(job: batch.Job, members: Iterable[Member]) -> JobPods:
         ended = f"Job {name} failed: {failure.reason}"
     elif job.condition("Complete") is not None:
         ended = f"Job {name} is complete"
-    at_once = 0 if ended else _at_once(job, own, parallelism)
+    done, lost = _indexes_over(job, own) if spec.completion_mode == "Indexed" else (set(), set())
+    at_once = 0 if ended else _at_once(job, own, parallelism, done | lost)
     return JobPods(
-        uid=job.metadata.uid, name=name, at_start=at_start, at_once=at_once, ended=ended, failed=failure is not None
+        uid=job.metadata.uid,
+        name=name,
+        at_start=at_start,
+        at_once=at_once,
+        ended=ended,
+        failed=failure is not None,
+        lost=len(lost),
     )
 
 
-def _at_once(job: batch.Job, own: list[Member], parallelism: int) -> int:
+def _indexes_over(job: batch.Job, own: list[Member]) -> tuple[set[int], set[int]]:
+    """Of an Indexed Job: those that have completed, and those that have failed for good."""
+    spec, status = job.spec, job.status
+    if spec.completions is None:
+        return set(), set()
+    done = set(_indexes(status.completed_indexes, spec.completions))
+    succeeded = (member.index for member in own if member.stage is Stage.SUCCEEDED)
+    done |= {index for index in succeeded if index is not None and index < spec.completions}
+    return done, set(_indexes(status.failed_indexes or "", spec.completions)) - done
+
+
+def _at_once(job: batch.Job, own: list[Member], parallelism: int, over: set[int]) -> int:
+    """`over`: indexes of which no more pods are made."""
     succeeded = [member for member in own if member.stage is Stage.SUCCEEDED]
     spec, status = job.spec, job.status
     if spec.completions is None:  # after one success no more pods are made
         living = sum(member.stage in {Stage.GATED, Stage.RELEASED} and not member.terminating for member in own)
         return min(parallelism, living) if succeeded or status.succeeded else parallelism
     if spec.completion_mode == "Indexed":
-        done = set(_indexes(status.completed_indexes, spec.completions))
-        done |= {member.index for member in succeeded if member.index is not None}
-        lost = set(_indexes(status.failed_indexes or "", spec.completions)) - done
-        left = spec.completions - sum(index < spec.completions for index in done | lost)
+        left = spec.completions - len(over)
     else:
         uncounted = len(status.uncounted_terminated_pods.succeeded) if status.uncounted_terminated_pods else 0
         left = spec.completions - max((status.succeeded or 0) + uncounted, len(succeeded))

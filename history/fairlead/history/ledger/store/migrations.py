@@ -15,10 +15,16 @@ from sqlalchemy.engine import Connection
 from fairlead.history.ledger.store.database import Database
 from fairlead.history.ledger.store.errors import LedgerError, NewerLedgerError, UnavailableError
 from fairlead.history.ledger.store.place import Place
-from fairlead.history.ledger.store.schema import DECISIONS, LEDGER, METADATA, VERSION
+from fairlead.history.ledger.store.schema import DECISIONS, LEDGER, METADATA, SERIES, VERSION
 
 Step = Callable[[Connection], None]
-STEPS: Final[Mapping[int, Step]] = {2: DECISIONS.create}
+
+
+def _fragmented(connection: Connection) -> None:
+    connection.execute(update(SERIES).where(SERIES.c.bucket == "stranded").values(bucket="fragmented"))
+
+
+STEPS: Final[Mapping[int, Step]] = {2: DECISIONS.create, 3: _fragmented}
 """By the version that a step makes of the one before."""
 _LOCK: Final = 7_305_430_818  # of PostgreSQL's advisory locks: two programs that start at once do not both create
 

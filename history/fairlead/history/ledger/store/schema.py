@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from fairlead.kube.timestamps import DAY_US
 
-VERSION: Final = 2
+VERSION: Final = 3
 METADATA: Final = MetaData()
 _BIG: Final = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows itself only where the type is INTEGER
 
