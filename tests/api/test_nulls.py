@@ -84,6 +84,7 @@ GANG: Json = {
     "status": {
         "observedGeneration": 1, "phase": "Waiting", "queue": "a", "members": 2, "ready": 1, "position": 1, "reason": "r",
         "message": "m", "nodes": ["n"], "reservedNodes": ["n"], "waitSeconds": 1.5, "queuedTime": "t", "admittedTime": "t", "conditions": [CONDITION],
+        "models": {"rule": "same", "held": ["2 × H100"]},
         "placement": [{"level": "rack", "asked": "required", "domains": 1, "apart": 0, "where": ["r: 2 members"]}],
         "why": {
             "message": "m", "advice": "a", "couldEverFit": True, "details": ["d"], "barriers": ["b"],

@@ -7,14 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fairlead.engine.forecast.what_if import ChangeError
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.history.facts.snapshot_file import dump
+from fairlead.ui.what_if import world as reading
+from fairlead.ui.what_if.answer import answer
 from fairlead.ui.what_if.priorities import read
+from fairlead.ui.what_if.question import Question
 from tests.support.commands import invoke
-from tests.support.engine.objects import claim_spec, device_request, gang
-from tests.support.engine.world import h100_world
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu
+from tests.support.engine.world import World, h100_world
 
 NOW = 1_000_000.0
 JOB = """
@@ -96,6 +100,32 @@ def test_a_quota_and_a_submitted_job_combine(snapshot: Path, tmp_path: Path):
     assert start(found, "after", "ml/tune") is not None
     (queue,) = found["after"]["queues"]  # type: ignore[index]
     assert queue["flavors"][0]["deserved"] == "8"
+
+
+ANY = """
+apiVersion: fairlead.dev/v1alpha1
+kind: TenancyPolicy
+metadata: {name: mixed}
+spec: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NAMESPACE}}, models: any}
+"""
+
+
+@pytest.mark.parametrize("where", ["file", "cluster"])
+def test_models_are_those_of_the_tenancy_policies(tmp_path: Path, where: str):
+    world = World()
+    for node, product in (("a", "H100"), ("b", "A100")):
+        world.add_node(node, [gpu(minor, product=product) for minor in range(8)])
+    job = yaml.safe_load(JOB)
+
+    def first(namespace: str) -> float | None:
+        policy = yaml.safe_load(ANY.replace("NAMESPACE", namespace))
+        submit = (job, policy) if where == "file" else (job,)
+        asked = Question(submit=submit, horizon_s=3600.0)
+        read = reading.World(snapshot=world.snapshot(), now=NOW, policies=[policy] if where == "cluster" else [])
+        return answer(asked, read).after.starts["ml/tune"].p50_s
+
+    assert first("ml") == 0
+    assert first("other") is None, "of another namespace: its devices come from one model, and it never fits"
 
 
 HIGH = """

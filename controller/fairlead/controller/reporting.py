@@ -17,12 +17,14 @@ from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.gangs.claims.allocations import held_claims
 from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.held import leaving
+from fairlead.controller.gangs.held.held_models import HeldModels, held_models
 from fairlead.controller.gangs.held.idleness import IdleNotice, notice
 from fairlead.controller.gangs.held.placement import placement
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.queue_inputs import QueueInputs
 from fairlead.controller.report.forecasts import ShownForecasts
 from fairlead.controller.report.held_flavors import HeldFlavors
+from fairlead.controller.report.kubelet_events import KubeletEvents
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.report.telemetry import Telemetry
 from fairlead.controller.snapshot import queued_since
@@ -49,6 +51,7 @@ class Reporting:
         reporter: Reporter,
         forecasts: ShownForecasts,
         awaited: AwaitedNodes,
+        kubelet_events: KubeletEvents,
         telemetry: Telemetry,
         time: Time,
     ) -> None:
@@ -58,6 +61,7 @@ class Reporting:
         self._reporter = reporter
         self.forecasts = forecasts
         self._awaited = awaited
+        self._kubelet_events = kubelet_events
         self._metrics, self._traces = telemetry.metrics, telemetry.traces
         self._turns = Turns()
         self._ignored_slices: frozenset[str] = frozenset()
@@ -188,6 +192,10 @@ class Reporting:
         values = {str(value) for device in devices for _, value in device.values(label)}
         return values.pop() if len(values) == 1 else None
 
+    def _models(self, gang: Gang) -> HeldModels | None:
+        caches = self._caches
+        return held_models(held_claims(gang.members).values(), caches.tables.inventory, caches.rules.models_of(gang))
+
     def _state(self, gang: Gang, now: float) -> SchedulingState:
         state = self._book[gang.id]
         return SchedulingState(
@@ -202,8 +210,10 @@ class Reporting:
             forecast=state.forecast,
             idle=self._idle(gang, now),
             placement=placement(gang, self._level_of) if gang.released else (),
+            models=self._models(gang) if gang.released else None,
             hold="" if (held := self._caches.rules.held_by(gang)) is None else str(held),
             nodes=self._awaited.of(gang.id, now) if gang.gated else None,
             untried=recovery.untried(gang, now)[0],
             lost=self._caches.lookup.lost_nodes(gang) if gang.released else (),
+            refused=self._kubelet_events.of(gang, now) if gang.released else None,
         )

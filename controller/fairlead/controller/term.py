@@ -54,6 +54,7 @@ from fairlead.controller.replacements import Replacements
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.flight import Recorded
 from fairlead.controller.report.forecasts import ShownForecasts
+from fairlead.controller.report.kubelet_events import KubeletEvents
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.queue_series import QueueFacts
 from fairlead.controller.report.reporter import Reporter
@@ -70,6 +71,7 @@ from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.history.cost.report import wait_targets
 from fairlead.history.recording.writer import Bounds
+from fairlead.kube import core
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.tracing import OFF, Tracing
@@ -139,7 +141,7 @@ class Term:
         self.reporter = Reporter(statuses, caches, book, WorkQueue(), metrics.failures, clock=timing.clock)
 
         # What is written.
-        writer = Writer(guarded, caches, concurrent=options.concurrent_writes, time=timing)
+        self._writer = writer = Writer(guarded, caches, concurrent=options.concurrent_writes, time=timing)
         self.takeover = Takeover(guarded, caches, concurrent=options.concurrent_writes, time=timing)
         backoffs = GangBackoffs(book, timing.random)
         settle_s = min(SETTLE_S, options.gang_timeout_s)
@@ -181,8 +183,10 @@ class Term:
         )  # fmt: skip
         caches.triggers.begin(reconciler)
         self._cycle = cycle = Cycle(caches, book, snapshots, executor, queues, timing, flight=self.flight)
-        reporting = Reporting(
-            caches, book, queues, self.reporter, ShownForecasts(book, history), awaited, telemetry, timing
+        self.kubelet_events = KubeletEvents(client, book, caches.gangs.get, timing)
+        self.reporting = reporting = Reporting(
+            caches, book, queues, self.reporter, ShownForecasts(book, history), awaited, self.kubelet_events, telemetry,
+            timing,
         )  # fmt: skip
         checkpoint = Checkpoint(guarded, options.namespace, history, clock=timing.clock)
         self.forecaster = Forecaster(caches, snapshots, cycle, reporting, checkpoint, metrics, timing)
@@ -195,6 +199,10 @@ class Term:
             )
             self.ledger = LedgerTerm(options, caches, known, metrics, events, decisions, lease, timing)
         self.controller = Controller(caches, book, reconciler, cycle, reporting, self.nodes, nominated, timing)
+
+    def wake_kubelet(self, pod: core.Pod) -> None:
+        """Have it sync the pod."""
+        self.tasks.start(f"sync of {pod.metadata.uid}", self._writer.wake_kubelet(pod))
 
     def _queued_since(self, gang_id: GangId) -> float | None:
         """Unix seconds: as of its oldest pod, or of the gang that was evicted before it."""
@@ -247,7 +255,12 @@ async def lead(
     health.caches, health.controller = watched.caches, term.controller
     metrics.begin(watched.caches, term.queue_facts, wall=time.time)
     try:
-        work = [term.recorder.run(), term.reporter.run(), term.nodes.run()]
+        work = [
+            term.recorder.run(),
+            term.reporter.run(),
+            term.nodes.run(),
+            term.kubelet_events.run(term.reporting.report, term.wake_kubelet),
+        ]
         if options.forecast:
             work.append(term.forecaster.run())
         if term.ledger is not None:

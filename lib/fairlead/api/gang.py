@@ -13,6 +13,7 @@ from fairlead.api.base import CONDITIONS, Condition, CustomResource, ObjectName,
 from fairlead.api.durations import DURATION, duration_s
 from fairlead.api.hold import Hold
 from fairlead.api.models import Models
+from fairlead.api.phases import Phase
 
 GANG_SIZE_MAX = 100_000
 SPOTS_MAX = 256
@@ -22,7 +23,6 @@ DECISIONS_MAX = 16
 """Evictions of one gang under way at a time."""
 REFUSED_MAX = 100
 """Nodes that are recorded as refused."""
-Phase = Literal["Waiting", "Gathering", "Evicted", "Admitted", "Running", "Finished", "Failed"]
 
 
 def _duration(text: str) -> str:
@@ -145,6 +145,15 @@ class GangLevel(Part):
     """Each domain with its members, by rank."""
 
 
+class GangModels(Part):
+    """Of which GPU models its devices are."""
+
+    rule: Models
+    """same: one model, for each worker group where it has several. any: models may mix. As its pods, a TenancyPolicy or its Queue say."""
+    held: list[Line] = Field(default_factory=list, max_length=16)
+    """The devices that it holds, by model, such as `16 × NVIDIA H100 80GB HBM3`."""
+
+
 class GangSpot(Part):
     """Where one new pod of a gang that moves has its place."""
 
@@ -238,6 +247,8 @@ class GangStatus(Part):
     """Nodes of its members."""
     placement: list[GangLevel] = Field(default_factory=list, max_length=16)
     """Where its members are, level by level, outermost first; of gangs with a topology, subgroups or ranks."""
+    models: GangModels | None = None
+    """The models of its devices, once it has any."""
     reserved_nodes: list[str] = Field(default_factory=list, max_length=1000)
     """Nodes on which nothing starts that would delay it, while it has a reservation (condition Reserved)."""
     queued_time: str | None = Field(default=None, max_length=40)

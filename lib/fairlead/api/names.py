@@ -56,6 +56,10 @@ CLAIMS_CORRECTED: Final = "fairlead.dev/claims-corrected"
 # patch that releases it, and by the controller only.
 RELEASED_AT: Final = "fairlead.dev/released-at"
 
+# On a released pod that names no gang, where it has a queue: the queue that took it. Such a pod has no Gang to say so, unless it waited;
+# written with the patch that releases it, by the controller only, for views.
+ADMITTED_QUEUE: Final = "fairlead.dev/admitted-queue"
+
 # On claims, and on one gated pod: when a new leader wrote to them (RFC 3339), so that what the leader before it may still have
 # under way for them fails. Read by no program.
 TAKEN_OVER: Final = "fairlead.dev/taken-over"

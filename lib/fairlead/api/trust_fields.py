@@ -199,6 +199,13 @@ FIELDS: Final[tuple[Row, ...]] = (
         absurd="names claims of its namespace; who has `*` there may lie about its own pods",
     ),
     Row(
+        on=("Event",),
+        keys=("reason", "message", "lastTimestamp"),
+        writers=("users", "Kubernetes"),
+        absurd="of a pod that does not start, shown in its Gang's message: 16 are read, cut to 300 characters, and control characters replaced; "
+        "has its kubelet sync that pod, once a look; decides nothing",
+    ),
+    Row(
         on=("Job", "PodGroup", "TrainJob", "WorkloadPriorityClass"),
         keys=("spec", "status"),
         writers=("users", "other controllers"),

@@ -31,7 +31,7 @@ MARKS: Final[tuple[Row, ...]] = (
     ),
     Row(
         on=("Pod",),
-        keys=(names.CHECKPOINT_BY, names.CLAIMS_CORRECTED, names.TAKEN_OVER, names.RELEASED_AT),
+        keys=(names.CHECKPOINT_BY, names.CLAIMS_CORRECTED, names.TAKEN_OVER, names.RELEASED_AT, names.ADMITTED_QUEUE),
         form="annotation",
         writers=("controller",),
         guards=(WEBHOOK_MARKS, POD_POLICY),

@@ -1,4 +1,4 @@
-"""core/v1 and scheduling.k8s.io/v1 kinds, as far as the programs read them: Pod, Node, Namespace, PriorityClass.
+"""core/v1 and scheduling.k8s.io/v1 kinds, as far as the programs read them: Pod, Node, Namespace, PriorityClass, Event.
 
 These are the fields for placement (what a pod needs of a node besides devices) and for the gang protocol (gates, claims,
 node pins). Other fields are dropped on decoding, see `objects`.
@@ -52,7 +52,7 @@ class PodAffinityTerm(Struct, frozen=True, kw_only=True):
 
 
 class PodAffinity(Struct, frozen=True, kw_only=True):
-    """Of podAffinity and podAntiAffinity."""
+    """The fields of podAffinity and podAntiAffinity."""
 
     required: tuple[PodAffinityTerm, ...] = msgspec.field(
         default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
@@ -143,7 +143,7 @@ class EphemeralVolumeSource(Struct, frozen=True, kw_only=True):
 
 
 class Volume(Struct, frozen=True, kw_only=True):
-    """Of the kinds of volume, those by which a pod names a PersistentVolumeClaim."""
+    """A volume, with the kinds by which a pod names a PersistentVolumeClaim."""
 
     name: str = ""
     persistent_volume_claim: ClaimVolumeSource | None = None
@@ -273,3 +273,10 @@ class PriorityClass(Object, frozen=True, kw_only=True):
     value: int = 0
     global_default: bool = False
     preemption_policy: str | None = None
+
+
+class Event(Object, frozen=True, kw_only=True):
+    reason: str = ""
+    message: str = ""
+    last_timestamp: str | None = None
+    event_time: str | None = None

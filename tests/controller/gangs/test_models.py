@@ -15,6 +15,7 @@ from fairlead.controller.gangs.membership.gangs import gang_spec
 from fairlead.controller.watch.policy_bounds import models_of, read_policies
 from fairlead.kube.resources import QUEUES, TENANCY_POLICIES
 from fairlead.sandbox.cluster import NodeSpec
+from fairlead.ui.model.explanations import gang_explanation
 from tests.controller.conftest import Bench, benches
 from tests.controller.gang_views import Objects, claim, pod, view
 
@@ -109,11 +110,19 @@ def nodes(bench: Bench, pods: list[str]) -> set[str]:
     return {found.spec.node_name for name in pods if (found := bench.get(name)) is not None and found.spec.node_name}
 
 
+def explained(bench: Bench, gang: str) -> tuple[str, ...]:
+    raw = next((each for each in bench.gangs.all() if each["metadata"]["name"] == gang), None)
+    parts = () if raw is None else gang_explanation(raw, now=0.0).parts
+    return next((part.lines for part in parts if part.title == "Models"), ())
+
+
 async def test_a_gang_stays_on_one_though_two_could_serve_it(products: Bench):
     async with products.controller():
         pods = await products.gang("g", 4, template="two")
         await products.until(lambda: products.running(pods), "it runs")
         assert nodes(products, pods) == {H100}
+        await products.until(lambda: explained(products, "g") != (), "explain says on which model")
+        assert explained(products, "g") == ("8 × NVIDIA H100 80GB HBM3; one model for all (fairlead.dev/models: same)",)
 
 
 @pytest.mark.parametrize("by", ["pods", "queue", "policy"])
@@ -133,6 +142,8 @@ async def test_one_that_no_model_holds_says_so_until_models_may_mix(products: Be
             await products.client.create(TENANCY_POLICIES, {"metadata": {"name": "p"}, "spec": {"models": "any"}})
         await products.until(lambda: products.running(pods), "it runs on both")
         assert nodes(products, pods) == {H100, A100}
+        mix = "8 × NVIDIA H100 80GB HBM3, 6 × NVIDIA A100-SXM4-80GB; models may mix (fairlead.dev/models: any)"
+        await products.until(lambda: explained(products, "g") == (mix,), "explain says on which models")
 
 
 async def test_a_member_that_joins_waits_for_the_model_of_the_others(products: Bench):

@@ -96,6 +96,44 @@ def test_gangs_of_the_same_decision_are_holders_too():
     assert [(holder.gang, holder.devices) for holder in plan.waiting[0].reason.holders] == [("ml/a", 6)]
 
 
+def test_what_runs_on_nodes_that_the_pod_rules_out_holds_nothing_for_it():
+    world = World()
+    for node, team in (("a", "red"), ("b", "blue")):
+        world.add_node(node, [gpu(minor) for minor in range(4)], labels={"team": team})
+    for name, team in (("red", "red"), ("blue", "blue")):
+        holder = gang(name, 3, ONE, pod={"nodeSelector": {"team": team}})
+        world.carry_out(world.decide(holder), [holder])
+    job = gang("job", 1, claim_spec(device_request(2)), pod={"nodeSelector": {"team": "red"}})
+    why = reason(world.decide(job))
+    assert [(holder.gang, holder.devices) for holder in why.holders] == [("ml/red", 3)]
+    both = reason(world.decide(gang("job", 1, claim_spec(device_request(2)))))
+    assert [(holder.gang, holder.devices) for holder in both.holders] == [("ml/blue", 3), ("ml/red", 3)]
+
+
+def test_of_several_alternatives_that_is_named_which_comes_nearest():
+    world = World()
+    world.add_node("a", [gpu(minor) for minor in range(8)])
+    world.add_node("b", [gpu(minor, product="L4") for minor in range(2)])
+    holder = gang("holder", 6, claim_spec(device_request(cel=f'{MODEL} != "L4"')))
+    world.carry_out(world.decide(holder), [holder])
+    options = [
+        device_request(4, cel=f'{MODEL} == "H200"', name="h200"),
+        device_request(4, cel=f'{MODEL} == "L4"', name="l4"),
+        device_request(4, cel=f'{MODEL} != "L4"', name="h100"),
+    ]
+    why = reason(world.decide(gang("job", 1, claim_spec({"firstAvailable": options}))))
+    assert why.code is Code.NO_DEVICES
+    assert why.message == (
+        "not enough free devices for its pod, 4 devices: request r0/h100 (the nearest of 3 alternatives) wants 4 on one node, the best "
+        "node has 2 free"
+    )
+    assert [holder.gang for holder in why.holders] == ["ml/holder"]
+    never = reason(world.decide(gang("job", 1, claim_spec({"firstAvailable": options[:2]}))))
+    assert (
+        "request r0/l4 (the nearest of 2 alternatives) wants 4 on one node, the best node has 2 free" in never.message
+    )
+
+
 def test_a_cluster_without_nodes_is_a_reason():
     why = reason(World().decide(gang("job", 1, ONE)))
     assert why.code in {Code.NO_NODE, Code.NEVER_FITS}

@@ -136,13 +136,17 @@ def test_a_node_that_is_not_ready_may_come_back_so_nothing_is_said_for_good_and_
     request = gang("large", 2, claim_spec(device_request(8)))
     (waiting,) = world.decide(request).waiting
     assert explanation(waiting.reason).get("couldEverFit") is None
-    assert "wait until 1 node that is not ready, cordoned or tainted by the cluster (h2) takes pods again" in str(
-        waiting.reason
-    )
+    assert waiting.reason.code is Code.NODES_AWAY
+    back = "wait until 1 node that is not ready, cordoned or tainted for a time (h2) takes pods again"
+    assert waiting.reason.advice == back, "one sentence, with the node's name"
     assert times(world, request) == {request.id: (None, None)}
     typo = gang("typo", 1, ONE, **on("gpu-pool", "not-existing"))
     (waiting,) = world.decide(typo).waiting
     assert waiting.reason.could_ever_fit is False, "that node would not take it either"
+    huge = gang("huge", 3, claim_spec(device_request(8)))
+    (waiting,) = world.decide(huge).waiting
+    assert (waiting.reason.code, waiting.reason.could_ever_fit) == (Code.NEVER_FITS, None)
+    assert waiting.reason.advice == f"add nodes or devices that match, or ask for less; or {back}"
 
 
 def test_an_older_forecast_in_gang_status_yields_to_a_newer_reason():

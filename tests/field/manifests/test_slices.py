@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 
 from fairlead.api import names
+from tests.field.models.test_what_people_run import asked
+from tests.support.engine.objects import gpu
+from tests.support.engine.world import World
 from tests.support.webhook import admitted, facts
 
 Json = dict[str, Any]
@@ -91,6 +94,24 @@ def test_what_is_accepted_has_pods_that_are(kind: str, spec: Any, index: Json | 
     pod, told = admitted({"kind": "Pod", "metadata": metadata, "spec": made["spec"]}, facts())
     assert told.allowed, told.message
     assert pod["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
+
+
+def test_an_elastic_pytorchjob_in_segments_starts_with_whole_segments() -> None:
+    spec = {
+        "elasticPolicy": {"rdzvBackend": "c10d", "minReplicas": 2, "maxReplicas": 6, "maxRestarts": 10},
+        "runPolicy": {"cleanPodPolicy": "None", "schedulingPolicy": {"minAvailable": 2, "queue": "teams"}},
+        "pytorchReplicaSpecs": replicas(Worker=6)(OWN),
+    }
+    meta = {"name": "elastic", "namespace": "ml"}
+    document = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": meta, "spec": spec}
+    (gang,) = asked(document)
+    assert (gang.size, [member.subgroup for member in gang.members]) == (2, ["0", "0"]), "the least that runs"
+    world = World()
+    for node in "abc":
+        world.add_node(node, [gpu(minor) for minor in range(8)], labels={"kubernetes.io/hostname": node})
+    plan = world.decide(gang)
+    nodes = [assigned.node for assigned in plan.admissions[0].assignments]
+    assert len(set(nodes)) == 1
 
 
 def test_a_named_subgroup_needs_no_index() -> None:

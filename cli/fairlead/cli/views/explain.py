@@ -81,15 +81,20 @@ async def _find(cluster: Cluster, kind: str, name: str, namespace: str) -> Expla
     if raw is None:
         return None
     try:
-        return queue_explanation(raw, await cluster.list(resources.GANGS), now=now)
+        return queue_explanation(raw, await cluster.list(resources.GANGS), await _pods(cluster), now=now)
     except NotReadError:  # a user of one namespace may list the gangs of that one
         pass
     try:
         unseen = f"gangs of other namespaces than {namespace}: you may not list them"
-        return queue_explanation(raw, await cluster.list(resources.GANGS, namespace), now=now, unseen=unseen)
+        gangs, pods = await cluster.list(resources.GANGS, namespace), await _pods(cluster, namespace)
+        return queue_explanation(raw, gangs, pods, now=now, unseen=unseen)
     except NotReadError:
         unseen = f"its gangs: you may not list those of namespace {namespace}; name one of yours with -n"
         return queue_explanation(raw, [], now=now, unseen=unseen)
+
+
+async def _pods(cluster: Cluster, namespace: str | None = None) -> list[Raw]:
+    return await list_if_allowed(cluster, resources.raw(resources.PODS), namespace)
 
 
 async def _devices(cluster: Cluster, gang: Raw, *, now: float) -> str:

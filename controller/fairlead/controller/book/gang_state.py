@@ -107,6 +107,19 @@ class Trace:
     released_s: float | None = None
 
 
+Said = tuple[str, str]
+"""Of which pod, by UID, and the text."""
+
+
+@dataclass(slots=True)
+class Looks:
+    """At the Events of a pod of the gang that does not start."""
+
+    due: float
+    wait_s: float
+    said: Said | None = None
+
+
 class GangState(Row):
     __slots__ = ()
 
@@ -172,6 +185,7 @@ class GangState(Row):
     evicting_since_s = Field[float]()
     living = Field[frozenset[str]]()  # UIDs of its members, as its status had them last
     without_job_since = Field[float](outlives=True)  # evicted, and without pods
+    looks = Field[Looks]()
     start_noted = Field[float]()  # when the run began whose start was learned from
 
     @property

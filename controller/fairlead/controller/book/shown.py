@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionProgress
+from fairlead.controller.gangs.held.held_models import HeldModels
 from fairlead.controller.gangs.held.idleness import IdleNotice
 from fairlead.controller.gangs.held.lost_nodes import LostNode
 from fairlead.controller.gangs.held.placement import LevelPlacement
@@ -102,17 +103,19 @@ class SchedulingState:
     forecast: ShownForecast | None = None  # of its start
     idle: IdleNotice | None = None  # its devices are idle
     placement: tuple[LevelPlacement, ...] = ()  # level by level
+    models: HeldModels | None = None  # of its devices
     hold: str = ""  # which hold keeps it, or more of it, from being admitted
     nodes: NodesAwaited | None = None  # nodes are asked for, for it, or would be
     untried: int = 0  # released members that kube-scheduler should have tried by now
     lost: tuple[LostNode, ...] = ()  # nodes of its members that do not answer
+    refused: tuple[str, str] | None = None  # a pod's UID, and why it does not start, as Events say it
 
 
-SHOWN_SOON: Final = ("queue", "last_failure", "eviction", "victims", "hold", "untried", "lost")
+SHOWN_SOON: Final = ("queue", "last_failure", "eviction", "victims", "hold", "untried", "lost", "refused")
 """Fields whose change is written at once, as that of the phase: what operators did, or what others do for or to the gang."""
 APPEARS_SOON: Final = ("reservation", "idle")
 """Fields whose coming and going is: what they say in between changes with each decision or sample."""
-SHOWN_LATER: Final = ("waiting", "admitting", "leaving", "forecast", "placement", "nodes")
+SHOWN_LATER: Final = ("waiting", "admitting", "leaving", "forecast", "placement", "models", "nodes")
 """Fields that change while nothing happens to the gang itself: written with the next reason, or after a while."""
 
 

@@ -16,6 +16,7 @@ from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, Write
 from fairlead.controller.gangs import release
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.conditions import condition
+from fairlead.controller.gangs.membership.gangs import gang_id, named_gang
 from fairlead.kube import core, errors, resources, timestamps
 from fairlead.kube.client import Patch
 
@@ -118,8 +119,10 @@ class PodWrites(Writes):
         raise GivenUpError(f"pod {pod.metadata.key} changed {CONFLICTS_MAX} times while it was released")
 
     async def _release_once(self, pod: core.Pod, node: str | None, *, note_time: bool) -> None:
-        now = timestamps.seconds(self._wall()) if note_time else ""
-        patch = release.release_patch(pod, node, now) if node else release.ungate_patch(pod)
+        notes = {names.RELEASED_AT: timestamps.seconds(self._wall())} if note_time else {}
+        if named_gang(pod) is None and (queue := self._caches.rules.queue_of(gang_id(pod))):
+            notes[names.ADMITTED_QUEUE] = queue
+        patch = release.release_patch(pod, node, notes) if node else release.ungate_patch(pod)
         released = await self._retry(
             lambda: self._client.patch(
                 resources.PODS, pod.metadata.name, patch, namespace=pod.metadata.namespace, kind=Patch.JSON

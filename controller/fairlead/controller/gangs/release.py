@@ -9,6 +9,7 @@ would then deallocate the claim.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fairlead.api import names
@@ -22,12 +23,12 @@ class NotGatedError(ValueError):
     """The pod does not have the admission gate: it was released before."""
 
 
-def release_patch(pod: core.Pod, node: str, released_at: str = "") -> Operations:
+def release_patch(pod: core.Pod, node: str, notes: Mapping[str, str] | None = None) -> Operations:
     """Pin to `node` and remove the gate, if the pod is unchanged since it was read. Raises NotGatedError.
 
-    `released_at`, RFC 3339, is noted on the pod where it is given (`allocation_times`).
+    `notes`: annotations that it gets.
     """
-    return [*_tests(pod), *_pin(pod, node), *_stamp(pod, released_at), _ungate(pod)]
+    return [*_tests(pod), *_pin(pod, node), *_annotate(pod, notes or {}), _ungate(pod)]
 
 
 def ungate_patch(pod: core.Pod) -> Operations:
@@ -42,13 +43,13 @@ def _tests(pod: core.Pod) -> Operations:
     ]
 
 
-def _stamp(pod: core.Pod, released_at: str) -> Operations:
-    if not released_at:
-        return []
-    if not pod.metadata.annotations:
-        return [{"op": "add", "path": "/metadata/annotations", "value": {names.RELEASED_AT: released_at}}]
-    key = names.RELEASED_AT.replace("/", "~1")
-    return [{"op": "add", "path": f"/metadata/annotations/{key}", "value": released_at}]
+def _annotate(pod: core.Pod, notes: Mapping[str, str]) -> Operations:
+    if notes and not pod.metadata.annotations:
+        return [{"op": "add", "path": "/metadata/annotations", "value": dict(notes)}]
+    return [
+        {"op": "add", "path": f"/metadata/annotations/{key.replace('/', '~1')}", "value": value}
+        for key, value in notes.items()
+    ]
 
 
 def _ungate(pod: core.Pod) -> dict[str, Any]:

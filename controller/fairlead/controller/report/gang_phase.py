@@ -136,7 +136,7 @@ def _placed(gang: Gang, state: SchedulingState) -> PhaseSummary:
         return PhaseSummary(phase=phase, reason=Progress.NODE_LOST.value, text=text)
     if all_run:
         return PhaseSummary(phase="Running", reason=Progress.RUN.value, text=text)
-    refused = start_refusals.text(gang)
+    refused = start_refusals.text(gang, state.refused)
     if refused:
         return PhaseSummary(
             phase="Admitted", reason=Progress.REFUSED.value, text=f"devices are given; {text}; {refused}"
@@ -165,7 +165,7 @@ def _short(gang: Gang, state: SchedulingState) -> PhaseSummary:
     if state.lost:
         text = "; ".join((*said, lost_nodes.text(state.lost)))
         return PhaseSummary(phase="Running", reason=Progress.NODE_LOST.value, text=text)
-    refused = start_refusals.text(gang)
+    refused = start_refusals.text(gang, state.refused)
     if refused:
         return PhaseSummary(phase="Running", reason=Progress.REFUSED.value, text="; ".join((*said, refused)))
     return PhaseSummary(phase="Running", reason=Progress.REPLACING.value, text="; ".join(said))

@@ -80,6 +80,8 @@ def gang_status(
         status["nodes"] = nodes[:NODES_MAX]
     if state.placement and admitted:
         status["placement"] = [each.status() for each in state.placement]
+    if state.models is not None and admitted:
+        status["models"] = state.models.status()
     if state.reservation is not None:
         status["reservedNodes"] = list(state.reservation.nodes[:NODES_MAX])
     if admitted:
@@ -138,6 +140,7 @@ def _without_pods(
         "ready": 0,
         "nodes": [],
         "placement": [],
+        "models": None,
         "reservedNodes": [],
         "position": None,
         "why": None,

@@ -134,6 +134,11 @@ class Rules:
         """What TenancyPolicies say of gangs of a namespace that do not say so themselves."""
         return models_of(self._policies_read, namespace, self._informers.namespace_labels(namespace))
 
+    def models_of(self, gang: Gang) -> Models:
+        """What holds for the gang: as its pods say, else TenancyPolicies, else its queue or one above."""
+        said = gang.models or self.namespace_models(gang.namespace)
+        return said or self.settings().models_of(gang.queue, self._informers.namespace_labels(gang.namespace))
+
     def bounds(self, gang: Gang) -> Bounds:
         """The tightest of the gang's queue, those above it, and its namespace."""
         of_queue = self.settings().bounds_of(gang.queue, self._informers.namespace_labels(gang.namespace))

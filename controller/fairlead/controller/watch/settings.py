@@ -20,6 +20,7 @@ from fairlead.api.budget import Budget
 from fairlead.api.durations import duration_s
 from fairlead.api.flavor import Flavor
 from fairlead.api.idle import Idle
+from fairlead.api.models import Models
 from fairlead.api.queue import Queue, QueueFlavor
 from fairlead.api.queue import QueueSpec as ApiQueueSpec
 from fairlead.api.queues import unknown_flavors
@@ -97,6 +98,10 @@ class Settings:
         """Of the queue that a gang names, or else of the one that takes its namespace, or of the first above that says so."""
         said = (each.movable for each in self._path(queue, namespace_labels) if each.movable is not None)
         return next(said, False)
+
+    def models_of(self, queue: str | None, namespace_labels: Mapping[str, str]) -> Models:
+        """Of the queue that a gang names, or else of the one that takes its namespace, or of the first above that says so."""
+        return next((each.models for each in self._path(queue, namespace_labels) if each.models is not None), "same")
 
     @property
     def any_hold(self) -> bool:

@@ -11,7 +11,7 @@ from fairlead.engine.explain.largest_holders import UNKNOWN, LargestHolders
 from fairlead.engine.types.reasons import Holder, Rejection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sized
+    from collections.abc import Callable, Iterable, Mapping, Sized
 
     from fairlead.engine.explain.largest_holders import ClaimOwners, Owner
     from fairlead.engine.explain.node_refusals import NodeRefusals
@@ -32,6 +32,7 @@ class RequestCounts:
         "cluster",
         "detail",
         "devices",
+        "elsewhere",
         "free",
         "full",
         "holders",
@@ -52,6 +53,7 @@ class RequestCounts:
         # By claim UID, or gang id for this decision's; without those of `cluster`.
         self.holders: dict[str, int] = {}
         self.cluster: LargestHolders | None = None
+        self.elsewhere: Iterable[NodeCounts] = ()  # of `cluster`, on nodes that the pods may not use
         self.detail = ""
         self.incomplete = False
         self.shown: tuple[Holder, ...] | None = None  # the largest holders, once computed
@@ -65,7 +67,7 @@ class RequestCounts:
         self.devices += counts.devices
         for why, number in counts.removed.items():
             self.removed[why] = self.removed.get(why, 0) + number
-        for holder, devices in counts.holders.items():
+        for holder, devices in counts.holders.items() if refusals.may_take(node) else ():
             self.holders[holder] = self.holders.get(holder, 0) + devices
         self.incomplete = self.incomplete or bool(counts.removed.get(Rejection.POOL))
         if counts.free:
@@ -77,10 +79,11 @@ class RequestCounts:
         """The gangs that hold most. `queues` are those of this decision's gangs, by id."""
         if self.shown is None:
             own: dict[Owner, int] = {}
-            for holder, devices in self.holders.items():
-                known = (holder, queues[holder]) if holder in queues else UNKNOWN
-                owner = owners.by_claim.get(holder, known)
-                own[owner] = own.get(owner, 0) + devices
+            for holders, sign in ((self.holders, 1), *((each.holders, -1) for each in self.elsewhere)):
+                for holder, devices in holders.items():
+                    known = (holder, queues[holder]) if holder in queues else UNKNOWN
+                    owner = owners.by_claim.get(holder, known)
+                    own[owner] = own.get(owner, 0) + sign * devices
             most = (self.cluster or LargestHolders({})).largest(count, owners, own)
             self.shown = tuple(Holder(gang=gang, queue=queue, devices=devices) for devices, (gang, queue) in most)
         return self.shown
@@ -162,6 +165,7 @@ class ClusterCounts:
             counts.full = sum(self.free.get(node, 0) for node in refusals.full)
             counts.away = sum(self.free.get(node, 0) for node in refusals.away)
         counts.cluster = self.largest
+        counts.elsewhere = (each for node, each in self.nodes.items() if not refusals.may_take(node))
         counts.incomplete = bool(self.removed.get(Rejection.POOL))
         for node, each in others.items():
             counts.add(node, each, refusals)

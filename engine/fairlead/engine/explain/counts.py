@@ -8,7 +8,7 @@ Changes nothing.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.engine.explain.count_sums import ClusterCounts, KnownCounts, NodeCounts, RequestCounts
 from fairlead.engine.explain.node_refusals import NodeRefusals
@@ -35,6 +35,24 @@ class CountCaches:
     def __init__(self) -> None:
         self.known = KnownCounts()
         self.room = NodeRoom()
+
+
+class Shortages(NamedTuple):
+    """Of one unit: one entry per alternative of each request; of each request the alternative that comes nearest to a place; and the
+    counts of that with the fewest devices for its count.
+    """
+
+    all: tuple[RequestShortage, ...]
+    nearest: tuple[RequestShortage, ...]
+    worst: RequestCounts | None
+
+    @property
+    def selector_failed(self) -> bool:
+        """On devices without which the worst request, or an alternative, has too few."""
+        if self.worst is not None and self.worst.removed.get(Rejection.SELECTOR_ERROR):
+            return True
+        short = (each for each in self.all if each.alternatives > 1 and each.per_node_best < each.wanted)
+        return any(why is Rejection.SELECTOR_ERROR for each in short for why, _ in each.removed)
 
 
 class ShortageCounter:
@@ -73,37 +91,25 @@ class ShortageCounter:
             self._refusals[kind] = found
         return found
 
-    def shortages(
-        self, unit: PlacementUnit, refusals: NodeRefusals
-    ) -> tuple[tuple[RequestShortage, ...], RequestCounts | None]:
-        """One entry per alternative of each request, and the counts of the request with the fewest devices for its count."""
-        shortages: list[RequestShortage] = []
+    def shortages(self, unit: PlacementUnit, refusals: NodeRefusals) -> Shortages:
+        found: list[RequestShortage] = []
+        nearest: list[RequestShortage] = []
         worst: RequestCounts | None = None
         least = 0.0
         for claim, claim_request in zip(unit.shape.claims, unit.claims, strict=True):
             for alternatives in claim.alternatives:
+                of_request: list[tuple[RequestShortage, RequestCounts]] = []
                 for request in alternatives:
                     counts = self._counts_for(request, refusals)
-                    count = max(request.count, 1)
-                    shortages.append(
-                        RequestShortage(
-                            claim=str(claim_request),
-                            request=request.name,
-                            wanted=count,
-                            per_node_best=counts.best,
-                            devices=counts.devices,
-                            removed=tuple(
-                                (why, number)
-                                for why, number in sorted(counts.removed.items(), key=lambda item: _ORDER[item[0]])
-                                if number
-                            ),
-                            nodes=counts.nodes,
-                            detail=counts.detail,
-                        )
-                    )
-                    if worst is None or counts.best / count < least:
-                        worst, least = counts, counts.best / count
-        return tuple(shortages), worst
+                    of_request.append((_shortage(str(claim_request), request, counts, len(alternatives)), counts))
+                found += [shortage for shortage, _ in of_request]
+                if not of_request:
+                    continue
+                closest, counts = max(of_request, key=lambda each: _nearness(each[0]))
+                nearest.append(closest)
+                if worst is None or counts.best / closest.wanted < least:
+                    worst, least = counts, counts.best / closest.wanted
+        return Shortages(tuple(found), tuple(nearest), worst)
 
     def _counts_for(self, request: CompiledRequest, refusals: NodeRefusals) -> RequestCounts:
         kind = (request.filter, request.admin, request.all)
@@ -203,3 +209,24 @@ def _taken(device: Device) -> Rejection:
     """Why it is not free: by a claim, or by its node for one that is gone."""
     claimed = device.use is None or bool(device.use.claims)
     return Rejection.IN_USE if claimed else Rejection.RELEASING
+
+
+def _shortage(claim: str, request: CompiledRequest, counts: RequestCounts, of: int) -> RequestShortage:
+    """`of`: alternatives that the request has."""
+    removed = sorted(counts.removed.items(), key=lambda item: _ORDER[item[0]])
+    return RequestShortage(
+        claim=claim,
+        request=request.name,
+        wanted=max(request.count, 1),
+        per_node_best=counts.best,
+        devices=counts.devices,
+        removed=tuple((why, number) for why, number in removed if number),
+        nodes=counts.nodes,
+        detail=counts.detail,
+        alternatives=of,
+    )
+
+
+def _nearness(shortage: RequestShortage) -> tuple[float, int]:
+    """By what part of it one node has, then by how many devices serve it once they are free; of equal ones the first counts."""
+    return min(1.0, shortage.per_node_best / shortage.wanted), min(shortage.wanted, shortage.serving)

@@ -69,10 +69,11 @@ class Explainer:
         """What it lacks, without the evidence; it is not looked at what keeps others from being evicted."""
         unit = misfit.unit if misfit is not None else result.unplaced or units[0]
         refusals = self._counts.nodes(unit.shape)
-        shortages, worst = self._counts.shortages(unit, refusals)
+        shortages = self._counts.shortages(unit, refusals)
+        worst = shortages.worst
         refused = [each for each in gang.refused if any(node.name == each.node for node in refusals.willing)]
         wanted = _count(unit, units)
-        code = messages.code_of(result, ever, worst, shortages, misfit=misfit, wanted=wanted, refused=refused)
+        code = messages.code_of(result, ever, shortages, misfit=misfit, wanted=wanted, refused=refused)
         return (
             messages.refined_code(_held_back(result, worst), _wanted(unit, units), ())
             if code is Code.NO_DEVICES
@@ -93,7 +94,8 @@ class Explainer:
         unit = misfit.unit if misfit is not None else result.unplaced or units[0]
         refusals = self._counts.nodes(unit.shape)
         willing = refusals.willing
-        shortages, worst = self._counts.shortages(unit, refusals)
+        shortages = self._counts.shortages(unit, refusals)
+        worst = shortages.worst
         nodes, refused = refusals.shortages(unit.shape.needs, self._ledger), list[RefusedNode]()
         if gang.refused or result.beside:
             refused = [each for each in gang.refused if any(node.name == each.node for node in willing)]
@@ -101,21 +103,21 @@ class Explainer:
             nodes = tuple(sorted(more, key=lambda each: each.need))
         levels = () if self._levels is None else self._levels.shortages(gang, units)
         wanted = _count(unit, units)
-        refined = code = messages.code_of(result, ever, worst, shortages, misfit=misfit, wanted=wanted, refused=refused)
+        refined = code = messages.code_of(result, ever, shortages, misfit=misfit, wanted=wanted, refused=refused)
         if code is Code.NO_DEVICES:
             refined = messages.refined_code(_held_back(result, worst), _wanted(unit, units), blockers)
         one_model = ""
         if result.one_model and self._models is not None:
             one_model = self._models.missing(gang, units, ever=ever)
         known, short = len(self._node_snapshot.all), _decisive(levels)
-        evidence = messages.Evidence(result, unit, shortages, worst, known, nodes, refused, short, one_model)
+        evidence = messages.Evidence(result, unit, shortages.nearest, worst, known, nodes, refused, short, one_model)
         return Reason(
             code=refined,
             message=messages.message_of(code, gang, units, evidence),
             advice=messages.reserved_of(reserved) or messages.advice_of(refined, worst, one_model=bool(one_model)),
             blockers=blockers if code in {Code.NO_DEVICES, Code.SEARCH_ENDED} else (),
             could_ever_fit=ever,
-            requests=shortages,
+            requests=shortages.all,
             nodes=nodes,
             near_miss=messages.near_miss_of(gang, result),
             levels=levels,

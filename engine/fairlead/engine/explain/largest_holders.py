@@ -46,9 +46,12 @@ class LargestHolders:
                 self._stale = None
 
     def largest(self, count: int, owners: ClaimOwners, more: Mapping[Owner, int]) -> list[tuple[int, Owner]]:
-        """So many of them with their devices, most first, then by name; `more` are devices that only this answer counts."""
+        """So many of them with their devices, most first, then by name; `more` are devices that only this answer counts, negative where
+        it counts fewer.
+        """
         self._catch_up(owners)
-        found = [(-(self._sums.get(owner, 0) + devices), owner) for owner, devices in more.items()]
+        sums = ((owner, self._sums.get(owner, 0) + devices) for owner, devices in more.items())
+        found = [(-devices, owner) for owner, devices in sums if devices > 0]
         wanted = count + len(found)
         for devices in sorted(self._order, reverse=True):
             if len(found) >= wanted:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairlead.engine.explain.count_sums import RequestCounts
+    from fairlead.engine.explain.counts import Shortages
     from fairlead.engine.explain.node_kinds import Misfit
     from fairlead.engine.placement.model import PlacementResult
     from fairlead.engine.placement.shapes import PlacementUnit
@@ -37,8 +38,7 @@ NODES_NAMED = 3
 def code_of(
     result: PlacementResult,
     ever: bool | None,
-    worst: RequestCounts | None,
-    shortages: tuple[RequestShortage, ...],
+    shortages: Shortages,
     *,
     misfit: Misfit | None = None,
     wanted: int = 1,
@@ -47,9 +47,10 @@ def code_of(
     """`misfit`: what no kind of node takes. `wanted`: units like the one that is explained. `refused`: nodes that would take the
     pods, and that are not chosen for a while.
     """
+    worst = shortages.worst
     if result.status is SearchStatus.BUDGET_ENDED and not result.beside:
         return Code.SEARCH_ENDED
-    if worst is not None and worst.removed.get(Rejection.SELECTOR_ERROR):
+    if shortages.selector_failed:
         return Code.SELECTOR_ERROR
     if worst is not None and worst.incomplete:
         return Code.POOL_INCOMPLETE
@@ -61,8 +62,8 @@ def code_of(
         return Code.NEIGHBOURS
     if misfit is not None:
         return Code.NO_NODE if misfit.beside else Code.NEVER_FITS
-    if worst is not None and not any(_in_use(shortage) for shortage in shortages):
-        total = wanted * _hardest(shortages).wanted
+    if worst is not None and not any(map(_in_use, shortages.nearest)):
+        total = wanted * _hardest(shortages.nearest).wanted
         if worst.full and worst.free + worst.full >= total:
             return Code.NODES_FULL
         if worst.away and worst.free + worst.full + worst.away >= total:
@@ -81,7 +82,7 @@ class Evidence:
 
     result: PlacementResult
     unit: PlacementUnit
-    shortages: tuple[RequestShortage, ...]
+    shortages: tuple[RequestShortage, ...]  # of each request its nearest alternative
     worst: RequestCounts | None
     known: int  # nodes
     ruled_out: Sequence[NodeShortage]  # those of them, by what the pod needs besides devices
@@ -141,7 +142,8 @@ def message_of(code: Code, gang: GangRequest, units: Sequence[PlacementUnit], fo
     if found.one_model:
         missing = found.one_model
     elif request is not None:
-        missing = f"request {request.request} wants {request.wanted} on one node, the best node has {request.per_node_best} free"
+        nearest = f" (the nearest of {request.alternatives} alternatives)" if request.alternatives > 1 else ""
+        missing = f"request {request.request}{nearest} wants {request.wanted} on one node, the best node has {request.per_node_best} free"
         if len(units) > 1 and worst is not None and worst.free < total:
             missing += f"; in all {total} wanted, {free}, {total - worst.free} missing"
     elif found.short is not None and (worst is None or worst.free >= total):
@@ -176,12 +178,18 @@ def refined_code(worst: RequestCounts | None, wanted: int, blockers: tuple[Preem
 
 
 def with_nodes_back(reason: Reason, away: Sequence[str]) -> Reason:
-    """Of a gang that fits not even on all that is in service: these nodes are not, and would take some of its pods."""
+    """Of a gang that fits not even on all that is in service, or would on what is free elsewhere: these nodes take no pods now, and would
+    take some of its.
+    """
+    if not away:
+        return reason
     listed = f"{', '.join(away[:NODES_NAMED])}{', …' if len(away) > NODES_NAMED else ''}"
     are, take = ("is", "takes") if len(away) == 1 else ("are", "take")
-    wait = f"or wait until {_plural(len(away), 'node')} that {are} not ready, cordoned or tainted by the cluster ({listed}) {take} pods again"
-    advice = "; ".join(text for text in (reason.advice, wait) if text)
-    return replace(reason, could_ever_fit=None, advice=advice)
+    wait = f"wait until {_plural(len(away), 'node')} that {are} not ready, cordoned or tainted for a time ({listed}) {take} pods again"
+    alone = reason.code is Code.NODES_AWAY or not reason.advice
+    return replace(
+        reason, could_ever_fit=reason.could_ever_fit or None, advice=wait if alone else f"{reason.advice}; or {wait}"
+    )
 
 
 def reserved_of(reserved: Reservation | None) -> str:

@@ -82,6 +82,16 @@ class NodeKinds:
             return Misfit(unit, not by_kind and bool(self._with_devices(unit)))
         return None
 
+    def back(self, units: Sequence[PlacementUnit]) -> list[str]:
+        """Names of nodes that take no pods now, or fewer than their kind, and would take some of these units once that is over.
+
+        Without those that go soon.
+        """
+        passing = [node for node in self._known.passing if node.info.notice is None]
+        shapes = _one_of_each_shape(units)[:SHAPES_MAX] if passing else ()
+        found = frozenset[CandidateNode]().union(*map(self._taking, shapes))
+        return [node.name for node in passing if node in found]
+
     def serves(self, flavor: str, units: Sequence[PlacementUnit]) -> bool:
         """Whether further nodes with devices of the flavor would take those of the units that may use them."""
         return all(self._serves(flavor, unit) for unit in _one_of_each_shape(units)[:SHAPES_MAX])

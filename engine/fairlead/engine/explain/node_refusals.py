@@ -29,6 +29,10 @@ class NodeRefusals:
     def __len__(self) -> int:
         return len(self.willing) + len(self._why)
 
+    def may_take(self, node: CandidateNode) -> bool:
+        """Whether such pods run there once others have ended."""
+        return node in self.willing or node in self.full
+
     def update(self, snapshot: NodeSnapshot, ledger: Ledger) -> None:
         """As the ledger is now."""
         changed = snapshot.log.since(self._cursor)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from fairlead.engine.inventory import node_selector
 from fairlead.engine.inventory.changes import ChangeLog
-from fairlead.engine.inventory.notices import NodeNotice, is_condition, notice_of, passes
+from fairlead.engine.inventory.notices import NodeNotice, notice_of, passes
 from fairlead.engine.types.neighbours import NOT_KNOWN, PodIdentity
 from fairlead.engine.types.pod_needs import PODS, Constraints, PodNeeds, Port, milli
 
@@ -66,16 +66,6 @@ class NodeInfo:
                 self.refusals.clear()
             refusal = self.refusals[constraints] = self._refuses(constraints)
             return refusal
-
-    @property
-    def away(self) -> bool:
-        """Whether it takes no pods, or not all, for a time: it is not ready, cordoned, or tainted by the cluster itself."""
-        return not self.ready or self.unschedulable or any(is_condition(taint.key) for taint in self.taints)
-
-    def may_take(self, wanted: Constraints) -> bool:
-        """Whether it takes such a pod once that is over."""
-        lasting = [taint for taint in self.taints if not is_condition(taint.key)]
-        return _untolerated(lasting, wanted.tolerations) is None and self._labels_refuse(wanted) is None
 
     def _refuses(self, wanted: Constraints) -> str | None:
         if not self.ready:

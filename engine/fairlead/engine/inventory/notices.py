@@ -52,9 +52,9 @@ _TAINTS = {
     "weave.works/kured-node-reboot": _Kind("reboot by Kured"),
     "ToBeDeletedByClusterAutoscaler": _Kind("scale-down by the cluster autoscaler"),
 }
-_CONDITIONS_OF_NODES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 _PASSING = (
-    *_CONDITIONS_OF_NODES,
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
     "startup-taint.cluster-autoscaler.kubernetes.io/",
     "status-taint.cluster-autoscaler.kubernetes.io/",
     "ignore-taint.cluster-autoscaler.kubernetes.io/",
@@ -63,11 +63,6 @@ _PASSING = (
 _CONDITIONS = {"VMEventScheduled": _Kind("event scheduled by Azure")}
 _HARMLESS = "Freeze"  # in a condition's reason, or where that only repeats its type in its message: a pause of seconds
 _ANNOTATIONS = {"weave.works/kured-reboot-in-progress": _Kind("reboot by Kured")}
-
-
-def is_condition(key: str) -> bool:
-    """Whether a taint of this key is Kubernetes' own, for what a node has or lacks for a time."""
-    return key.startswith(_CONDITIONS_OF_NODES)
 
 
 def passes(key: str) -> bool:

@@ -30,7 +30,7 @@ from fairlead.engine.plan.turns import by_share, preemptors_first
 from fairlead.engine.queues.charges import add
 from fairlead.engine.reclaim.shares import over_contested_share
 from fairlead.engine.types.plan import Plan
-from fairlead.engine.types.reasons import Reason
+from fairlead.engine.types.reasons import Code, Reason
 from fairlead.engine.types.references import DeviceRef
 from fairlead.kube.containment import contained, described
 
@@ -254,8 +254,8 @@ class Decision:
             reason = explainer.explain(gang, units, found.outcome, ever, found.blockers, reserved, misfit)
             if gang.id in demands:
                 return awaiting(reason, demands[gang.id])
-            away = session.away(units, misfit) if ever is False else []
-            reason = messages.with_nodes_back(reason, away) if away else reason
+            if (ever is False and misfit is None) or reason.code is Code.NODES_AWAY:
+                reason = messages.with_nodes_back(reason, session.kinds.back(units))
             return waiting_for_itself(session, pending, reason) if gang.predecessors else reason
 
         return explain

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from fairlead.engine.explain.node_kinds import Misfit, NodeKinds
+from fairlead.engine.explain.node_kinds import NodeKinds
 from fairlead.engine.plan.answers import admission
 from fairlead.engine.plan.gang import Places
 from fairlead.engine.plan.pending import PendingGangs
@@ -29,13 +29,11 @@ from fairlead.engine.reclaim.replace import BrokenDevices
 from fairlead.kube import timestamps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from fairlead.engine.allocator.result import ShareIds
     from fairlead.engine.inventory.device import Device
-    from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
     from fairlead.engine.plan.memory import Memory
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.gangs import PendingGang
@@ -202,7 +200,7 @@ class Session:
             return None
         misfit = self.kinds.misfit(pending.gang, pending.units)
         grows = misfit is None and self._grows
-        return None if grows or self.away(pending.units, misfit) else False
+        return None if grows or (misfit is None and self.kinds.back(pending.units)) else False
 
     @cached_property
     def unknown_devices(self) -> bool:
@@ -213,24 +211,6 @@ class Session:
     def _grows(self) -> bool:
         """Whether nodes may be asked for: that a gang fits not even the empty cluster says nothing of one with more nodes."""
         return any(flavor.autoscaling is not None for flavor in self.snapshot.flavors)
-
-    @cached_property
-    def _away_nodes(self) -> list[CandidateNode]:
-        return [node for node in self.cache.node_snapshot.all if node.info.away]
-
-    def away(self, units: Iterable[PlacementUnit], misfit: Misfit | None) -> list[str]:
-        """Nodes that are not ready, or closed for a time, and would take some of these units once that is over; the misfit, where there is one."""
-        among = units if misfit is None else [misfit.unit]
-        shapes = {unit.shape for unit in among} if self._away_nodes else ()
-        return [node.name for node in self._away_nodes if any(self._would_take(node, shape) for shape in shapes)]
-
-    def _would_take(self, node: CandidateNode, shape: UnitShape) -> bool:
-        candidates = self.cache.node_snapshot.candidates
-        return all(node.info.may_take(needs.constraints) for needs in shape.needs) and all(
-            any(len(candidates(node, request).devices) >= max(1, request.count) for request in alternatives)
-            for claim in shape.claims
-            for alternatives in claim.alternatives
-        )
 
     def servable(self, pending: PendingGang) -> bool:
         """Whether it counts as demand: what this cluster could never run, or a quota or budget forbids, would only make shares idle."""

@@ -89,6 +89,11 @@ class Rejection(StrEnum):
     NOT_MADE = "made only for a claim that takes it, and not there for admin access"
 
 
+_MAY_SERVE = frozenset(
+    {Rejection.IN_USE, Rejection.HELD, Rejection.COUNTERS, Rejection.SHARED_FULL, Rejection.SELECTOR_ERROR}
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestShortage:
     """One request of one claim: how the cluster's devices fell away, filter by filter."""
@@ -101,6 +106,12 @@ class RequestShortage:
     removed: tuple[tuple[Rejection, int], ...]  # devices removed by each filter, in filter order, zeros left out
     nodes: int = 0  # nodes on which at least one device of this request is free
     detail: str = ""  # the first selector error, the first untolerated taint, …
+    alternatives: int = 1  # that its request has (`firstAvailable`)
+
+    @property
+    def serving(self) -> int:
+        """Devices that serve it or, where a selector failed, may: free or not."""
+        return self.devices - sum(count for why, count in self.removed if why not in _MAY_SERVE)
 
     def __str__(self) -> str:
         fell = ", ".join(f"{count} ({why.value})" for why, count in self.removed)

@@ -41,7 +41,7 @@ class Explanation:
 
 
 def gang_explanation(raw: Raw, *, now: float, devices: str = "") -> Explanation:
-    """Of a Gang object; `devices` says how busy those that it holds are."""
+    """Explains a Gang object; `devices` says how busy those that it holds are."""
     status, seen = raw.get("status") or {}, line(raw, now=now)
     why = status.get("why") or {}
     place = f", {_ordinal(seen.position)} in line" if seen.position else ""
@@ -50,6 +50,7 @@ def gang_explanation(raw: Raw, *, now: float, devices: str = "") -> Explanation:
     parts = [
         Part(title="Pods", lines=(_pods(status, seen.ready, seen.size, seen.members, seen.nodes),)),
         Part(title="Placement", lines=tuple(_level(each) for each in status.get("placement") or ())),
+        Part(title="Models", lines=_models(status.get("models") or {})),
         Part(title="Devices", lines=(devices,)),
         Part(title="Waited", lines=(_waited(status, seen, now=now),)),
         Part(title="Forecast of its start", lines=_forecast(status, seen, now=now)),
@@ -100,8 +101,10 @@ def _forecast(status: Raw, seen: Line, *, now: float) -> tuple[str, ...]:
         return ()
     said: tuple[str, ...] = ()
     if found.get("p50"):
-        late = f"; by {found['p90']} nine times in ten" if found.get("p90") else ""
-        said = (with_time_left(f"by {found['p50']} with even odds{late} (as of {found.get('asOf', '?')})", now=now),)
+        late = f"; by {found['p90']} with 90 % probability" if found.get("p90") else ""
+        said = (
+            with_time_left(f"by {found['p50']} with 50 % probability{late} (as of {found.get('asOf', '?')})", now=now),
+        )
     return (*said, _sentence(found.get("because") or "")) if found.get("because") else said
 
 
@@ -117,7 +120,7 @@ def _nodes(status: Raw, *, now: float) -> tuple[str, ...]:
 
 
 def with_time_left(text: str, *, now: float) -> str:
-    """With each time to come said as what is left: `until 2026-11-21T14:02:11Z (5m left)`."""
+    """The text, each time to come followed by what is left: `until 2026-11-21T14:02:11Z (5m left)`."""
 
     def left(found: re.Match[str]) -> str:
         try:
@@ -145,6 +148,16 @@ def _pods(status: Raw, ready: int, size: int, members: int, nodes: Sequence[str]
     return f"{ready} of {size} run, {members} exist" + (f"; on {shown}" if shown else "")
 
 
+def _models(models: Raw) -> tuple[str, ...]:
+    held = models.get("held") or ()
+    if not held:
+        return ()
+    if models.get("rule") == "any":
+        return (f"{', '.join(held)}; models may mix ({names.MODELS}: any)",)
+    each = "one model for all" if len(held) == 1 else "one model for each worker group and kind of request"
+    return (f"{', '.join(held)}; {each} ({names.MODELS}: same)",)
+
+
 def _level(level: Raw) -> str:
     """One level of a gang's placement."""
     asked = f" ({level['asked']})" if level.get("asked") else ""
@@ -168,10 +181,13 @@ def _waited(status: Raw, seen: Line, *, now: float) -> str:
     return f"{age(float(status['waitSeconds']))} until devices were given, at {status.get('admittedTime', '?')}"
 
 
-def queue_explanation(raw: Raw, gangs: Sequence[Raw], *, now: float, unseen: str = "") -> Explanation:
-    """Of a Queue and the gangs in it; `unseen` says which gangs the user may not list."""
+def queue_explanation(
+    raw: Raw, gangs: Sequence[Raw], pods: Sequence[Raw] = (), *, now: float, unseen: str = ""
+) -> Explanation:
+    """Explains a Queue and the gangs in it, some of which only `pods` show; `unseen` says which gangs the user may not list."""
     seen = queue_line(raw)
-    own = order([each for each in (line(gang, now=now) for gang in gangs) if each.queue == seen.name])
+    found = [*(line(gang, now=now) for gang in gangs), *plain_pods.lines(pods, gangs, now=now)]
+    own = order([each for each in found if each.queue == seen.name])
     waiting = [each for each in own if each.phase == "Waiting"]
     running = [each for each in own if each.phase in {"Admitted", "Running"}]
     shares = []
@@ -217,7 +233,7 @@ def queue_explanation(raw: Raw, gangs: Sequence[Raw], *, now: float, unseen: str
 
 
 def pod_explanation(pod: Raw, gang: Raw | None, *, now: float, devices: str = "") -> Explanation:
-    """Of a pod, and of its gang where it has one; `devices` says how busy those of the gang, or else of the pod, are."""
+    """Explains a pod, and its gang where it has one; `devices` says how busy those of the gang, or else of the pod, are."""
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     gates = [gate["name"] for gate in spec.get("schedulingGates") or ()]
     on = f" on {spec['nodeName']}" if spec.get("nodeName") else ""
@@ -252,7 +268,9 @@ def pod_explanation(pod: Raw, gang: Raw | None, *, now: float, devices: str = ""
             "after that, the controller has not looked at it: see that it runs and leads"
         )
     elif plain_pods.is_plain(pod):
-        no = "it is a gang of one that did not wait: the controller chose its devices and released it"
+        queue = plain_pods.queue_of(pod)
+        of = f" of queue {queue}" if queue else ""
+        no = f"it is a gang of one{of} that did not wait: the controller chose its devices and released it"
     elif names.ADMISSION_GATE in gates:
         no = "its Gang does not exist yet: the controller has not looked at it; see that it runs and leads"
     elif spec.get("resourceClaims"):
@@ -276,7 +294,7 @@ def gang_of(pod: Raw) -> str:
 
 
 def _filled(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Without empty lines and empty parts."""
+    """The explanation without empty lines and empty parts."""
     kept = (Part(title=part.title, lines=tuple(text for text in part.lines if text)) for part in parts)
     return tuple(part for part in kept if part.lines)
 

@@ -7,7 +7,6 @@ from functools import partial
 
 import msgspec
 
-from fairlead.api import names
 from fairlead.controller.gangs.claims.allocation_times import allocated_at, known_allocation_time
 from fairlead.kube import nulls
 from fairlead.kube.containment import computed
@@ -15,12 +14,13 @@ from fairlead.kube.core import Pod
 from fairlead.kube.device_usage import FRESH_S, DeviceId, DeviceUsage, usage_of
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import Raw
+from fairlead.ui.model import plain_pods
 from fairlead.ui.model.explanations import gang_of
 from fairlead.ui.model.facts import Holder, Usage
 
 
 def holders(claims: Iterable[ResourceClaim], pods: Iterable[Raw], gangs: Iterable[Raw]) -> dict[str, Holder]:
-    """By claim UID, of the claims that are allocated. Where the pods are not known it says no more than that."""
+    """The holder of each allocated claim, by claim UID. Where the pods are not known it says no more than that."""
     by_uid = {pod["metadata"].get("uid", ""): pod for pod in pods}
     queues = {(raw["metadata"].get("namespace", ""), raw["metadata"]["name"]): queue_of(raw) for raw in gangs}
     return {
@@ -41,7 +41,7 @@ def holder(claim: ResourceClaim, pods: Mapping[str, Raw], queues: Mapping[tuple[
     starting = not any((pod.get("status") or {}).get("phase") in {"Running", "Succeeded", "Failed"} for pod in own)
     return Holder(
         gang=f"{namespace}/{name}",
-        queue=queues.get((namespace, name)) or _named_queue(own[0]),
+        queue=queues.get((namespace, name)) or plain_pods.queue_of(own[0]),
         starting=starting,
         since=_since(claim, own),
     )
@@ -56,7 +56,7 @@ def _since(claim: ResourceClaim, pods: Iterable[Raw]) -> float | None:
 
 
 def usage_by_device(claims: Iterable[ResourceClaim], *, now: float) -> dict[DeviceId, Usage]:
-    """Of devices of which their driver wrote lately. `now`: unix seconds."""
+    """How busy devices are, of which their driver wrote lately. `now`: unix seconds."""
     return lately((usage_of(claim) for claim in claims), now=now)
 
 
@@ -83,10 +83,5 @@ def reserved(gangs: Iterable[Raw]) -> dict[str, str]:
 
 
 def queue_of(raw: Raw) -> str:
-    """Of a gang: the queue that it is in; "" where the controller has not said so yet. What its spec names may be a user's."""
+    """The queue that a gang is in; "" where the controller has not said so yet. What its spec names may be a user's."""
     return str((raw.get("status") or {}).get("queue") or "")
-
-
-def _named_queue(pod: Raw) -> str:
-    meta: Mapping[str, Mapping[str, str] | None] = pod["metadata"]
-    return (meta.get("annotations") or {}).get(names.QUEUE) or (meta.get("labels") or {}).get(names.QUEUE) or ""

@@ -31,6 +31,12 @@ def is_plain(pod: Raw) -> bool:
     return names.CLAIM_SOURCES in annotations and foreign.gang_name(annotations, labels, group) is None
 
 
+def queue_of(pod: Raw) -> str:
+    """That took it, or that it names; "" while neither is known."""
+    annotations, labels = pod["metadata"].get("annotations") or {}, pod["metadata"].get("labels") or {}
+    return str(annotations.get(names.ADMITTED_QUEUE) or annotations.get(names.QUEUE) or labels.get(names.QUEUE) or "")
+
+
 def lines(pods: Iterable[Raw], gangs: Iterable[Raw], *, now: float) -> Iterator[Line]:
     """One of each such pod, in the order of `pods`."""
     known = {(raw["metadata"].get("namespace", ""), raw["metadata"]["name"]) for raw in gangs}
@@ -60,7 +66,7 @@ def _origin(source: claim_sources.ClaimSource) -> str:
 
 
 def line(pod: Raw, *, now: float) -> Line:
-    """Of a pod that `is_plain`; of one that cannot be read what it is called, and why."""
+    """The line of a pod that `is_plain`; of one that cannot be read what it is called, and why."""
     return line_of(partial(_line, pod, now=now), pod)
 
 
@@ -68,13 +74,12 @@ def _line(pod: Raw, *, now: float) -> Line:
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     gated = any(gate.get("name") == names.ADMISSION_GATE for gate in spec.get("schedulingGates") or ())
     phase = _PHASES.get(status.get("phase", ""), "Gathering" if gated else "Admitted")
-    annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
     node = spec.get("nodeName")
     return Line(
         namespace=meta["namespace"],
         name=meta["name"],
         phase=phase,
-        queue=annotations.get(names.QUEUE) or labels.get(names.QUEUE) or "",
+        queue=queue_of(pod),
         position=None,
         size=1,
         members=1,

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from fairlead.engine.forecast.budget import CpuBudget
 from fairlead.engine.forecast.run_times import RunTimes
 from fairlead.engine.forecast.what_if import Change, Comparison, compare
+from fairlead.engine.types.gangs import GangRequest
 from fairlead.ui.what_if import changes
 from fairlead.ui.what_if.question import Question
 from fairlead.ui.what_if.world import World
 
+Json = dict[str, Any]
+_POLICY = "TenancyPolicy"
 FIRST_S = 0.3  # of CPU, for each future of the first version of the table
 BUDGET_S = 8.0  # of the last one
 
@@ -57,4 +61,16 @@ def _submitted(question: Question, world: World) -> Any:
     labels |= world.namespaces
     seen.namespaces |= {name: each for name, each in labels.items() if name not in seen.namespaces}
     known = priorities.read(question.submit, cluster=world.priority_classes, unread=world.no_priority_classes)
-    return workloads.gangs(question.submit, seen, {**labels, **seen.namespaces}, known, world.now)
+    gangs = workloads.gangs(question.submit, seen, {**labels, **seen.namespaces}, known, world.now)
+    return tuple(_with_policies(gangs, [*world.policies, *question.submit]))
+
+
+def _with_policies(gangs: Iterable[GangRequest], documents: Iterable[Json]) -> Iterator[GangRequest]:
+    """With what TenancyPolicies say of models where the gang does not. Of one name the last of `documents` counts."""
+    from fairlead.controller.watch.policy_bounds import models_of, read_policies
+
+    named = {str(each["metadata"]["name"]): each for each in documents if each.get("kind", _POLICY) == _POLICY}
+    policies = read_policies(named.values())
+    for gang in gangs:
+        labels = {"kubernetes.io/metadata.name": gang.namespace, **gang.namespace_labels}
+        yield replace(gang, models=gang.models or models_of(policies, gang.namespace, labels))

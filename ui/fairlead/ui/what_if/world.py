@@ -32,6 +32,7 @@ class World:
     priority_classes: list[Raw] = field(default_factory=list)
     no_priority_classes: str = "a snapshot has none"  # why they are not known; "" where they are
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    policies: list[Raw] = field(default_factory=list)  # TenancyPolicies
 
 
 def of_file(path: Path) -> World:
@@ -71,4 +72,5 @@ async def of_cluster(cluster: Cluster, question: Question) -> World:
             world.no_priority_classes = str(error)
         for raw in await list_if_allowed(cluster, resources.NAMESPACES):
             world.namespaces[raw["metadata"]["name"]] = dict(raw["metadata"].get("labels") or {})
+        world.policies = await list_if_allowed(cluster, resources.TENANCY_POLICIES)
     return world

@@ -2,7 +2,9 @@
 
 - Our annotations and the queue label are copied; where workload and template both have one, the values must agree. But a trace
   context may differ, and the template's counts: a pipeline writes a new one each time that it applies a Deployment, which is
-  neither wrong nor a reason to start its pods anew.
+  neither wrong nor a reason to start its pods again.
+- What a template got from its workload follows the workload: where that changes, the template, which says what the workload said before,
+  is changed, too, for the pods that are made from then on. Where a template says something else, a user wrote it.
 - A queue in another system's annotation or label is copied as it is written, not as `fairlead.dev/queue`: it then means the same
   as on a pod (it counts where a Queue of that name exists, now or later). Kueue copies it to Deployments' pods in the same way,
   and leaves the pods of a Job that it manages alone. A template that names a queue itself keeps that one.
@@ -18,7 +20,7 @@ from collections.abc import Iterator
 
 from fairlead.api import foreign, names
 from fairlead.api.intent import KEYS, is_size, no_size, unsupported
-from fairlead.webhook.objects.fields import Json, dotted, map_at, object_at, strings_at
+from fairlead.webhook.objects.fields import Json, MalformedError, Path, dotted, map_at, object_at, strings_at
 from fairlead.webhook.objects.pod_templates import PodTemplate
 from fairlead.webhook.objects.pods import annotations_and_labels
 from fairlead.webhook.review.patch import PatchBuilder
@@ -40,33 +42,72 @@ def in_kueue_queue(patch: PatchBuilder, template: PodTemplate) -> bool:
     )
 
 
-def propagate(patch: PatchBuilder, template: PodTemplate, warnings: list[str]) -> list[str]:
-    """Copy annotations of the objects around a pod template to it; adds to warnings. Returns faults. Raises MalformedError."""
-    faults = _copy_ours(patch, template)
+def propagate(patch: PatchBuilder, template: PodTemplate, warnings: list[str], old: Json | None = None) -> list[str]:
+    """Copy annotations of the objects around a pod template to it; adds to warnings. Returns faults. Raises MalformedError.
+
+    `old`: the object before an update.
+    """
+    faults = _copy_ours(patch, template, warnings, old)
     for source in template.metadata_sources:
         where = dotted(source)
         metadata = annotations_and_labels(object_at(patch.patched, source), where)
-        warnings += _copy_foreign_queue(patch, template, metadata, where)
-        _copy_priority(patch, template, metadata)
+        before = annotations_and_labels(_before(old, source), where)
+        warnings += _copy_foreign_queue(patch, template, metadata, before, where)
+        _copy_priority(patch, template, metadata, before)
         warnings += unsupported(metadata[0])
-        faults += _copy_foreign_size(patch, template, metadata, where)
+        faults += _copy_foreign_size(patch, template, metadata, before, where)
     return faults
 
 
-def _copy_ours(patch: PatchBuilder, template: PodTemplate) -> list[str]:
+def cannot_follow(object_: Json, old: Json, template: PodTemplate, kind: str) -> Iterator[str]:
+    """Warnings: what changed on a workload whose template cannot change, and still says what it said. Raises MalformedError."""
+    metadata = map_at(object_at(object_, template.path), "metadata", template.where)
+    given = strings_at(metadata, "annotations", f"{template.where}.metadata")
+    for source in template.metadata_sources:
+        where = dotted(source)
+        own = fairlead_annotations(object_at(object_, source), where)
+        was = fairlead_annotations(_before(old, source), where)
+        for key in (key for key in COPIED if key not in MAY_DIFFER and own.get(key) != was.get(key)):
+            if given.get(key) != own.get(key):
+                said = "is removed" if key not in own else f"{own[key]!r}"
+                has = f"says {given[key]!r}" if key in given else "has none"
+                yield (
+                    f"{where}.annotations[{key}]: {said}, but its pods do not follow: {template.where} {has}, and the template of a "
+                    f"{kind} that is not suspended cannot change; delete it and create it again"
+                )
+
+
+def _before(old: Json | None, path: Path) -> Json:
+    """{} where the object is created, or this part of it was not there, or was of another shape."""
+    try:
+        return object_at(old or {}, path)
+    except MalformedError:
+        return {}
+
+
+def _copy_ours(patch: PatchBuilder, template: PodTemplate, warnings: list[str], old: Json | None) -> list[str]:
     metadata = map_at(object_at(patch.patched, template.path), "metadata", template.where)
     given = strings_at(metadata, "annotations", f"{template.where}.metadata")
     faults: list[str] = []
     for source in template.metadata_sources:
         where = dotted(source)
         own = fairlead_annotations(object_at(patch.patched, source), where)
-        for key in (key for key in COPIED if key in own):
-            if key in given and given[key] != own[key] and key not in MAY_DIFFER:
+        was = fairlead_annotations(_before(old, source), where)
+        for key in (key for key in COPIED if key in was and key not in own and given.get(key) == was[key]):
+            said = f"is removed, but {template.where} still says {given[key]!r}, which it got from here"
+            warnings.append(f"{where}.annotations[{key}]: {said}; remove it there, too")
+        for key in (key for key in COPIED if key in own and given.get(key) != own[key]):
+            if key in given and key in MAY_DIFFER:
+                continue
+            if key in given and given[key] != was.get(key):
                 said = f"{own[key]!r}, but the pod template says {given[key]!r}"
                 faults.append(f"{where}.annotations[{key}]: {said}; keep one of them")
-            elif key not in given:
-                patch.set((*template.path, "metadata", "annotations", key), own[key])
-                given = {**given, key: own[key]}
+                continue
+            if key in given and key != names.GANG_SIZE:  # which the controller reads of the template
+                said = f"{own[key]!r} is for pods that are made from now on, those that exist keep {given[key]!r}"
+                warnings.append(f"{where}.annotations[{key}]: {said}: delete them, unless their controller does")
+            patch.set((*template.path, "metadata", "annotations", key), own[key])
+            given = {**given, key: own[key]}
     return faults
 
 
@@ -77,33 +118,46 @@ def fairlead_annotations(metadata: Json, where: str) -> dict[str, str]:
     return {**queue, **annotations}
 
 
-def _copy_foreign_queue(patch: PatchBuilder, template: PodTemplate, metadata: Metadata, where: str) -> Iterator[str]:
+def _copy_foreign_queue(
+    patch: PatchBuilder, template: PodTemplate, metadata: Metadata, before: Metadata, where: str
+) -> Iterator[str]:
     """Copy the queue; yields a warning where the template names another one."""
     word = next((each for each in foreign.QUEUE_KEYS if each.value(*metadata)), None)
     if word is None:
         return
     name = word.value(*metadata)
-    existing = _named_queue(_template_metadata(patch, template))
-    if existing is None:
+    given = _template_metadata(patch, template)
+    existing = _named_queue(given)
+    if existing is not None and existing[0] == name:
+        return
+    if existing is None or existing[0] == word.value(*given) == word.value(*before):
         patch.set((*template.path, "metadata", word.kind, word.key), name)
-    elif existing[0] != name:
+    else:
         path = f"{where}.{word.kind}[{word.key}]"
         yield f"{path}: {name!r} does not count: {template.where}.{existing[1]} says {existing[0]!r}; keep one of them"
 
 
-def _copy_priority(patch: PatchBuilder, template: PodTemplate, metadata: Metadata) -> None:
-    name = foreign.PRIORITY_KEY.value(*metadata)
-    if name and foreign.PRIORITY_KEY.value(*_template_metadata(patch, template)) is None:
+def _copy_priority(patch: PatchBuilder, template: PodTemplate, metadata: Metadata, before: Metadata) -> None:
+    key = foreign.PRIORITY_KEY
+    name, given = key.value(*metadata), key.value(*_template_metadata(patch, template))
+    if name and name != given and given in {None, key.value(*before)}:
         patch.set((*template.path, "metadata", "labels", foreign.PRIORITY_KEY.key), name)
 
 
-def _copy_foreign_size(patch: PatchBuilder, template: PodTemplate, metadata: Metadata, where: str) -> Iterator[str]:
+def _copy_foreign_size(
+    patch: PatchBuilder, template: PodTemplate, metadata: Metadata, before: Metadata, where: str
+) -> Iterator[str]:
     """Copy the size; yields a fault where the text is none."""
     annotations, _ = metadata
     keys = [names.KUEUE_LEAST] if any(names.KUEUE_QUEUE in found for found in metadata) else []
     key = next((each for each in (*keys, names.VOLCANO_SIZE) if each in annotations), None)
     annotated, labels = _template_metadata(patch, template)
-    if key is None or names.GANG_SIZE in annotated or next(foreign.groups(annotated, labels), None) is not None:
+    if key is None or next(foreign.groups(annotated, labels), None) is not None:
+        return
+    if (
+        annotated.get(names.GANG_SIZE, before[0].get(key)) != before[0].get(key)
+        or annotated.get(names.GANG_SIZE) == annotations[key]
+    ):
         return
     if not is_size(annotations[key]):
         yield f"{where}.annotations[{key}]: {no_size(annotations[key])}"
