@@ -103,7 +103,12 @@ class TestHealth:
         )
         assert (readings[whole.uuid].utilization_percent, readings[whole.uuid].memory_used_bytes) == (80, 7)
         assert readings[cut.uuid].utilization_percent is None
-        assert readings[mig.uuid] == Telemetry(uuid=mig.uuid, memory_used_bytes=5)
+        found = readings[mig.uuid]
+        assert found.memory_reserved_bytes is not None
+        assert found.memory_free_bytes == (mig.profile.memory_bytes or 0) - 5 - found.memory_reserved_bytes
+        assert dataclasses.replace(found, memory_free_bytes=None, memory_reserved_bytes=None) == Telemetry(
+            uuid=mig.uuid, memory_used_bytes=5
+        )
 
     def test_a_mig_device_that_is_made_and_destroyed_is_read_while_it_exists(self, make: Callable[[str], Case]) -> None:
         case = make("hgx-h100")
