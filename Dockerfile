@@ -27,17 +27,21 @@ COPY controller controller
 COPY ui ui
 COPY cli cli
 RUN /opt/fairlead/bin/pip install --no-deps --no-build-isolation .
-# Out goes what only installs need. Bytecode is written now, since a read-only root cannot keep any.
+# Out goes what only installs need. Bytecode is written now, since a read-only root cannot keep any: that of Python's own library, too, which the base image
+# leaves out, and without which each start compiles it anew.
 RUN /opt/fairlead/bin/pip uninstall --yes pip hatchling editables \
  && find /opt/fairlead -type d -name __pycache__ -prune -exec rm -rf {} + \
- && /opt/fairlead/bin/python -m compileall -q /opt/fairlead/lib
+ && export PYTHONPYCACHEPREFIX=/opt/fairlead/compiled \
+ && /opt/fairlead/bin/python -m compileall -q /opt/fairlead/lib \
+ && /opt/fairlead/bin/python -m compileall -q -x '/(site-packages|test|tests|idlelib|lib2to3|tkinter|turtledemo|ensurepip)/' \
+      "$(/opt/fairlead/bin/python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
 
 FROM python:${PYTHON}
 LABEL org.opencontainers.image.title="Fairlead" \
       org.opencontainers.image.description="GPUs of a shared Kubernetes cluster, given to whole jobs, fairly" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/fairlead /opt/fairlead
-ENV PATH=/opt/fairlead/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ENV PATH=/opt/fairlead/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPYCACHEPREFIX=/opt/fairlead/compiled
 USER 65532:65532
 ENTRYPOINT ["fairlead"]
 CMD ["--help"]

@@ -22,7 +22,6 @@ from fairlead.api import names
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.publish import slices
-from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.kube import core, resource
@@ -182,7 +181,9 @@ def _slices(*, partitioned: bool) -> list[dict[str, Any]]:
 
 def _decide(world: World, *gangs: GangRequest) -> Plan:
     """Anew: the plan that is remembered answers the same question only with the same source of share IDs."""
-    return decide(world.snapshot(*gangs), world.now, share_ids=lambda claim, request, _device: f"{claim} {request}")
+    return world.engine.decide(
+        world.snapshot(*gangs), world.now, share_ids=lambda claim, request, _device: f"{claim} {request}"
+    )
 
 
 def _timed(call: Callable[[], Plan], *, warm: int = 1, runs: int = 3) -> tuple[float, Plan]:

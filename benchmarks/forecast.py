@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.controller.forecasting.forked import Forked
-from fairlead.engine.plan.decide import decide
+from fairlead.engine.plan.decide import Engine
 from fairlead.history.facts.snapshot_file import dump
 from tests.support.forecast import held_out
 from tests.support.forecast.clusters import crowded
@@ -133,7 +133,8 @@ def _cpu_s(pid: int) -> float:
 def _fork() -> Iterator[dict[str, Any]]:
     """For how long the loop is held: it forks, and goes on."""
     snapshot, now = crowded(nodes=500, waiting=2_000)
-    decide(snapshot, now)
+    engine = Engine()  # whose caches are in the memory that is forked
+    engine.decide(snapshot, now)
 
     async def held() -> float:
         began = time.perf_counter()

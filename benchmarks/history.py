@@ -28,7 +28,6 @@ from typing import Any
 
 from benchmarks import ledger
 from fairlead.api import names
-from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.history.facts.changes import Watcher
 from fairlead.history.recording.reader import Reader
@@ -119,14 +118,14 @@ class Day:
         """As the controller's cycle: note, decide, write."""
         snapshot = self.world.snapshot(*sorted(waiting, key=lambda each: each.id))
         if self.world.now < self.began:
-            return decide(snapshot, self.world.now)
+            return self.world.engine.decide(snapshot, self.world.now)
         if self.shared.whole.is_set():
             self.shared.whole.clear()
             self.watcher.forget()
         at = [time.thread_time()]
         noted = self.watcher.note(snapshot)
         at.append(time.thread_time())
-        plan = decide(snapshot, self.world.now)
+        plan = self.world.engine.decide(snapshot, self.world.now)
         at.append(time.thread_time())
         self.writing.write(Job(noted, self.world.now, plan, 0.0, 0, ""))
         at.append(time.thread_time())

@@ -36,7 +36,7 @@ from fairlead.controller.forecasting.forked import Forked
 from fairlead.controller.forecasting.history import RunHistory
 from fairlead.controller.forecasting.memory import bound_bytes
 from fairlead.engine.forecast.run_times import RunTimes
-from fairlead.engine.plan.decide import decide
+from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.history.recording.recorder import QUEUE_MAX, FlightRecorder
 from fairlead.history.recording.writer import Bounds, RecordingWriter
@@ -60,14 +60,15 @@ def figures(*words: str) -> list[dict[str, Any]]:
     world = _cluster(options.nodes, partitioned=options.mig)
     snapshot, now = crowded(nodes=options.nodes, waiting=options.waiting, world=world)
     kept = list(_cached(snapshot))
-    decide(snapshot, now)
+    engine = Engine()
+    engine.decide(snapshot, now)
     label = f"memory/{options.nodes}x8{'-mig' if options.mig else ''}/{options.waiting}"
     forked.NICE = 0  # on a busy machine it would take minutes
     with frozen_heap():
         found = [
             _figure(f"{label}/controller", _resident("VmRSS") / MIB, "MiB", None, gangs=len(snapshot.running)),
-            *_forecast(label, snapshot, now),
-            *_recorder(label, snapshot, now),
+            *_forecast(label, snapshot, now, engine),
+            *_recorder(label, snapshot, now, engine),
         ]
     assert kept
     return found
@@ -109,17 +110,17 @@ def _cached(snapshot: Snapshot) -> Iterator[object]:
 # -- forecasts -----------------------------------------------------------------------------------------------------
 
 
-def _forecast(label: str, snapshot: Snapshot, now: float) -> Iterator[dict[str, Any]]:
+def _forecast(label: str, snapshot: Snapshot, now: float, engine: Engine) -> Iterator[dict[str, Any]]:
     history = RunHistory()
     history.note(snapshot.gangs, snapshot.running, now, lambda _: False)
     times = RunTimes(history.records(now))
 
     async def one() -> tuple[float, int]:
         began = time.thread_time()
-        child = Forked(partial(compute, snapshot, now, times, history), bound_bytes=1 << 60)
+        child = Forked(partial(compute, snapshot, now, times, history, engine), bound_bytes=1 << 60)
         took = time.thread_time() - began
         answering = asyncio.create_task(child.answer(TIMEOUT_S))
-        await asyncio.to_thread(decide, replace(snapshot, gangs=snapshot.gangs[1:]), now)
+        await asyncio.to_thread(engine.decide, replace(snapshot, gangs=snapshot.gangs[1:]), now)
         found = await answering
         assert found is not None, child.text
         spent.append(child.cpu_s)
@@ -138,8 +139,8 @@ def _forecast(label: str, snapshot: Snapshot, now: float) -> Iterator[dict[str, 
 # -- the recorder --------------------------------------------------------------------------------------------------
 
 
-def _recorder(label: str, snapshot: Snapshot, now: float) -> Iterator[dict[str, Any]]:
-    plan = decide(snapshot, now)
+def _recorder(label: str, snapshot: Snapshot, now: float, engine: Engine) -> Iterator[dict[str, Any]]:
+    plan = engine.decide(snapshot, now)
     with tempfile.TemporaryDirectory() as name:
         recorder = FlightRecorder(Path(name), Bounds(), writer="bench")
         began = time.thread_time()
@@ -158,12 +159,12 @@ def _recorder(label: str, snapshot: Snapshot, now: float) -> Iterator[dict[str, 
         yield _figure(f"{label}/recorded-decision-in-the-loop", each_ms, "ms", None, scaled=True)
         recorder.close(TIMEOUT_S)
         yield _figure(f"{label}/segment", sum(path.stat().st_size for path in Path(name).iterdir()) / 1e6, "MB", None)
-    yield from _recorder_memory(label, snapshot, now)
+    yield from _recorder_memory(label, snapshot, now, engine)
 
 
-def _recorder_memory(label: str, snapshot: Snapshot, now: float) -> Iterator[dict[str, Any]]:
+def _recorder_memory(label: str, snapshot: Snapshot, now: float, engine: Engine) -> Iterator[dict[str, Any]]:
     """Allocations as Python counts them: what was free before is no part of it."""
-    plan = decide(snapshot, now)
+    plan = engine.decide(snapshot, now)
     tracemalloc.start(1)
     with tempfile.TemporaryDirectory() as name:
         recorder = FlightRecorder(Path(name), Bounds(), writer="bench")

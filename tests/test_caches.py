@@ -51,7 +51,7 @@ OTHERS = {
     "fairlead.kube.listing._decoder": "types of this program",
     "fairlead.kube.nulls._drop_for": "types of this program",
     "fairlead.engine.types.amounts.text": "numbers that `amount` read, of at most 1,000 digits",
-    "fairlead.engine.placement.prices.leftover_prices": "64 lists of 1,001 numbers",
+    "fairlead.engine.placement.value.prices.leftover_prices": "64 lists of 1,001 numbers",
     "fairlead.engine.inventory.mig_share._share": "profiles and products of devices",
     "fairlead.engine.inventory.models._names": "1,024 names of drivers, in ResourceSlices",
     "fairlead.engine.inventory.device.typed": "attributes of devices",

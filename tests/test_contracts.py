@@ -18,6 +18,7 @@ PLANTED = [
     ("webhook", "fairlead.engine.plan", "Driver and webhook do without the engine"),
     ("engine", "fairlead.kube.client", "Of kube the engine imports only"),
     ("engine", "time", "Decisions are pure"),
+    ("engine.placement.value", "fairlead.engine.placement.search.placer", "Inside placement"),
 ]
 
 
@@ -26,7 +27,7 @@ def test_forbidden_imports_are_found(tmp_path):
         shutil.copytree(ROOT / root, tmp_path / root, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for importer, imported, _ in PLANTED:
-        package = tmp_path / importer / "fairlead" / importer
+        package = tmp_path / importer.partition(".")[0] / "fairlead" / importer.replace(".", "/")
         (package / f"planted_{imported.replace('.', '_')}.py").write_text(f"import {imported}\n")
     run = "from importlinter.cli import lint_imports_command; lint_imports_command()"
     code = "import sys; sys.path[:0] = sys.argv[1:]; del sys.argv[1:]; sys.argv += ['--no-cache']; " + run

@@ -26,7 +26,6 @@ def served_metrics():
 
     from fairlead.controller.report.metrics import Metrics as Controller
     from fairlead.controller.report.queue_series import QueueFacts
-    from fairlead.controller.report.waits import Waits
     from fairlead.controller.watch.caches import Caches
     from fairlead.driver.common.metrics import Metrics as Driver
     from fairlead.driver.metrics.collector import SlicesCollector
@@ -37,7 +36,7 @@ def served_metrics():
     controller, webhook = CollectorRegistry(), CollectorRegistry()
     leader = Controller(controller)
     nowhere: Any = None
-    facts = QueueFacts(uses=(), waiting=(), waits=Waits(), targets_s={}, wall=0.0)
+    facts = QueueFacts(uses=(), waiting=(), waits={}, targets_s={}, wall=0.0)
     leader.begin(Caches(nowhere, (names.DRIVER,)), lambda: facts, wall=lambda: 0.0)
     Webhook(webhook)
     driver = Driver().registry

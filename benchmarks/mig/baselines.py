@@ -41,7 +41,8 @@ class Node:
     def change(self, offer: Offer, sign: int) -> None:
         """Take (1) or give back (-1)."""
         self.changes += 1
-        (self.taken.add if sign > 0 else self.taken.discard)(offer.name)
+        note = self.taken.add if sign > 0 else self.taken.discard
+        note(offer.name)
         for key, value in offer.counters:
             self.free[key] -= sign * value
         if offer.counters:

@@ -14,8 +14,8 @@ from fairlead.api import names
 from fairlead.driver.publish.slices import SliceBody
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
-from fairlead.engine.placement.workload import WorkloadCounter
-from fairlead.engine.plan.decide import decide
+from fairlead.engine.placement.value.workload import WorkloadCounter
+from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.amounts import Amount
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
@@ -42,6 +42,7 @@ class EngineFleet:
         self._classes = {name: _device_class(name, type_) for name, type_ in _CLASSES.items()}
         self._specs: dict[MigRequest, resource.ResourceClaimSpec] = {}
         self._number = 0
+        self._engine = Engine()
         for place, bodies in enumerate(nodes):
             name = f"node-{place:06d}"
             self._inventory.set_slices(_slices(name, bodies))
@@ -61,7 +62,7 @@ class EngineFleet:
             gangs=(gang,),
             workload=self._workload.workload(),
         )
-        plan = decide(snapshot, 0.0)
+        plan = self._engine.decide(snapshot, 0.0)
         if not plan.admissions:
             return None
         admission = plan.admissions[0]

@@ -17,8 +17,7 @@ from random import Random
 from statistics import mean
 from typing import Any
 
-from fairlead.engine.placement.workload import WorkloadCounter
-from fairlead.engine.plan.decide import decide_unexplained
+from fairlead.engine.placement.value.workload import WorkloadCounter
 from fairlead.engine.types.gangs import GangRequest
 from tests.support.engine.objects import claim_spec, device_request, gang
 from tests.support.engine.world import h100_world, nodes_of
@@ -99,7 +98,7 @@ def run(seed: int, *, nodes: int = NODES, arrivals: int = ARRIVALS) -> Outcome:
             coming = now + random.expovariate(rate)
         world.workload = counter.workload()
         began = time.process_time()
-        plan = world.decide_with(decide_unexplained, *waiting)
+        plan = world.decide_with(world.engine.decide_unexplained, *waiting)
         found.decide_s += time.process_time() - began
         found.decisions += 1
         by_name = {each.name: each for each in waiting}

@@ -14,7 +14,6 @@ from random import Random
 from statistics import mean
 from typing import Any, Literal
 
-from fairlead.engine.plan.decide import decide_unexplained
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.settings import QueueSpec
 from tests.support.engine.objects import claim_spec, device_request, gang
@@ -100,7 +99,7 @@ def run(
         waiting[0] = replace(waiting[0], preempts=movable)  # without moves nothing is evicted for it either
         for _ in range(ROUNDS_MAX):
             began = time.process_time()
-            plan = world.decide_with(decide_unexplained, *waiting)
+            plan = world.decide_with(world.engine.decide_unexplained, *waiting)
             slowest = max(slowest, time.process_time() - began)
             kinds = {each.kind for each in plan.evictions}
             if kinds - {"Move"}:
@@ -131,7 +130,7 @@ def fragmented(random: Random, how: Literal["packed", "spread"], nodes: int, tur
                 return
             request = gang(f"piece-{serial}", 1, SPECS[size], created=float(serial), queue="q")
             serial += 1
-            plan = world.decide_with(decide_unexplained, request)
+            plan = world.decide_with(world.engine.decide_unexplained, request)
             if not plan.admissions:
                 return
             world.carry_out(plan, [request])

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 from fairlead.api import names
-from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
@@ -64,7 +63,8 @@ def _whole_nodes() -> list[dict[str, Any]]:
     world.queues = tuple(replace(queue, min_runtime_s=1e9) for queue in world.queues)
     # The best of three, as for the refusal without queues; each decided anew, by share IDs of its own.
     refusals = [
-        _timed(lambda: decide(world.snapshot(large), world.now, share_ids=lambda claim, *_: claim)) for _ in range(3)
+        _timed(lambda: world.engine.decide(world.snapshot(large), world.now, share_ids=lambda claim, *_: claim))
+        for _ in range(3)
     ]
     assert not any(plan.evictions for _, plan in refusals)
     seconds = min(each for each, _ in refusals)

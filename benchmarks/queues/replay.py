@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.api import names
-from fairlead.engine.plan.decide import decide
+from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
 from fairlead.engine.types.plan import Admission
@@ -102,7 +102,7 @@ def _figures(scenario: Scenario) -> Iterator[dict[str, Any]]:
 
 def replay(scenario: Scenario) -> Outcome:
     """Runs it to the end. Events of one millisecond are decided on together."""
-    rim = _Rim(scenario)
+    rim, engine = _Rim(scenario), Engine()
     outcome = Outcome()
     arrivals: list[tuple[int, str, Class, int]] = [
         (number * each.every_ms, f"q{cohort}-{queue:03}", each, number)
@@ -121,7 +121,7 @@ def replay(scenario: Scenario) -> Outcome:
             rim.finish(now)
             snapshot = rim.snapshot()
             began = time.process_time()
-            plan = decide(snapshot, now / 1000)
+            plan = engine.decide(snapshot, now / 1000)
             outcome.decided_s += time.process_time() - began
             outcome.decisions += 1
             for admission in plan.admissions:

@@ -80,7 +80,7 @@ def _takeover_voids_nothing() -> None:
 
     async def run(self: Any) -> None:
         await self._caches.filled()
-        self._caches.begin_term()
+        self._caches.rules.begin_term()
 
     _put(Takeover, "run", run)
 

@@ -14,6 +14,7 @@ from random import Random
 import pytest
 
 from fairlead.api import names
+from fairlead.engine.plan.decide import Engine
 from fairlead.engine.queues.usage_history import RememberedUsage, UsageHistory, decayed
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
@@ -76,7 +77,7 @@ class Soak:
                 self.fails_at, self.back_at = self.now + self.some(DAY), float("inf")
             if self.now >= self.restarts_at:  # a new controller knows what stands in the status, and nothing else
                 self.restarts_at = self.now + self.some(DAY / 2)
-                self.world.inventory.memo.clear()
+                self.world.engine = Engine()
                 self.memory = UsageHistory(HALF_LIFE_S)
                 self.memory.restore(dict(self.status))
                 self.restarts += 1

@@ -12,7 +12,7 @@ import pytest
 
 from fairlead.bounded import unpack
 from fairlead.bounded.limits import BoundError
-from fairlead.engine.placement.workload import DEMANDS_MAX, WorkloadCounter
+from fairlead.engine.placement.value.workload import DEMANDS_MAX, WorkloadCounter
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.plan import Plan

@@ -290,3 +290,20 @@ for place in / /tmp /var/tmp /usr/tmp /root /run /opt/fairlead /etc /var/run/sec
 done
 test -s /var/run/secrets/kubernetes.io/serviceaccount/token && echo token readable
 """
+
+
+def test_no_program_compiles_anything_when_it_starts(image: Image, tmp_path: Path) -> None:
+    """The base image has no bytecode of Python's own library, and a read-only root keeps none."""
+    root = tmp_path / "root"
+    root.mkdir()
+    lines = [namespaces.Root(layers=image.layers, path=root).script()]
+    lines += [namespaces.bind(each, f"{root}{each}", read_only=True) for each in image.binds]
+    code = "import fairlead.driver.app, fairlead.webhook.app, fairlead.controller.app, fairlead.cli.main"
+    lines.append(
+        namespaces.in_root(root, image.stage.environment.items(), ["/opt/fairlead/bin/python", "-v", "-c", code])
+    )
+    command = namespaces.unshared("\n".join(lines), new=("--mount", "--pid"))
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stderr
+    assert "/opt/fairlead/compiled/" in said
+    compiled = [line for line in said.splitlines() if line.startswith("# code object from") and ".pyc" not in line]
+    assert compiled == []

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from fairlead.engine.plan import decide as entrance
+from fairlead.engine.plan.decide import decide
 from tests.support.engine.case import snapshot_of
 
 Json = dict[str, Any]
@@ -64,7 +64,7 @@ def decide_many(seed: int, count: int) -> None:
     """So many allocations, one decision each."""
     random = Random(f"claims {seed}")
     for _ in range(count):
-        entrance.decide(snapshot_of(_Case(random).body()), 0.0)
+        decide(snapshot_of(_Case(random).body()), 0.0)
 
 
 class _Case:

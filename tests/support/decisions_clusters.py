@@ -12,8 +12,8 @@ from random import Random
 
 import msgspec
 
-from fairlead.engine.placement.workload import WorkloadCounter
-from fairlead.engine.plan import decide as entrance
+from fairlead.engine.placement.value.workload import WorkloadCounter
+from fairlead.engine.plan.decide import Engine
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import DisruptionBudget
@@ -112,9 +112,9 @@ class Life:
             case 2:  # settings that a World does not have
                 steps, weight = random.choice((3, 40, 400)), random.choice((0.0, 0.5, 2.0))
                 snapshot = replace(world.snapshot(*self.waiting), search_steps=steps, usage_weight=weight)
-                entrance.decide(snapshot, world.now, share_ids=lambda claim, request, device: f"{claim}/{request}")
+                world.engine.decide(snapshot, world.now, share_ids=lambda claim, request, device: f"{claim}/{request}")
             case 3:
-                world.inventory.memo.clear()
+                world.engine = Engine()
 
     # ---------------------------------------------------------------------------------------------- what happens
 

@@ -1,21 +1,19 @@
-"""Records every decision that is taken through `decide`, wherever it was imported, and sums them up case by case.
+"""Records every decision that is taken through `Engine.decide`, and sums them up case by case.
 
 A case's record is a count and two digests, one over what was decided and one over the texts, in the order of the decisions. What
 `decide` returns is recorded whether it was worked out anew or remembered from the decision before.
-Keeps: `decide` is what it was before when the recording ends, in every module. A `decide` that was taken as the default of a
-parameter before the recording began is not recorded.
+Keeps: `decide` is what it was before when the recording ends. A bound `decide` that was taken before it began is not recorded.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from fairlead.engine.plan import decide as entrance
+from fairlead.engine.plan.decide import Engine
 from fairlead.engine.types.plan import Plan
 from fairlead.history.plans import canonical
 
@@ -49,14 +47,13 @@ class Digest:
 
 @contextmanager
 def instead(make: Callable[[Callable[..., Plan]], Callable[..., Plan]]) -> Iterator[None]:
-    """Meanwhile, `decide` is what `make` makes of it, in every module that has imported it or does so now."""
-    original = entrance.decide
-    other = make(original)
-    _replace(original, other)
+    """Meanwhile, every engine's `decide` is what `make` makes of it."""
+    original = Engine.decide
+    Engine.decide = make(original)  # type: ignore[method-assign]
     try:
         yield
     finally:
-        _replace(other, original)
+        Engine.decide = original  # type: ignore[method-assign]
 
 
 @contextmanager
@@ -81,10 +78,3 @@ def record(run: Callable[[], object]) -> Record:
     with listening(digest.note):
         run()
     return digest.record
-
-
-def _replace(old: object, new: object) -> None:
-    for module in list(sys.modules.values()):
-        for name, value in list(getattr(module, "__dict__", {}).items()):
-            if value is old:
-                setattr(module, name, new)

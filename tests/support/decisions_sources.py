@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from benchmarks.queues import reclaim, replay
-from fairlead.engine.plan import decide as entrance
+from fairlead.engine.plan.decide import decide
 from tests.support import decisions_claims as claims
 from tests.support import decisions_clusters as clusters
 from tests.support import decisions_traces as traces
@@ -113,7 +113,7 @@ def _allocation_cases(paths: Sequence[Path]) -> Iterator[Case]:
 
 def _decide_vectors(lines: Sequence[bytes]) -> None:
     for line in lines:
-        entrance.decide(snapshot_of(json.loads(line)), 0.0)
+        decide(snapshot_of(json.loads(line)), 0.0)
 
 
 def _fairshare(data: Data) -> Iterator[Case] | None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.plan import Plan
 from fairlead.history.facts.changes import Watcher
@@ -43,8 +44,8 @@ def seen_by(look: Callable[[Snapshot, float, Plan], None]) -> Iterator[None]:
     """Meanwhile, every decision is looked at."""
 
     def made(original: Callable[..., Plan]) -> Callable[..., Plan]:
-        def deciding(snapshot: Snapshot, now: float, **more: Any) -> Plan:
-            plan = original(snapshot, now, **more)
+        def deciding(engine: Engine, snapshot: Snapshot, now: float, **more: Any) -> Plan:
+            plan = original(engine, snapshot, now, **more)
             if not more:
                 look(snapshot, now, plan)
             return plan

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import gc
 import logging
 import os
 import signal
@@ -42,6 +43,9 @@ def serve(
     loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> None:
     """Run `run(options, ready=event)` until SIGTERM or SIGINT, on `loop()` where given. Raises typer.Exit(1) on failure."""
+    if not gc.isenabled():  # `programs.start`: what was imported is never garbage
+        gc.freeze()
+        gc.enable()
     logs.configure(format=log_format, level=log_level)
     try:
         with asyncio.Runner(loop_factory=loop) as runner:

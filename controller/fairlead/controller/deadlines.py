@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import heapq
 
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState
 from fairlead.controller.gangs.membership.gangs import GangId
 
 OUTDATED_MAX = 1000  # entries beyond those that count, until they are dropped
 
 
 class Deadlines:
-    def __init__(self) -> None:
-        self._at: dict[GangId, float] = {}  # unix seconds
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._at = book.all(GangState.deadline)
         self._heap: list[tuple[float, GangId]] = []  # also what was dropped or replaced
 
     def set(self, gang_id: GangId, at: float) -> None:
         """The earliest of several counts."""
         if at >= self._at.get(gang_id, float("inf")):
             return
-        self._at[gang_id] = at
+        self._book[gang_id].deadline = at
         heapq.heappush(self._heap, (at, gang_id))
         if len(self._heap) > 2 * len(self._at) + OUTDATED_MAX:
             self._heap = [(when, each) for each, when in self._at.items()]
             heapq.heapify(self._heap)
 
     def drop(self, gang_id: GangId) -> None:
-        self._at.pop(gang_id, None)
+        self._book[gang_id].deadline = None
 
     def next(self) -> float | None:
         """The first of all."""
@@ -38,6 +41,6 @@ class Deadlines:
         due: list[GangId] = []
         while (at := self.next()) is not None and at <= now:
             _, gang_id = heapq.heappop(self._heap)
-            del self._at[gang_id]
+            self.drop(gang_id)
             due.append(gang_id)
         return due

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from fairlead.controller.book.book import Book
 from fairlead.controller.commit.node_requests import NodeRequests
 from fairlead.controller.commit.nominated_nodes import NominatedNodes
 from fairlead.controller.cycle import Cycle
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.reconcile import GangReconciler
-from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.reporting import Reporting
+from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
-from fairlead.kube.limits import Clock, Sleep
 
 log = logging.getLogger(__name__)
 
@@ -30,28 +30,23 @@ class Controller:
     def __init__(
         self,
         caches: Caches,
+        book: Book,
         reconciler: GangReconciler,
         cycle: Cycle,
         reporting: Reporting,
         nodes: NodeRequests,
         nominated: NominatedNodes,
-        metrics: Metrics,
-        *,
-        clock: Clock,
-        wall: Clock,
-        sleep: Sleep,
+        time: Time,
     ) -> None:
-        self.last_run_at = clock()  # at most `claim_reconciler.SWEEP_S` ago, unless the loop hangs
+        self.last_run_at = time.clock()  # at most `claim_reconciler.SWEEP_S` ago, unless the loop hangs
         self._caches = caches
+        self._book = book
         self._reconciler = reconciler
         self._cycle = cycle
         self._reporting = reporting
         self._nodes = nodes
         self._nominated = nominated
-        self._metrics = metrics
-        self._clock = clock
-        self._wall = wall
-        self._sleep = sleep
+        self._clock, self._wall, self._sleep = time.clock, time.wall, time.sleep
         self._first = True
 
     @property
@@ -66,7 +61,7 @@ class Controller:
                 await self.run_once()
             except Exception:  # one object that breaks a run must not stop the service for all others
                 log.exception("a run of the loop failed; the next one looks at everything again")
-                self._metrics.errors.labels("cycle").inc()
+                self._reporting.failed()
                 self._caches.refresh_all()
                 await self._sleep(ERROR_PAUSE_S)
             await self._wait()
@@ -75,17 +70,19 @@ class Controller:
         """Reconcile, decide and commit, report. Starts tasks and waits for none; for a long decision it does."""
         self.last_run_at = self._clock()
         looked = now = self._wall()
+        decided = False
         self._caches.triggers.looked()
-        self._reconciler.expire(now)
+        self._reconciler.due.expire(now)
         self._cycle.expire(now)
         changed = self._reconciler.reconcile(self._changed(), now)
         self._forget_gone(changed)
         self._reconciler.collect_garbage(now)
         if self._caches.triggers.decision and not self._cycle.wait_s():
             changed |= await self._cycle.run(now)
-            now = self._wall()
-        self._nodes.sync(changed)
-        self._nominated.sync(self._cycle.reservations)
+            self._reporting.decided(self._cycle.plan, self._cycle.took_s, now)
+            decided, now = True, self._wall()
+        self._nodes.sync(changed, decided=decided)
+        self._nominated.sync()
         self._reporting.report(changed, now, looked)
 
     def _changed(self) -> set[GangId]:
@@ -103,12 +100,12 @@ class Controller:
         for gang_id in sorted(changed):
             gang = self._caches.gangs.get(gang_id)
             if gang is None or not gang.members:
-                self._cycle.gone(gang_id)
                 self._reporting.gone(gang_id)
+                self._book.forget(gang_id)
 
     async def _wait(self) -> None:
         """Until something changed or is due, and a moment longer."""
-        due = [self._reconciler.due_at()]
+        due = [self._reconciler.due.next()]
         if self._cycle.due_at is not None:
             due.append(self._cycle.due_at)
         triggers = self._caches.triggers

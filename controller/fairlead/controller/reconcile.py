@@ -11,24 +11,23 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from fairlead.controller.commit import claim_reconciler
-from fairlead.controller.commit.backoff import GangBackoffs
+from fairlead.controller.book.book import Book
 from fairlead.controller.commit.claim_reconciler import ClaimReconciler
 from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.gang_tasks import GangTasks
-from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.recoverer import Recoverer
-from fairlead.controller.deadlines import Deadlines
+from fairlead.controller.due import Due
 from fairlead.controller.gangs.admission import recovery
-from fairlead.controller.gangs.admission.bind_clock import BindClock
+from fairlead.controller.gangs.admission.bind_clock import tried_at
 from fairlead.controller.gangs.admission.requests import GangRecord, blocking_problem, claims_awaited_until
 from fairlead.controller.gangs.claims.allocations import pod_ref
 from fairlead.controller.gangs.evictions import eviction_marks, eviction_steps, past_evictions
 from fairlead.controller.gangs.held import idleness, leaving, lost_nodes, node_notices
 from fairlead.controller.gangs.membership import decisions, members
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
-from fairlead.controller.replacements import Replacements
+from fairlead.controller.places import Places
 from fairlead.controller.report.failures import Failures
 from fairlead.controller.snapshot import SnapshotBuilder
 from fairlead.controller.watch.caches import Caches
@@ -43,68 +42,55 @@ MOVE_FIRST_S = 2.0  # a gang that may move away from a node that goes is not ask
 CONTAINED_S = 30.0  # until a gang is looked at again that could not be reconciled
 
 
+class Steps(NamedTuple):
+    """What carries out the steps of gangs."""
+
+    tasks: GangTasks
+    claims: ClaimReconciler
+    recoverer: Recoverer
+    evictor: Evictor
+
+
 class GangReconciler:
-    """`gang_timeout_s`: how long a released gang may take to bind before it is rolled back."""
+    """Implements `triggers.Attention`. `gang_timeout_s`: how long a released gang may take to bind before it is rolled back."""
 
     def __init__(
         self,
         caches: Caches,
+        book: Book,
         snapshots: SnapshotBuilder,
-        claims: ClaimReconciler,
-        recoverer: Recoverer,
-        evictor: Evictor,
-        tasks: GangTasks,
-        backoffs: GangBackoffs,
-        replacements: Replacements,
-        moves: Moves,
-        *,
+        steps: Steps,
+        places: Places,
+        due: Due,
         failures: Failures,
+        *,
         gang_timeout_s: float,
-        now: float,
     ) -> None:
         self._caches = caches
+        self._book = book
         self._snapshots = snapshots
-        self._claims = claims
-        self._recoverer = recoverer
-        self._evictor = evictor
-        self._tasks = tasks
-        self._backoffs = backoffs
-        self._replacements = replacements
-        self._moves = moves
+        self._tasks, self._claims, self._recoverer, self._evictor = steps
+        self._places = places
+        self.due = due
+        self._deadlines = due.deadlines
         self._failures = failures
         self._gang_timeout_s = gang_timeout_s
-        self._noticed: dict[GangId, float] = {}  # gangs that may leave a node that goes: since when that is known
-        self._bind_clock = BindClock()
-        self._deadlines = Deadlines()
-        self._sweep_at = now + claim_reconciler.SWEEP_S
 
-    def due_at(self) -> float:
-        """When something is due though nothing changed: a deadline, the end of a backoff, or garbage collection."""
-        others = (
-            self._deadlines.next(), self._backoffs.next_end(), self._tasks.settled_at(), self._moves.next_end(),
-        )  # fmt: skip
-        return min((self._sweep_at, *(at for at in others if at is not None)))
-
-    def expire(self, now: float) -> None:
-        """Gangs whose deadline or backoff has passed are to be reconciled again."""
-        triggers = self._caches.triggers
-        self._tasks.settle_due(now)
-        triggers.gangs(self._deadlines.take_due(now))
-        if self._moves.expire(now):
-            triggers.decide()
-        for gang_id in self._backoffs.expire(now, self._caches.gangs):
-            triggers.decide(urgent=True)
-            triggers.gang(gang_id)
+    def holds(self, gang_id: GangId) -> bool:
+        """Whether the gang has devices, as it was last looked at, or is being written."""
+        state = self._book[gang_id]
+        return state.holding is not None or bool(state.busy)
 
     def put_off(self, gang_id: GangId) -> bool:
         """Whether to look at the gang only when its admission ends, which triggers it: a gang of one that is being admitted.
 
         Each write of its admission changes it, and nothing is started for it meanwhile.
         """
-        gang = self._caches.gangs.get(gang_id) if self._tasks.admitting(gang_id) else None
+        state = self._book[gang_id]
+        gang = self._caches.gangs.get(gang_id) if state.admitting else None
         if gang is None or not gang.solo:
             return False
-        if self._tasks.settling(gang_id) and not all(self._about_to_bind(member.pod) for member in gang.members):
+        if state.settles_until is not None and not all(self._about_to_bind(member.pod) for member in gang.members):
             self._tasks.settle(gang_id)
             return False
         return True
@@ -120,8 +106,7 @@ class GangReconciler:
         )
 
     def collect_garbage(self, now: float) -> None:
-        if now >= self._sweep_at:
-            self._sweep_at = now + claim_reconciler.SWEEP_S
+        if self.due.take_sweep(now):
             self._claims.collect_garbage()
 
     def reconcile(self, changed: set[GangId], now: float) -> set[GangId]:
@@ -130,10 +115,9 @@ class GangReconciler:
             with self._contained(gang_id, now):
                 gang = self._caches.gangs.get(gang_id)
                 self._evictor.update(gang_id, gang)
-                self._replacements.update(gang_id, gang, now)
                 raw = self._caches.gang_object(gang_id)
                 past = past_evictions.past_eviction(raw, now) if raw else None
-                self._moves.update(gang_id, gang, past, now)
+                self._places.update(gang_id, gang, past, now)
         changed = changed | self._evictor.victims.of_any(changed) | self._evictor.victims.take_beneficiaries()
         for gang_id in sorted(changed):
             with self._contained(gang_id, now):
@@ -152,7 +136,7 @@ class GangReconciler:
 
     def _reconcile(self, gang_id: GangId, now: float) -> None:
         gang = self._caches.gangs.get(gang_id)
-        busy = self._tasks.running(gang_id)
+        busy = bool(self._book[gang_id].busy)
         before = self._snapshots.remove(gang_id)
         self._deadlines.drop(gang_id)
         if gang is not None:
@@ -160,9 +144,6 @@ class GangReconciler:
             if again is not None:
                 self._deadlines.set(gang_id, max(again, now + DEADLINE_MIN_S))
         if gang is None or not gang.members:
-            self._evictor.gone(gang_id)
-            self._bind_clock.forget(gang_id)
-            self._noticed.pop(gang_id, None)
             return
         record = self._snapshots.record(gang, now)
         self._snapshots.set_running(gang, record, now)
@@ -185,7 +166,7 @@ class GangReconciler:
 
     def _watch_idle(self, gang: Gang, now: float) -> None:
         """Looks at it again when it is to be told that it is idle, and decides when something follows from that."""
-        found = self._caches.idle(gang, now)
+        found = self._caches.rules.idle(gang, now)
         if found is None:
             return
         again = idleness.looked_at_again(*found, now)
@@ -196,7 +177,9 @@ class GangReconciler:
 
     def _recover(self, gang: Gang, now: float) -> bool:
         """Whether a recovery step is needed. Starts it unless the gang's backoff is active."""
-        tried = self._bind_clock.update(gang, now)
+        state = self._book[gang.id]
+        tried = tried_at(gang, state.tried or {}, now)
+        state.tried = tried or None
         step = recovery.next_step(
             gang, now=now, timeout_s=self._gang_timeout_s, tried=tried, node_exists=self._caches.node_exists
         )
@@ -205,8 +188,8 @@ class GangReconciler:
             for deadline in (recovery.next_deadline(gang, self._gang_timeout_s, tried), recovery.untried(gang, now)[1]):
                 if deadline is not None:
                     self._deadlines.set(gang.id, max(deadline, now + DEADLINE_MIN_S))
-        elif self._backoffs.active(gang.id, now):
-            self._deadlines.set(gang.id, self._backoffs.get(gang.id).until)
+        elif state.backoff is not None and state.backoff.until > now:
+            self._deadlines.set(gang.id, state.backoff.until)
         else:
             self._tasks.start(gang.id, self._recoverer.carry_out(gang, step))
         return step is not None
@@ -226,13 +209,14 @@ class GangReconciler:
 
     def _announce(self, gang: Gang, now: float) -> bool:
         """Whether pods are being asked to save their work, since a node of theirs goes. A gang that may move gets a moment to do so."""
-        notice = self._caches.notice(gang)
+        notice = self._caches.lookup.notice(gang)
+        state = self._book[gang.id]
         ask = node_notices.ask(gang, notice, now) if gang.running else None
         if ask is None or eviction_marks.marked(gang):
-            self._noticed.pop(gang.id, None)
+            state.noticed_at = None
             return False
-        if notice is not None and (self._caches.movable(gang) if gang.movable is None else gang.movable):
-            since = self._noticed.setdefault(gang.id, now)
+        if notice is not None and (self._caches.rules.movable(gang) if gang.movable is None else gang.movable):
+            since = state.noticed_at = state.noticed_at or now
             if now < since + MOVE_FIRST_S:
                 self._deadlines.set(gang.id, since + MOVE_FIRST_S)
                 return False
@@ -244,7 +228,7 @@ class GangReconciler:
         found = leaving.holding(gang)
         if not found:
             return False
-        bound_s = self._caches.bounds(gang).termination_grace_s
+        bound_s = self._caches.rules.bounds(gang).termination_grace_s
         late, soonest = leaving.to_shorten(found, bound_s, now)
         if late and self._snapshots.others_wait(gang.id):
             self._deadlines.set(gang.id, now + eviction_steps.RETRY_S)
@@ -257,11 +241,11 @@ class GangReconciler:
     def _requeue_short(self, gang: Gang, record: GangRecord, now: float) -> bool:
         """Whether the gang was short of members, or had some on a lost node, for too long: then its eviction begins."""
         why, lost_until = "", None
-        if lost := self._caches.lost_nodes(gang):
-            why, lost_until = lost_nodes.overdue(gang, lost, self._caches.bounds(gang).lost_node, now)
-        why = why or self._replacements.overdue(gang, now)
+        if lost := self._caches.lookup.lost_nodes(gang):
+            why, lost_until = lost_nodes.overdue(gang, lost, self._caches.rules.bounds(gang).lost_node, now)
+        why = why or self._places.replacements.overdue(gang, now)
         if not why:
-            for deadline in (self._replacements.deadline(gang.id), lost_until):
+            for deadline in (self._places.replacements.deadline(gang.id), lost_until):
                 if deadline is not None:
                     self._deadlines.set(gang.id, deadline)
             return False
@@ -274,7 +258,7 @@ class GangReconciler:
             pods=tuple(pod_ref(member) for member in gang.running),
             whole=True,
             reason=Reason(code=Code.NOT_REPLACED, message=why, advice="all of them go, to start again together"),
-            checkpoint_grace_s=min(gang.checkpoint_grace_s or 0.0, self._caches.bounds(gang).checkpoint_grace_s),
+            checkpoint_grace_s=min(gang.checkpoint_grace_s or 0.0, self._caches.rules.bounds(gang).checkpoint_grace_s),
         )
         self._evictor.assume(gang.id, eviction)
         self._tasks.start(gang.id, self._evictor.begin(gang, eviction, now))
@@ -282,12 +266,12 @@ class GangReconciler:
 
     def _still_idle(self, gang: Gang, now: float) -> bool:
         """Whether a gang that is evicted for being idle still is."""
-        found = self._caches.idle(gang, now)
+        found = self._caches.rules.idle(gang, now)
         return found is not None and idleness.follows(*found, now)
 
     def _still_waits(self, beneficiary: GangId) -> bool:
         """Whether the gang still needs what others are evicted for."""
         gang = self._caches.gangs.get(beneficiary)
-        if gang is None or not gang.gated or self._tasks.admitting(beneficiary):
+        if gang is None or not gang.gated or self._book[beneficiary].admitting:
             return False
-        return blocking_problem(gang) is None and self._caches.held_by(gang) is None
+        return blocking_problem(gang) is None and self._caches.rules.held_by(gang) is None

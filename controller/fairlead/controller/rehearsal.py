@@ -17,7 +17,6 @@ from fairlead.controller.options import ControllerOptions
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.term import Term
 from fairlead.controller.watch.caches import Caches
-from fairlead.engine.plan import decide as plan
 from fairlead.engine.snapshot import Snapshot
 from fairlead.kube.client import Client
 from fairlead.kube.limits import Clock
@@ -49,13 +48,13 @@ class Rehearsal:
         *,
         clock: Clock = time.monotonic,
         wall: Clock = time.time,
-        decide: Decide = plan.decide,
+        decide: Decide | None = None,
     ) -> None:
         self._caches = caches
         self._term = Term(options, client, _NoLease(), Metrics(), caches)
         self._clock = clock
         self._wall = wall
-        self._decide = decide
+        self._decide = decide or caches.tables.engine.decide
         self._changed = set(caches.gangs)
         self._next_at = 0.0  # of the clock
 

@@ -10,9 +10,10 @@ What is kept here may be lost with this process: a new leader holds no place of 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState, Replacement
 from fairlead.controller.gangs.held import vacancies
 from fairlead.controller.gangs.held.vacancies import Vacancy
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
@@ -22,29 +23,19 @@ from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Admission
 
 
-@dataclass(slots=True)
-class _Known:
-    """Of one running gang."""
-
-    places: dict[str, Vacancy] = field(default_factory=dict)  # of members that run, by pod UID
-    vacant: dict[str, Vacancy] = field(default_factory=dict)  # of members lost, oldest first
-    short_since: float | None = None
-    given_up: bool = False
-
-
 class Replacements:
-    def __init__(self, tables: Tables, *, timeout_s: float) -> None:
+    def __init__(self, book: Book, tables: Tables, *, timeout_s: float) -> None:
+        self._book = book
         self._tables = tables
         self._timeout_s = timeout_s
-        self._known: dict[GangId, _Known] = {}
-        self._lifted: dict[GangId, tuple[Vacancy, ...]] = {}  # while a decision is made
+        self._known = book.all(GangState.replacement)
 
     def update(self, gang_id: GangId, gang: Gang | None, now: float) -> None:
         """The gang changed: the places of members that it lost are held, those that it needs no more given up."""
         if gang is None or not gang.started or gang.solo:
             self._forget(gang_id)
             return
-        known = self._known.setdefault(gang_id, _Known())
+        known = self._book[gang_id].replacement = self._known.get(gang_id) or Replacement()
         running = {member.uid for member in gang.running}
         for uid, place in list(known.places.items()):
             if uid not in running:
@@ -103,31 +94,35 @@ class Replacements:
                 continue
             if any(_hurt(vacancy, broken) for vacancy in known.vacant.values()):
                 continue
-            self._lifted[gang_id] = own = tuple(known.vacant.values())
-            for vacancy in own:
+            known.lifted = tuple(known.vacant.values())
+            for vacancy in known.lifted:
                 self._tables.unhold(vacancy.member.pod, vacancy.claims)
             found.append(dataclasses.replace(request, replaces=True))
-        if len(self._lifted) < 2:
+        lifted = self._lifted()
+        if len(lifted) < 2:
             return found
-        return [self._apart(request) for request in found]
+        return [self._apart(request, lifted) for request in found]
 
-    def _apart(self, request: GangRequest) -> GangRequest:
+    def _lifted(self) -> dict[GangId, Replacement]:
+        return {gang_id: known for gang_id, known in self._known.items() if known.lifted}
+
+    def _apart(self, request: GangRequest, lifted: Mapping[GangId, Replacement]) -> GangRequest:
         """Of two gangs with held places neither takes the other's while there is another."""
         if not request.replaces:
             return request
         mine = (request.namespace, request.name)
-        others = (vacancy for gang_id, held in self._lifted.items() if gang_id != mine for vacancy in held)
-        nodes = vacancies.avoided_nodes(self._lifted[mine], others)
+        others = (vacancy for gang_id, each in lifted.items() if gang_id != mine for vacancy in each.lifted)
+        nodes = vacancies.avoided_nodes(lifted[mine].lifted, others)
         return dataclasses.replace(request, avoid=tuple(sorted({*request.avoid, *nodes})))
 
     def short(self) -> list[GangId]:
         """Gangs for which places are held now."""
-        return [gang_id for gang_id, known in self._known.items() if known.vacant and gang_id not in self._lifted]
+        return [gang_id for gang_id, known in self._known.items() if known.vacant and not known.lifted]
 
     def running(self, gang_id: GangId, running: RunningGang, now: float) -> RunningGang:
         """With the places that are held for it now."""
         known = self._known.get(gang_id)
-        if known is None or not known.vacant or gang_id in self._lifted:
+        if known is None or not known.vacant or known.lifted:
             return running
         broken = BrokenDevices(self._tables.inventory, now)
         hurt = frozenset(uid for uid, vacancy in known.vacant.items() if _hurt(vacancy, broken))
@@ -135,9 +130,10 @@ class Replacements:
 
     def restore(self, admissions: Iterable[Admission]) -> None:
         """The decision is made: what was not taken is held again."""
+        lifted = self._lifted()
         taken: set[tuple[str, str, str]] = set()
         nodes: dict[GangId, list[str]] = {}
-        for admission in admissions if self._lifted else ():
+        for admission in admissions if lifted else ():
             nodes[admission.namespace, admission.name] = [each.node for each in admission.assignments]
             taken |= {
                 (result.device.driver, result.device.pool, result.device.device)
@@ -145,10 +141,9 @@ class Replacements:
                 for result in claim.allocation.results
                 if not result.admin_access
             }
-        for gang_id, lifted in self._lifted.items():
-            known = self._known[gang_id]
+        for gang_id, known in lifted.items():
             filled = nodes.get(gang_id, [])
-            order = sorted(lifted, key=lambda vacancy: vacancy.node not in filled)
+            order = sorted(known.lifted, key=lambda vacancy: vacancy.node not in filled)
             for vacancy in order[: len(filled)]:
                 del known.vacant[vacancy.uid]
             for vacancy in order[len(filled) :]:
@@ -156,16 +151,16 @@ class Replacements:
                     del known.vacant[vacancy.uid]
                 else:
                     self._tables.hold(vacancy.member.pod, vacancy.node, vacancy.claims)
-        self._lifted.clear()
+            known.lifted = ()
 
     # -- giving up -------------------------------------------------------------------------------------------------
 
-    def _release(self, known: _Known, uid: str) -> None:
+    def _release(self, known: Replacement, uid: str) -> None:
         vacancy = known.vacant.pop(uid)
         self._tables.unhold(vacancy.member.pod, vacancy.claims)
 
     def _forget(self, gang_id: GangId) -> None:
-        known = self._known.pop(gang_id, None)
+        known = self._book.take(gang_id, GangState.replacement)
         if known is not None:
             for uid in list(known.vacant):
                 self._release(known, uid)

@@ -1,4 +1,4 @@
-"""Reports after each run of the loop: every gang with something new, queues' past usage, and gangs by phase.
+"""Reports after each run of the loop: every gang with something new, Queues and Flavors, and gangs by phase.
 
 One more gang changes the positions of all that wait behind it: so namespaces take turns (`turns`), and gangs that have started have
 none to wait for.
@@ -7,32 +7,32 @@ none to wait for.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from fairlead.controller.autoscaling.awaited import AwaitedNodes
-from fairlead.controller.commit.backoff import GangBackoffs
-from fairlead.controller.commit.evictor import Evictor
-from fairlead.controller.commit.gang_tasks import GangTasks
-from fairlead.controller.cycle import Cycle
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState, Wait
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.gangs.claims.allocations import held_claims
+from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.held import leaving
+from fairlead.controller.gangs.held.held_models import HeldModels, held_models
 from fairlead.controller.gangs.held.idleness import IdleNotice, notice
+from fairlead.controller.gangs.held.placement import placement
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
+from fairlead.controller.queue_inputs import QueueInputs
 from fairlead.controller.report.forecasts import ShownForecasts
-from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.report.held_flavors import HeldFlavors
-from fairlead.controller.report.held_models import HeldModels, held_models
-from fairlead.controller.report.metrics import Metrics
-from fairlead.controller.report.placement import placement
+from fairlead.controller.report.kubelet_events import KubeletEvents
 from fairlead.controller.report.reporter import Reporter
-from fairlead.controller.report.traces import GangTraces
-from fairlead.controller.report.waits import Waits
+from fairlead.controller.report.telemetry import Telemetry
+from fairlead.controller.snapshot import queued_since
+from fairlead.controller.timing import Time
 from fairlead.controller.turns import Turns
 from fairlead.controller.watch.caches import Caches
-from fairlead.engine.forecast.calibration import Outcome
-from fairlead.engine.queues.usage_history import UsageHistory
-from fairlead.kube.limits import Clock
+from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.settings import Problem
 
 log = logging.getLogger(__name__)
 
@@ -41,46 +41,50 @@ LONG_S = 60.0  # pods that take longer to end are named, with what bounds that
 
 
 class Reporting:
-    """Collects what the parts of the controller have of a gang into its `SchedulingState`."""
+    """Collects what is known of a gang into its `SchedulingState`. Waits last from the creation of a gang to its start, or until it is gone."""
 
     def __init__(
         self,
         caches: Caches,
-        cycle: Cycle,
-        evictor: Evictor,
-        tasks: GangTasks,
-        backoffs: GangBackoffs,
-        usage: UsageHistory,
+        book: Book,
+        queues: QueueInputs,
         reporter: Reporter,
-        metrics: Metrics,
         forecasts: ShownForecasts,
-        traces: GangTraces,
         awaited: AwaitedNodes,
-        *,
-        created: Callable[[Gang, float], float],
-        wall: Clock,
+        kubelet_events: KubeletEvents,
+        telemetry: Telemetry,
+        time: Time,
     ) -> None:
-        """`created`: since when the gang is queued, unix seconds."""
         self._caches = caches
-        self._cycle = cycle
-        self._evictor = evictor
-        self._tasks = tasks
-        self._backoffs = backoffs
-        self._usage = usage
+        self._book = book
+        self._queues = queues
         self._reporter = reporter
-        self._metrics = metrics
-        self._forecasts = forecasts
-        self._traces = traces
+        self.forecasts = forecasts
         self._awaited = awaited
+        self._kubelet_events = kubelet_events
+        self._metrics, self._traces = telemetry.metrics, telemetry.traces
         self._turns = Turns()
         self._ignored_slices: frozenset[str] = frozenset()
-        self._created = created
-        self._wall = wall
+        self._problems: set[Problem] = set()  # of Queues and Flavors, as last logged
+        self._wall = time.wall
         self._flavors = HeldFlavors(caches)
-        self.waits = Waits()
-        self.on_start: Callable[[str, Outcome], None] | None = (
-            None  # of a gang for which there was a forecast: its namespace
-        )
+
+    def decided(self, plan: Plan, took_s: float, now: float) -> None:
+        """What the decision of that time states of Queues and Flavors, and what it could not decide."""
+        self._metrics.decide_seconds.observe(took_s)
+        for name, text in plan.failures:
+            self._metrics.failures.note("decision", f"gang {name}", text)
+        problems = {*self._caches.rules.settings().problems, *plan.problems}
+        for problem in sorted(problems - self._problems):
+            log.warning("%s", problem)
+        self._problems = problems
+        scheduled, spent = self._queues.scheduled(now).by_queue, self._queues.spent
+        self._reporter.settings(plan, sorted(problems), scheduled, spent, self._awaited.took)
+        self._metrics.note_budgets(spent)
+
+    def failed(self) -> None:
+        """A run of the loop did."""
+        self._metrics.errors.labels("cycle").inc()
 
     def report(self, changed: Iterable[GangId], now: float, looked: float | None = None) -> None:
         """`looked`: since when these changes are known, where a decision was made in between; unix seconds."""
@@ -94,7 +98,7 @@ class Reporting:
                 self._note_wait(gang, now)
                 self._traces.seen(gang, now if looked is None else looked)
                 self._reporter.gang(gang, self._state(gang, now))
-        for queue in self._usage.tick(now):
+        for queue in self._queues.used_otherwise(now):
             self._reporter.usage_changed(queue)
         self._metrics.note_phases(self._reporter.phases)
         self._report_slices()
@@ -110,7 +114,7 @@ class Reporting:
 
     def _has_started(self, gang_id: GangId) -> bool:
         gang = self._caches.gangs.get(gang_id)
-        return gang is None or self._tasks.admitting(gang_id) or bool(gang.released)
+        return gang is None or self._book[gang_id].admitting or bool(gang.released)
 
     def _report_slices(self) -> None:
         """Those that do not count: how many, and each once in the log."""
@@ -123,38 +127,36 @@ class Reporting:
     def gone(self, gang_id: GangId) -> None:
         """The gang has no members left."""
         self._turns.discard(gang_id)
-        self._forecasts.gone(gang_id)
         self._traces.gone(gang_id)
         self._reporter.gone(gang_id)
         self._note_withdrawal(gang_id, self._wall())
 
     def _note_start(self, gang: Gang, now: float) -> None:
         """How far the gang's forecast was off, once it starts."""
-        if not (gang.started or self._tasks.admitting(gang.id)):
+        if not (gang.started or self._book[gang.id].admitting):
             return
-        error_s, before_p90, outcome = self._forecasts.started(gang.id, now)
+        error_s, before_p90 = self.forecasts.started(gang.id, now)
         if error_s is not None:
             self._metrics.forecast_error_seconds.observe(error_s)
         if before_p90 is not None:
             self._metrics.forecast_starts.labels("true" if before_p90 else "false").inc()
-        if outcome is not None and self.on_start is not None:
-            self.on_start(gang.namespace, outcome)
 
     def _note_wait(self, gang: Gang, now: float) -> None:
         if gang.started or gang.released:
-            waited = self.waits.ended(gang.id)
+            waited = self._book.take(gang.id, GangState.wait)
             if waited is not None:
                 flavor = self._flavors.of(held_claims(gang.members).values())
-                queue = self._caches.queue_of(gang.id)
+                queue = self._caches.rules.queue_of(gang.id)
                 series = self._metrics.queue_wait_seconds.labels(queue, flavor, "admitted")
                 series.observe(max(0.0, now - waited.at))
         elif not gang.gated:
             self._note_withdrawal(gang.id, now)
-        elif not self.waits.known(gang.id):
-            self.waits.waits(gang.id, self._caches.queue_of(gang.id), self._created(gang, now))
+        elif self._book[gang.id].wait is None:
+            created = queued_since(self._caches, self._book, gang, now)
+            self._book[gang.id].wait = Wait(self._caches.rules.queue_of(gang.id), created)
 
     def _note_withdrawal(self, gang_id: GangId, now: float) -> None:
-        waited = self.waits.ended(gang_id)
+        waited = self._book.take(gang_id, GangState.wait)
         if waited is not None:
             series = self._metrics.queue_wait_seconds.labels(waited.queue, "", "withdrawn")
             series.observe(max(0.0, now - waited.at))
@@ -162,7 +164,9 @@ class Reporting:
     def _leaving(self, gang: Gang, now: float) -> str:
         """Of pods that take longer than usual to end: most are gone before anyone reads of them."""
         bound_s = (
-            self._caches.bounds(gang).termination_grace_s if any(each.terminating for each in gang.released) else 0
+            self._caches.rules.bounds(gang).termination_grace_s
+            if any(each.terminating for each in gang.released)
+            else 0
         )
         found = [
             member
@@ -173,7 +177,7 @@ class Reporting:
         return leaving.description(found, bound_s)
 
     def _idle(self, gang: Gang, now: float) -> IdleNotice | None:
-        found = self._caches.idle(gang, now) if gang.released else None
+        found = self._caches.rules.idle(gang, now) if gang.released else None
         return None if found is None else notice(gang, *found, now)
 
     def _level_of(self, label: str, node: str) -> str | None:
@@ -190,24 +194,26 @@ class Reporting:
 
     def _models(self, gang: Gang) -> HeldModels | None:
         caches = self._caches
-        return held_models(held_claims(gang.members).values(), caches.tables.inventory, caches.models_of(gang))
+        return held_models(held_claims(gang.members).values(), caches.tables.inventory, caches.rules.models_of(gang))
 
     def _state(self, gang: Gang, now: float) -> SchedulingState:
+        state = self._book[gang.id]
         return SchedulingState(
-            waiting=self._cycle.waiting.get(gang.id),
-            admitting=self._tasks.admitting(gang.id),
-            queue=self._caches.queue_of(gang.id),
-            last_failure=self._backoffs.get(gang.id).why,
-            eviction=self._evictor.progress(gang),
-            victims=tuple(sorted("/".join(victim) for victim in self._evictor.victims.of(gang.id))),
-            reservation=self._cycle.reservations.get(gang.id),
+            waiting=state.waiting,
+            admitting=state.admitting,
+            queue=self._caches.rules.queue_of(gang.id),
+            last_failure=state.backoff.why if state.backoff else "",
+            eviction=eviction_marks.progress(gang, state.attempts.refused if state.attempts else ""),
+            victims=tuple(sorted("/".join(victim) for victim in state.victims or ())),
+            reservation=state.reservation,
             leaving=self._leaving(gang, now),
-            forecast=self._forecasts.get(gang.id),
+            forecast=state.forecast,
             idle=self._idle(gang, now),
             placement=placement(gang, self._level_of) if gang.released else (),
             models=self._models(gang) if gang.released else None,
-            hold="" if (held := self._caches.held_by(gang)) is None else str(held),
+            hold="" if (held := self._caches.rules.held_by(gang)) is None else str(held),
             nodes=self._awaited.of(gang.id, now) if gang.gated else None,
             untried=recovery.untried(gang, now)[0],
-            lost=self._caches.lost_nodes(gang) if gang.released else (),
+            lost=self._caches.lookup.lost_nodes(gang) if gang.released else (),
+            refused=self._kubelet_events.of(gang, now) if gang.released else None,
         )

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from fairlead.controller.book.book import Book
 from fairlead.controller.gangs.claims.allocation_times import allocation_times
-from fairlead.controller.gangs.membership.gangs import Gang, GangId
+from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.engine.forecast.run_times import GangKey, name_stem
 from fairlead.kube import timestamps
-
-KNOWN_MAX = 10_000
 
 
 class StartHistory(Protocol):
@@ -22,24 +21,20 @@ class StartHistory(Protocol):
 
 
 class RestartTimes:
-    def __init__(self) -> None:
-        self.history: StartHistory | None = None  # None: nothing is learned
-        self._noted: dict[GangId, float] = {}  # by gang: when the run began that was noted last
+    def __init__(self, book: Book, history: StartHistory) -> None:
+        self._book = book
+        self._history = history
 
     def of(self, gang: Gang) -> float | None:
         """Seconds, the median of this run and earlier ones; None where none is known."""
-        if self.history is None:
-            return None
         key = GangKey(gang.namespace, name_stem(gang.name), gang.size)
         began = min(allocation_times(gang.released).values(), default=0.0)
-        if began and self._noted.get(gang.id) != began:
+        if began and self._book[gang.id].start_noted != began:
             seconds = start_time_s(gang, began)
             if seconds is not None:
-                self.history.note_restart(key, seconds)
-                if len(self._noted) >= KNOWN_MAX:
-                    self._noted.clear()
-                self._noted[gang.id] = began
-        return self.history.restart_s(key)
+                self._history.note_restart(key, seconds)
+                self._book[gang.id].start_noted = began
+        return self._history.restart_s(key)
 
 
 def start_time_s(gang: Gang, began: float) -> float | None:

@@ -7,97 +7,96 @@ A gang that is being admitted counts as running, with what its admission gives: 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 from fairlead.controller import decision_inputs
 from fairlead.controller.autoscaling.awaited import AwaitedNodes
-from fairlead.controller.commit.backoff import GangBackoffs
-from fairlead.controller.commit.evictor import Evictor
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState
 from fairlead.controller.commit.gang_tasks import GangTasks
-from fairlead.controller.commit.move_places import Moves
-from fairlead.controller.commit.queue_budgets import QueueBudgets
+from fairlead.controller.commit.refusals import Refusals
+from fairlead.controller.commit.victims import is_preemptor, may_evict
 from fairlead.controller.gangs.admission.requests import GangRecord, gang_request, same_request
-from fairlead.controller.gangs.admission.rollouts import Rollouts
 from fairlead.controller.gangs.claims.quotas import add, admission_charge
-from fairlead.controller.gangs.evictions.victims import may_evict
-from fairlead.controller.gangs.held.holding import Holding
+from fairlead.controller.gangs.evictions.past_evictions import PastEviction
 from fairlead.controller.gangs.held.leftovers import with_leftover
-from fairlead.controller.gangs.held.running import admitted_gang, running_gang
+from fairlead.controller.gangs.held.running import RunningContext, admitted_gang, running_gang
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
-from fairlead.controller.replacements import Replacements
-from fairlead.controller.restarts import RestartTimes
-from fairlead.controller.spending.budgets import SpendingBudgets
+from fairlead.controller.gangs.membership.members import Member
+from fairlead.controller.holding import Holding
+from fairlead.controller.places import Places
+from fairlead.controller.queue_inputs import QueueInputs
+from fairlead.controller.restarts import RestartTimes, StartHistory
+from fairlead.controller.rollouts import Rollouts
 from fairlead.controller.watch.caches import Caches
-from fairlead.controller.watch.scheduled import Scheduled, ScheduledQuotas
-from fairlead.engine.placement.workload import WorkloadCounter
+from fairlead.engine.placement.value.workload import WorkloadCounter
 from fairlead.engine.plan.search_turns import TURN_S
-from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Admission, Plan
 from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.workload import Workload
+from fairlead.kube import core
 
 NAMESPACE_STEPS = 25_000  # of searches for one namespace's gangs in a decision: an eighth of a second or more
 
 
-class SnapshotBuilder:
-    """`usage_weight`: how strongly past use corrects queues' weights."""
+def queued_since(caches: Caches, book: Book, gang: Gang, now: float) -> float:
+    """Unix seconds: as of its oldest pod, or of the gang that was evicted or rolled back before it."""
+    found = _queued_before(book[gang.id], caches.records.past_evictions(gang, now))
+    return gang.created if found is None else min(gang.created, found)
 
+
+def _queued_before(state: GangState, past: Iterable[PastEviction]) -> float | None:
+    backoff = state.backoff
+    own = () if backoff is None or backoff.queued_since is None else (backoff.queued_since,)
+    return min((*(each.queued_since for each in past), *own), default=None)
+
+
+class SnapshotBuilder:
     def __init__(
         self,
         caches: Caches,
-        evictor: Evictor,
+        book: Book,
         tasks: GangTasks,
-        backoffs: GangBackoffs,
-        budgets: QueueBudgets,
-        usage: UsageHistory,
-        spending: SpendingBudgets,
-        replacements: Replacements,
-        moves: Moves,
+        refusals: Refusals,
+        queues: QueueInputs,
+        places: Places,
         awaited: AwaitedNodes,
-        *,
-        usage_weight: float,
+        history: StartHistory,
     ) -> None:
+        """`history`: of how long gangs take to start."""
         self._caches = caches
-        self._evictor = evictor
+        self._book = book
+        self._requests = book.all(GangState.request)
         self._tasks = tasks
-        self._backoffs = backoffs
-        self._budgets = budgets
-        self._usage = usage
-        self._spending = spending
-        self._replacements = replacements
-        self._moves = moves
+        self._refusals = refusals
+        self._queues = queues
+        self._places = places
         self._awaited = awaited
-        self.restarts = RestartTimes()
-        self._usage_weight = usage_weight
+        self._restarts = RestartTimes(book, history)
         self._learner = WorkloadCounter()
-        self._requests: dict[GangId, GangRequest] = {}
-        self._holding = Holding()
-        self._rollouts = Rollouts()
-        self._scheduled = ScheduledQuotas()
+        self._holding = Holding(book)
+        self._rollouts = Rollouts(book)
         self._built_at = 0.0  # the last snapshot; unix seconds
         self._searched: frozenset[str] = frozenset()  # see `engine.plan.search_turns`
         self._searched_at = 0.0
         self._crowded: frozenset[str] = frozenset()  # namespaces of which the last decision had no time for all gangs
-        # So that a gang of which one member after the other is replaced does not begin its min-runtime anew. Unix seconds.
-        self._running_since: dict[GangId, float] = {}
 
     # -- one gang --------------------------------------------------------------------------------------------------
 
     def record(self, gang: Gang, now: float) -> GangRecord:
         raw = self._caches.gang_object(gang.id) or {}
-        backoff = self._backoffs.get(gang.id)
-        past = self._caches.past_evictions(gang, now)
-        queued = [each.queued_since for each in past] + [at for at in (backoff.queued_since,) if at is not None]
-        self._backoffs.refusals.learn(gang, past, now)
+        state = self._book[gang.id]
+        past = self._caches.records.past_evictions(gang, now)
+        self._refusals.learn(gang, past, now)
         return GangRecord(
             uid=raw.get("metadata", {}).get("uid", ""),
-            queued_since=min(queued, default=None),
-            avoid_nodes=tuple(sorted(backoff.avoid)),
-            refused=self._backoffs.refusals.of(gang, now),
-            preemptor=self._evictor.is_preemptor(gang, now),
-            hold=self._caches.hold_of(gang),
+            queued_since=_queued_before(state, past),
+            avoid_nodes=tuple(sorted(state.backoff.avoid)) if state.backoff else (),
+            refused=self._refusals.of(gang, now),
+            preemptor=is_preemptor(state, gang, self._caches.gang_object(gang.id), now),
+            hold=self._caches.records.hold_of(gang),
         )
 
     def remove(self, gang_id: GangId) -> GangRequest | None:
@@ -106,14 +105,14 @@ class SnapshotBuilder:
         gang = self._caches.gangs.get(gang_id)
         if gang is None or not gang.members:
             self._holding.set(gang_id, None)
-            self._running_since.pop(gang_id, None)
+            self._book[gang_id].running_since = None
             self._rolls(gang_id, None)
-        return self._requests.pop(gang_id, None)
+        return self._book.take(gang_id, GangState.request)
 
     def admitted(self, admission: Admission, now: float) -> None:
         """The gang is pending no more; its admission has begun."""
         gang_id = (admission.namespace, admission.name)
-        self._requests.pop(gang_id, None)
+        self._book[gang_id].request = None
         self._caches.tables.awaits_neighbours(gang_id, awaits=False)
         gang = self._caches.gangs.get(gang_id)
         if gang is not None and gang.plain:
@@ -123,10 +122,10 @@ class SnapshotBuilder:
         """Plain gangs whose admission is written hold the claims that it made, which were unnamed in `admitted`."""
         for gang_id in self._tasks.take_written():
             gang, held = self._caches.gangs.get(gang_id), self._holding.get(gang_id)
-            if gang is None or held is None or not self._tasks.settling(gang_id):
+            if gang is None or held is None or self._book[gang_id].settles_until is None:
                 continue  # looked at meanwhile
             made = (
-                self._caches.claim(gang.namespace, each.source.claim)
+                self._caches.lookup.claim(gang.namespace, each.source.claim)
                 for member in gang.members
                 for each in member.claims
                 if each.source is not None
@@ -141,21 +140,38 @@ class SnapshotBuilder:
     def set_running(self, gang: Gang, record: GangRecord, now: float) -> None:
         """What the gang holds, if anything; a plain one that is being admitted holds what `admitted` noted."""
         self._rolls(gang.id, gang)
-        if gang.plain and self._tasks.admitting(gang.id):
+        if gang.plain and self._book[gang.id].admitting:
             return
         labels = self._caches.namespace_labels(gang.namespace)
-        before = self._running_since.pop(gang.id, None)
-        idle = self._caches.idle(gang, now)
+        before = self._book.take(gang.id, GangState.running_since)
+        idle = self._caches.rules.idle(gang, now)
         context = dataclasses.replace(
-            self._evictor.context(gang.id, now), running_since=before, idle=None if idle is None else idle[0],
-            models=self._caches.namespace_models(gang.namespace), movable=self._caches.movable(gang), restart_s=self.restarts.of(gang),
+            self._context(gang.id, now), running_since=before, idle=None if idle is None else idle[0],
+            models=self._caches.rules.namespace_models(gang.namespace), movable=self._caches.rules.movable(gang), restart_s=self._restarts.of(gang),
         )  # fmt: skip
         running = running_gang(gang, record, labels, context)
         if running is not None and gang.started and not gang.solo:
-            self._running_since[gang.id] = running.started
+            self._book[gang.id].running_since = running.started
         if decision_inputs.wakes(self._holding.get(gang.id), running):
             self._caches.triggers.decide(urgent=True)
         self._holding.set(gang.id, running)
+
+    def _context(self, gang_id: GangId, now: float) -> RunningContext:
+        state = self._book[gang_id]
+        if (state.exempt_until or 0.0) <= now:
+            state.exempt_until = None
+        return RunningContext(
+            evicting=frozenset(pod.uid for pod in state.evicting.pods) if state.evicting else (),
+            not_evictable=state.exempt_until is not None,
+            budgets_of=lambda member: self._caches.lookup.budgets_of(member.pod),
+            job_deadline=lambda member: self._caches.lookup.job_deadline(member.pod),
+            bounds=self._caches.rules.namespace_bounds(gang_id[0]),
+            volumes_of=self._volumes_of,
+        )
+
+    def _volumes_of(self, member: Member) -> tuple[core.NodeSelector, ...] | None:
+        needs = self._caches.lookup.volume_needs(member.pod)
+        return needs.where if needs.problem is None else None
 
     def _rolls(self, gang_id: GangId, gang: Gang | None) -> None:
         """Who waits for whom is an input of the decision."""
@@ -172,13 +188,13 @@ class SnapshotBuilder:
             limited=tables.namespace_quotas.limited(gang.namespace),
             classes=tables.classes,
             namespaces=self._caches.namespaces_of,
-            models=self._caches.namespace_models(gang.namespace),
+            models=self._caches.rules.namespace_models(gang.namespace),
             ends_by=self._ends_by(gang),
         )
         if request is None:
             return None
         tables.awaits_neighbours(gang.id, awaits=any(member.needs.neighbours for member in request.members))
-        self._requests[gang.id] = request
+        self._book[gang.id].request = request
         if request.whole and not (before and before.whole):
             self._learner.note(request)
         if not same_request(request, before):
@@ -187,17 +203,13 @@ class SnapshotBuilder:
 
     def _ends_by(self, gang: Gang) -> float | None:
         """When the first of its Jobs ends though its pods wait."""
-        ends = (self._caches.job_deadline(member.pod) for member in gang.gated)
+        ends = (self._caches.lookup.job_deadline(member.pod) for member in gang.gated)
         return min((end for end in ends if end is not None), default=None)
 
-    def holds(self, gang_id: GangId) -> bool:
-        """Whether the gang has devices, as it was last looked at, or is being written."""
-        return self._holding.get(gang_id) is not None or self._tasks.running(gang_id)
-
     @property
-    def pending(self) -> Container[GangId]:
-        """The gangs that ask for devices."""
-        return self._requests.keys()
+    def waiting(self) -> Container[GangId]:
+        """The gangs that the last decision had no devices for."""
+        return self._book.all(GangState.waiting)
 
     def others_wait(self, gang_id: GangId) -> bool:
         """Whether another gang asks for devices."""
@@ -210,19 +222,12 @@ class SnapshotBuilder:
 
     # -- all of them -----------------------------------------------------------------------------------------------
 
-    def scheduled(self, now: float) -> Scheduled:
-        """The queues with the quotas of now, by their schedules."""
-        return self._scheduled.at(self._caches.settings(), now)
-
     def build(self, now: float) -> Snapshot:
-        settings, tables = self._caches.settings(), self._caches.tables
+        settings, tables = self._caches.rules.settings(), self._caches.tables
         self._built_at = now
-        queues = self.scheduled(now).queues
-        self._usage.restore(settings.remembered)
-        self._spending.update(settings.queues, settings.budgets, settings.said, now)
-        queues = self._spending.with_budgets(self._usage.with_past_usage(queues, now))
+        queues = self._queues.queues(now)
         self._note_written()
-        pending = self._moves.lift(self._replacements.lift(self._rollouts.lift(self._pending(now)), now), self._owner)
+        pending = self._places.lift(self._rollouts.lift(self._pending(now)), self._owner, now)
         pending = self._awaited.lift(pending, scales=bool(settings.autoscaling))
         return Snapshot(
             inventory=tables.inventory,
@@ -230,11 +235,11 @@ class SnapshotBuilder:
             classes=dict(tables.classes),  # of now: a decision may run beside the watches
             gangs=tuple(sorted(pending, key=lambda request: request.id)),
             running=self._holding.all(self._held_otherwise(now)),
-            queues=self._budgets.with_evictions_left(queues, now),
+            queues=queues,
             flavors=settings.flavors,
             budgets=tuple(budget.for_engine() for _, budget in sorted(tables.pod_budgets.items())),
             namespace_quotas=tables.namespace_quotas.now(self._writing_charges()),
-            usage_weight=self._usage_weight,
+            usage_weight=self._queues.usage_weight,
             workload=self._learner.workload(),
             namespace_steps=NAMESPACE_STEPS,
             searched=self._searched,
@@ -242,12 +247,16 @@ class SnapshotBuilder:
 
     def decided(self, plan: Plan) -> None:
         """The decision on the last snapshot is made: to be called before it is carried out."""
-        self._replacements.restore(plan.admissions)
-        self._moves.restore(plan.admissions, plan.waiting, self._built_at)
+        self._places.restore(plan, self._built_at)
         if self._any_awaits_admissions(plan):
             self._tasks.awaited()
 
-    def had_turns(self, plan: Plan) -> None:
+    def note(self, plan: Plan, now: float) -> set[GangId]:
+        """What the next snapshots take from the plan. Returns the gangs whose demand for nodes changed."""
+        self._note_turns(plan)
+        return self._awaited.decided(plan, self._requests, now)
+
+    def _note_turns(self, plan: Plan) -> None:
         """Which gangs the next decisions pass over: the same for a while, so that what wakes the loop searches for no more."""
         self._crowded = frozenset(each.namespace for each in plan.waiting if each.reason.code is Code.SEARCH_ENDED)
         if self._built_at - self._searched_at >= TURN_S and self._searched != frozenset(plan.searched):
@@ -286,9 +295,11 @@ class SnapshotBuilder:
 
     def _pending(self, now: float) -> list[GangRequest]:
         writing = self._tasks.writing()
+        busy, backoffs = self._book.all(GangState.busy), self._book.all(GangState.backoff)
         found: list[GangRequest] = []
         for gang_id, request in self._requests.items():
-            if self._tasks.running(gang_id) or self._backoffs.active(gang_id, now):
+            backoff = backoffs.get(gang_id)
+            if gang_id in busy or (backoff is not None and backoff.until > now):
                 continue
             if any(claim.key in writing for claim in request.claims):
                 self._tasks.awaited()
@@ -302,12 +313,7 @@ class SnapshotBuilder:
         for left in {left.pod.uid: left for left in self._caches.tables.leftovers.values()}.values():
             labels = self._caches.namespace_labels(left.gang_id[0])
             found[left.gang_id] = with_leftover(found.get(left.gang_id, self._holding.get(left.gang_id)), left, labels)
-        for gang_id in self._replacements.short():
-            running = found.get(gang_id, self._holding.get(gang_id))
-            if running is not None:
-                found[gang_id] = self._replacements.running(gang_id, running, now)
-        for gang_id, held in self._moves.running().items():
-            found[gang_id] = self._moves.with_place(found.get(gang_id, self._holding.get(gang_id)), held)
+        found |= self._places.held(lambda gang_id: found.get(gang_id, self._holding.get(gang_id)), now)
         for gang_id, admission in self._tasks.admissions().items():
             gang = self._caches.gangs.get(gang_id)
             if gang is not None and not gang.plain:

@@ -20,10 +20,13 @@ from fairlead.controller.accounting.ledger import LedgerTerm
 from fairlead.controller.accounting.spending import LedgerSpending
 from fairlead.controller.autoscaling.awaited import AwaitedNodes, recorded_since
 from fairlead.controller.background import background, first
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState
 from fairlead.controller.commit.admitter import Admitter
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.claim_reconciler import ClaimReconciler
 from fairlead.controller.commit.committer import Committer
+from fairlead.controller.commit.eviction_writes import Writer
 from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.executor import Executor
 from fairlead.controller.commit.gang_tasks import SETTLE_S, GangTasks
@@ -34,30 +37,36 @@ from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.commit.recoverer import Recoverer
 from fairlead.controller.commit.takeover import Takeover
 from fairlead.controller.commit.tasks import Tasks
-from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import LeaseLostError
 from fairlead.controller.cycle import Cycle
+from fairlead.controller.due import Due
 from fairlead.controller.forecasting.checkpoint import Checkpoint
 from fairlead.controller.forecasting.forecaster import Forecaster
-from fairlead.controller.gangs.membership.gangs import Gang, GangId
+from fairlead.controller.forecasting.history import RunHistory
+from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.health import Health
 from fairlead.controller.loop import Controller
 from fairlead.controller.options import ControllerOptions
-from fairlead.controller.reconcile import GangReconciler
+from fairlead.controller.places import Places
+from fairlead.controller.queue_inputs import QueueInputs
+from fairlead.controller.reconcile import GangReconciler, Steps
 from fairlead.controller.replacements import Replacements
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.flight import Recorded
 from fairlead.controller.report.forecasts import ShownForecasts
+from fairlead.controller.report.kubelet_events import KubeletEvents
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.queue_series import QueueFacts
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.report.status_writer import StatusWriter
+from fairlead.controller.report.telemetry import Telemetry
 from fairlead.controller.report.traces import GangTraces
 from fairlead.controller.reporting import Reporting
-from fairlead.controller.snapshot import SnapshotBuilder
+from fairlead.controller.snapshot import SnapshotBuilder, queued_since
 from fairlead.controller.spending.budgets import SpendingBudgets
 from fairlead.controller.spending.source import NotKnown, Spending
 from fairlead.controller.standby import Watched, watching
+from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.history.cost.report import wait_targets
@@ -109,123 +118,99 @@ class Term:
             if not lease.held:
                 raise LeaseLostError("the lease is lost")
 
-        clock, wall, random = time.monotonic, time.time, Random(options.seed)  # noqa: S311
+        timing = Time(clock=time.monotonic, wall=time.time, sleep=asyncio.sleep, random=Random(options.seed))  # noqa: S311
         guarded = client.guarded(guard, timeout_s=options.lease_s / 3)
-        usage = UsageHistory(options.usage_half_life_s)
-        self._caches = caches
+        self._caches, self._wall = caches, timing.wall
+        self.book = book = Book()
         self.recorder = EventRecorder(client, COMPONENT, instance=lease.identity)
-        decisions = GangDecisions(wall) if record and options.ledger is not None else None
+        self.tasks = Tasks(metrics, timing.clock)
+
+        # What is said.
+        decisions = GangDecisions(timing.wall) if record and options.ledger is not None else None
         noted = None if decisions is None else decisions.note
         events = Events(self.recorder, caches, (options.namespace, COMPONENT), noted)
+        traces = GangTraces(tracing, caches, book, ratio=options.trace_ratio, time=timing)
+        telemetry = Telemetry(events, metrics, traces)
         self.flight: Recorded | None = None
         if record and options.record is not None:
             bounds = Bounds(bytes_max=options.record_bytes_max, age_max_s=options.record_age_max_s)
             self.flight = Recorded(options.record, bounds, lease.identity, metrics, events)
-        statuses = StatusWriter(client, caches, usage, events, wall=wall)
-        self.reporter = Reporter(statuses, caches, WorkQueue(), metrics.failures, clock=clock)
-        self.tasks = Tasks(metrics, clock)
+        usage = UsageHistory(options.usage_half_life_s)
+        statuses = StatusWriter(client, caches, book, usage, events, wall=timing.wall)
+        self.reporter = Reporter(statuses, caches, book, WorkQueue(), metrics.failures, clock=timing.clock)
 
-        writer = Writer(guarded, caches, concurrent=options.concurrent_writes, clock=clock, wall=wall, random=random)
-        self.takeover = Takeover(
-            guarded, caches, concurrent=options.concurrent_writes, clock=clock, wall=wall, random=random
-        )
-        backoffs = GangBackoffs(random)
+        # What is written.
+        writer = Writer(guarded, caches, concurrent=options.concurrent_writes, time=timing)
+        self.takeover = Takeover(guarded, caches, concurrent=options.concurrent_writes, time=timing)
+        backoffs = GangBackoffs(book, timing.random)
         settle_s = min(SETTLE_S, options.gang_timeout_s)
-        gang_tasks = GangTasks(self.tasks, backoffs, caches.triggers, wall=wall, settle_s=settle_s)
+        gang_tasks = GangTasks(book, self.tasks, backoffs, caches.triggers, wall=timing.wall, settle_s=settle_s)
         budgets = QueueBudgets(writer, caches)
+        committer = Committer(writer, caches, wall=timing.wall)
+        nominated = NominatedNodes(writer, caches, book, self.tasks, enabled=options.nominate_nodes, time=timing)
+        admitter = Admitter(committer, caches, book, nominated, telemetry, timing)
+        moves = Moves(book, caches.tables, metrics)
+        places = Places(moves, Replacements(book, caches.tables, timeout_s=options.replace_timeout_s))
+        evictor = Evictor(writer, caches, book, budgets, moves, telemetry, timing)
+        executor = Executor(caches, book, admitter, evictor, gang_tasks, backoffs, timing)
+        self._claims = claims = ClaimReconciler(guarded, caches, writer, self.tasks, metrics)
+        recoverer = Recoverer(committer, admitter, backoffs, telemetry, timing)
+        self.nodes = NodeRequests(
+            writer, guarded, caches, book, self.tasks, metrics, timing, namespace=options.namespace
+        )  # fmt: skip
+
+        # What is decided.
         self.spending: LedgerSpending | None = None
         if spending is None and record and options.ledger is not None:
             spending = self.spending = LedgerSpending(
-                options.ledger, lambda: bool(caches.settings().flavors), sleep=asyncio.sleep
+                options.ledger, lambda: bool(caches.rules.settings().flavors), sleep=timing.sleep
             )
-        spent = SpendingBudgets(spending or NotKnown())
-        traces = GangTraces(tracing, caches, ratio=options.trace_ratio, clock=clock, wall=wall)
-        committer = Committer(writer, caches, wall=wall)
-        awaited = AwaitedNodes(lambda gang: recorded_since(caches.gang_object(gang)), caches.scale_ups)
-        awaited.on_scale_up = metrics.note_scale_up
-        nominated = NominatedNodes(
-            writer, caches, self.tasks,
-            busy=gang_tasks.running, demand=lambda: awaited.demand, enabled=options.nominate_nodes, wall=wall,
-        )  # fmt: skip
-        admitter = Admitter(committer, caches, events, metrics, traces, nominated, clock=clock)
-        moves = Moves(caches.tables)
-        moves.landed, moves.expired = metrics.note_move("landed"), metrics.note_move("expired")
-        evictor = Evictor(writer, caches, budgets, events, metrics, traces, wall=wall, moves=moves)
-        executor = Executor(caches, admitter, evictor, gang_tasks, backoffs, wall=wall)
-        self._claims = claims = ClaimReconciler(guarded, caches, writer, self.tasks, metrics)
-        recoverer = Recoverer(committer, admitter, backoffs, events, metrics, wall=wall)
-
-        replacements = Replacements(caches.tables, timeout_s=options.replace_timeout_s)
-        self.snapshots = snapshots = SnapshotBuilder(
-            caches, evictor, gang_tasks, backoffs, budgets, usage, spent, replacements, moves, awaited,
-            usage_weight=options.usage_weight,
-        )  # fmt: skip
-        self.nodes = nodes = NodeRequests(
-            writer,
-            guarded,
-            caches,
-            self.tasks,
-            awaited,
-            metrics,
-            busy=gang_tasks.running,
-            namespace=options.namespace,
-            wall=wall,
-            sleep=asyncio.sleep,
+        queues = QueueInputs(
+            caches, budgets, usage, SpendingBudgets(spending or NotKnown()), usage_weight=options.usage_weight
         )
+        awaited = AwaitedNodes(
+            book, lambda gang: recorded_since(caches.gang_object(gang)), caches.rules.scale_ups, metrics.note_scale_up
+        )
+        history = RunHistory()
+        self.snapshots = snapshots = SnapshotBuilder(
+            caches, book, gang_tasks, backoffs.refusals, queues, places, awaited, history
+        )
+        due = Due(caches, book, gang_tasks, backoffs, moves, now=timing.wall())
         reconciler = GangReconciler(
-            caches, snapshots, claims, recoverer, evictor, gang_tasks, backoffs, replacements, moves,
-            failures=metrics.failures, gang_timeout_s=options.gang_timeout_s, now=wall(),
+            caches, book, snapshots, Steps(gang_tasks, claims, recoverer, evictor), places, due, metrics.failures,
+            gang_timeout_s=options.gang_timeout_s,
         )  # fmt: skip
-        caches.triggers.put_off, caches.triggers.holds = reconciler.put_off, snapshots.holds
-        cycle = Cycle(
-            caches, snapshots, executor, budgets, usage, spent, self.reporter, metrics, traces, awaited,
-            clock=clock, flight=self.flight,
+        caches.triggers.begin(reconciler)
+        self._cycle = cycle = Cycle(caches, book, snapshots, executor, queues, timing, flight=self.flight)
+        self.kubelet_events = KubeletEvents(client, book, caches.gangs.get, timing)
+        self.reporting = reporting = Reporting(
+            caches, book, queues, self.reporter, ShownForecasts(book, history), awaited, self.kubelet_events, telemetry,
+            timing,
         )  # fmt: skip
-        forecasts = ShownForecasts()
-        reporting = Reporting(
-            caches, cycle, evictor, gang_tasks, backoffs, usage, self.reporter, metrics, forecasts,
-            traces, awaited, created=self._created, wall=wall,
-        )  # fmt: skip
-        self._cycle, self._waits, self._wall = cycle, reporting.waits, wall
-        checkpoint = Checkpoint(guarded, options.namespace, clock=clock)
-        self.forecaster = Forecaster(
-            caches, snapshots, cycle, forecasts, reporting.report, checkpoint, metrics,
-            clock=clock, wall=wall, sleep=asyncio.sleep,
-        )  # fmt: skip
-        reporting.on_start = self.forecaster.history.note_start
-        snapshots.restarts.history = self.forecaster.history
+        checkpoint = Checkpoint(guarded, options.namespace, history, clock=timing.clock)
+        self.forecaster = Forecaster(caches, snapshots, cycle, reporting, checkpoint, metrics, timing)
         self.ledger: LedgerTerm | None = None
-        if decisions is not None and options.ledger is not None:
+        if decisions is not None:
             known = Known(
                 workload=lambda: snapshots.workload,
-                reserved=lambda: {node for each in cycle.reservations.values() for node in each.nodes},
+                reserved=lambda: {node for each in book.all(GangState.reservation).values() for node in each.nodes},
                 queued_since=self._queued_since,
             )
-            self.ledger = LedgerTerm(
-                options.ledger, options, caches, known, metrics, events, decisions,
-                identity=lease.identity, lease_transitions=lease.transitions, wall=wall, sleep=asyncio.sleep,
-            )  # fmt: skip
-        self.controller = Controller(
-            caches, reconciler, cycle, reporting, nodes, nominated, metrics,
-            clock=clock, wall=wall, sleep=asyncio.sleep,
-        )  # fmt: skip
+            self.ledger = LedgerTerm(options, caches, known, metrics, events, decisions, lease, timing)
+        self.controller = Controller(caches, book, reconciler, cycle, reporting, self.nodes, nominated, timing)
 
     def _queued_since(self, gang_id: GangId) -> float | None:
-        """Unix seconds."""
+        """Unix seconds: as of its oldest pod, or of the gang that was evicted before it."""
         gang = self._caches.gangs.get(gang_id)
         if gang is None or not gang.members:
             return None
-        return self._created(gang, self._wall())
-
-    def _created(self, gang: Gang, now: float) -> float:
-        """Since when it is queued, unix seconds: as of its oldest pod, or of the gang that was evicted before it."""
-        return self.snapshots.record(gang, now).created(gang)
+        return queued_since(self._caches, self.book, gang, self._wall())
 
     def queue_facts(self) -> QueueFacts:
         return QueueFacts(
-            uses=self._cycle.queues,
-            waiting=self._cycle.waiting.values(),
-            waits=self._waits,
+            uses=self._cycle.plan.queues,
+            waiting=self.book.all(GangState.waiting).values(),
+            waits=self.book.all(GangState.wait),
             targets_s=wait_targets(self._caches.queues.all()),
             wall=self._wall(),
         )
@@ -233,7 +218,7 @@ class Term:
     def close(self) -> None:
         """The caches forget what this term assumed and held."""
         self._claims.close()
-        self._caches.triggers.resume()
+        self._caches.triggers.end()
         self._caches.tables.forget_all()
 
 
@@ -265,7 +250,12 @@ async def lead(
     health.caches, health.controller = watched.caches, term.controller
     metrics.begin(watched.caches, term.queue_facts, wall=time.time)
     try:
-        work = [term.recorder.run(), term.reporter.run(), term.nodes.run()]
+        work = [
+            term.recorder.run(),
+            term.reporter.run(),
+            term.nodes.run(),
+            term.kubelet_events.run(term.reporting.report),
+        ]
         if options.forecast:
             work.append(term.forecaster.run())
         if term.ledger is not None:

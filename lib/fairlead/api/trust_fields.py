@@ -177,6 +177,12 @@ FIELDS: Final[tuple[Row, ...]] = (
         absurd="orders victims, and forecasts its own end",
     ),
     Row(
+        on=("PyTorchJob", "MPIJob"),
+        keys=("spec.runPolicy.activeDeadlineSeconds", "status.startTime"),
+        writers=("users", "other controllers"),
+        absurd="forecasts the end of its own pods",
+    ),
+    Row(
         on=("Pod",),
         keys=(
             "status.phase",
@@ -191,6 +197,13 @@ FIELDS: Final[tuple[Row, ...]] = (
         writers=("Kubernetes", "controller"),
         guards=("RBAC: users do not write pods/status", POD_POLICY),
         absurd="names claims of its namespace; who has `*` there may lie about its own pods",
+    ),
+    Row(
+        on=("Event",),
+        keys=("reason", "message", "lastTimestamp"),
+        writers=("users", "Kubernetes"),
+        absurd="of a pod that does not start, shown in its Gang's message: 16 are read, cut to 300 characters, and control characters replaced; "
+        "decides nothing",
     ),
     Row(
         on=("Job", "PodGroup", "TrainJob", "WorkloadPriorityClass"),

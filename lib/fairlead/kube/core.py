@@ -1,4 +1,4 @@
-"""core/v1 and scheduling.k8s.io/v1 kinds, as far as the programs read them: Pod, Node, Namespace, PriorityClass.
+"""core/v1 and scheduling.k8s.io/v1 kinds, as far as the programs read them: Pod, Node, Namespace, PriorityClass, Event.
 
 These are the fields for placement (what a pod needs of a node besides devices) and for the gang protocol (gates, claims,
 node pins). Other fields are dropped on decoding, see `objects`.
@@ -273,3 +273,10 @@ class PriorityClass(Object, frozen=True, kw_only=True):
     value: int = 0
     global_default: bool = False
     preemption_policy: str | None = None
+
+
+class Event(Object, frozen=True, kw_only=True):
+    reason: str = ""
+    message: str = ""
+    last_timestamp: str | None = None
+    event_time: str | None = None

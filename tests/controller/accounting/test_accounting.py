@@ -16,7 +16,7 @@ from fairlead.controller.accounting.nodes import UNPUBLISHED_S, NodeUnits
 from fairlead.controller.accounting.units import Measures, Units
 from fairlead.controller.accounting.vacancies import UsualRequests
 from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
-from fairlead.engine.placement.workload import WorkloadCounter
+from fairlead.engine.placement.value.workload import WorkloadCounter
 from fairlead.engine.types.settings import FlavorSpec
 from fairlead.history.ledger.entries import WHOLE_PPM
 from fairlead.history.ledger.observed import UsageSeen

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from fairlead.api import names
+from fairlead.controller.commit.eviction_writes import Writer
 from fairlead.controller.commit.kubelet_wakes import KubeletWakes
 from fairlead.controller.commit.tasks import Tasks
-from fairlead.controller.commit.writer import Writer
 from fairlead.controller.watch.informers import Informers
 from fairlead.kube import core, prepare_refusals, resource
 from fairlead.kube.store import Change

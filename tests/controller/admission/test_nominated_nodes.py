@@ -1,5 +1,6 @@
 """Room on nodes for gangs that wait: which pods are nominated, when that gives way, and what kube-scheduler does with it (sandbox)."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,12 +10,15 @@ import msgspec
 import pytest
 
 from fairlead.api import names
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState
 from fairlead.controller.commit.nominated_nodes import REFUSED_S, NominatedNodes
 from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.controller.report.metrics import Metrics
-from fairlead.engine.types.plan import Assignment, NodeDemand, Reservation
+from fairlead.controller.timing import Time
+from fairlead.engine.types.plan import Assignment, Reservation
 from fairlead.engine.types.references import PodRef
 from fairlead.kube import core, errors, resources
 from fairlead.kube.client import Patch
@@ -30,8 +34,7 @@ class Cluster:
         self.gangs: dict[GangId, Gang] = {}
         self.pods: dict[str, core.Pod] = {}
         self.writes: list[tuple[str, str]] = []
-        self.busy: set[GangId] = set()
-        self.demand: dict[GangId, NodeDemand] = {}
+        self.book = Book()
         self.refuses = False
         self.now = 0.0
         self.triggers = SimpleNamespace(gang=lambda _: None)
@@ -98,10 +101,8 @@ def cluster() -> Cluster:
 def term(cluster: Cluster, *, enabled: bool = True) -> tuple[NominatedNodes, Tasks]:
     tasks = Tasks(Metrics(), lambda: cluster.now)
     whole: Any = cluster
-    nominated = NominatedNodes(
-        whole, whole, tasks, busy=cluster.busy.__contains__, demand=lambda: cluster.demand, enabled=enabled,
-        wall=lambda: cluster.now,
-    )  # fmt: skip
+    time = Time(clock=lambda: cluster.now, wall=lambda: cluster.now, sleep=asyncio.sleep)
+    nominated = NominatedNodes(whole, whole, cluster.book, tasks, enabled=enabled, time=time)
     return nominated, tasks
 
 
@@ -110,7 +111,8 @@ def by_gang(*reservations: Reservation) -> dict[GangId, Reservation]:
 
 
 async def synced(nominated: NominatedNodes, tasks: Tasks, reservations: dict[GangId, Reservation]) -> None:
-    nominated.sync(reservations)
+    nominated._book.replace(GangState.reservation, reservations)
+    nominated.sync()
     await tasks.finish(1.0)
 
 
@@ -140,11 +142,11 @@ async def test_no_pod_is_nominated_to_a_node_while_another_gangs_pods_are_on_the
     cluster.add("small", 1)
     nominated, tasks = term(cluster)
     await synced(nominated, tasks, by_gang(place))
-    cluster.busy.add(("ml", "small"))
+    cluster.book["ml", "small"].busy = True
     await nominated.make_way(("ml", "small"), {"n0"})
     assert cluster.writes[2:] == [("wide-0", "")], "before it is released"
     await synced(nominated, tasks, by_gang(place))
-    cluster.busy.clear()
+    cluster.book["ml", "small"].busy = None
     cluster.release("small", "n0", bound=False)
     await synced(nominated, tasks, by_gang(place))
     assert len(cluster.writes) == 3, "it is not bound yet"
@@ -157,7 +159,7 @@ async def test_a_gang_does_not_make_way_for_itself_and_is_left_alone_while_it_is
     place = cluster.add("wide", 1)
     nominated, tasks = term(cluster)
     await synced(nominated, tasks, by_gang(place))
-    cluster.busy.add(("ml", "wide"))
+    cluster.book["ml", "wide"].busy = True
     await nominated.make_way(("ml", "wide"), {"n0"})
     await synced(nominated, tasks, {})
     assert cluster.writes == [("wide-0", "n0")], "kube-scheduler removes it when it binds"
@@ -187,10 +189,10 @@ async def test_without_the_flag_nothing_is_nominated_and_what_was_is_taken_back(
 async def test_a_pod_that_autoscalers_are_shown_is_not_nominated_for_they_pass_those_over(cluster: Cluster):
     place = cluster.add("train", 1)
     nominated, tasks = term(cluster)
-    cluster.demand["ml", "train"] = DEMAND
+    cluster.book["ml", "train"].demand = DEMAND
     await synced(nominated, tasks, by_gang(place))
     assert cluster.writes == []
-    cluster.demand["ml", "train"] = replace(DEMAND, mode="Placeholder")
+    cluster.book["ml", "train"].demand = replace(DEMAND, mode="Placeholder")
     await synced(nominated, tasks, by_gang(place))
     assert cluster.writes == [("train-0", "n0")]
 

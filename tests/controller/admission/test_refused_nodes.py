@@ -7,6 +7,7 @@ from random import Random
 
 from msgspec import structs
 
+from fairlead.controller.book.book import Book
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.refusals import FIRST_S, FORGET_S, MAX_S, Refusals
 from fairlead.controller.gangs.admission.recovery import RollBack
@@ -110,7 +111,7 @@ def test_a_time_that_is_written_wrongly_bars_a_node_no_longer_than_the_longest()
 
 
 def test_the_end_of_the_time_is_a_deadline():
-    backoffs = GangBackoffs(Random(1))
+    backoffs = GangBackoffs(Book(), Random(1))
     backoffs.expire(NOW, ())
     backoffs.refusals.note(gang(), [("n1", "no")], NOW)
     assert backoffs.next_end() == NOW + FIRST_S

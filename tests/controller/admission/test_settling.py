@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from fairlead.api import names
+from fairlead.controller.book.book import Book
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.tasks import Tasks
@@ -21,6 +22,7 @@ from fairlead.controller.watch.triggers import Triggers
 from fairlead.engine.types.plan import Admission
 from fairlead.kube import core
 from tests.controller.conftest import Bench
+from tests.controller.watch.test_triggers import Term
 
 A, B = ("ml", "a"), ("ml", "b")
 ADMISSION = Admission(namespace="ml", name="a", uid="a", queue="", claims=(), assignments=())
@@ -47,7 +49,8 @@ def triggers() -> Triggers:
 
 @pytest.fixture
 def tasks(triggers: Triggers, time: Time) -> GangTasks:
-    return GangTasks(Tasks(Metrics(), time), GangBackoffs(Random(1)), triggers, wall=time, settle_s=15.0)
+    book = Book()
+    return GangTasks(book, Tasks(Metrics(), time), GangBackoffs(book, Random(1)), triggers, wall=time, settle_s=15.0)
 
 
 async def admit(tasks: GangTasks, *, settles: bool) -> None:
@@ -63,16 +66,17 @@ async def admit(tasks: GangTasks, *, settles: bool) -> None:
 async def test_a_gang_is_looked_at_when_its_admission_ends(tasks: GangTasks, triggers: Triggers):
     await admit(tasks, settles=False)
     assert triggers.take_gangs() == {A}
-    assert not tasks.running(A)
+    assert not tasks._book[A].busy
 
 
 async def test_one_that_settles_is_busy_and_is_written_no_more(tasks: GangTasks, triggers: Triggers):
     await admit(tasks, settles=True)
+    state = tasks._book[A]
     assert triggers.take_gangs() == set()
-    assert (tasks.running(A), tasks.admitting(A), dict(tasks.admissions())) == (True, True, {})
+    assert (state.busy, state.settles_until is not None, dict(tasks.admissions())) == (True, True, {})
     assert (tasks.take_written(), tasks.take_written()) == ([A], [])
     tasks.settle(A)
-    assert (tasks.running(A), tasks.admitting(A), tasks.settling(A)) == (False, False, False)
+    assert (state.busy, state.settles_until) == (None, None)
     assert not triggers.decision
 
 
@@ -95,7 +99,7 @@ async def test_a_gang_that_waits_for_the_admission_is_decided_on_at_its_end(task
 
 def test_a_gang_that_is_put_off_does_not_wake_the_loop(triggers: Triggers):
     triggers.wake.clear()
-    triggers.put_off = lambda gang: gang == A
+    triggers.begin(Term(puts_off={A}))
     triggers.gangs([A, A])
     assert not triggers.wake.is_set()
     triggers.gangs([A, B])

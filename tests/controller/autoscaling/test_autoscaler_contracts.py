@@ -12,6 +12,7 @@ import pytest
 from fairlead.api import names
 from fairlead.api.autoscaling import FlavorAutoscaling
 from fairlead.controller.autoscaling import placeholders, visible
+from fairlead.controller.book.book import Book
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, PodClaim, Stage, tried
 from fairlead.engine.types.plan import NodeDemand
@@ -166,11 +167,12 @@ def test_a_placeholder_that_kube_scheduler_could_not_place_is_seen_and_asks_for_
 
 
 def test_a_pod_is_shown_a_few_times_and_not_for_ever():
-    rewrites, made = visible.Rewrites(), gang(gated_pod())
+    made = gang(gated_pod())
+    state = Book()[made.id]
     pod = made.gated[0].pod
     for _ in range(visible.REWRITES_MAX):
-        assert rewrites.left(made, pod)
-        rewrites.note(made, pod)
-    assert not rewrites.left(made, pod)
-    rewrites.forget(made.id)
-    assert rewrites.left(made, pod)
+        assert visible.may_be_shown_again(state, pod)
+        visible.note_shown(state, pod)
+    assert not visible.may_be_shown_again(state, pod)
+    state.rewrites = None
+    assert visible.may_be_shown_again(state, pod)

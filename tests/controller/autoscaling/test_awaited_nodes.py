@@ -12,6 +12,7 @@ from fairlead.controller.autoscaling import provisioning
 from fairlead.controller.autoscaling.awaited import SAMPLES_MAX, AwaitedNodes, recorded_since
 from fairlead.controller.autoscaling.provisioning import ATTEMPTS_MAX, Seen, next_step, seen, wanted
 from fairlead.controller.autoscaling.shapes import NoShapeError
+from fairlead.controller.book.book import Book
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.engine.types.plan import Admission, FlavorTotal, NodeDemand, Plan, Waiting
 from fairlead.engine.types.reasons import Code, Reason
@@ -38,7 +39,7 @@ def plan(demand: NodeDemand | None, *, devices: int = 8, admitted: bool = False)
 
 
 def awaited(recorded: float | None = None, remembered: tuple[float, ...] = ()) -> AwaitedNodes:
-    return AwaitedNodes(lambda _: recorded, lambda _: remembered)
+    return AwaitedNodes(Book(), lambda _: recorded, lambda _: remembered, lambda flavor, took_s: None)
 
 
 def asked(since: float) -> NodeDemand:
@@ -75,9 +76,9 @@ def test_a_gang_that_is_no_part_of_a_decision_keeps_its_demand_and_one_that_left
     known.decided(plan(asked(100.0)), {TRAIN}, 100.0)
     elsewhere = Plan()
     known.decided(elsewhere, {TRAIN}, 110.0)
-    assert TRAIN in known.demand
+    assert known.of(TRAIN, 110.0) is not None
     assert known.decided(elsewhere, set(), 120.0) == {TRAIN}
-    assert not known.demand
+    assert known.of(TRAIN, 120.0) is None
 
 
 def test_a_scale_up_is_counted_when_the_flavor_has_more_devices_than_before_and_only_then():

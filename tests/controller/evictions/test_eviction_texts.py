@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from fairlead.api import names
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.evictions import eviction_marks, past_evictions
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark, EvictionProgress
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.controller.report import gang_status as status
-from fairlead.controller.report.gang_phase import SchedulingState, summarize
+from fairlead.controller.report.gang_phase import summarize
 from fairlead.engine.types.plan import Eviction
 from fairlead.engine.types.reasons import PreemptionBlock, PreemptionBlocker
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec

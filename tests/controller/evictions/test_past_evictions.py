@@ -6,11 +6,12 @@ import msgspec
 import pytest
 
 from fairlead.api import names
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.evictions import past_evictions
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
 from fairlead.controller.gangs.membership.jobs import job_pods
 from fairlead.controller.report import gang_status
-from fairlead.controller.report.gang_phase import SchedulingState, summarize
+from fairlead.controller.report.gang_phase import summarize
 from tests.controller.gang_views import NOW, Objects, pod, view
 from tests.controller.gangs.test_membership import EIGHT, condition, job, members
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from fairlead.controller.book.book import Book
 from fairlead.controller.gangs.admission.requests import GangRecord, gang_request
 from fairlead.controller.gangs.claims.allocations import held_claims
 from fairlead.controller.gangs.held.running import RunningContext, running_gang
@@ -48,7 +49,7 @@ class Bench:
         self.world = world
         self.size, self.owner = size, owner
         self.jobs = [job(**EIGHT)] if jobs is None else jobs
-        self.replacements = Replacements(self.tables, timeout_s=TIMEOUT_S)
+        self.replacements = Replacements(Book(), self.tables, timeout_s=TIMEOUT_S)
         self.now = NOW
 
     def show(self, shown: str) -> Any:

@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 
 from fairlead.api import names
+from fairlead.controller.book.book import Book
 from fairlead.controller.forecasting import checkpoint, forecaster
 from fairlead.controller.forecasting.forecaster import Forecaster
 from fairlead.controller.forecasting.forked import Forked
 from fairlead.controller.forecasting.history import KEYS_MAX, LIKE_MAX, RUNS_MAX, RunHistory
 from fairlead.controller.report.forecasts import ShownForecasts, forecast_text
 from fairlead.controller.report.metrics import Metrics
+from fairlead.controller.timing import Time
 from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
 from fairlead.engine.forecast.gang_forecast import GangForecast
 from fairlead.engine.forecast.run_times import GangKey
@@ -109,7 +111,7 @@ def said(p50: float | None, p90: float | None = None, *, never: bool = False) ->
 
 
 def test_a_forecast_that_moves_little_is_not_shown_anew():
-    shown, gang = ShownForecasts(), {"ml/a": said(10_000.0, 20_000.0)}
+    shown, gang = ShownForecasts(Book(), RunHistory()), {"ml/a": said(10_000.0, 20_000.0)}
     assert shown.set(gang, 0.0) == {("ml", "a")}
     assert shown.set({"ml/a": said(11_000.0, 22_000.0)}, 0.0) == set()
     assert shown.set({"ml/a": said(14_000.0, 22_000.0)}, 0.0) == {("ml", "a")}
@@ -119,17 +121,19 @@ def test_a_forecast_that_moves_little_is_not_shown_anew():
 
 
 def test_a_start_is_held_against_the_first_forecast():
-    shown = ShownForecasts()
+    history = RunHistory()
+    shown = ShownForecasts(Book(), history)
     shown.set({"ml/a": said(1_000.0, 2_000.0)}, 0.0)
     shown.set({"ml/a": said(5_000.0, 9_000.0)}, 500.0)
-    assert shown.started(("ml", "a"), 1_500.0) == (500.0, True, Outcome(1_500.0, 1_000.0, 2_000.0))
-    assert shown.started(("ml", "a"), 1_500.0) == (None, None, None)
+    assert shown.started(("ml", "a"), 1_500.0) == (500.0, True)
+    assert shown.started(("ml", "a"), 1_500.0) == (None, None)
+    assert history.calibration == Calibration([Outcome(1_500.0, 1_000.0, 2_000.0)])
 
 
 def test_the_word_is_forecast():
-    shown = ShownForecasts()
-    shown.set({"ml/a": said(1_000.0, 2_000.0)}, 0.0)
-    found = shown.get(("ml", "a"))
+    book = Book()
+    ShownForecasts(book, RunHistory()).set({"ml/a": said(1_000.0, 2_000.0)}, 0.0)
+    found = book["ml", "a"].forecast
     assert found is not None
     assert forecast_text(found.status(left_with(Reason(code=Code.NO_DEVICES, message="full")))).startswith(
         "forecast: starts by 1970-01-01T00:16:40Z with even odds, by"
@@ -191,12 +195,14 @@ class Paced(Forecaster):
     def __init__(self, cpu_s: float, *, changes: bool) -> None:
         self.now, self.made, self.cpu_s = 0.0, list[float](), cpu_s
         self.cycle = SimpleNamespace(deciding=False, decisions=1)
-        checkpoint = SimpleNamespace(read=self.nothing, write=self.nothing)
-        parts: Any = (None, None, self.cycle, ShownForecasts(), None, checkpoint, Metrics())
-        super().__init__(*parts, clock=lambda: self.now, wall=lambda: self.now, sleep=self.sleeping)
+        checkpoint = SimpleNamespace(read=self.nothing, write=self.nothing, history=RunHistory())
+        reporting = SimpleNamespace(forecasts=None, report=None)
+        time = Time(clock=lambda: self.now, wall=lambda: self.now, sleep=self.sleeping)
+        parts: Any = (None, None, self.cycle, reporting, checkpoint, Metrics(), time)
+        super().__init__(*parts)
         self.changes = changes
 
-    async def nothing(self, history: RunHistory) -> None: ...
+    async def nothing(self) -> None: ...
 
     async def sleeping(self, delay_s: float) -> None:
         self.now += delay_s

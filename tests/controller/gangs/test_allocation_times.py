@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.controller.gangs.admission import recovery
-from fairlead.controller.gangs.admission.bind_clock import BindClock
+from fairlead.controller.gangs.admission.bind_clock import tried_at
 from fairlead.controller.gangs.admission.requests import GangRecord
 from fairlead.controller.gangs.claims.allocation_times import allocated_at, allocation_times, known_allocation_time
 from fairlead.controller.gangs.held.running import RunningContext, running_gang
@@ -136,10 +136,10 @@ def test_a_gang_that_does_not_bind_is_rolled_back_after_its_time():
 
 
 def test_where_no_object_says_when_the_time_begins_with_the_first_look():
-    gang, clock = unbound(ago=None), BindClock()
-    first = clock.update(gang, NOW - 59)
+    gang = unbound(ago=None)
+    first = tried_at(gang, {}, NOW - 59)
     assert recovery.next_step(gang, now=NOW, timeout_s=60, tried=first, node_exists=lambda _: True) is None
-    later = clock.update(gang, NOW + 2)
+    later = tried_at(gang, first, NOW + 2)
     assert isinstance(
         recovery.next_step(gang, now=NOW + 2, timeout_s=60, tried=later, node_exists=lambda _: True), recovery.RollBack
     )

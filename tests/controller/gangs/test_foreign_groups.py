@@ -3,9 +3,9 @@
 import msgspec
 
 from fairlead.api import names
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.admission import requests
 from fairlead.controller.gangs.membership.members import GroupTerms
-from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.report.gang_status import gang_status
 from fairlead.kube import core
 from fairlead.ui.model.explanations import gang_explanation

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from fairlead.controller.gangs.held.holding import Holding
+from fairlead.controller.book.book import Book
+from fairlead.controller.holding import Holding
 from fairlead.engine.types.gangs import RunningGang
 
 
@@ -13,7 +14,7 @@ def running(name: str, priority: int = 0) -> RunningGang:
 
 
 def test_all_is_in_order_of_ids_after_any_changes():
-    random, holding = Random(1), Holding()
+    random, holding = Random(1), Holding(Book())
     known: dict[str, RunningGang] = {}
     before = holding.all({})
     for _ in range(500):
@@ -37,7 +38,7 @@ def test_all_is_in_order_of_ids_after_any_changes():
 
 
 def test_what_holds_the_same_stays_the_same_object():
-    holding, first = Holding(), running("a")
+    holding, first = Holding(Book()), running("a")
     holding.set(("ml", "a"), first)
     before = holding.all({})
     holding.set(("ml", "a"), running("a"))

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from fairlead.api import names
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.admission import requests
-from fairlead.controller.report.gang_phase import SchedulingState, summarize
+from fairlead.controller.report.gang_phase import summarize
 from fairlead.kube import batch, timestamps
 from tests.controller.gang_views import NOW, Objects, claim, pod, template, view
 from tests.support.engine.objects import gpu

@@ -4,10 +4,11 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from fairlead.api import names
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.admission import recovery
-from fairlead.controller.gangs.admission.bind_clock import BindClock
+from fairlead.controller.gangs.admission.bind_clock import tried_at
 from fairlead.controller.gangs.build import build_gang
-from fairlead.controller.report.gang_phase import SchedulingState, summarize
+from fairlead.controller.report.gang_phase import summarize
 from fairlead.kube import core, timestamps
 from tests.controller.gang_views import NOW, Objects, claim, gated_with, pod, released_with, step, view
 
@@ -101,19 +102,19 @@ def untried(gang_of):
 
 def test_time_in_which_the_scheduler_has_not_tried_a_pod_does_not_count():
     tried = released_with(2, 1, size=3, age_s=601)
-    away, clock = untried(tried), BindClock()
-    since = clock.update(away, NOW)
+    away = untried(tried)
+    since = tried_at(away, {}, NOW)
     assert step(away, tried=since) is None
     assert recovery.next_deadline(away, 60, since) is None
-    since = clock.update(tried, NOW)  # the scheduler is back, and could not bind it
+    since = tried_at(tried, since, NOW)  # the scheduler is back, and could not bind it
     assert step(tried, tried=since) is None
     assert recovery.next_deadline(tried, 60, since) == NOW + 60
-    since = clock.update(tried, NOW + 59)
+    since = tried_at(tried, since, NOW + 59)
     assert recovery.next_deadline(tried, 60, since) == NOW + 60
     assert isinstance(step(tried, tried=dict.fromkeys(since, NOW - 60)), recovery.RollBack)
-    assert not clock.update(released_with(3, 0, size=3, age_s=601), NOW)
+    assert not tried_at(released_with(3, 0, size=3, age_s=601), since, NOW)
     assert isinstance(
-        step(tried, tried=clock.update(tried, NOW)), recovery.RollBack
+        step(tried, tried=tried_at(tried, {}, NOW)), recovery.RollBack
     )  # another leader: by the allocation
 
 
@@ -125,22 +126,19 @@ def with_scheduler(gang_of, name):
 
 def test_a_pod_that_names_a_scheduler_which_never_tries_it_does_not_hold_its_devices_for_ever():
     fresh, old = (with_scheduler(untried(released_with(2, 1, size=3, age_s=age)), "nobody") for age in (599, 601))
-    clock = BindClock()
-    tried = clock.update(fresh, NOW)
+    tried = tried_at(fresh, {}, NOW)
     assert step(fresh, tried=tried, timeout_s=120) is None
     assert recovery.next_deadline(fresh, 120, tried) == NOW + 1, "it is looked at again"
-    found = recovery.next_step(
-        old, now=NOW, timeout_s=120, tried=BindClock().update(old, NOW), node_exists=lambda _: True
-    )
+    found = recovery.next_step(old, now=NOW, timeout_s=120, tried=tried_at(old, {}, NOW), node_exists=lambda _: True)
     assert isinstance(found, recovery.RollBack)
     assert len(found.members) == 3
     assert found.nodes == (), "no node is at fault"
     assert "(p2) name scheduler 'nobody', which has not tried them within 600 s: start it, or remove" in found.why
-    clock, same = BindClock(), with_scheduler(released_with(2, 1, size=3, age_s=100), "mine")
-    clock.update(with_scheduler(untried(released_with(2, 1, size=3, age_s=99)), "mine"), NOW - 1)
-    assert clock.update(same, NOW) == {"uid-p2": NOW}, "once it is tried, the usual time counts"
+    same = with_scheduler(released_with(2, 1, size=3, age_s=100), "mine")
+    before = tried_at(with_scheduler(untried(released_with(2, 1, size=3, age_s=99)), "mine"), {}, NOW - 1)
+    assert tried_at(same, before, NOW) == {"uid-p2": NOW}, "once it is tried, the usual time counts"
     default = with_scheduler(untried(released_with(2, 1, size=3, age_s=6000)), names.DEFAULT_SCHEDULER)
-    assert step(default, tried=BindClock().update(default, NOW)) is None
+    assert step(default, tried=tried_at(default, {}, NOW)) is None
 
 
 def test_a_gang_says_that_the_scheduler_does_not_try_its_pods():

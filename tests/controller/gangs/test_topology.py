@@ -9,8 +9,8 @@ import pytest
 
 from fairlead.api import names
 from fairlead.controller.gangs.admission.requests import GangRecord, blocking_problem, gang_request, members_to_place
+from fairlead.controller.gangs.held.placement import placement
 from fairlead.controller.gangs.held.running import RunningContext, running_gang
-from fairlead.controller.report.placement import placement
 from fairlead.kube import core, resources
 from fairlead.ui.model.explanations import gang_explanation
 from tests.controller.conftest import NAMESPACE, Bench

@@ -3,12 +3,13 @@
 from random import Random
 
 from fairlead.controller import deadlines
+from fairlead.controller.book.book import Book
 from fairlead.controller.deadlines import Deadlines
 
 
 def test_what_is_due_is_what_a_dict_of_all_would_say(monkeypatch):
     monkeypatch.setattr(deadlines, "OUTDATED_MAX", 20)
-    random, found = Random(1), Deadlines()
+    random, found = Random(1), Deadlines(Book())
     known: dict[tuple[str, str], float] = {}
     for now in range(2000):
         gang_id = ("ml", f"g{random.randrange(40)}")
@@ -29,7 +30,7 @@ def test_what_is_due_is_what_a_dict_of_all_would_say(monkeypatch):
 
 
 def test_outdated_entries_do_not_pile_up():
-    found = Deadlines()
+    found = Deadlines(Book())
     for at in range(10_000):
         found.drop(("ml", "a"))
         found.set(("ml", "a"), at)

@@ -9,8 +9,8 @@ import pytest
 
 from fairlead.api.bounds import Bound, Bounds
 from fairlead.controller import decision_inputs
-from fairlead.controller.report import gang_phase
-from fairlead.controller.report.gang_phase import SchedulingState
+from fairlead.controller.book import shown
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.engine.types.gangs import RunningGang
 from fairlead.engine.types.hold import Hold
 
@@ -47,5 +47,5 @@ def test_a_change_of_it_wakes(name: str) -> None:
 
 
 def test_each_field_that_a_status_shows_is_compared() -> None:
-    listed = (*gang_phase.SHOWN_SOON, *gang_phase.APPEARS_SOON, *gang_phase.SHOWN_LATER)
+    listed = (*shown.SHOWN_SOON, *shown.APPEARS_SOON, *shown.SHOWN_LATER)
     assert sorted(listed) == sorted(names(SchedulingState))

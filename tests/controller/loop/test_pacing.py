@@ -1,7 +1,8 @@
 """When the next decision may start, and which gangs are being evicted for which. Pure."""
 
+from fairlead.controller.book.book import Book
+from fairlead.controller.commit.victims import Victims, may_evict
 from fairlead.controller.gangs.evictions.eviction_marks import decision
-from fairlead.controller.gangs.evictions.victims import Victims, may_evict
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.pacing import IDLE_MAX_S, PAUSE_MAX_S, Pacing
 from fairlead.engine.types.gangs import GangRequest
@@ -38,7 +39,7 @@ def test_after_a_decision_that_admitted_no_gang_only_an_urgent_one_comes_at_once
 
 
 def test_victims_follow_the_marks_on_their_pods():
-    victims = Victims()
+    victims = Victims(Book())
     marked = Gang(id=("ml", "old"), size=1, members=(member("a", MARK),), decisions=(decision(MARK),))
     victims.update(("ml", "old"), marked)
     assert victims.of(("ml", "new")) == (("ml", "old"),)

@@ -183,11 +183,11 @@ async def test_a_replica_that_stood_by_begins_its_term_with_the_past_usage_of_th
     async with standby.watching(bench.client, bench.options().managed_drivers) as watched:
         caches = watched.caches
         await caches.filled()
-        assert [past.parts for past in caches.settings().remembered.values()] == [{}]
+        assert [past.parts for past in caches.rules.settings().remembered.values()] == [{}]
         usage = {"usage": [{"flavor": "gpu", "pastUsage": 0.25}], "usageTime": "2020-01-01T00:00:00Z"}
         caches.queues.note(await bench.client.patch(QUEUES, "team", {"status": usage}, subresource="status"))
-        caches.begin_term()
-        assert [past.parts for past in caches.settings().remembered.values()] == [{"gpu": 0.25}]
+        caches.rules.begin_term()
+        assert [past.parts for past in caches.rules.settings().remembered.values()] == [{"gpu": 0.25}]
 
 
 async def test_flavors_say_what_they_select_and_objects_that_are_wrong_say_why(bench: Bench, queues, flavors):

@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.controller.report.events import Events
-from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.reporter import Key, Reporter
 from fairlead.controller.report.status_writer import StatusWriter
@@ -69,7 +70,7 @@ class KnownGangs:
     """Of the caches what reports need."""
 
     def __init__(self, objects: Objects) -> None:
-        self.gang_objects = self
+        self.gang_objects = self.records = self
         self._objects = objects
 
     def get(self, key: str) -> Raw | None:
@@ -97,9 +98,10 @@ class Setup:
         caches: Caches = KnownGangs(self.objects)  # type: ignore[assignment]
         events = Events(self.recorder, caches, ("fairlead-system", "fairlead-controller"))
         client: Client = self.objects  # type: ignore[assignment]
-        writer = StatusWriter(client, caches, UsageHistory(1.0), events, wall=time.clock)
+        book = Book()
+        writer = StatusWriter(client, caches, book, UsageHistory(1.0), events, wall=time.clock)
         queue: WorkQueue[Key] = WorkQueue(clock=time.clock, sleep=time.sleep, random=Random(1))
-        self.reporter = Reporter(writer, caches, queue, self.metrics.failures, clock=time.clock)
+        self.reporter = Reporter(writer, caches, book, queue, self.metrics.failures, clock=time.clock)
 
     def events(self, kind: str) -> list[Raw]:
         return [event for event in self.objects.events.values() if event["involvedObject"]["kind"] == kind]

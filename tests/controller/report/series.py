@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -14,8 +14,9 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from fairlead.api import names
+from fairlead.controller.book.gang_state import Wait
+from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.report.queue_series import QueueFacts
-from fairlead.controller.report.waits import Waits
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import QueueUse, Waiting
 from fairlead.engine.types.reasons import Code, Reason
@@ -43,9 +44,9 @@ def waiting(gang: str, queue: str | None, code: Code, **asks: int | Fraction) ->
 
 
 def facts(
-    *gangs: Waiting, uses: tuple[QueueUse, ...] = (), waits: Waits | None = None, **targets_s: float
+    *gangs: Waiting, uses: tuple[QueueUse, ...] = (), waits: Mapping[GangId, Wait] | None = None, **targets_s: float
 ) -> QueueFacts:
-    return QueueFacts(uses=uses, waiting=gangs, waits=waits or Waits(), targets_s=targets_s, wall=1000.0)
+    return QueueFacts(uses=uses, waiting=gangs, waits=waits or {}, targets_s=targets_s, wall=1000.0)
 
 
 def allocated(number: int, *, holds: bool = True) -> resource.ResourceClaim:

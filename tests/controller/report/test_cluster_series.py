@@ -14,10 +14,11 @@ from prometheus_client.core import Metric
 
 from fairlead.controller import app
 from fairlead.controller.background import background
+from fairlead.controller.book.gang_state import Wait
+from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.report.claim_series import ClaimSeries
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.queue_series import BECAUSE, OTHER, series
-from fairlead.controller.report.waits import Waits
 from fairlead.controller.watch.allocated_claims import AllocatedClaims
 from fairlead.engine.types.plan import FlavorUse, QueueUse
 from fairlead.engine.types.reasons import Code
@@ -90,25 +91,24 @@ def test_what_would_help_is_a_closed_list() -> None:
 
 
 def test_the_oldest_wait_is_of_the_gangs_that_still_wait() -> None:
-    waits = Waits()
-    waits.waits(("ml", "a"), "team", 400.0)
-    waits.waits(("ml", "b"), "team", 700.0)
-    waits.waits(("ml", "c"), "other", 1001.0)
+    waits: dict[GangId, Wait] = {}
+    waits["ml", "a"] = Wait("team", 400.0)
+    waits["ml", "b"] = Wait("team", 700.0)
+    waits["ml", "c"] = Wait("other", 1001.0)
 
     def oldest() -> Series:
         return values(series(facts(waits=waits), Metrics().failures), "fairlead_queue_oldest_wait_seconds")
 
     assert oldest() == {("team",): 600, ("other",): 0}, "a clock that is behind makes no negative wait"
-    ended = waits.ended(("ml", "a"))
-    assert (ended and ended.at, waits.ended(("ml", "a"))) == (400.0, None), "it ends once"
+    del waits["ml", "a"]
     assert oldest() == {("team",): 300, ("other",): 0}
 
 
 def test_a_gang_that_a_user_holds_is_not_overdue() -> None:
-    waits = Waits()
-    waits.waits(("ml", "held"), "team", 400.0)
-    waits.waits(("ml", "waits"), "team", 700.0)
-    waits.waits(("ml", "alone"), "other", 100.0)
+    waits: dict[GangId, Wait] = {}
+    waits["ml", "held"] = Wait("team", 400.0)
+    waits["ml", "waits"] = Wait("team", 700.0)
+    waits["ml", "alone"] = Wait("other", 100.0)
     found = facts(
         waiting("held", "team", Code.ON_HOLD),
         waiting("waits", "team", Code.NO_DEVICES),

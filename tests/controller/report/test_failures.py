@@ -24,6 +24,7 @@ from fairlead.controller.report.queue_series import series
 from fairlead.controller.report.status_writer import StatusWriter
 from fairlead.controller.reporting import Reporting
 from fairlead.controller.snapshot import SnapshotBuilder
+from fairlead.controller.timing import Time
 from fairlead.controller.watch import allocated_claims
 from fairlead.engine.types.gangs import RunningGang
 from fairlead.engine.types.plan import FlavorUse, QueueUse
@@ -175,8 +176,7 @@ def test_a_node_whose_devices_cannot_be_judged_leaves_the_others(monkeypatch: py
         nothing,
         Metrics().failures,
         labels=(),
-        wall=lambda: 0.0,
-        sleep=nothing,
+        time=Time(clock=lambda: 0.0, wall=lambda: 0.0, sleep=nothing),
     )
     found: list[Any] = [looking._look(node, 0.0) for node in ("a", "bad", "c")]
     assert found == [(["a"], []), ([], []), (["c"], [])]

@@ -3,10 +3,10 @@
 import msgspec
 
 from fairlead.api.gang import GangStatus
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.membership.members import Stage
 from fairlead.controller.report import gang_phase
 from fairlead.controller.report import gang_status as status
-from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.engine.types.plan import Reservation
 from fairlead.kube import core
 from tests.controller.gang_views import NOW, Objects, claim, gated_with, pod, released_with, view

@@ -9,9 +9,9 @@ import pytest
 
 from fairlead.api import claim_sources, names, texts
 from fairlead.api.claim_sources import ClaimSource
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, Stage
-from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.report.reporter import ADMITTING_S, FIRST_DELAY_S, WAITED_S
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import core, timestamps

@@ -8,7 +8,6 @@ from typing import get_args
 from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.queue_series import QueueFacts
-from fairlead.controller.report.waits import Waits
 from fairlead.engine.types.plan import FlavorUse, QueueUse
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import probes
@@ -64,7 +63,7 @@ def full() -> Metrics:
         for queue in queues
     )
     gangs = [waiting("g", queue, code, **dict.fromkeys(flavors, 1)) for queue in queues for code in Code]
-    known = QueueFacts(uses=uses, waiting=gangs, waits=Waits(), targets_s=dict.fromkeys(queues, 60.0), wall=0.0)
+    known = QueueFacts(uses=uses, waiting=gangs, waits={}, targets_s=dict.fromkeys(queues, 60.0), wall=0.0)
     metrics.begin(claim_caches(CLAIMS_N), lambda: known, wall=lambda: 0.0)
     metrics.note_devices({("used", flavor): 1 for flavor in (*flavors, "")})
     for flavor in flavors:

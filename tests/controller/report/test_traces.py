@@ -1,13 +1,15 @@
 """Spans of what becomes of a gang: of which trace, below which span, in which order; with gangs as pods show them."""
 
-import sys
+import asyncio
 from typing import Any
 
 import pytest
 
 from fairlead.api import names, trace_context
+from fairlead.controller.book.book import FIELDS, Book
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
 from fairlead.controller.report.traces import LINKS_MAX, GangTraces
+from fairlead.controller.timing import Time
 from fairlead.engine.types.plan import Admission, Assignment, Waiting
 from fairlead.engine.types.reasons import Code, Reason
 from fairlead.engine.types.references import PodRef
@@ -43,7 +45,8 @@ class World:
         self.spans: list[Span] = []
         caches: Any = Known()
         self.known = caches
-        self.traces = GangTraces(self, caches, ratio=ratio, clock=lambda: self.now - 7.0, wall=lambda: self.now)
+        time = Time(clock=lambda: self.now - 7.0, wall=lambda: self.now, sleep=asyncio.sleep)
+        self.traces = GangTraces(self, caches, Book(), ratio=ratio, time=time)
 
     def add(self, span):
         self.spans.append(span)
@@ -60,7 +63,7 @@ class World:
             for each in gang.gated
         )
         admission = Admission(namespace="ml", name=gang.name, uid="u", queue="q", assignments=assignments, claims=())
-        self.traces.decided(gang, admission, waiting, began=began, ended=ended)
+        self.traces.decided(gang, admission, waiting, (began, ended))
 
     def commit(self, gang, why=""):
         began = self.later(0.5)
@@ -311,9 +314,11 @@ def test_what_is_not_sampled_makes_no_span():
 
 def test_without_traces_nothing_is_kept():
     nothing: Any = None
-    traces = GangTraces(OFF, nothing, ratio=1.0, clock=lambda: 0.0, wall=lambda: 0.0)
+    book = Book()
+    traces = GangTraces(
+        OFF, nothing, book, ratio=1.0, time=Time(clock=lambda: 0.0, wall=lambda: 0.0, sleep=asyncio.sleep)
+    )
     gang = members("a")
-    before = sys.getsizeof(traces._runs)
     for _ in range(3):
         traces.seen(gang, 0.0)
         traces.eviction_begun(gang.id)
@@ -321,7 +326,7 @@ def test_without_traces_nothing_is_kept():
         traces.committed(gang.id, began=0.0, written_s=None, why="")
         traces.gone(gang.id)
     assert traces.annotations(gang) == {}
-    assert (traces._runs, traces._evicting_since, sys.getsizeof(traces._runs)) == ({}, {}, before)
+    assert not any(book.all(field) for field in FIELDS)
 
 
 async def test_an_eviction_on_the_sandbox_is_part_of_its_gangs_trace(bench: Bench, plot: Plot):

@@ -10,6 +10,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.api.gang import SPOTS_MAX
+from fairlead.controller.book.book import Book
 from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.refusals import Refusals
 from fairlead.controller.gangs.evictions.moved import HELD_S, Held, Spot, may_have
@@ -21,6 +22,7 @@ from fairlead.controller.gangs.evictions.past_evictions import (
     past_eviction,
 )
 from fairlead.controller.gangs.membership.gangs import Gang
+from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.references import DeviceRef
 from fairlead.kube import batch, core, resource
@@ -67,8 +69,8 @@ def test_a_hold_and_an_age_come_from_gangs_of_the_same_namespace_only(namespace:
     known = caches()
     known.gang_objects.note(evicted(namespace))
     own: Gang = known.gangs["blue", "next"]
-    assert (known.hold_of(own) is not None) is found
-    assert bool(known.past_evictions(own, NOW)) is found
+    assert (known.records.hold_of(own) is not None) is found
+    assert bool(known.records.past_evictions(own, NOW)) is found
 
 
 def test_a_gang_object_that_a_user_made_first_does_not_end_the_hold_of_the_pod_before() -> None:
@@ -77,9 +79,9 @@ def test_a_gang_object_that_a_user_made_first_does_not_end_the_hold_of_the_pod_b
     made: Json = {"metadata": {"name": "next", "namespace": "blue", "resourceVersion": "2"}, "spec": {"size": 1}}
     known.gang_objects.note(made)
     own = known.gangs["blue", "next"]
-    assert known.hold_of(own) is not None
+    assert known.records.hold_of(own) is not None
     known.gang_objects.note({**made, "metadata": made["metadata"] | {"resourceVersion": "3"}, "status": {"members": 1}})
-    assert known.hold_of(own) is None, "its own says so from now on"
+    assert known.records.hold_of(own) is None, "its own says so from now on"
 
 
 def test_claims_and_pods_are_of_the_owner_in_their_own_namespace() -> None:
@@ -87,13 +89,13 @@ def test_claims_and_pods_are_of_the_owner_in_their_own_namespace() -> None:
     own = known.gangs["blue", "next"].members[0].pod
     forged = msgspec.convert({"metadata": owned("red", "c", "Pod", own.metadata.uid)}, resource.ResourceClaim)
     known.claims.note(forged)
-    assert list(known.claims_of(own)) == []
+    assert list(known.lookup.claims_of(own)) == []
     assert known.pods_of(forged) == {}
     job = {"metadata": {"namespace": "blue", "name": "job", "uid": OWNER}, "spec": {"template": {}}}
     known.jobs.note(msgspec.convert(job, batch.Job))
     past = past_eviction(evicted("red"), NOW)
     assert past is not None
-    assert known.makers(("red", "gone"), past) == ()
+    assert known.lookup.makers(("red", "gone"), past) == ()
 
 
 def test_a_change_of_a_job_wakes_gangs_of_its_namespace_only() -> None:
@@ -130,7 +132,7 @@ def requests(namespace: str, count: int = 1) -> list[Any]:
 
 @pytest.mark.parametrize(("namespace", "gets"), [("blue", True), ("red", False)])
 def test_a_held_place_goes_to_a_pod_of_the_same_owner_and_namespace(namespace: str, gets: bool) -> None:
-    moves = Moves(caches().tables)
+    moves = Moves(Book(), caches().tables, Metrics())
     moves.update(("blue", "gone"), None, moved(), NOW)
     assert moves.running()["blue", "gone"].devices() == {GPU}
     (request,) = moves.lift(requests(namespace), lambda _: OWNER)
@@ -138,7 +140,7 @@ def test_a_held_place_goes_to_a_pod_of_the_same_owner_and_namespace(namespace: s
 
 
 def test_the_place_is_charged_to_the_queue_that_the_gang_had() -> None:
-    moves = Moves(caches().tables)
+    moves = Moves(Book(), caches().tables, Metrics())
     moves.update(("blue", "gone"), None, moved(), NOW)
     (held,) = moves.running().values()
     assert moves.with_place(None, held).queue == "blue"
@@ -161,7 +163,7 @@ def test_a_place_whose_devices_another_namespace_has_is_not_held_again(namespace
         "status": {"allocation": {"devices": {"results": [result]}}},
     }
     known.claims.note(msgspec.convert(taken, resource.ResourceClaim))
-    moves = Moves(known.tables)
+    moves = Moves(Book(), known.tables, Metrics())
     moves.update(("blue", "gone"), None, moved(), NOW)
     assert bool(moves.running()) is held
 

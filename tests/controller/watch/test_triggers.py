@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
+from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.watch.triggers import Triggers
 
 ONE, OTHER = ("ml", "one"), ("ml", "other")
@@ -50,13 +53,27 @@ def test_what_was_asked_for_while_the_loop_ran_does_not_wake_it_again():
     assert woken(triggers) == (True, True)
 
 
+@dataclass
+class Term:
+    """Implements `triggers.Attention`."""
+
+    puts_off: set[GangId] = field(default_factory=set)
+    holding: set[GangId] = field(default_factory=set)
+
+    def put_off(self, gang_id: GangId) -> bool:
+        return gang_id in self.puts_off
+
+    def holds(self, gang_id: GangId) -> bool:
+        return gang_id in self.holding
+
+
 def test_what_one_leader_put_off_is_looked_at_when_it_ends():
     """Else the next one takes the gang for what it was before its pod was released, and takes its devices back."""
     triggers = fresh()
-    triggers.put_off = lambda gang: gang == ONE
+    triggers.begin(Term(puts_off={ONE}))
     triggers.gangs([ONE, OTHER])
     assert triggers.take_gangs() == {OTHER}
-    triggers.resume()
+    triggers.end()
     assert woken(triggers) == (True, False)
     assert triggers.take_gangs() == {ONE}
     triggers.gang(ONE)
@@ -65,10 +82,11 @@ def test_what_one_leader_put_off_is_looked_at_when_it_ends():
 
 def test_what_was_put_off_and_looked_at_since_is_not_looked_at_again():
     triggers = fresh()
-    triggers.put_off = lambda gang: True
+    term = Term(puts_off={ONE})
+    triggers.begin(term)
     triggers.gang(ONE)
-    triggers.put_off = None
+    term.puts_off.clear()
     triggers.gang(ONE)
     assert triggers.take_gangs() == {ONE}
-    triggers.resume()
+    triggers.end()
     assert triggers.take_gangs() == set()

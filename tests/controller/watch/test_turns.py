@@ -5,6 +5,7 @@ from __future__ import annotations
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.turns import PODS_A_RUN, Turns
 from fairlead.controller.watch.triggers import Triggers
+from tests.controller.watch.test_triggers import Term
 
 BLUE = ("blue", "g")
 
@@ -70,7 +71,7 @@ def test_a_run_asks_of_no_gang_that_waits_since_an_earlier_one():
 def test_what_holds_devices_or_was_written_waits_for_no_turn():
     triggers = Triggers()
     gangs = red(PODS_A_RUN + 3)
-    triggers.holds = lambda gang: gang == gangs[-1]
+    triggers.begin(Term(holding={gangs[-1]}))
     triggers.gangs(gangs)
     triggers.gang(gangs[-2], first=True)
     taken = triggers.take_gangs(one)

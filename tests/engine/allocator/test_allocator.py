@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.engine.plan.decide import decide
+from fairlead.engine.plan.decide import Engine
 from fairlead.engine.types.allocation import Allocation
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
@@ -246,7 +246,7 @@ class TestResults:
 
     def test_share_ids_come_from_the_caller(self):
         made = world(gpu(0, allowMultipleAllocations=True))
-        plan = decide(
+        plan = Engine().decide(
             made.snapshot(gang("job", 1, claim_spec(device_request()))),
             0.0,
             share_ids=lambda claim, request, device: f"{claim}/{request}",

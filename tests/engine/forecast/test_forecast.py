@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from fairlead.engine.forecast.arrivals import Arrivals
+from fairlead.engine.forecast.budget import CpuBudget
 from fairlead.engine.forecast.calibration import Calibration, Outcome
 from fairlead.engine.forecast.draws import Draws
 from fairlead.engine.forecast.forecast import Forecast, duration, forecast, quantile
 from fairlead.engine.forecast.pace import at_pace
 from fairlead.engine.forecast.run_times import GangKey, Progress, RunRecord, RunTimes, Source, name_stem
-from fairlead.engine.forecast.simulation import Resolution, Simulation
+from fairlead.engine.forecast.simulation import Resolution, Simulation, Submissions
 from fairlead.engine.forecast.survival import SurvivalCurve
-from fairlead.engine.plan.decide import decide, decide_unexplained, decide_without_blockers
+from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.reasons import Code, Reason
 from tests.support.engine.objects import claim_spec, device_request, gang
@@ -114,7 +115,7 @@ def test_a_forecast_leaves_the_tables_as_they_were(seed: int):
 def test_the_budget_is_kept_and_what_it_cost_is_said():
     ticks = count(0.0, 0.01)
     waiting = [whole_nodes(f"a-{number}", created=NOW + number) for number in range(30)]
-    found = of(full_world(2), *waiting, budget_s=0.15, spent_s=lambda: next(ticks))
+    found = of(full_world(2), *waiting, budget=CpuBudget(0.15, lambda: next(ticks)))
     assert found.samples >= 1
     assert found.cut
     assert all(each.p50 is not None or "later than" in each.because for each in found.gangs.values())
@@ -143,8 +144,9 @@ def test_an_evicted_gang_waits_again_and_the_preemptor_starts_once_it_is_gone():
     world = full_world(1)
     high = whole_nodes("high", priority=10)
     simulation = Simulation(
-        world.snapshot(high), NOW, RunTimes(history("run", [30.0] * 5)), horizon_s=100 * HOUR, requests=world.requests
-    )
+        world.snapshot(high), NOW, RunTimes(history("run", [30.0] * 5)), horizon_s=100 * HOUR,
+        submissions=Submissions(again=world.requests),
+    )  # fmt: skip
     sample = simulation.sample(Draws(1, 0))
     assert [(gang_id, beneficiary) for _, gang_id, beneficiary in sample.evicted] == [("ml/run-0", "ml/high")]
     assert 0 < sample.starts["ml/high"] - NOW < 120
@@ -160,11 +162,11 @@ def test_decisions_without_reasons_admit_and_evict_the_same(seed: int):
     ]
     for _ in range(3):
         snapshot = world.snapshot(*waiting)
-        whole, bare = decide(snapshot, world.now), decide_unexplained(snapshot, world.now)
+        whole, bare = decide(snapshot, world.now), world.engine.decide_unexplained(snapshot, world.now)
         assert (bare.admissions, bare.evictions, bare.due) == (whole.admissions, whole.evictions, whole.due)
         assert len(whole.waiting) + len(whole.admissions) == len(waiting)
         assert bare.waiting == ()
-        looked = decide_without_blockers(snapshot, world.now)
+        looked = world.engine.decide_without_blockers(snapshot, world.now)
         assert [replace(each, reason=_unblocked(each.reason)) for each in whole.waiting] == [
             replace(each, reason=_unblocked(each.reason)) for each in looked.waiting
         ]
@@ -246,7 +248,9 @@ def test_what_comes_later_and_goes_first_delays_a_forecast():
     past = [whole_nodes(f"high-{number}", priority=9, created=NOW - 1800.0 * number) for number in range(1, 100)]
     arrivals = Arrivals(past, since=NOW - 50 * HOUR, now=NOW)
     times = RunTimes([*history("run", [2.0] * 20), *history("high", [2.0] * 20)])
-    alone, among = (of(full_world(1), whole_nodes("a"), times=times, arrivals=each) for each in (None, arrivals))
+    alone, among = (
+        of(full_world(1), whole_nodes("a"), times=times, submissions=Submissions(new=each)) for each in (None, arrivals)
+    )
     first, second = (each.gangs["ml/a"] for each in (alone, among))
     assert first.p50 is not None
     assert second.p50 is None or second.p50 > first.p50 + HOUR

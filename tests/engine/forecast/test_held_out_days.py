@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.engine.forecast.draws import Draws
 from fairlead.engine.forecast.gang_forecast import GangForecast
-from fairlead.engine.plan.decide import decide
+from fairlead.engine.plan.decide import Engine, decide
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
@@ -50,15 +50,17 @@ def test_decisions_of_a_day_are_the_same_on_tables_that_are_kept_and_on_the_same
     monkeypatch.setattr(held_out, "REFRESH_S", 7200.0)
     made: list[int] = []
 
+    reality = Reality(CONTENDED)
+
     def decided(snapshot: Snapshot, now: float) -> Plan:
-        plan = decide(snapshot, now)
+        plan = Engine.decide(reality.engine, snapshot, now)
         anew = load(dump(snapshot, now))
         assert decide(anew.snapshot, anew.now) == plan, f"at {now}"
         made.append(len(plan.evictions))
         return plan
 
-    monkeypatch.setattr(held_out, "decide", decided)
-    Reality(CONTENDED).play(seed=1, spans=Spans(0.7, 0.7, 0.71), calibrated=False, samples=1)
+    monkeypatch.setattr(reality.engine, "decide", decided)
+    reality.play(seed=1, spans=Spans(0.7, 0.7, 0.71), calibrated=False, samples=1)
     assert len(made) > 100
     assert sum(made) > 5
 

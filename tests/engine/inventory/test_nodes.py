@@ -126,9 +126,9 @@ class TestRoom:
         table.set_pod(pod("running", node="n", containers=[box(cpu="2")]))
         needs = PodNeeds.of(pod(containers=[box(cpu="1500m")]))
         assert ledger.node_lacks(info(table), needs) is None
-        ledger.add_pod(info(table), needs)
+        ledger.count_pod(info(table), needs, 1)
         assert ledger.node_lacks(info(table), needs) == "cpu: 500m left, 1500m wanted"
-        ledger.remove_pod(info(table), needs)
+        ledger.count_pod(info(table), needs, -1)
         assert ledger.node_lacks(info(table), needs) is None
 
     def test_a_resource_that_the_node_does_not_have_is_lacking(self):
@@ -145,7 +145,7 @@ class TestRoom:
             port = {"containerPort": 1, "hostPort": 80, "hostIP": address, "protocol": protocol}
             return PodNeeds.of(pod(containers=[box() | {"ports": [port]}]))
 
-        ledger.add_pod(info(table), wants("10.0.0.1"))
+        ledger.count_pod(info(table), wants("10.0.0.1"), 1)
         assert ledger.node_lacks(info(table), wants("10.0.0.2")) is None
         assert ledger.node_lacks(info(table), wants("10.0.0.1", "UDP")) is None
         assert ledger.node_lacks(info(table), wants("")) == "host port 80/TCP is taken"

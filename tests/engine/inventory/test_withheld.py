@@ -10,6 +10,7 @@ import pytest
 from fairlead.api import withheld
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.published import published_slice
+from fairlead.engine.types.reasons import Code, Rejection
 from fairlead.engine.types.references import DeviceRef
 from fairlead.kube import resource
 from tests.support.engine.objects import GPU, MIG, Json, claim_spec, device_request, gang, gpu, mig_gpu, slice_of
@@ -49,6 +50,29 @@ def test_a_withheld_device_is_known_with_its_taints_and_not_given():
     plan = world.decide(gang_of(2))
     assert plan.admissions == ()
     assert len(world.decide(gang_of(1)).admissions) == 1
+
+
+def test_of_a_withheld_device_no_selector_is_evaluated():
+    """Nothing of it is known but its name: a class that asks for its type would fail on it."""
+    world = World()
+    world.add_node("n", [gpu(0), gpu(1)])
+    world.add_slices(slices([gpu(0)], {"gpu-1": (DRAINED,)}))
+    (waiting,) = world.decide(gang_of(2)).waiting
+    assert (waiting.reason.code, waiting.reason.could_ever_fit) == (Code.NEVER_FITS, False)
+    assert dict(waiting.reason.requests[0].removed) == {Rejection.TAINT: 1}
+    every = claim_spec(device_request(0, allocationMode="All"))
+    assert world.decide(gang("all", 1, every)).admissions == ()
+
+
+def test_where_all_are_withheld_while_their_node_releases_them_the_reason_says_so_and_that_it_may_fit():
+    world = World()
+    world.add_node("n", [gpu(0), gpu(1)])
+    releasing = withheld.Taint(key=withheld.RELEASING, effect="NoSchedule")
+    world.add_slices(slices([], {"gpu-0": (releasing,), "gpu-1": (releasing,)}))
+    (waiting,) = world.decide(gang_of(2)).waiting
+    assert (waiting.reason.code, waiting.reason.could_ever_fit) == (Code.NO_DEVICES, None)
+    assert dict(waiting.reason.requests[0].removed) == {Rejection.RELEASING: 2}
+    assert "2 (being released by their nodes)" in str(waiting.reason)
 
 
 def test_what_holds_a_device_that_is_withheld_for_a_fault_is_evicted():

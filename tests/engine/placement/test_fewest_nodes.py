@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fairlead.engine.allocator.model import SearchStatus
 from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.queues.cache import SchedulerCache
+from fairlead.engine.plan.memory import Memory
 from fairlead.engine.types.gangs import GangRequest
 from tests.engine.placement.test_models import A100, H100, together
 from tests.support.engine.examples import examples
@@ -114,7 +114,7 @@ def test_unlike_pods_find_a_place_wherever_they_did_and_leave_no_trace(world: Wo
     """Placed by the levels, with the search for fewer nodes, and by what it builds on; then undone."""
     wanted = together(*(gang(f"p{n}", pods, claim_spec(device_request(gpus))) for n, (pods, gpus) in enumerate(parts)))
     snapshot = world.snapshot(wanted)
-    cache = SchedulerCache.of(snapshot)
+    cache = Memory().cache(snapshot)
     placer, domains = cache.placer, cache.domains
     placer.begin()
     units = cache.shapes.units(wanted)

@@ -10,8 +10,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from fairlead.engine.placement.prices import WHOLE, leftover_prices
-from fairlead.engine.placement.workload import FIRST, REMEMBERED, WorkloadCounter
+from fairlead.engine.placement.value.prices import WHOLE, leftover_prices
+from fairlead.engine.placement.value.workload import FIRST, REMEMBERED, WorkloadCounter
+from fairlead.engine.plan.decide import Engine
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import QueueSpec
@@ -153,7 +154,7 @@ def test_what_is_kept_of_earlier_decisions_changes_no_decision(seed: int) -> Non
         decided = []
         for number, request in enumerate(gangs):
             if fresh:
-                world.inventory.memo.clear()
+                world.engine = Engine()
             if number == 15:
                 world.add_node("n9", shared_gpus(4), allocatable={"cpu": "8"})
             decided.append(run(world, request))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fairlead.api import names
-from fairlead.engine.placement import cuts
-from fairlead.engine.placement.cuts import Cut, CutValue, Packings, Worth, after, fits
-from fairlead.engine.placement.workload import WorkloadCounter
+from fairlead.engine.placement.value import cuts
+from fairlead.engine.placement.value.cuts import Cut, CutValue, Packings, Worth, after, fits
+from fairlead.engine.placement.value.workload import WorkloadCounter
 from fairlead.engine.types.workload import Workload
 from tests.support.engine.objects import MIG, claim_spec, device_request, gang, mig_gpu
 from tests.support.engine.world import World, devices_of, nodes_of

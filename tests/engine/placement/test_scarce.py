@@ -11,11 +11,11 @@ from fairlead.api import names
 from fairlead.engine.inventory.ledger import Ledger
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.placement.candidate_nodes import NodeSnapshot
-from fairlead.engine.placement.demand_classes import WEIGHT, DemandClasses, Pace, RequestKind
-from fairlead.engine.placement.node_rooms import NodeRooms
-from fairlead.engine.placement.scarce import STEP, Scarce, ScarceRequests, _Sort
-from fairlead.engine.placement.workload import DEMANDS_MAX, FIRST, WorkloadCounter, mix
-from fairlead.engine.queues.cache import SchedulerCache
+from fairlead.engine.placement.value.demand_classes import WEIGHT, DemandClasses, Pace, RequestKind
+from fairlead.engine.placement.value.node_leftovers import NodeLeftovers
+from fairlead.engine.placement.value.scarce import STEP, Scarce, ScarceRequests, _Sort
+from fairlead.engine.placement.value.workload import DEMANDS_MAX, FIRST, WorkloadCounter, mix
+from fairlead.engine.plan.memory import Memory
 from fairlead.engine.types.gangs import GangRequest
 from tests.support.engine.mixes import MEMORY, seen, share, shared_gpus
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
@@ -39,7 +39,7 @@ def placed(world: World, request: GangRequest) -> str:
 
 def scarce(world: World) -> ScarceRequests:
     """As the last decision left it, brought up to date."""
-    fragmentation = SchedulerCache.of(world.snapshot()).placer.fragmentation
+    fragmentation = Memory().cache(world.snapshot()).placer.fragmentation
     assert fragmentation is not None
     return fragmentation.ahead
 
@@ -140,7 +140,7 @@ def test_known_kinds_are_not_expected_for_the_places_of_new_ones():
 
 
 def test_what_is_expected_ends_with_whatever_ends_first():
-    ahead = ScarceRequests((), NodeRooms(NodeSnapshot(Selectors()), Ledger()))
+    ahead = ScarceRequests((), NodeLeftovers(NodeSnapshot(Selectors()), Ledger()))
     ahead.free, ahead.cpu = 8000, 20_000
     by_devices, by_cpu = ahead.expected(Pace(500.0, 0.0)), ahead.expected(Pace(500.0, 4000.0))
     assert 16 <= by_devices <= 16 * STEP

@@ -18,9 +18,9 @@ from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.explain import counts, node_refusals
 from fairlead.engine.explain.node_refusals import NodeRefusals
 from fairlead.engine.explain.node_room import NodeRoom
-from fairlead.engine.placement import bounds, device_room, scored_nodes
+from fairlead.engine.placement.capacity import bounds, device_fit, scored_nodes
 from fairlead.engine.plan import pending_kinds
-from fairlead.engine.queues.cache import SchedulerCache
+from fairlead.engine.plan.memory import Memory
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.reasons import Code
 from tests.support.engine.examples import examples
@@ -64,7 +64,7 @@ def test_unlike_pods_on_a_full_cluster_cost_no_look_at_each_node_for_each(kind: 
 
     world = _full()
     waiting = [gang(f"u-{number:03d}", 1, ONE, pod=UNLIKE[kind](number)) for number in range(200)]
-    counted(device_room.DeviceRoom, "spare")
+    counted(device_fit.DeviceFit, "spare")
     counted(scored_nodes.ScoredNodes, "score")
     counted(counts.ShortageCounter, "_count_on")
     counted(node_refusals, "_refusal")
@@ -100,7 +100,7 @@ def test_pods_of_one_refusal_class_are_refused_by_the_same_nodes_for_the_same_re
     for number, (cpu, memory, labelled) in enumerate(nodes):
         has = {"cpu": str(cpu), "memory": str(memory)}
         world.add_node(f"n{number}", [gpu(0)], allocatable=has, labels={"x": "y"} if labelled else {})
-    cache = SchedulerCache.of(world.snapshot())
+    cache = Memory().cache(world.snapshot())
     snapshot, ledger, room = cache.node_snapshot, cache.placer.ledger, NodeRoom()
     room.update(snapshot, ledger)
     known: dict[object, NodeRefusals] = {}
@@ -133,11 +133,11 @@ def test_whether_alike_pods_ever_fit_is_what_a_search_finds(
     ports = [{"containerPort": 80, "hostPort": 80}] if port else []
     container = {"name": "c", "resources": {"requests": {"cpu": str(cpu)}}, "ports": ports}
     request: GangRequest = gang("g", size, claim_spec(device_request(count)), pod={"containers": [container]})
-    cache = SchedulerCache.of(world.snapshot(request))
+    cache = Memory().cache(world.snapshot(request))
     units = cache.shapes.units(request)
     placer, domains = cache.empty
     placer.begin()
-    found = bounds.alike_fit(units, placer.node_snapshot, placer.device_room(units[0].shape))
+    found = bounds.alike_fit(units, placer.node_snapshot, placer.device_fit(units[0].shape))
     searched = domains.place(request, units, StepBudget(100_000), spread=False)
     assert found is (searched.status is SearchStatus.FOUND)
 

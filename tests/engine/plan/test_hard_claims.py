@@ -11,6 +11,7 @@ import pytest
 from fairlead.engine.allocator import allocate
 from fairlead.engine.allocator.steps import PART_MIN, StepAccount, StepAccounts
 from fairlead.engine.plan.decide import Decision, decide
+from fairlead.engine.plan.memory import Memory
 from fairlead.engine.plan.search_turns import NAMESPACE_STEPS, TURN_S
 from fairlead.engine.plan.session import Session
 from fairlead.engine.types.plan import Plan
@@ -35,7 +36,7 @@ def admitted(plan: Plan) -> set[str]:
 def test_another_namespaces_gang_is_admitted_in_a_decision_of_bounded_work(spec: Callable[[], Json], count: int):
     world = two_nodes()
     gangs = [*unlike_pods(count, spec()), gang("blue", 2, claim_spec(device_request(8)), namespace="blue")]
-    decision = Decision(Session(world.snapshot(*gangs), 0.0))
+    decision = Decision(Session(world.snapshot(*gangs), 0.0, Memory()))
     with cpu.at_most(2.0):
         plan = decision.run()
     assert admitted(plan) == {"blue"}
@@ -44,7 +45,7 @@ def test_another_namespaces_gang_is_admitted_in_a_decision_of_bounded_work(spec:
 
 def test_more_wanted_than_is_there_is_known_without_a_search():
     world = two_nodes()
-    decision = Decision(Session(world.snapshot(*unlike_pods(8, too_many())), 0.0))
+    decision = Decision(Session(world.snapshot(*unlike_pods(8, too_many())), 0.0, Memory()))
     plan = decision.run()
     assert {each.reason.code for each in plan.waiting} == {Code.NEVER_FITS}
     assert decision.session.turns_of_search.accounts.of("red").peak < 100
@@ -76,7 +77,7 @@ def test_the_same_gang_of_another_namespace_is_searched_for_with_that_ones_steps
     """Equal shapes are remembered together: that red's steps ended says nothing of blue's gang."""
     world, spec = two_nodes(), uncolourable()
     gangs = [*unlike_pods(1, spec), *unlike_pods(1, spec, "blue")]
-    decision = Decision(Session(replace(world.snapshot(*gangs), namespace_steps=4_000), 0.0))
+    decision = Decision(Session(replace(world.snapshot(*gangs), namespace_steps=4_000), 0.0, Memory()))
     decision.run()
     used = decision.session.turns_of_search.accounts
     assert used.of("red").peak > 4_000

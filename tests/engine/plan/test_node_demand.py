@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.api import names
-from fairlead.engine.plan.decide import decide, decide_unexplained
+from fairlead.engine.plan.decide import Engine, decide
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.hold import Hold
 from fairlead.engine.types.plan import NodeDemand, Plan
@@ -126,7 +126,7 @@ def test_nothing_is_evicted_while_nodes_are_on_the_way_and_no_longer():
     asked = replace(owner, nodes_asked_since=0.0)
     made.now = 599.0
     assert not made.decide(asked).evictions
-    assert decide_unexplained(made.snapshot(asked), made.now).evictions == ()
+    assert Engine().decide_unexplained(made.snapshot(asked), made.now).evictions == ()
     made.now = 600.0
     late = made.decide(asked)
     assert [each.name for each in late.evictions] == ["first"]

@@ -12,7 +12,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.engine.explain.explanation import explanation
-from fairlead.engine.placement.fewest_nodes import FewestNodes
+from fairlead.engine.placement.search.fewest_nodes import FewestNodes
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fairlead.api import names
 from fairlead.engine.allocator.model import SearchStatus
 from fairlead.engine.allocator.steps import StepBudget
+from fairlead.engine.plan.memory import Memory
 from fairlead.engine.plan.session import Session
 from fairlead.engine.queues.statement import Statement
 from fairlead.engine.reclaim.eviction_policy import VictimPolicy
@@ -78,7 +79,7 @@ class Trial:
 
     def __init__(self) -> None:
         world, waiting = full_world()
-        self.session = Session(world.snapshot(*waiting), 100.0)
+        self.session = Session(world.snapshot(*waiting), 100.0, Memory())
         self.cluster = self.session.pipelined
         self.statement = self.cluster.statement
         self.policy = VictimPolicy(self.cluster, self.session.candidates, ())

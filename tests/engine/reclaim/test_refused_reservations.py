@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead.api import names
-from fairlead.engine.reclaim.costs import EvictionCosts
+from fairlead.engine.reclaim.reservation import WaitCosts
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World
@@ -34,7 +34,7 @@ def looks(monkeypatch: pytest.MonkeyPatch, count: int, *, held: int) -> int:
     waiting = [gang("other", 1, WHOLE, queue="b")]
     waiting += [gang(f"w{number}", 2, WHOLE, queue="a", priority=number) for number in range(count)]
     made: list[object] = []
-    look = EvictionCosts._cheapest_on
+    look = WaitCosts.cheapest
 
     def counted(*arguments: Any) -> Any:
         made.append(arguments)
@@ -42,7 +42,7 @@ def looks(monkeypatch: pytest.MonkeyPatch, count: int, *, held: int) -> int:
 
     world.now += 100.0
     with monkeypatch.context() as patched:
-        patched.setattr(EvictionCosts, "_cheapest_on", counted)
+        patched.setattr(WaitCosts, "cheapest", counted)
         plan = world.decide(*waiting)
     assert [each.queue for each in plan.reservations] == ["b"]
     assert len(plan.waiting) == len(waiting)

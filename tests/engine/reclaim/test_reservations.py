@@ -6,6 +6,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.engine.plan.decide import decide
+from fairlead.engine.plan.memory import Memory
 from fairlead.engine.plan.postfilter import PostFilter
 from fairlead.engine.plan.session import Session
 from fairlead.engine.types.reasons import Code
@@ -36,7 +37,7 @@ def test_a_fulfilled_reservation_is_neither_soft_nor_cancelled_again():
     small = [gang("small", 1, claim_spec(device_request()))]
     assert world.carry_out(world.decide(*small), small) == []
     world.now = 10.0
-    session = Session(world.snapshot(gang("large", 1, claim_spec(device_request(2)))), world.now)
+    session = Session(world.snapshot(gang("large", 1, claim_spec(device_request(2)))), world.now, Memory())
     session.divide()
     session.start()
     (pending,) = session.pending.gangs

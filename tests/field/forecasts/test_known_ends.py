@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.controller.report.forecasts import ShownForecast
+from fairlead.controller.book.shown import ShownForecast
 from fairlead.engine.forecast.calibration import Calibration, Outcome
 from fairlead.engine.forecast.forecast import forecast
 from fairlead.engine.forecast.gang_forecast import GangForecast
 from fairlead.engine.forecast.run_times import GangKey, RunRecord, RunTimes
-from fairlead.engine.forecast.simulation import LEAVING_S
+from fairlead.engine.forecast.simulation import LEAVING_S, Submissions
 from fairlead.engine.forecast.what_if import Change, compare
 from fairlead.engine.types.reasons import Code, Reason
 from tests.support.engine.objects import claim_spec, device_request, gang
@@ -89,7 +89,9 @@ def test_a_gang_that_is_being_evicted_waits_again_and_comes_before_younger_ones(
     victim = gang("victim", 1, WHOLE, created=1.0)
     first = gang("first", 1, WHOLE, preemptor=True, created=2.0)
     later = gang("later", 1, WHOLE, created=3.0)
-    found = forecast(world.snapshot(first, later), NOW, SHORT, seed=1, requests={"ml/victim": victim}, samples=8).gangs
+    found = forecast(
+        world.snapshot(first, later), NOW, SHORT, seed=1, submissions=Submissions({"ml/victim": victim}), samples=8
+    ).gangs
     alone = forecast(world.snapshot(first, later), NOW, SHORT, seed=1, samples=8).gangs
     again, without = found["ml/later"].p50, alone["ml/later"].p50
     assert again is not None and without is not None and again > without

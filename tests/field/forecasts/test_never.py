@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.report.forecasts import ShownForecast, forecast_text
+from fairlead.controller.book.shown import ShownForecast
+from fairlead.controller.report.forecasts import forecast_text
 from fairlead.engine.explain.explanation import explanation
 from fairlead.engine.forecast.forecast import forecast
 from fairlead.engine.forecast.gang_forecast import GangForecast

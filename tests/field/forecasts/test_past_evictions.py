@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import msgspec
 
 from fairlead.api import names
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction
 from fairlead.controller.report import gang_phase
-from fairlead.controller.report.gang_phase import SchedulingState
-from fairlead.controller.watch.caches import Caches
+from fairlead.controller.watch.gang_records import GangRecords
 from fairlead.kube import core
 from tests.controller.gang_views import NOW, pod, view
 
@@ -29,12 +29,12 @@ def failed(name: str, at: float, why: str) -> core.Pod:
 
 def test_a_pod_whose_predecessors_were_evicted_says_the_last_reason_and_keeps_the_age():
     known = [past(NOW - 600.0, "an old reason", NOW - 900.0), past(NOW - 5.0, "a new reason", NOW - 300.0)]
-    caches = SimpleNamespace(past_evictions=lambda gang, now: known)
-    found = Caches.past_eviction(caches, view(pod("a")), NOW)  # type: ignore[arg-type]
+    records = SimpleNamespace(past_evictions=lambda gang, now: known)
+    found = GangRecords.past_eviction(records, view(pod("a")), NOW)  # type: ignore[arg-type]
     assert found is not None
     assert (found.why, found.waits_since, found.queued_since) == ("a new reason", NOW - 5.0, NOW - 900.0)
     known.clear()
-    assert Caches.past_eviction(caches, view(pod("a")), NOW) is None  # type: ignore[arg-type]
+    assert GangRecords.past_eviction(records, view(pod("a")), NOW) is None  # type: ignore[arg-type]
 
 
 def test_pods_that_failed_in_an_earlier_eviction_do_not_say_why_the_last_one_was():

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.gangs.admission.requests import (
     GangRecord,
@@ -25,7 +26,7 @@ from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.held import leaving, vacancies
 from fairlead.controller.gangs.held.running import RunningContext, running_gang
 from fairlead.controller.gangs.membership.gangs import Gang
-from fairlead.controller.report.gang_phase import SchedulingState, summarize
+from fairlead.controller.report.gang_phase import summarize
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.podgroups import terms
 from fairlead.engine.plan.decide import decide
@@ -161,12 +162,12 @@ def _looked_at(caches: Caches, gang: Gang) -> tuple[GangRequest | None, RunningG
     request: GangRequest | None = None
     running: RunningGang | None = None
     with _contained():
-        past = caches.past_eviction(gang, NOW)
+        past = caches.records.past_eviction(gang, NOW)
         record = GangRecord(queued_since=past.queued_since if past else None)
-        bounds = caches.bounds(gang)
+        bounds = caches.rules.bounds(gang)
         context = RunningContext(
-            budgets_of=lambda member: caches.budgets_of(member.pod),
-            job_deadline=lambda member: caches.job_deadline(member.pod),
+            budgets_of=lambda member: caches.lookup.budgets_of(member.pod),
+            job_deadline=lambda member: caches.lookup.job_deadline(member.pod),
             bounds=bounds,
         )
         running = running_gang(gang, record, labels, context)
@@ -199,7 +200,7 @@ def views(scratch: Path) -> Target:
                 _fed(caches, document)
         caches.refresh()
         seen = [_looked_at(caches, gang) for gang in caches.gangs.values() if gang.members]
-        settings, tables = caches.settings(), caches.tables
+        settings, tables = caches.rules.settings(), caches.tables
         snapshot = Snapshot(
             inventory=tables.inventory,
             nodes=tables.nodes,

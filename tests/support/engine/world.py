@@ -17,7 +17,7 @@ from fairlead.controller.commit.move_places import keeps_place
 from fairlead.controller.gangs.evictions.moved import Held, spots_of, to_its_place, with_place
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
-from fairlead.engine.plan.decide import decide
+from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
 from fairlead.engine.types.neighbours import PodIdentity
@@ -41,6 +41,7 @@ class World:
 
     def __init__(self, driver: str = names.DRIVER) -> None:
         self.driver = driver
+        self.engine = Engine()
         self.inventory = Inventory()
         self.nodes = NodeTable()
         self.node_json: dict[str, Json] = {}
@@ -114,7 +115,7 @@ class World:
         )
 
     def decide(self, *gangs: GangRequest) -> Plan:
-        return self.decide_with(decide, *gangs)
+        return self.decide_with(self.engine.decide, *gangs)
 
     def decide_with(self, make: Callable[[Snapshot, float], Plan], *gangs: GangRequest) -> Plan:
         """Places of gangs that are moved are free for these gangs, bound to them, while it decides."""

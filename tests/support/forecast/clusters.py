@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.engine.forecast.cluster import SimulatedCluster
-from fairlead.engine.plan.decide import decide
+from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Waiting
@@ -63,12 +63,12 @@ def crowded(*, nodes: int, waiting: int, seed: int = 1, world: World | None = No
         queues=tuple(QueueSpec(name=f"team-{n}", uid=f"team-{n}", quotas=(quota,)) for n in range(QUEUES)),
         flavors=(FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVER}"'),),
     )
-    cluster, count = SimulatedCluster(snapshot), 0
+    cluster, engine, count = SimulatedCluster(snapshot), Engine(), 0
     left: list[GangRequest] = []
     while not left:
         batch = {(each := make(count + n, NOW - 7000 + count + n)).id: each for n in range(3 * nodes // 2)}
         count += len(batch)
-        plan = decide(
+        plan = engine.decide(
             replace(snapshot, gangs=tuple(batch[key] for key in sorted(batch)), running=cluster.sequence()), NOW
         )
         for admission in plan.admissions:

@@ -20,12 +20,14 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.engine.forecast.arrivals import Arrivals
+from fairlead.engine.forecast.budget import CpuBudget
 from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
 from fairlead.engine.forecast.cluster import SimulatedCluster
 from fairlead.engine.forecast.forecast import SAMPLES, forecast
 from fairlead.engine.forecast.gang_forecast import GangForecast
 from fairlead.engine.forecast.run_times import GangKey, Progress, RunRecord, RunTimes
-from fairlead.engine.plan.decide import decide
+from fairlead.engine.forecast.simulation import Submissions
+from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.pod_needs import PodNeeds
@@ -149,6 +151,7 @@ class Reality:
             flavors=(FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVER}"'),),
         )
         self._cluster = SimulatedCluster(self._snapshot)
+        self.engine = Engine()
         self._needs = PodNeeds.of(core.Pod())
         self.waiting: dict[str, GangRequest] = {}
         self._requests: dict[str, GangRequest] = {}
@@ -232,10 +235,8 @@ class Reality:
             run_times,
             seed=seed,
             samples=samples,
-            budget_s=1.0,
-            spent_s=lambda: time.process_time() - began,
-            requests=self._requests,
-            arrivals=arrivals,
+            budget=CpuBudget(1.0, lambda: time.process_time() - began),
+            submissions=Submissions(self._requests, arrivals),
             calibration=calibration,
         )
         found.spent_s.append(time.process_time() - began)
@@ -308,7 +309,7 @@ class Reality:
             self.waiting[gang_id] = self._requests[gang_id]
 
     def _decide(self, now: float) -> list[str]:
-        plan = decide(self.snapshot(), now)
+        plan = self.engine.decide(self.snapshot(), now)
         self._due = plan.due if plan.due is not None and plan.due > now else None
         started = []
         for admission in plan.admissions:

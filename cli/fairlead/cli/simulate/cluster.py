@@ -13,8 +13,8 @@ from fairlead.api import names
 from fairlead.cli.simulate.trace import WHOLE, Node, PodRequest
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
-from fairlead.engine.placement.workload import WorkloadCounter
-from fairlead.engine.plan.decide import decide
+from fairlead.engine.placement.value.workload import WorkloadCounter
+from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
 from fairlead.engine.types.pod_needs import PodNeeds
@@ -38,6 +38,7 @@ class Cluster:
         self._workload = WorkloadCounter()
         self._specs: dict[PodRequest, tuple[resource.ResourceClaimSpec | None, core.PodSpec]] = {}
         self._failed: set[PodRequest] = set()
+        self._engine = Engine()
         self._count = 0
         self._inventory.set_slices([_slice(f"node-{place:06d}", node) for place, node in enumerate(order)])
         for place, node in enumerate(order):
@@ -55,7 +56,7 @@ class Cluster:
             gangs=(gang,),
             workload=self._workload.workload(),
         )
-        plan = decide(snapshot, 0.0, share_ids=lambda claim, request, _device: f"{claim}/{request}")
+        plan = self._engine.decide(snapshot, 0.0, share_ids=lambda claim, request, _device: f"{claim}/{request}")
         if not plan.admissions:
             self._failed.add(request)
             return False

@@ -7,7 +7,6 @@ be judged some seconds late. The times of claims are exact all the same.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from fairlead.controller.accounting.units import Measures
 from fairlead.controller.accounting.vacancies import UsualRequests
 from fairlead.controller.gangs.membership.gangs import GangId, gang_id
 from fairlead.controller.report.failures import Failures
+from fairlead.controller.timing import Time
 from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.settings import Settings
@@ -26,7 +26,6 @@ from fairlead.engine.types.workload import Workload
 from fairlead.history.ledger.entries import Unit, Wait
 from fairlead.history.ledger.keeper import Keeper
 from fairlead.history.ledger.observed import ClaimSeen, Observation, UnitSeen
-from fairlead.kube.limits import Clock, Sleep
 from fairlead.kube.timestamps import microseconds
 
 log = logging.getLogger(__name__)
@@ -60,9 +59,7 @@ class LedgerFeed:
         failures: Failures,
         *,
         labels: tuple[str, ...],
-        wall: Clock,
-        sleep: Sleep,
-        clock: Clock = time.perf_counter,
+        time: Time,
     ) -> None:
         self._caches = caches
         self._known = known
@@ -70,13 +67,11 @@ class LedgerFeed:
         self._told = told
         self._decisions = decisions
         self._failures = failures
-        self._wall = wall
-        self._sleep = sleep
-        self._clock = clock
-        self._notes = AllocatedClaims(caches, self._contained, wall=wall)
+        self._clock, self._wall, self._sleep = time.clock, time.wall, time.sleep
+        self._notes = AllocatedClaims(caches, self._contained, wall=time.wall)
         self._nodes = NodeUnits(caches.tables.inventory, caches.tables.nodes)
         self._attribution = Attribution(
-            queue_of=lambda pod: caches.queue_of(gang_id(pod)),
+            queue_of=lambda pod: caches.rules.queue_of(gang_id(pod)),
             labels=labels,
             namespace_labels=caches.namespace_labels,
         )
@@ -222,7 +217,7 @@ class LedgerFeed:
 
     def _renew(self) -> None:
         """What devices are worth and what is usual, where that changed: then all is told anew."""
-        caches, settings, workload = self._caches, self._caches.settings(), self._known.workload()
+        caches, settings, workload = self._caches, self._caches.rules.settings(), self._known.workload()
         if settings is not self._settings:
             priced = (each["metadata"]["name"] for each in caches.flavors.all() if each.get("spec", {}).get("price"))
             self._measures = Measures(settings.flavors, priced)
@@ -230,7 +225,7 @@ class LedgerFeed:
             self._dirty |= dict.fromkeys(sorted(self._nodes.names()))
             self._notes.touch_all()
         if workload is not self._workload:
-            self._usual = UsualRequests(workload, dict(caches.classes))
+            self._usual = UsualRequests(workload, dict(caches.tables.classes))
             self._workload = workload
             self._dirty |= dict.fromkeys(sorted(self._nodes.names()))
         reserved = frozenset(self._known.reserved())

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
+from typing import Protocol
 
 from fairlead.controller.accounting.decisions import GangDecisions
 from fairlead.controller.accounting.feed import Known, LedgerFeed
 from fairlead.controller.options import ControllerOptions
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.metrics import Growing, Metrics
+from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
 from fairlead.history.ledger.keeper import Keeper
 from fairlead.history.ledger.store.errors import LedgerError, LedgerTakenError
 from fairlead.history.ledger.store.writer import open_writer
 from fairlead.history.recording.claim_ends import claim_ends
-from fairlead.kube.limits import Clock, Sleep
 from fairlead.kube.timestamps import microseconds
+
+
+class Lease(Protocol):
+    @property
+    def identity(self) -> str: ...
+    @property
+    def transitions(self) -> int | None: ...
 
 
 class LedgerTerm:
@@ -24,28 +31,25 @@ class LedgerTerm:
 
     def __init__(
         self,
-        where: str,
         options: ControllerOptions,
         caches: Caches,
         known: Known,
         metrics: Metrics,
         events: Events,
         decisions: GangDecisions,
-        *,
-        identity: str,
-        lease_transitions: int | None,
-        wall: Clock,
-        sleep: Sleep,
+        lease: Lease,
+        time: Time,
     ) -> None:
+        assert options.ledger is not None, "there is a ledger"
         self._metrics = metrics
         self._events = events
         self._growing = Growing()
         self._keeper = Keeper(
-            partial(open_writer, where, writer=identity),
+            partial(open_writer, options.ledger, writer=lease.identity),
             errors=(LedgerError,),
             taken=LedgerTakenError,
-            clock=time.monotonic,
-            lease_transitions=lease_transitions,
+            clock=time.clock,
+            lease_transitions=lease.transitions,
             keep_us=microseconds(options.ledger_keep_s),
             ends=None if options.record is None else partial(claim_ends, options.record),
         )
@@ -57,8 +61,7 @@ class LedgerTerm:
             decisions,
             metrics.failures,
             labels=options.ledger_labels,
-            wall=wall,
-            sleep=sleep,
+            time=time,
         )
 
     async def run(self) -> None:

@@ -10,112 +10,71 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState, NodesAsked
+from fairlead.controller.book.shown import NODES_CONDITION, NodesAwaited
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.engine.types.gangs import GangRequest
-from fairlead.engine.types.plan import NodeDemand, Plan
+from fairlead.engine.types.plan import Plan
 from fairlead.kube import timestamps
 
-CONDITION = "AwaitingNodes"
 SAMPLES_MAX = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodesAwaited:
-    """What the gang's status says of its demand. Unix seconds."""
-
-    demand: NodeDemand
-    expected: float | None = None
-    samples: int = 0  # earlier scale-ups of the flavor
-    median_s: float = 0.0
-    note: str = ""  # what the cluster answered
-
-    @property
-    def text(self) -> str:
-        demand = self.demand
-        if demand.state != "Asked":
-            return demand.message
-        if self.expected is not None:
-            when = f"nodes are expected by {timestamps.seconds(self.expected)}: the median of {self._scale_ups} is {self.median_s:.0f} s"
-        elif self.samples:
-            when = f"nodes take longer than usual: the median of {self._scale_ups} is {self.median_s:.0f} s"
-        else:
-            when = f"no scale-up of flavor {demand.flavor} is known yet, so it is not known when nodes come"
-        return f"{when}; {self.note}" if self.note else when
-
-    @property
-    def _scale_ups(self) -> str:
-        return f"{self.samples} scale-up{'' if self.samples == 1 else 's'} of flavor {self.demand.flavor}"
-
-    def status(self) -> dict[str, Any]:
-        """`status.nodesAwaited` of the Gang."""
-        demand = self.demand
-        found = {
-            "state": demand.state,
-            "mode": demand.mode,
-            "flavor": demand.flavor,
-            "since": None if demand.since is None else timestamps.seconds(demand.since),
-            "expected": None if self.expected is None else timestamps.seconds(self.expected),
-            "evictsFrom": None if demand.evicts_from is None else timestamps.seconds(demand.evicts_from),
-            "message": self.text[:1024],
-        }
-        return {key: value for key, value in found.items() if value is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    since: float
-    devices: int  # that the flavor had then
-
-
 class AwaitedNodes:
-    """Of one term. `recorded`: since when the Gang object says that nodes are asked for; `remembered`: a Flavor's past scale-ups."""
+    """Of one term. `recorded`: since when the Gang object says that nodes are asked for; `remembered`: a Flavor's past scale-ups.
+
+    `on_scale_up` is told the flavor, and how many seconds one took.
+    """
 
     def __init__(
-        self, recorded: Callable[[GangId], float | None], remembered: Callable[[str], Iterable[float]]
+        self,
+        book: Book,
+        recorded: Callable[[GangId], float | None],
+        remembered: Callable[[str], Iterable[float]],
+        on_scale_up: Callable[[str, float], None],
     ) -> None:
-        self.demand: dict[GangId, NodeDemand] = {}
-        self.notes: dict[GangId, str] = {}
         self.took: dict[str, tuple[float, ...]] = {}  # by flavor, seconds, the latest last
-        self.on_scale_up: Callable[[str, float], None] | None = None
+        self._book = book
+        self._demand = book.all(GangState.demand)
+        self._asked = book.all(GangState.nodes_asked)
         self._recorded = recorded
         self._remembered = remembered
-        self._asked: dict[GangId, _Asked] = {}
-        self._seen: set[GangId] = set()
-        self._lifted: dict[GangId, tuple[GangRequest, float, GangRequest]] = {}
+        self._on_scale_up = on_scale_up
 
     def lift(self, requests: Iterable[GangRequest], *, scales: bool) -> list[GangRequest]:
         """The requests with since when nodes are asked for. The same objects as long as nothing changes. `scales`: whether a flavor does."""
         if not scales:
-            if self._seen:
-                self._asked.clear()
-                self._seen.clear()
-                self._lifted.clear()
+            if self._book.all(GangState.nodes_read):
+                self._book.keep(GangState.nodes_asked, ())
+                self._book.keep(GangState.nodes_read, ())
+                self._book.keep(GangState.nodes_request, ())
             return list(requests)
         return [self._with_since(request) for request in requests]
 
     def _with_since(self, request: GangRequest) -> GangRequest:
         gang_id = (request.namespace, request.name)
-        if gang_id not in self._seen:
-            self._seen.add(gang_id)
+        state = self._book[gang_id]
+        if not state.nodes_read:
+            state.nodes_read = True
             since = self._recorded(gang_id)
-            if since is not None:
-                self._asked.setdefault(gang_id, _Asked(since, 0))
-        asked = self._asked.get(gang_id)
+            if since is not None and state.nodes_asked is None:
+                state.nodes_asked = NodesAsked(since, 0)
+        asked = state.nodes_asked
         if asked is None:
             return request
-        known = self._lifted.get(gang_id)
-        if known is None or known[0] is not request or known[1] != asked.since:
+        known = state.nodes_request
+        if known is None or known[0] is not request or known[1].nodes_asked_since != asked.since:
             lifted = dataclasses.replace(request, nodes_asked_since=asked.since)
-            known = self._lifted[gang_id] = (request, asked.since, lifted)
-        return known[2]
+            known = state.nodes_request = (request, lifted)
+        return known[1]
 
     def decided(self, plan: Plan, pending: Container[GangId], now: float) -> set[GangId]:
         """The gangs whose demand changed. A gang that is `pending` and was no part of the decision keeps what it had."""
-        if not plan.demand and not self.demand and not self._asked:
+        if not plan.demand and not self._demand and not self._asked:
             return set()
         devices = {total.flavor: total.devices for total in plan.flavors}
         for admission in plan.admissions:
@@ -124,40 +83,43 @@ class AwaitedNodes:
         demand = {(each.namespace, each.name): each for each in plan.demand}
         demand |= {
             gang_id: each
-            for gang_id, each in self.demand.items()
+            for gang_id, each in self._demand.items()
             if gang_id not in considered and gang_id in pending and gang_id not in demand
         }
         changed = {
-            gang_id for gang_id in demand.keys() | self.demand.keys() if demand.get(gang_id) != self.demand.get(gang_id)
+            gang_id
+            for gang_id in demand.keys() | self._demand.keys()
+            if demand.get(gang_id) != self._demand.get(gang_id)
         }
-        before, self._asked = self._asked, {}
+        asked: dict[GangId, NodesAsked] = {}
         for gang_id, each in demand.items():
             if each.since is not None:
-                had = before.get(gang_id)
+                had = self._asked.get(gang_id)
                 known = had is not None and had.devices and had.since == each.since
-                self._asked[gang_id] = had if known and had else _Asked(each.since, devices.get(each.flavor, 0))
+                asked[gang_id] = had if known and had else NodesAsked(each.since, devices.get(each.flavor, 0))
             if each.flavor not in self.took:
                 self.took[each.flavor] = tuple(self._remembered(each.flavor))[-SAMPLES_MAX:]
-        self._asked |= {
-            gang_id: each for gang_id, each in before.items() if gang_id in pending and gang_id not in considered
+        asked |= {
+            gang_id: each for gang_id, each in self._asked.items() if gang_id in pending and gang_id not in considered
         }
-        self.demand = demand
-        self.notes = {gang_id: note for gang_id, note in self.notes.items() if gang_id in demand}
-        self._lifted = {gang_id: each for gang_id, each in self._lifted.items() if gang_id in self._asked}
-        self._seen &= considered | self._asked.keys()
+        self._book.replace(GangState.nodes_asked, asked)
+        self._book.replace(GangState.demand, demand)
+        self._book.keep(GangState.nodes_note, demand)
+        self._book.keep(GangState.nodes_request, asked)
+        self._book.keep(GangState.nodes_read, considered | asked.keys())
         return changed
 
     def _note_start(self, gang_id: GangId, devices: Mapping[str, int], now: float) -> None:
-        asked, demand = self._asked.get(gang_id), self.demand.get(gang_id)
+        asked, demand = self._asked.get(gang_id), self._demand.get(gang_id)
         if asked is None or demand is None or devices.get(demand.flavor, 0) <= asked.devices:
             return
         took_s = max(0.0, now - asked.since)
         self.took[demand.flavor] = (*self.took.get(demand.flavor, ()), round(took_s, 1))[-SAMPLES_MAX:]
-        if self.on_scale_up is not None:
-            self.on_scale_up(demand.flavor, took_s)
+        self._on_scale_up(demand.flavor, took_s)
 
     def of(self, gang_id: GangId, now: float) -> NodesAwaited | None:
-        demand = self.demand.get(gang_id)
+        state = self._book[gang_id]
+        demand = state.demand
         if demand is None:
             return None
         took = self.took.get(demand.flavor, ())
@@ -168,24 +130,21 @@ class AwaitedNodes:
             expected=expected if expected is not None and expected > now else None,
             samples=len(took),
             median_s=usual,
-            note=self.notes.get(gang_id, ""),
+            note=state.nodes_note or "",
         )
 
-    def note(self, gang_id: GangId, text: str) -> bool:
-        """What the cluster answered; whether that is new. "": nothing to say."""
-        if self.notes.get(gang_id, "") == text:
-            return False
-        if text:
-            self.notes[gang_id] = text
-        else:
-            self.notes.pop(gang_id, None)
-        return True
+
+def note(state: GangState, text: str) -> bool:
+    """What the cluster answered; whether that is new. "": nothing to say."""
+    new = (state.nodes_note or "") != text
+    state.nodes_note = text or None
+    return new
 
 
 def recorded_since(gang_object: Mapping[str, Any] | None) -> float | None:
     """Unix seconds: since when the condition of a Gang object holds."""
     for each in ((gang_object or {}).get("status") or {}).get("conditions") or ():
-        if each.get("type") == CONDITION and each.get("status") == "True":
+        if each.get("type") == NODES_CONDITION and each.get("status") == "True":
             try:
                 return timestamps.parse(each.get("lastTransitionTime") or "")
             except ValueError:

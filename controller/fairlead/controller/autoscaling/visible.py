@@ -14,8 +14,9 @@ from collections import Counter
 from typing import Any
 
 from fairlead.api import names
+from fairlead.controller.book.gang_state import GangState
 from fairlead.controller.gangs.conditions import condition
-from fairlead.controller.gangs.membership.gangs import Gang, GangId
+from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, PodClaim
 from fairlead.engine.types.plan import NodeDemand
 from fairlead.kube import core
@@ -79,18 +80,11 @@ def hidden_condition(now: float) -> dict[str, Any]:
     return condition("PodScheduled", False, GATED, GATED_MESSAGE, now=now)
 
 
-class Rewrites:
-    """How often each pod was shown, by UID: bounded, where another component writes its own reason each time."""
+def may_be_shown_again(state: GangState, pod: core.Pod) -> bool:
+    """Only so often, where another component writes its own reason each time."""
+    return (state.rewrites or Counter())[pod.metadata.uid] < REWRITES_MAX
 
-    def __init__(self) -> None:
-        self._shown: dict[GangId, Counter[str]] = {}
 
-    def left(self, gang: Gang, pod: core.Pod) -> bool:
-        return self._shown.get(gang.id, Counter())[pod.metadata.uid] < REWRITES_MAX
-
-    def note(self, gang: Gang, pod: core.Pod) -> None:
-        self._shown.setdefault(gang.id, Counter())[pod.metadata.uid] += 1
-
-    def forget(self, gang_id: GangId) -> None:
-        """It is not to be shown any more."""
-        self._shown.pop(gang_id, None)
+def note_shown(state: GangState, pod: core.Pod) -> None:
+    state.rewrites = Counter(state.rewrites)
+    state.rewrites[pod.metadata.uid] += 1

@@ -9,20 +9,21 @@ import logging
 
 import msgspec
 
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState
 from fairlead.controller.commit.committer import Committer
 from fairlead.controller.commit.nominated_nodes import NominatedNodes
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
-from fairlead.controller.report.events import Events
-from fairlead.controller.report.metrics import Metrics
-from fairlead.controller.report.traces import GangTraces
+from fairlead.controller.report.telemetry import Telemetry
+from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Admission, ClaimAllocation
 from fairlead.kube import resource
-from fairlead.kube.limits import Clock
 from fairlead.kube.objects import ObjectMeta
 
 log = logging.getLogger(__name__)
 
+Span = tuple[float, float]  # of the clock: begin and end
 EVENTS_MAX = 64  # pods of a gang that get an event each
 
 
@@ -31,27 +32,25 @@ class Admitter:
         self,
         committer: Committer,
         caches: Caches,
-        events: Events,
-        metrics: Metrics,
-        traces: GangTraces,
+        book: Book,
         nominated: NominatedNodes,
-        *,
-        clock: Clock,
+        telemetry: Telemetry,
+        time: Time,
     ) -> None:
         self._committer = committer
         self._caches = caches
+        self._book = book
         self._tables = caches.tables
-        self._events = events
-        self._metrics = metrics
-        self._traces = traces
+        self._events, self._metrics, self._traces = telemetry.events, telemetry.metrics, telemetry.traces
         self._nominated = nominated
-        self._clock = clock
-        self._assumed: dict[GangId, Admission] = {}
+        self._clock = time.clock
 
-    def assume(self, gang: Gang, admission: Admission) -> None:
-        """From here on the admission's devices and nodes are taken."""
+    def assume(self, gang: Gang, admission: Admission, decided: Span) -> None:
+        """From here on the admission's devices and nodes are taken. `decided`: when the decision was made."""
         pods = {member.uid: member.pod for member in gang.members}
-        self._assumed[gang.id] = admission
+        state = self._book[gang.id]
+        state.assumed = admission
+        self._traces.decided(gang, admission, state.waiting, decided)
         for claim_allocation in admission.claims:
             if not claim_allocation.already_allocated:
                 self._tables.assume_claim(claim_allocation.key, _allocated_claim(claim_allocation))
@@ -60,7 +59,7 @@ class Admitter:
 
     def forget(self, gang_id: GangId) -> None:
         """From here on the informers show what became of the admission."""
-        admission = self._assumed.pop(gang_id, None)
+        admission = self._book.take(gang_id, GangState.assumed)
         if admission is None:
             return
         for claim_allocation in admission.claims:

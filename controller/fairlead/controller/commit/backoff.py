@@ -7,38 +7,31 @@ when its pods are recreated. In memory only: a new leader starts without backoff
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
 from random import Random
 
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import Backoff, GangState
 from fairlead.controller.commit.refusals import Refusals
 from fairlead.controller.gangs.membership.gangs import GangId
-from fairlead.kube.limits import Backoff
+from fairlead.kube import limits
 
 AVOID_S = 600.0
-BACKOFF = Backoff(base_s=1.0, max_s=120.0)
-
-
-@dataclass(slots=True)
-class GangBackoff:
-    why: str = ""  # of the last failure
-    failures: int = 0  # in a row
-    until: float = 0.0  # unix seconds; 0: over
-    avoid: dict[str, float] = field(default_factory=dict)  # node: until when
-    queued_since: float | None = None  # of the gang that was rolled back
+BACKOFF = limits.Backoff(base_s=1.0, max_s=120.0)
 
 
 class GangBackoffs:
-    def __init__(self, random: Random) -> None:
+    def __init__(self, book: Book, random: Random) -> None:
+        self._book = book
         self._random = random
         self.refusals = Refusals()
         self._expired_at = 0.0
-        self._known: dict[GangId, GangBackoff] = {}
+        self._known = book.all(GangState.backoff)
 
     def note_failure(
         self, gang: GangId, why: str, *, now: float, nodes: Iterable[str] = (), created: float | None = None
     ) -> None:
         """`nodes` are to be avoided; `created` is the gang's age, when its pods are evicted."""
-        backoff = self._known.setdefault(gang, GangBackoff())
+        backoff = self._book[gang].backoff = self.get(gang)
         backoff.why = why
         backoff.until = now + BACKOFF.delay(backoff.failures, self._random)
         backoff.failures += 1
@@ -47,13 +40,13 @@ class GangBackoffs:
         if created is not None:
             backoff.queued_since = created if backoff.queued_since is None else min(created, backoff.queued_since)
 
-    def get(self, gang: GangId) -> GangBackoff:
+    def get(self, gang: GangId) -> Backoff:
         """An empty one when nothing is known of the gang."""
-        return self._known.get(gang) or GangBackoff()
+        return self._known.get(gang) or Backoff()
 
     def reset(self, gang: GangId) -> None:
         """The gang runs."""
-        self._known.pop(gang, None)
+        self._book[gang].backoff = None
 
     def active(self, gang: GangId, now: float) -> bool:
         return self.get(gang).until > now
@@ -74,5 +67,5 @@ class GangBackoffs:
                 backoff.until = 0.0
                 over.append(gang)
             if not backoff.until and not backoff.avoid and gang not in existing:
-                del self._known[gang]
+                self.reset(gang)
         return over

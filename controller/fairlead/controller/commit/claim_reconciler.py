@@ -16,9 +16,9 @@ import logging
 
 from fairlead.api import legacy
 from fairlead.api.drivers import legacy_driver
+from fairlead.controller.commit.eviction_writes import Writer
 from fairlead.controller.commit.kubelet_wakes import KubeletWakes
 from fairlead.controller.commit.tasks import Tasks
-from fairlead.controller.commit.writer import Writer
 from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.membership.gangs import Gang
@@ -87,7 +87,7 @@ class ClaimReconciler:
         for pod_claim in member.claims:
             if pod_claim.claim is None or not _chosen(pod_claim):
                 continue
-            owned = self._caches.claims_of(member.pod)
+            owned = self._caches.lookup.claims_of(member.pod)
             for duplicate in claims.duplicates(member.pod, pod_claim.name, named.get(pod_claim.name), owned):
                 self._tasks.start(f"claim {duplicate.metadata.uid}", self._writer.delete_duplicate(duplicate))
         return True

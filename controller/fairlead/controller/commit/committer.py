@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fairlead.api import names
-from fairlead.controller.commit.writer import Writer
+from fairlead.controller.commit.eviction_writes import Writer
 from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, all_done, outcomes
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.claims.allocation_times import known_allocation_time
@@ -161,20 +161,20 @@ class Committer:
     ) -> resource.ResourceClaim:
         use = next(use for use in pod.spec.resource_claims if use.name == pod_claim.name)
         if pod_claim.source is not None:
-            made = pod_claim.claim and self._caches.claim(pod.metadata.namespace, pod_claim.source.claim)
+            made = pod_claim.claim and self._caches.lookup.claim(pod.metadata.namespace, pod_claim.source.claim)
             return made or await self._create(pod, pod_claim, pod_claim.source.template, annotations)
         if use.resource_claim_name:
-            claim = self._caches.claim(pod.metadata.namespace, use.resource_claim_name)
+            claim = self._caches.lookup.claim(pod.metadata.namespace, use.resource_claim_name)
             if claim is None or claim.metadata.uid != pod_claim.key:
                 raise GivenUpError(f"ResourceClaim {pod.metadata.namespace}/{use.resource_claim_name} is gone")
             return claim
         named = claims.names_used(pod).get(pod_claim.name)
         if pod_claim.claim is not None and claims.owned_by_group(pod_claim.claim, pod):  # never made here
-            made = self._caches.claim(pod.metadata.namespace, pod_claim.claim.metadata.name)
+            made = self._caches.lookup.claim(pod.metadata.namespace, pod_claim.claim.metadata.name)
             if made is None or made.metadata.uid != pod_claim.key:
                 raise GivenUpError(f"ResourceClaim {pod_claim.claim.metadata.key} of the pod's PodGroup is gone")
             return made
-        in_use = claims.claim_in_use(pod, pod_claim.name, named, self._caches.claims_of(pod))
+        in_use = claims.claim_in_use(pod, pod_claim.name, named, self._caches.lookup.claims_of(pod))
         if in_use is not None:
             return in_use
         return await self._create(pod, pod_claim, use.resource_claim_template_name, annotations)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fairlead.api import names
+from fairlead.controller.commit.claim_writes import ClaimWrites
 from fairlead.controller.commit.pod_writes import PodWrites
 from fairlead.controller.gangs.conditions import condition
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
@@ -28,7 +29,9 @@ log = logging.getLogger(__name__)
 MESSAGE_MAX = 1024
 
 
-class EvictionWrites(PodWrites):
+class Writer(ClaimWrites, PodWrites):
+    """All writes of the protocol: of claims, pods and evictions."""
+
     async def mark(self, pod: core.Pod, mark: EvictionMark) -> None:
         """Does nothing when the pod is gone."""
         message = f"to be evicted at {timestamps.seconds(mark.at)}: {mark.description}"

@@ -11,33 +11,31 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections import Counter
 from collections.abc import Callable
 
 from fairlead.api.gang import DECISIONS_MAX
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import Attempts, GangState
+from fairlead.controller.commit.eviction_writes import Writer
 from fairlead.controller.commit.move_places import Moves
 from fairlead.controller.commit.queue_budgets import QueueBudgets
-from fairlead.controller.commit.writer import Writer
+from fairlead.controller.commit.victims import Victims
 from fairlead.controller.commit.writes import all_done
 from fairlead.controller.gangs.claims.allocations import held_claims, results
 from fairlead.controller.gangs.evictions import disruption, eviction_marks, eviction_steps, past_evictions
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark, EvictionProgress
 from fairlead.controller.gangs.evictions.eviction_steps import Cancel, Evict, Spread, Step, Wait
 from fairlead.controller.gangs.evictions.moved import spots_of
-from fairlead.controller.gangs.evictions.victims import Victims
 from fairlead.controller.gangs.held.node_notices import Ask
-from fairlead.controller.gangs.held.running import RunningContext
 from fairlead.controller.gangs.membership import decisions
 from fairlead.controller.gangs.membership.decisions import Decision
 from fairlead.controller.gangs.membership.gangs import Gang, GangId, gang_spec
 from fairlead.controller.gangs.membership.members import Member
-from fairlead.controller.report.events import Events
-from fairlead.controller.report.metrics import Metrics
-from fairlead.controller.report.traces import GangTraces
+from fairlead.controller.report.telemetry import Telemetry
+from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Eviction
-from fairlead.kube import core, timestamps
-from fairlead.kube.limits import Clock
+from fairlead.kube import timestamps
 
 log = logging.getLogger(__name__)
 
@@ -53,31 +51,20 @@ class Evictor:
         self,
         writer: Writer,
         caches: Caches,
+        book: Book,
         budgets: QueueBudgets,
-        events: Events,
-        metrics: Metrics,
-        traces: GangTraces,
-        *,
-        wall: Clock,
         moves: Moves,
+        telemetry: Telemetry,
+        time: Time,
     ) -> None:
         self._moves = moves
-        self.victims = Victims()
+        self.victims = Victims(book)
         self._writer = writer
         self._caches = caches
+        self._book = book
         self._budgets = budgets
-        self._events = events
-        self._metrics = metrics
-        self._traces = traces
-        self._wall = wall
-        self._decided: dict[GangId, Eviction] = {}  # their marks are being written
-        self._decided_for: Counter[str] = Counter()  # of those: how many by beneficiary
-        self._exempt_until: dict[GangId, float] = {}
-        self._refused: dict[GangId, str] = {}
-        self._retry_at: dict[GangId, float] = {}
-        self._failures: dict[GangId, int] = {}  # in a row
-        self._attempted_at: dict[GangId, float] = {}
-        self._preempting_since: dict[GangId, float] = {}  # by beneficiary: when the first gang was evicted for it
+        self._events, self._metrics, self._traces = telemetry.events, telemetry.metrics, telemetry.traces
+        self._wall = time.wall
         self._slots = asyncio.Semaphore(CONCURRENT_MAX)
 
     # -- what is known of evictions --------------------------------------------------------------------------------
@@ -86,45 +73,10 @@ class Evictor:
         """The gang changed: its marks are read again."""
         self.victims.update(gang_id, gang)
         if gang is None or not eviction_marks.marked(gang):
-            self._refused.pop(gang_id, None)
-            self._retry_at.pop(gang_id, None)
-            self._failures.pop(gang_id, None)
-            self._attempted_at.pop(gang_id, None)
+            self._book[gang_id].attempts = None
 
-    def gone(self, gang_id: GangId) -> None:
-        """The gang has no members left."""
-        self.update(gang_id, None)
-        self._preempting_since.pop(gang_id, None)
-        self._exempt_until.pop(gang_id, None)
-
-    def context(self, gang_id: GangId, now: float) -> RunningContext:
-        decided = self._decided.get(gang_id)
-        if self._exempt_until.get(gang_id, 0.0) <= now:
-            self._exempt_until.pop(gang_id, None)
-        return RunningContext(
-            evicting=frozenset(pod.uid for pod in decided.pods) if decided else (),
-            not_evictable=gang_id in self._exempt_until,
-            budgets_of=lambda member: self._caches.budgets_of(member.pod),
-            job_deadline=lambda member: self._caches.job_deadline(member.pod),
-            bounds=self._caches.namespace_bounds(gang_id[0]),
-            volumes_of=self._volumes_of,
-        )
-
-    def _volumes_of(self, member: Member) -> tuple[core.NodeSelector, ...] | None:
-        needs = self._caches.volume_needs(member.pod)
-        return needs.where if needs.problem is None else None
-
-    def is_preemptor(self, gang: Gang, now: float) -> bool:
-        """Whether devices are reserved for the gang because others are or were evicted for it."""
-        return (
-            bool(self.victims.of(gang.id))
-            or self._reserved_until(gang, now) > now
-            or self._decided_for["/".join(gang.id)] > 0
-        )
-
-    def progress(self, gang: Gang) -> EvictionProgress | None:
-        pairs = eviction_marks.marked(gang)
-        return EvictionProgress(mark=pairs[0][1], refused=self._refused.get(gang.id, "")) if pairs else None
+    def _attempts(self, gang_id: GangId) -> Attempts:
+        return self._book[gang_id].attempts or Attempts()
 
     # -- a decided eviction ----------------------------------------------------------------------------------------
 
@@ -135,8 +87,8 @@ class Evictor:
             self._moves.decided(gang, eviction)
         if eviction.kind == "Move":
             self._metrics.moved_gpu_seconds.labels("room" if eviction.beneficiary else "node").inc(eviction.gpu_seconds)
-        self._decided[gang_id] = eviction
-        self._decided_for[eviction.beneficiary] += 1
+        self._book[gang_id].evicting = eviction
+        self._count(eviction, 1)
         self._metrics.evictions.labels(eviction.kind, "begun").inc()
         self._traces.eviction_begun(gang_id)
 
@@ -146,11 +98,15 @@ class Evictor:
             async with self._slots:
                 await self._mark(gang, eviction, max(at, self._wall() + eviction.checkpoint_grace_s))
         finally:
-            self._decided.pop(gang.id, None)
+            self._book[gang.id].evicting = None
             self._moves.marked(gang.id)
-            self._decided_for[eviction.beneficiary] -= 1
-            if not self._decided_for[eviction.beneficiary]:
-                del self._decided_for[eviction.beneficiary]
+            self._count(eviction, -1)
+
+    def _count(self, eviction: Eviction, more: int) -> None:
+        namespace, _, name = eviction.beneficiary.partition("/")
+        if name:
+            beneficiary = self._book[namespace, name]
+            beneficiary.decided_for = (beneficiary.decided_for or 0) + more or None
 
     async def _mark(self, gang: Gang, eviction: Eviction, at: float) -> None:
         mark = eviction_marks.mark_for(eviction, at=at, asked=self._wall())
@@ -170,11 +126,12 @@ class Evictor:
                 for member in members
             )
         except Exception:
-            self._exempt_until[gang.id] = self._wall() + EXEMPT_S
+            self._book[gang.id].exempt_until = self._wall() + EXEMPT_S
             self._metrics.evictions.labels(mark.kind, "failed").inc()
             raise
         if mark.beneficiary_id is not None:
-            self._preempting_since.setdefault(mark.beneficiary_id, self._wall())
+            beneficiary = self._book[mark.beneficiary_id]
+            beneficiary.preempting_since = beneficiary.preempting_since or self._wall()
         if at > self._wall():  # else the event of the eviction follows at once
             self._events.gang(gang.id, "Evicting", str(EvictionProgress(mark=mark)), warning=True)
 
@@ -200,22 +157,22 @@ class Evictor:
     def next_step(
         self, gang: Gang, *, now: float, still_waits: Callable[[GangId], bool], idle: Callable[[], bool]
     ) -> Step | None:
-        retry_at = self._retry_at.get(gang.id, 0.0)
+        attempts = self._attempts(gang.id)
+        retry_at, refused = attempts.retry_at, attempts.refused
 
         def refusal(members: tuple[Member, ...]) -> str:
             budgets = self._caches.tables.pod_budgets.values()
             why = disruption.refusal([member.pod for member in members], budgets)
-            return why or (self._refused.get(gang.id, "") if retry_at > now else "")
+            return why or (refused if retry_at > now else "")
 
-        refused = self._refused.get(gang.id, "")
         step = eviction_steps.next_step(
             gang, now=now, still_waits=still_waits, idle=idle, refusal=refusal, refused=refused,
-            node_goes=lambda: self._caches.notice(gang) is not None,
-            on_hold=lambda: self._caches.evicted_by_hold(gang),
+            node_goes=lambda: self._caches.lookup.notice(gang) is not None,
+            on_hold=lambda: self._caches.rules.evicted_by_hold(gang),
         )  # fmt: skip
         if isinstance(step, Evict) and retry_at > now:  # the informers may not show the last attempt yet
             override_at = step.mark.override_at
-            if override_at is None or self._attempted_at.get(gang.id, 0.0) >= override_at:
+            if override_at is None or attempts.at >= override_at:
                 return Wait(until=retry_at, mark=step.mark)
             if not step.overridden:
                 return Wait(until=min(retry_at, max(override_at, now)), mark=step.mark)
@@ -236,7 +193,7 @@ class Evictor:
     async def _cancel(self, gang: Gang, step: Cancel) -> None:
         log.info("gang %s/%s: eviction cancelled: %s", *gang.id, step.why)
         if step.refused:
-            self._exempt_until[gang.id] = self._wall() + EXEMPT_S
+            self._book[gang.id].exempt_until = self._wall() + EXEMPT_S
         reason = "Refused" if step.refused else "Cancelled"
         await all_done(self._writer.unmark(member.pod, reason, step.why) for member in step.members)
         await self._writer.note_decisions(gang.id, (), gang_spec(gang))
@@ -252,13 +209,13 @@ class Evictor:
             if mark.kind == "Idle":
                 queued_since = now  # its pods wait behind those that waited while it was idle
             past = past_evictions.eviction_of(
-                gang, step.members, mark, queue=self._caches.queue_of(gang.id), at=now, queued_since=queued_since
+                gang, step.members, mark, queue=self._caches.rules.queue_of(gang.id), at=now, queued_since=queued_since
             )
-            if not self._moves.holds(gang.id):  # whatever its marks say
+            if self._book[gang.id].move is None:  # whatever its marks say
                 past = dataclasses.replace(past, place=(), held_until=0.0)
             await self._writer.note_past_eviction(gang.id, past, gang_spec(gang))
         freed = sum(len(results(claim)) for claim in held_claims(step.members).values())
-        grace_s, delete = int(self._caches.bounds(gang).termination_grace_s), bool(step.overridden)
+        grace_s, delete = int(self._caches.rules.bounds(gang).termination_grace_s), bool(step.overridden)
         if delete:
             self._note_override(gang, step)
         # The first shows whether budgets allow the others.
@@ -289,7 +246,7 @@ class Evictor:
         )
         self._events.gang(gang.id, "BudgetOverridden", message, warning=True)
         self._metrics.evictions.labels(step.mark.kind, "budget_overridden").inc()
-        names_ = {name for member in step.members for name in self._caches.budgets_of(member.pod)}
+        names_ = {name for member in step.members for name in self._caches.lookup.budgets_of(member.pod)}
         for name in sorted(names_)[:EVENTS_MAX]:
             self._events.budget(gang.namespace, name, "BudgetOverridden", f"pods of gang {gang.name} are {message}")
 
@@ -316,21 +273,23 @@ class Evictor:
             log.info("gang %s/%s: %d pods %s", *gang.id, len(members), why)
 
     def _note_attempt(self, gang_id: GangId, *, failed: bool) -> None:
-        self._attempted_at[gang_id] = self._wall()
-        self._failures[gang_id] = failures = self._failures.get(gang_id, 0) + 1 if failed else 0
-        doublings = min(max(0, failures - 1), DOUBLINGS_MAX)
-        self._retry_at[gang_id] = self._wall() + eviction_steps.RETRY_S * 2.0**doublings
+        attempts = self._book[gang_id].attempts = self._attempts(gang_id)
+        attempts.at = self._wall()
+        attempts.failures = attempts.failures + 1 if failed else 0
+        doublings = min(max(0, attempts.failures - 1), DOUBLINGS_MAX)
+        attempts.retry_at = self._wall() + eviction_steps.RETRY_S * 2.0**doublings
 
     def _note_refusal(self, gang_id: GangId, why: str, mark: EvictionMark) -> None:
-        if self._refused.get(gang_id) != why:
+        attempts = self._book[gang_id].attempts = self._attempts(gang_id)
+        if attempts.refused != why:
             until = timestamps.seconds(mark.refusable_until)
             then = "others are chosen" if mark.override_at is None else "its pods are deleted"
             message = f"{why}; tried again until {until}, then {then}"
             self._events.gang(gang_id, "EvictionRefused", message, warning=True)
-        self._refused[gang_id] = why
+        attempts.refused = why
 
     def admitted(self, gang_id: GangId) -> None:
         """A gang was released: if others were evicted for it, that took this long."""
-        since = self._preempting_since.pop(gang_id, None)
+        since = self._book.take(gang_id, GangState.preempting_since)
         if since is not None:
             self._metrics.preemptor_admission_seconds.observe(max(0.0, self._wall() - since))

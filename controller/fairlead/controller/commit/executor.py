@@ -6,37 +6,39 @@ of a gang whose task still runs.
 
 from __future__ import annotations
 
-from fairlead.controller.commit.admitter import Admitter
+from fairlead.controller.book.book import Book
+from fairlead.controller.commit.admitter import Admitter, Span
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.membership.gangs import Gang
+from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Admission, Eviction, Plan
-from fairlead.kube.limits import Clock
 
 
 class Executor:
     def __init__(
         self,
         caches: Caches,
+        book: Book,
         admitter: Admitter,
         evictor: Evictor,
         tasks: GangTasks,
         backoffs: GangBackoffs,
-        *,
-        wall: Clock,
+        time: Time,
     ) -> None:
         self._caches = caches
+        self._book = book
         self._admitter = admitter
         self._evictor = evictor
         self._tasks = tasks
         self._backoffs = backoffs
-        self._wall = wall
+        self._wall = time.wall
 
-    def start(self, plan: Plan, now: float) -> list[Admission]:
-        """Returns the admissions that started. Waits for no write."""
+    def start(self, plan: Plan, now: float, decided: Span) -> list[Admission]:
+        """Returns the admissions that started. Waits for no write. `decided`: when the plan was made."""
         started: list[Admission] = []
         writing = self._tasks.writing()
         for admission in plan.admissions:
@@ -45,17 +47,17 @@ class Executor:
                 self._tasks.awaited()
                 continue
             writing |= keys
-            self._start_admission(admission)
+            self._start_admission(admission, decided)
             started.append(admission)
         times = eviction_marks.eviction_times(plan.evictions, now)
         for eviction in plan.evictions:
             self._start_eviction(eviction, times[eviction.id])
         return started
 
-    def _start_admission(self, admission: Admission) -> None:
+    def _start_admission(self, admission: Admission, decided: Span) -> None:
         gang_id = (admission.namespace, admission.name)
         gang = self._caches.gangs[gang_id]
-        self._admitter.assume(gang, admission)
+        self._admitter.assume(gang, admission, decided)
         self._tasks.start(gang_id, self._admit(gang, admission), admission)
 
     async def _admit(self, gang: Gang, admission: Admission) -> None:
@@ -70,7 +72,7 @@ class Executor:
     def _start_eviction(self, eviction: Eviction, at: float) -> None:
         gang_id = (eviction.namespace, eviction.name)
         gang = self._caches.gangs.get(gang_id)
-        if gang is None or self._tasks.running(gang_id):
+        if gang is None or self._book[gang_id].busy:
             return
         self._evictor.assume(gang_id, eviction)
         self._tasks.start(gang_id, self._evictor.begin(gang, eviction, at))

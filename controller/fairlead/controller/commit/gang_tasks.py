@@ -13,6 +13,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.tasks import Job, Tasks
 from fairlead.controller.gangs.membership.gangs import GangId
@@ -25,25 +27,25 @@ SETTLE_S = 15.0  # much longer than kube-scheduler takes, unless it is away or h
 
 class GangTasks:
     def __init__(
-        self, tasks: Tasks, backoffs: GangBackoffs, triggers: Triggers, *, wall: Clock, settle_s: float = SETTLE_S
+        self,
+        book: Book,
+        tasks: Tasks,
+        backoffs: GangBackoffs,
+        triggers: Triggers,
+        *,
+        wall: Clock,
+        settle_s: float = SETTLE_S,
     ) -> None:
+        self._book = book
         self._tasks = tasks
         self._backoffs = backoffs
         self._triggers = triggers
         self._wall = wall
         self._settle_s = settle_s
-        self._running: set[GangId] = set()
-        self._admissions: dict[GangId, Admission] = {}  # that are being written
-        self._settling: dict[GangId, float] = {}  # until when; in this order
+        self._admissions = book.all(GangState.admission)
+        self._settling = book.all(GangState.settles_until)
         self._written: list[GangId] = []
         self._awaited = False
-
-    def running(self, gang_id: GangId) -> bool:
-        return gang_id in self._running
-
-    def admitting(self, gang_id: GangId) -> bool:
-        """Whether its admission is being written, or it settles."""
-        return gang_id in self._admissions or gang_id in self._settling
 
     def admissions(self) -> Mapping[GangId, Admission]:
         """Those that are being written."""
@@ -59,13 +61,14 @@ class GangTasks:
 
     def start(self, gang_id: GangId, job: Job, admission: Admission | None = None) -> None:
         """`admission`: what the job writes, where it is one."""
-        self._running.add(gang_id)
+        state = self._book[gang_id]
+        state.busy = True
         if admission is not None:
-            self._admissions[gang_id] = admission
+            state.admission = admission
 
         def ended() -> None:
             if gang_id not in self._settling:
-                self._end(gang_id, quietly=self._admissions.pop(gang_id, None) is not None)
+                self._end(gang_id, quietly=self._book.take(gang_id, GangState.admission) is not None)
                 self._triggers.gang(gang_id, soon=admission is None, first=True)
 
         self._tasks.start(
@@ -78,7 +81,7 @@ class GangTasks:
 
     def _end(self, gang_id: GangId, *, quietly: bool) -> None:
         """`quietly`: an admission, whose end frees nothing if it was a success."""
-        self._running.discard(gang_id)
+        self._book[gang_id].busy = None
         if not quietly or self._awaited or self._backoffs.active(gang_id, self._wall()):
             self._awaited = False
             self._triggers.decide()
@@ -87,12 +90,10 @@ class GangTasks:
 
     def settle_later(self, gang_id: GangId) -> None:
         """To be called at the end of an admission's job that succeeded: the gang is busy until `settle`, or for so long."""
-        self._admissions.pop(gang_id, None)
-        self._settling[gang_id] = self._wall() + self._settle_s
+        state = self._book[gang_id]
+        state.admission = None
+        state.settles_until = self._wall() + self._settle_s
         self._written.append(gang_id)
-
-    def settling(self, gang_id: GangId) -> bool:
-        return gang_id in self._settling
 
     def take_written(self) -> list[GangId]:
         """The gangs that began to settle since the last call."""
@@ -101,7 +102,7 @@ class GangTasks:
 
     def settle(self, gang_id: GangId) -> None:
         """The gang is looked at now: its admission has ended."""
-        del self._settling[gang_id]
+        self._book[gang_id].settles_until = None
         self._end(gang_id, quietly=True)
 
     def settle_due(self, now: float) -> None:

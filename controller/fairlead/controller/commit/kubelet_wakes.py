@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
+from fairlead.controller.commit.eviction_writes import Writer
 from fairlead.controller.commit.tasks import Tasks
-from fairlead.controller.commit.writer import Writer
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.watch.informers import Informers
 from fairlead.kube import core, prepare_refusals, resource

@@ -16,19 +16,20 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from fairlead.api import names
 from fairlead.api.autoscaling import FlavorAutoscaling
-from fairlead.controller.autoscaling import placeholders, provisioning, visible
-from fairlead.controller.autoscaling.awaited import AwaitedNodes
+from fairlead.controller.autoscaling import awaited, placeholders, provisioning, visible
 from fairlead.controller.autoscaling.shapes import NoShapeError
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState
+from fairlead.controller.commit.eviction_writes import Writer
 from fairlead.controller.commit.tasks import Tasks
-from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import GivenUpError, LeaseLostError
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.report.metrics import Metrics
+from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import NodeDemand
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
-from fairlead.kube.limits import Clock, Sleep
 from fairlead.kube.resources import Raw
 
 log = logging.getLogger(__name__)
@@ -40,53 +41,46 @@ LABELS = f"{names.MANAGED_BY}={names.MANAGED_BY_VALUE}"
 
 
 class NodeRequests:
-    """Of one term. `client` is guarded by the lease. `busy`: whether a task writes to the gang. `namespace`: Fairlead's own."""
+    """Of one term. `client` is guarded by the lease. `namespace`: Fairlead's own."""
 
     def __init__(
         self,
         writer: Writer,
         client: Client,
         caches: Caches,
+        book: Book,
         tasks: Tasks,
-        awaited: AwaitedNodes,
         metrics: Metrics,
+        time: Time,
         *,
-        busy: Callable[[GangId], bool],
         namespace: str,
-        wall: Clock,
-        sleep: Sleep,
     ) -> None:
         self._writer = writer
         self._client = client
         self._caches = caches
+        self._book = book
         self._tasks = tasks
-        self._awaited = awaited
         self._metrics = metrics
-        self._busy = busy
         self._namespace = namespace
-        self._wall = wall
-        self._sleep = sleep
-        self._rewrites = visible.Rewrites()
+        self._wall, self._sleep = time.wall, time.sleep
         self._first = True
-        self._shown: set[GangId] = set()
-        self._blocked: dict[GangId, float] = {}  # its pods cannot be shown or hidden now: until when not to try again
-        self._demand: dict[GangId, NodeDemand] = {}  # as of the last `sync`
+        self._demand = book.all(GangState.demand)
+        self._blocked = book.all(GangState.show_again_at)
+        self._demanded = False  # at the last decision
         self._wake = asyncio.Event()
         self._looked = False  # for placeholders of the leader before
         self._requests_made = self._placeholders_made = False
 
     # -- called by the loop ----------------------------------------------------------------------------------------
 
-    def sync(self, changed: Iterable[GangId]) -> None:
-        """After a run of the loop: `changed` are gangs with something new."""
-        demand = self._awaited.demand
-        if demand is not self._demand:
-            if demand or self._demand:
-                self._metrics.note_node_demand(demand.values())
-            changed = {*changed, *demand, *self._demand}
-            self._demand = demand
+    def sync(self, changed: Iterable[GangId], *, decided: bool) -> None:
+        """After a run of the loop: `changed` are gangs with something new; `decided`: it made a decision."""
+        if decided and (self._demand or self._demanded):
+            self._metrics.note_node_demand(self._demand.values())
+            changed = {*changed, *self._demand}
+            self._demanded = bool(self._demand)
             self._wake.set()
-        if not (demand or self._shown or self._first):
+        if not (self._first or self._demand or len(self._book.all(GangState.shown))):
             return
         if self._first:
             self._first = False
@@ -94,8 +88,7 @@ class NodeRequests:
         for gang_id in sorted(changed):
             gang = self._caches.gangs.get(gang_id)
             if gang is None:
-                self._shown.discard(gang_id)
-                self._rewrites.forget(gang_id)
+                self._show_no_more(gang_id)
             else:
                 self._sync_pods(gang, self._visible(gang_id))
 
@@ -103,21 +96,25 @@ class NodeRequests:
         each = self._demand.get(gang_id)
         return each if each is not None and each.mode == "Visible" and each.state == "Asked" else None
 
+    def _show_no_more(self, gang_id: GangId) -> None:
+        state = self._book[gang_id]
+        state.shown = state.rewrites = None
+
     def _sync_pods(self, gang: Gang, demand: NodeDemand | None) -> None:
+        state = self._book[gang.id]
         hide = demand is None and bool(visible.to_hide(gang))
         if hide or demand is not None:
-            self._shown.add(gang.id)
-        if self._blocked.get(gang.id, 0.0) > self._wall() or self._busy(gang.id):
+            state.shown = True
+        if (state.show_again_at or 0.0) > self._wall() or state.busy:
             return  # an admission writes to its pods; it is looked at again when that has ended
         if demand is None:
             if hide:
                 self._start(gang, lambda: self._hide(gang))
-            elif gang.id in self._shown:
-                self._rewrites.forget(gang.id)
-                self._shown.discard(gang.id)
+            elif state.shown:
+                self._show_no_more(gang.id)
             return
         todo = visible.to_show(gang)
-        left = [member for member in todo if self._rewrites.left(gang, member.pod)]
+        left = [member for member in todo if visible.may_be_shown_again(state, member.pod)]
         if len(left) < len(todo):
             self._refused([gang.id], "Visible", _rewritten(gang))
         if visible.claims_to_make(gang) or (left and not visible.awaits_claims(gang)):
@@ -147,10 +144,10 @@ class NodeRequests:
             pod = self._caches.latest(member.pod)
             if self._visible(gang.id) is None or not visible.may_be_shown(pod) or visible.shown(pod):
                 continue
-            if not self._rewrites.left(gang, pod):
+            if not visible.may_be_shown_again(self._book[gang.id], pod):
                 continue
             if await self._writer.set_scheduled_condition(pod, visible.shown_condition(gang, demand, self._wall())):
-                self._rewrites.note(gang, pod)
+                visible.note_shown(self._book[gang.id], pod)
                 self._note([gang.id], "")
 
     async def _hide(self, gang: Gang) -> None:
@@ -197,14 +194,14 @@ class NodeRequests:
             self._placeholders_made = await self._sync_placeholders(pods) or bool(pods)
         over = [gang_id for gang_id, until in self._blocked.items() if until <= self._wall()]
         for gang_id in over:
-            del self._blocked[gang_id]
+            self._book[gang_id].show_again_at = None
         self._caches.triggers.gangs(over)
         following = requests or pods or self._requests_made or self._placeholders_made or self._blocked
         return POLL_S if following else None
 
     def _wanting(self, mode: str) -> dict[GangId, tuple[Gang, FlavorAutoscaling]]:
         found: dict[GangId, tuple[Gang, FlavorAutoscaling]] = {}
-        scaling = self._caches.settings().autoscaling
+        scaling = self._caches.rules.settings().autoscaling
         for gang_id, each in self._demand.items():
             gang = self._caches.gangs.get(gang_id)
             if (
@@ -326,7 +323,8 @@ class NodeRequests:
             self._refused(gangs, mode, str(error))
         except (errors.ApiError, GivenUpError) as error:
             if mode == "Visible":
-                self._blocked |= dict.fromkeys(gangs, self._wall() + BLOCKED_S)
+                for gang_id in gangs:
+                    self._book[gang_id].show_again_at = self._wall() + BLOCKED_S
                 self._wake.set()
             self._refused(gangs, mode, f"{what}: {error}{_next_step(error, mode)}")
 
@@ -337,7 +335,7 @@ class NodeRequests:
 
     def _note(self, gangs: Iterable[GangId], text: str) -> bool:
         """Into the gangs' status; whether it is new for one."""
-        new = [gang_id for gang_id in gangs if self._awaited.note(gang_id, text[:900])]
+        new = [gang_id for gang_id in gangs if awaited.note(self._book[gang_id], text[:900])]
         self._caches.triggers.gangs(new)
         return bool(new)
 

@@ -15,19 +15,21 @@ Source: KEP-5278 (kube-scheduler and other components write the field), kubernet
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 from fairlead.controller.autoscaling.visible import may_be_shown
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState
+from fairlead.controller.commit.eviction_writes import Writer
 from fairlead.controller.commit.tasks import Tasks
-from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import GivenUpError
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.members import Stage
 from fairlead.controller.gangs.release import pinned_node
+from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
-from fairlead.engine.types.plan import NodeDemand, Reservation
+from fairlead.engine.types.plan import Reservation
 from fairlead.kube import core, errors
-from fairlead.kube.limits import Clock
 
 log = logging.getLogger(__name__)
 
@@ -35,75 +37,68 @@ REFUSED_S = 60.0  # until it is tried again after the apiserver refused it
 
 
 class NominatedNodes:
-    """Of one term. `busy`: whether a task writes to the gang. `demand`: gangs for which nodes are asked for."""
+    """Of one term."""
 
     def __init__(
         self,
         writer: Writer,
         caches: Caches,
+        book: Book,
         tasks: Tasks,
         *,
-        busy: Callable[[GangId], bool],
-        demand: Callable[[], Mapping[GangId, NodeDemand]],
         enabled: bool,
-        wall: Clock,
+        time: Time,
     ) -> None:
         self._writer = writer
         self._caches = caches
         self._tasks = tasks
-        self._busy = busy
-        self._demand = demand
+        self._book = book
         self._enabled = enabled
-        self._wall = wall
-        self._reservations: Mapping[GangId, Reservation] = {}
-        self._nominated: set[GangId] = set()  # gangs of which a pod is nominated, or is to be
-        self._coming: dict[GangId, frozenset[str]] = {}  # nodes that pods of a gang are on their way to
+        self._wall = time.wall
+        self._reservations: Mapping[GangId, Reservation] = book.all(GangState.reservation) if enabled else {}
+        self._nominated = book.all(GangState.nominated)
+        self._coming = book.all(GangState.coming)
         self._refused_until = 0.0
         self._said = ""
         self._first = True
 
-    def sync(self, reservations: Mapping[GangId, Reservation]) -> None:
+    def sync(self) -> None:
         """After a run of the loop."""
         if self._first:
             self._first = False
             self._look_at_all()
-        if not (reservations or self._nominated or self._coming):
+        if not (self._reservations or self._nominated or self._coming):
             return
-        self._reservations = reservations if self._enabled else {}
         self._end_coming()
         if self._refused_until > self._wall():
             return
-        for gang_id in sorted(self._nominated | self._reservations.keys()):
+        for gang_id in sorted(self._nominated.keys() | self._reservations.keys()):
             gang = self._caches.gangs.get(gang_id)
-            if gang is None:
-                self._nominated.discard(gang_id)
-                continue
-            todo = self._todo(gang)
-            if todo or any(_nominated(member.pod) for member in gang.gated):
-                self._nominated.add(gang_id)
-            else:
-                self._nominated.discard(gang_id)
-            if todo and not self._busy(gang_id):
+            state = self._book[gang_id]
+            todo = self._todo(gang) if gang is not None else []
+            nominated = gang is not None and any(_nominated(member.pod) for member in gang.gated)
+            state.nominated = bool(todo) or nominated or None
+            if gang is not None and todo and not state.busy:
                 self._start(gang)
 
     def _look_at_all(self) -> None:
         """What the leader before left: nominated pods, and gangs that it released and that are not bound yet."""
         for gang_id, gang in self._caches.gangs.items():
             if any(_nominated(member.pod) for member in gang.gated):
-                self._nominated.add(gang_id)
+                self._book[gang_id].nominated = True
             nodes = _on_their_way(gang)
             if nodes and self._enabled:
-                self._coming[gang_id] = nodes
+                self._book[gang_id].coming = nodes
 
     def _end_coming(self) -> None:
         for gang_id in list(self._coming):
             gang = self._caches.gangs.get(gang_id)
-            if gang is None or not (self._busy(gang_id) or _on_their_way(gang)):
-                del self._coming[gang_id]
+            if gang is None or not (self._book[gang_id].busy or _on_their_way(gang)):
+                self._book[gang_id].coming = None
 
     def _wanted(self, gang: Gang) -> dict[str, str]:
         """The node of each pod, by UID."""
-        reservation, demand = self._reservations.get(gang.id), self._demand().get(gang.id)
+        reservation, demand = self._reservations.get(gang.id), self._book[gang.id].demand
         if reservation is None or (demand is not None and demand.mode == "Visible" and demand.state == "Asked"):
             return {}
         taken = {node for gang_id, nodes in self._coming.items() if gang_id != gang.id for node in nodes}
@@ -136,12 +131,12 @@ class NominatedNodes:
         """Before pods of the gang are released to these nodes: no other gang's pods are nominated there until they are bound."""
         if not self._enabled:
             return
-        self._coming[gang_id] = frozenset(nodes)
-        for other in sorted(self._nominated - {gang_id}):
+        coming = self._book[gang_id].coming = frozenset(nodes)
+        for other in sorted(self._nominated.keys() - {gang_id}):
             gang = self._caches.gangs.get(other)
             for member in gang.gated if gang is not None else ():
                 latest = self._caches.latest(member.pod)
-                if _nominated(latest) in self._coming[gang_id] and may_be_shown(latest):
+                if _nominated(latest) in coming and may_be_shown(latest):
                     await self._write(latest, "")
 
     async def _write(self, pod: core.Pod, node: str) -> bool:

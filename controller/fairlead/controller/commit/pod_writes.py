@@ -120,7 +120,7 @@ class PodWrites(Writes):
 
     async def _release_once(self, pod: core.Pod, node: str | None, *, note_time: bool) -> None:
         notes = {names.RELEASED_AT: timestamps.seconds(self._wall())} if note_time else {}
-        if named_gang(pod) is None and (queue := self._caches.queue_of(gang_id(pod))):
+        if named_gang(pod) is None and (queue := self._caches.rules.queue_of(gang_id(pod))):
             notes[names.ADMITTED_QUEUE] = queue
         patch = release.release_patch(pod, node, notes) if node else release.ungate_patch(pod)
         released = await self._retry(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fairlead.controller.commit.writer import Writer
+from fairlead.controller.commit.eviction_writes import Writer
 from fairlead.controller.gangs.evictions import disruption
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.settings import QueueSpec

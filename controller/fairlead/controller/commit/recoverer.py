@@ -13,9 +13,8 @@ from fairlead.controller.commit.committer import Committer
 from fairlead.controller.gangs.admission.recovery import Complete, RollBack, Step, Undo
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction, roll_back_of
 from fairlead.controller.gangs.membership.gangs import Gang
-from fairlead.controller.report.events import Events
-from fairlead.controller.report.metrics import Metrics
-from fairlead.kube.limits import Clock
+from fairlead.controller.report.telemetry import Telemetry
+from fairlead.controller.timing import Time
 
 log = logging.getLogger(__name__)
 
@@ -30,17 +29,14 @@ class Recoverer:
         committer: Committer,
         admitter: Admitter,
         backoffs: GangBackoffs,
-        events: Events,
-        metrics: Metrics,
-        *,
-        wall: Clock,
+        telemetry: Telemetry,
+        time: Time,
     ) -> None:
         self._committer = committer
         self._admitter = admitter
         self._backoffs = backoffs
-        self._events = events
-        self._metrics = metrics
-        self._wall = wall
+        self._events, self._metrics = telemetry.events, telemetry.metrics
+        self._wall = time.wall
 
     async def carry_out(self, gang: Gang, step: Step) -> None:
         self._metrics.recoveries.labels(type(step).__name__).inc()

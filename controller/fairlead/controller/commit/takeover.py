@@ -46,7 +46,7 @@ class Takeover(Writes):
         await caches.filled()
         await asyncio.gather(*(self._catch_up(each) for each in warm))
         touched = await self._void()
-        caches.begin_term()
+        caches.rules.begin_term()
         log.info("took over in %.2f s; %d claims were being written", self._clock() - began, touched)
 
     # -- caches ----------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class Takeover(Writes):
             return False
         if claim.status.allocation is not None:
             return any(reference.uid in gated for reference in claim.status.reserved_for)
-        managed = claims.managed(claim.spec, self._caches.classes, self._caches.drivers)
+        managed = claims.managed(claim.spec, self._caches.tables.classes, self._caches.drivers)
         return managed.ours or bool(managed.problem)
 
     async def _touch(self, claim: resource.ResourceClaim) -> None:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from random import Random
 from typing import TypeVar
 
+from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
 from fairlead.kube import errors
 from fairlead.kube.client import Client
-from fairlead.kube.limits import Backoff, Clock, Sleep
+from fairlead.kube.limits import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -44,18 +44,12 @@ class Writes:
         caches: Caches,
         *,
         concurrent: int = 64,
-        clock: Clock,
-        wall: Clock,
-        sleep: Sleep = asyncio.sleep,
-        random: Random,
+        time: Time,
     ) -> None:
-        self._wall = wall
         self._client = client
         self._caches = caches
         self._slots = asyncio.Semaphore(concurrent)
-        self._clock = clock
-        self._sleep = sleep
-        self._random = random
+        self._clock, self._wall, self._sleep, self._random = time.clock, time.wall, time.sleep, time.random
         self._backoff = Backoff(base_s=0.1, max_s=5.0)
 
     async def _retry(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:

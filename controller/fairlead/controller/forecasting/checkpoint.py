@@ -21,7 +21,8 @@ WRITE_S = 300.0
 
 
 class Checkpoint:
-    def __init__(self, client: Client, namespace: str, *, clock: Clock) -> None:
+    def __init__(self, client: Client, namespace: str, history: RunHistory, *, clock: Clock) -> None:
+        self.history = history
         self._client = client
         self._namespace = namespace
         self._clock = clock
@@ -29,16 +30,17 @@ class Checkpoint:
         self._written = 0  # version of the history
         self._written_at = float("-inf")
 
-    async def read(self, history: RunHistory) -> None:
+    async def read(self) -> None:
         try:
             found = await self._client.get(resources.CONFIG_MAPS, NAME, self._namespace)
-            history.restore((found.get("data") or {}).get(KEY) or "{}")
+            self.history.restore((found.get("data") or {}).get(KEY) or "{}")
         except (errors.ApiError, ValueError) as error:
             self._fail("read", error)
-        self._written = history.version
+        self._written = self.history.version
 
-    async def write(self, history: RunHistory) -> None:
+    async def write(self) -> None:
         """Where it is due."""
+        history = self.history
         if history.version == self._written or self._clock() - self._written_at < WRITE_S:
             return
         self._written_at, version = self._clock(), history.version

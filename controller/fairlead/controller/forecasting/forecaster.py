@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
+from time import process_time
 
 from fairlead.api import names
 from fairlead.controller.cycle import Cycle
@@ -21,17 +21,19 @@ from fairlead.controller.forecasting.forked import Failure, Forked
 from fairlead.controller.forecasting.history import RunHistory
 from fairlead.controller.forecasting.memory import HEADROOM_MIN_BYTES, Memory, bound_bytes
 from fairlead.controller.forecasting.progress import progress
-from fairlead.controller.gangs.membership.gangs import GangId
-from fairlead.controller.report.forecasts import ShownForecasts
 from fairlead.controller.report.metrics import Metrics
+from fairlead.controller.reporting import Reporting
 from fairlead.controller.snapshot import SnapshotBuilder
+from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
+from fairlead.engine.forecast.budget import CpuBudget
 from fairlead.engine.forecast.forecast import Forecast, forecast
 from fairlead.engine.forecast.run_times import RunTimes
+from fairlead.engine.forecast.simulation import Submissions
+from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import RunningGang
 from fairlead.engine.types.plan import Plan
-from fairlead.kube.limits import Clock, Sleep
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +51,6 @@ MADE, NO_MEMORY = "made", "no_memory"
 USER_DIGITS = 12  # of a hash: enough for two of thousands of users hardly ever to be taken for one
 SEED = 17  # the same for every forecast: they differ in what has changed, not in their draws
 
-Refresh = Callable[[Iterable[GangId], float], None]
-
 
 class Forecaster:
     """One per term of leadership."""
@@ -60,36 +60,30 @@ class Forecaster:
         caches: Caches,
         snapshots: SnapshotBuilder,
         cycle: Cycle,
-        shown: ShownForecasts,
-        report: Refresh,
+        reporting: Reporting,
         checkpoint: Checkpoint,
         metrics: Metrics,
-        *,
-        clock: Clock,
-        wall: Clock,
-        sleep: Sleep,
+        time: Time,
         memory: Memory | None = None,
     ) -> None:
-        self.history = RunHistory()
+        self._history = checkpoint.history
         self._caches = caches
         self._snapshots = snapshots
         self._cycle = cycle
-        self._shown = shown
-        self._report = report
+        self._shown = reporting.forecasts
+        self._report = reporting.report
         self._checkpoint = checkpoint
         self._metrics = metrics
-        self._clock = clock
-        self._wall = wall
-        self._sleep = sleep
+        self._clock, self._wall, self._sleep = time.clock, time.wall, time.sleep
         self._memory = memory or Memory()
         self._outcome = MADE  # of the last one
-        self._made_at = clock()
+        self._made_at = time.clock()
         self._cpu_s = 0.0  # what the process of the last one took
         self._waiting = True  # any gang, when it was last looked
 
     async def run(self) -> None:
         """Never returns."""
-        await self._checkpoint.read(self.history)
+        await self._checkpoint.read()
         last, at = -1, self._clock()
         while True:
             await self._sleep(SETTLE_S)
@@ -105,7 +99,7 @@ class Forecaster:
                 log.exception("a forecast failed; the next one is made in a minute")
                 self._metrics.errors.labels("forecast").inc()
                 busy_s = 0.0
-            await self._checkpoint.write(self.history)
+            await self._checkpoint.write()
             if not self._waiting:  # the first gang that waits is forecast soon
                 await self._sleep(PAUSE_FACTOR * busy_s)
                 continue
@@ -117,7 +111,7 @@ class Forecaster:
         began = self._clock()
         snapshot = self._snapshots.build(now)
         try:
-            left_out = self.history.note(snapshot.gangs, snapshot.running, now, self._evicted, self._user)
+            left_out = self._history.note(snapshot.gangs, snapshot.running, now, self._evicted, self._user)
             for gang_id, text in left_out.items():
                 self._metrics.failures.note("history", f"gang {gang_id}", text)
             self._waiting = bool(snapshot.gangs)
@@ -129,7 +123,8 @@ class Forecaster:
             if headroom is not None and bound is None:
                 self._without(NO_MEMORY, _too_little(headroom))
                 return self._clock() - began
-            work = partial(compute, snapshot, now, self._run_times(snapshot.running, now), self.history)
+            times, engine = self._run_times(snapshot.running, now), self._caches.tables.engine
+            work = partial(compute, snapshot, now, times, self._history, engine)
             # Now, while the tables are as the snapshot says.
             simulating = Forked(work, bound_bytes=bound, memory=self._memory)
         finally:
@@ -152,7 +147,8 @@ class Forecaster:
         self._outcome, self._made_at = MADE, self._clock()
         self._metrics.forecasts.labels(MADE).inc()
         self._metrics.forecast_seconds.observe(found.spent_s)
-        waiting = {gang: said for gang, said in found.gangs.items() if tuple(gang.split("/", 1)) in self._cycle.waiting}
+        waits = self._snapshots.waiting
+        waiting = {gang: said for gang, said in found.gangs.items() if tuple(gang.split("/", 1)) in waits}
         self._report(self._shown.set(waiting, now), self._wall())
 
     def _without(self, outcome: str, why: str) -> None:
@@ -165,7 +161,7 @@ class Forecaster:
 
     def _run_times(self, running: Iterable[RunningGang], now: float) -> RunTimes:
         reported = progress(running, self._caches.gangs, self._caches.train_jobs.report, now)
-        return RunTimes(self.history.records(now), dict(reported), self.history.users())
+        return RunTimes(self._history.records(now), dict(reported), self._history.users())
 
     def _user(self, gang: str) -> str:
         """As the webhook wrote it on the pods, hashed: users are told apart, and the history of runs has none of their names."""
@@ -181,7 +177,9 @@ class Forecaster:
         """Whether a gang that holds nothing any more waits again, or is to be recreated."""
         namespace, _, name = gang.partition("/")
         known = self._caches.gangs.get((namespace, name))
-        return known is not None and (bool(known.gated) or self._caches.past_eviction(known, self._wall()) is not None)
+        return known is not None and (
+            bool(known.gated) or self._caches.records.past_eviction(known, self._wall()) is not None
+        )
 
 
 def _too_little(headroom: int) -> str:
@@ -191,17 +189,16 @@ def _too_little(headroom: int) -> str:
     )
 
 
-def compute(snapshot: Snapshot, now: float, run_times: RunTimes, history: RunHistory) -> Forecast:
-    """In the child."""
-    began = time.process_time()
+def compute(snapshot: Snapshot, now: float, run_times: RunTimes, history: RunHistory, engine: Engine) -> Forecast:
+    """In the child, which has a copy of the engine's caches."""
+    began = process_time()
     return forecast(
         snapshot,
         now,
         run_times,
         seed=SEED,
-        budget_s=BUDGET_S,
-        spent_s=lambda: time.process_time() - began,
-        requests=history.requests(),
-        arrivals=history.arrivals(now),
+        budget=CpuBudget(BUDGET_S, lambda: process_time() - began),
+        submissions=Submissions(history.requests(), history.arrivals(now)),
         calibration=history.calibration,
+        engine=engine,
     )

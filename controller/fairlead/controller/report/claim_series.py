@@ -73,7 +73,7 @@ class KnownClaims:
         self._notes.end()
 
     def infos(self) -> Iterable[ClaimInfo]:
-        settings = self._caches.settings()
+        settings = self._caches.rules.settings()
         if settings is not self._settings:
             self._settings = settings
             self._notes.touch_all()
@@ -95,6 +95,6 @@ class KnownClaims:
             meta.namespace,
             meta.name,
             "" if gang is None else gang[1],
-            "" if gang is None else self._caches.queue_of(gang),
+            "" if gang is None else self._caches.rules.queue_of(gang),
             self._flavors.of([held.claim]),
         )

@@ -6,45 +6,18 @@ A gang's status, events and metrics say the same one. Pure but for what it remem
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, Protocol
 
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState
+from fairlead.controller.book.shown import ShownForecast
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.engine.forecast.calibration import Outcome
 from fairlead.engine.forecast.gang_forecast import GangForecast
-from fairlead.engine.types.plan import Waiting
-from fairlead.kube import timestamps
 
 NOTICEABLE_PART = 0.25  # of the wait that is left
 NOTICEABLE_S = 60.0
-BECAUSE_MAX = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class ShownForecast:
-    """`as_of`: unix seconds. `first_as_of` and `first`: the gang's first forecast, by which forecasts are judged.
-
-    `stale`: why there has been no newer one for a while, "" where there has.
-    """
-
-    forecast: GangForecast
-    as_of: float
-    first: GangForecast
-    first_as_of: float
-    stale: str = ""
-
-    def status(self, waiting: Waiting) -> dict[str, Any]:
-        """As Gang status has it, with why the gang waits: that is newer, and may rule its times out."""
-        said = self.forecast.within(waiting)
-        because = f"no newer forecast: {self.stale}; {said.because}" if self.stale else said.because
-        found: dict[str, Any] = {"asOf": timestamps.seconds(self.as_of), "because": because[:BECAUSE_MAX]}
-        if said.never:
-            found["never"] = True
-        if said.p50 is not None:
-            found["p50"] = timestamps.seconds(said.p50)
-        if said.p90 is not None:
-            found["p90"] = timestamps.seconds(said.p90)
-        return found
 
 
 def forecast_text(status: Mapping[str, Any]) -> str:
@@ -60,49 +33,53 @@ def forecast_text(status: Mapping[str, Any]) -> str:
     return f"{by}{late} ({status.get('because', '')})"
 
 
-class ShownForecasts:
-    def __init__(self) -> None:
-        self._shown: dict[GangId, ShownForecast] = {}
+class Learns(Protocol):
+    def note_start(self, namespace: str, outcome: Outcome) -> None: ...
 
-    def get(self, gang: GangId) -> ShownForecast | None:
-        return self._shown.get(gang)
+
+class ShownForecasts:
+    """`history` learns how far off forecasts were."""
+
+    def __init__(self, book: Book, history: Learns) -> None:
+        self._book = book
+        self._shown = book.all(GangState.forecast)
+        self._history = history
 
     def set(self, forecasts: Mapping[str, GangForecast], as_of: float) -> set[GangId]:
         """The newest of all gangs that wait, by id. Returns the gangs of which another is shown now."""
         changed: set[GangId] = set()
         for gang, said in forecasts.items():
             namespace, _, name = gang.partition("/")
-            gang_id, before = (namespace, name), self._shown.get((namespace, name))
+            state = self._book[namespace, name]
+            before = state.forecast
             if before is None:
-                self._shown[gang_id] = ShownForecast(said, as_of, said, as_of)
+                state.forecast = ShownForecast(said, as_of, said, as_of)
             elif before.stale or _differs(before.forecast, said, as_of):
-                self._shown[gang_id] = ShownForecast(said, as_of, before.first, before.first_as_of)
+                state.forecast = ShownForecast(said, as_of, before.first, before.first_as_of)
             else:
                 continue
-            changed.add(gang_id)
+            changed.add(state.id)
         return changed
 
     def not_renewed(self, why: str) -> frozenset[GangId]:
         """No newer ones are made. Returns the gangs whose forecast did not say so yet."""
-        changed = frozenset(gang for gang, shown in self._shown.items() if not shown.stale)
-        for gang in changed:
-            self._shown[gang] = replace(self._shown[gang], stale=why)
-        return changed
+        changed = {gang_id: replace(shown, stale=why) for gang_id, shown in self._shown.items() if not shown.stale}
+        for gang_id, shown in changed.items():
+            self._book[gang_id].forecast = shown
+        return frozenset(changed)
 
-    def started(self, gang: GangId, now: float) -> tuple[float | None, bool | None, Outcome | None]:
-        """The gang starts. Of its first forecast: seconds between p50 and now, whether it is before p90, and what to learn from it."""
-        shown = self._shown.pop(gang, None)
+    def started(self, gang: GangId, now: float) -> tuple[float | None, bool | None]:
+        """The gang starts. Of its first forecast: seconds between p50 and now, and whether it is before p90."""
+        shown = self._book.take(gang, GangState.forecast)
         if shown is None:
-            return None, None, None
+            return None, None
         said, since = shown.first, shown.first_as_of
         error = None if said.p50 is None else abs(now - said.p50)
         before = None if said.p90 is None else now <= said.p90
         raw50, raw90 = said.raw
-        outcome = None if raw50 is None or raw90 is None else Outcome(max(0.0, now - since), raw50, raw90)
-        return error, before, outcome
-
-    def gone(self, gang: GangId) -> None:
-        self._shown.pop(gang, None)
+        if raw50 is not None and raw90 is not None:
+            self._history.note_start(gang[0], Outcome(max(0.0, now - since), raw50, raw90))
+        return error, before
 
 
 def _differs(before: GangForecast, said: GangForecast, now: float) -> bool:

@@ -10,21 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Final
 
-from fairlead.controller.autoscaling.awaited import NodesAwaited
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.admission.requests import blocking_problem
-from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark, EvictionProgress, mark_of
+from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark, mark_of
 from fairlead.controller.gangs.held import lost_nodes, vacancies
-from fairlead.controller.gangs.held.idleness import IdleNotice
-from fairlead.controller.gangs.held.lost_nodes import LostNode
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.controller.report import start_refusals
-from fairlead.controller.report.forecasts import ShownForecast
-from fairlead.controller.report.held_models import HeldModels
-from fairlead.controller.report.placement import LevelPlacement
-from fairlead.engine.types.plan import Reservation, Waiting
+from fairlead.engine.types.plan import Waiting
 from fairlead.engine.types.reasons import Code
 
 LISTED_MAX = 8
@@ -45,43 +39,6 @@ class Progress(StrEnum):
     STOPPING = "Stopping"
     EVICTED = "Evicted"
     ROLLED_BACK = "RolledBack"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulingState:
-    """What the controller has of a gang beyond its pods: the engine's answer, and what is under way for it."""
-
-    waiting: Waiting | None = None
-    admitting: bool = False
-    queue: str = ""  # that it names, or else the one that takes its namespace; "" where there is none
-    last_failure: str = ""  # why its last admission was undone
-    eviction: EvictionProgress | None = None
-    victims: tuple[str, ...] = ()  # gangs that are being evicted for it
-    reservation: Reservation | None = None
-    leaving: str = ""  # which of its pods are leaving since when, and until when others wait for them
-    forecast: ShownForecast | None = None  # of its start
-    idle: IdleNotice | None = None  # its devices are idle
-    placement: tuple[LevelPlacement, ...] = ()  # level by level
-    models: HeldModels | None = None  # of its devices
-    hold: str = ""  # which hold keeps it, or more of it, from being admitted
-    nodes: NodesAwaited | None = None  # nodes are asked for, for it, or would be
-    untried: int = 0  # released members that kube-scheduler should have tried by now
-    lost: tuple[LostNode, ...] = ()  # nodes of its members that do not answer
-
-
-SHOWN_SOON: Final = ("queue", "last_failure", "eviction", "victims", "hold", "untried", "lost")
-"""Fields whose change is written at once, as that of the phase: what operators did, or what others do for or to the gang."""
-APPEARS_SOON: Final = ("reservation", "idle")
-"""Fields whose coming and going is: what they say in between changes with each decision or sample."""
-SHOWN_LATER: Final = ("waiting", "admitting", "leaving", "forecast", "placement", "models", "nodes")
-"""Fields that change while nothing happens to the gang itself: written with the next reason, or after a while."""
-
-
-def shown_soon(gang: Gang, state: SchedulingState) -> tuple[object, ...]:
-    """What is compared to know whether the status is to be written at once, beside the phase."""
-    said = (getattr(state, name) for name in SHOWN_SOON)
-    there = (getattr(state, name) is not None for name in APPEARS_SOON)
-    return (gang.size, gang.queue, gang.priority, *said, *there)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +136,7 @@ def _placed(gang: Gang, state: SchedulingState) -> PhaseSummary:
         return PhaseSummary(phase=phase, reason=Progress.NODE_LOST.value, text=text)
     if all_run:
         return PhaseSummary(phase="Running", reason=Progress.RUN.value, text=text)
-    refused = start_refusals.text(gang)
+    refused = start_refusals.text(gang, state.refused)
     if refused:
         return PhaseSummary(
             phase="Admitted", reason=Progress.REFUSED.value, text=f"devices are given; {text}; {refused}"
@@ -208,7 +165,7 @@ def _short(gang: Gang, state: SchedulingState) -> PhaseSummary:
     if state.lost:
         text = "; ".join((*said, lost_nodes.text(state.lost)))
         return PhaseSummary(phase="Running", reason=Progress.NODE_LOST.value, text=text)
-    refused = start_refusals.text(gang)
+    refused = start_refusals.text(gang, state.refused)
     if refused:
         return PhaseSummary(phase="Running", reason=Progress.REFUSED.value, text="; ".join((*said, refused)))
     return PhaseSummary(phase="Running", reason=Progress.REPLACING.value, text="; ".join(said))

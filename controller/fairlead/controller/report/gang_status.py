@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from fairlead.controller.autoscaling import awaited
+from fairlead.controller.book.shown import NODES_CONDITION, SchedulingState
 from fairlead.controller.gangs.claims.allocation_times import allocated_at
 from fairlead.controller.gangs.claims.allocations import node_of
 from fairlead.controller.gangs.conditions import MESSAGE_MAX, condition, with_transition_time
@@ -20,7 +20,6 @@ from fairlead.controller.gangs.membership.members import Stage
 from fairlead.controller.report.gang_phase import (
     PhaseSummary,
     Progress,
-    SchedulingState,
     listed,
     ready_members,
     summarize,
@@ -38,7 +37,7 @@ EVICTION_CONDITIONS = (
     "Preempting",
     "Reserved",
     idleness.CONDITION,
-    awaited.CONDITION,
+    NODES_CONDITION,
     ON_HOLD,
 )
 SHARED_CONDITION = "SharedWithOtherSystem"
@@ -199,7 +198,7 @@ def _eviction_conditions(
         holding[ON_HOLD] = ("Held", state.hold)
     nodes = state.nodes
     if nodes is not None and nodes.demand.since is not None:
-        holding[awaited.CONDITION] = ("NodesAsked" if nodes.demand.state == "Asked" else "NotAskedNow", nodes.text)
+        holding[NODES_CONDITION] = ("NodesAsked" if nodes.demand.state == "Asked" else "NotAskedNow", nodes.text)
     old = before.get("conditions", ())
     had = {each.get("type") for each in old}
     return [

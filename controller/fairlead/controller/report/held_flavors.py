@@ -20,7 +20,7 @@ class HeldFlavors:
 
     def of(self, claims: Iterable[resource.ResourceClaim]) -> str:
         """Of all of these together; "" where no flavor takes their devices."""
-        settings = self._caches.settings()
+        settings = self._caches.rules.settings()
         if settings is not self._settings:
             self._settings, self._charges = settings, Charges(settings.flavors, Selectors())
         total: Charge = {}

@@ -216,11 +216,6 @@ class Metrics:
         )
         self._flavors: set[str] = set()  # that have series of devices
 
-    def note_move(self, outcome: str) -> Callable[[tuple[str, str]], None]:
-        """What counts such an outcome of a gang's move."""
-        series = self.moves.labels(outcome)
-        return lambda _: series.inc()
-
     def begin(self, caches: Caches, queues: Callable[[], QueueFacts], *, wall: Clock) -> None:
         """This replica leads: it has the series of the cluster until `end`."""
         self.leader.set(1)

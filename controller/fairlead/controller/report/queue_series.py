@@ -7,7 +7,7 @@ all queues count what is used twice, for a queue's figures contain those below i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -15,8 +15,9 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from fairlead.controller.book.gang_state import Wait
+from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.report.failures import Failures
-from fairlead.controller.report.waits import Waits
 from fairlead.engine.types.plan import FlavorUse, QueueUse, Waiting
 from fairlead.engine.types.reasons import Code
 
@@ -48,7 +49,7 @@ class QueueFacts:
 
     uses: tuple[QueueUse, ...]
     waiting: Collection[Waiting]
-    waits: Waits
+    waits: Mapping[GangId, Wait]
     targets_s: Mapping[str, float]
     wall: float
 
@@ -132,7 +133,7 @@ def _times(facts: QueueFacts) -> Iterator[Metric]:
     )
     # A hold lasts as long as a user wants: no promise of a queue is broken by it.
     held = {(each.namespace, each.name) for each in facts.waiting if each.reason.code is Code.ON_HOLD}
-    since = {**{use.name: facts.wall for use in facts.uses}, **facts.waits.oldest(but=held)}
+    since = {**{use.name: facts.wall for use in facts.uses}, **_oldest(facts.waits, held)}
     for queue, at in sorted(since.items()):
         oldest.add_metric((queue,), max(0.0, facts.wall - at))
     yield oldest
@@ -144,3 +145,12 @@ def _times(facts: QueueFacts) -> Iterator[Metric]:
     for queue, target_s in sorted(facts.targets_s.items()):
         target.add_metric((queue,), target_s)
     yield target
+
+
+def _oldest(waits: Mapping[GangId, Wait], held: Container[GangId]) -> dict[str, float]:
+    """By queue, since when the gang waits that has waited longest; those that are held do not count."""
+    found: dict[str, float] = {}
+    for gang, (queue, at) in waits.items():
+        if gang not in held:
+            found[queue] = min(at, found.get(queue, at))
+    return found

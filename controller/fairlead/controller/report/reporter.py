@@ -14,9 +14,12 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState, Report
+from fairlead.controller.book.shown import SchedulingState, shown_soon
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.report.failures import Failures
-from fairlead.controller.report.gang_phase import PhaseSummary, Progress, SchedulingState, shown_soon, summarize
+from fairlead.controller.report.gang_phase import PhaseSummary, Progress, summarize
 from fairlead.controller.report.queue_status import QueueShown
 from fairlead.controller.report.status_writer import PROBLEM_REASONS, StatusWriter
 from fairlead.controller.spending.budgets import BudgetNow
@@ -55,72 +58,69 @@ def speaks(summary: PhaseSummary, state: SchedulingState) -> bool:
 
 class Reporter:
     def __init__(
-        self, writer: StatusWriter, caches: Caches, queue: WorkQueue[Key], failures: Failures, *, clock: Clock
+        self,
+        writer: StatusWriter,
+        caches: Caches,
+        book: Book,
+        queue: WorkQueue[Key],
+        failures: Failures,
+        *,
+        clock: Clock,
     ) -> None:
         self.phases: Counter[str] = Counter()  # gangs by phase
-        self._phase: dict[GangId, str] = {}
         self._writer = writer
         self._caches = caches
+        self._book = book
+        self._gangs = book.all(GangState.report)
         self._queue = queue
         self._failures = failures
         self._clock = clock
-        self._gangs: dict[GangId, tuple[Gang, SchedulingState]] = {}
-        self._admitting_since: dict[GangId, float] = {}
-        self._noted: dict[GangId, tuple[object, str]] = {}  # what is written soon when it changes; the reason
         self._queues: dict[str, QueueShown] = {}
         self._flavors: dict[str, tuple[FlavorTotal | None, tuple[Problem, ...], tuple[float, ...]]] = {}
         self._written_at: dict[Key, float] = {}
         self._paces: dict[str, float] = {}  # by namespace: when its next gang may be written, less what may be at once
         self._slots: dict[Key, float] = {}  # when a gang may be written that had to wait for others of its namespace
-        self._written: dict[
-            GangId, tuple[Gang, SchedulingState, str | None]
-        ] = {}  # as last written; the object's version
 
     # -- noting ----------------------------------------------------------------------------------------------------
 
     def gang(self, gang: Gang, state: SchedulingState) -> None:
         """To be written soon, or later when only the reason or the message changed."""
-        self._gangs[gang.id] = (gang, state)
         summary = summarize(gang, state)
         self._note_phase(gang.id, summary.phase)
+        before = self._gangs.get(gang.id)
+        report = Report(gang, state, (summary.phase, *shown_soon(gang, state)), summary.reason)
         if summary.reason == Progress.ADMITTING.value:
-            self._admitting_since.setdefault(gang.id, self._clock())
-        else:
-            self._admitting_since.pop(gang.id, None)
-        noted = (summary.phase, *shown_soon(gang, state)), summary.reason
-        before, self._noted[gang.id] = self._noted.get(gang.id), noted
+            since = None if before is None else before.admitting_since
+            report.admitting_since = self._clock() if since is None else since
+        report.written = None if before is None else before.written
+        self._book[gang.id].report = report
         key: Key = ("gang", *gang.id)
         if self._caches.gang_object(gang.id) is None:
             if not gang.plain or speaks(summary, state):
                 waits = gang.plain and summary.reason not in PROBLEM_REASONS
                 self._queue.add_after(key, WAITED_S if waits else FIRST_DELAY_S)
             return
-        if before is None or before[0] != noted[0]:
+        if before is None or before.soon != report.soon:
             self._queue.add_after(key, DELAY_S)
             return
-        quiet_s = QUIET_S if before[1] != noted[1] else max(QUIET_S, len(self._gangs) / MESSAGES_PER_S)
+        quiet_s = QUIET_S if before.reason != report.reason else max(QUIET_S, len(self._gangs) / MESSAGES_PER_S)
         self._queue.add_after(key, max(DELAY_S, self._wait_s(key, quiet_s)))
 
     def gone(self, gang: GangId) -> None:
         """The gang has no members left: its Gang object is to be deleted."""
-        self._gangs.pop(gang, None)
-        self._noted.pop(gang, None)
-        self._written.pop(gang, None)
-        self._admitting_since.pop(gang, None)
+        self._book[gang].report = None
         self._note_phase(gang, None)
         self._queue.add(("gang", *gang))
 
     def _note_phase(self, gang: GangId, phase: str | None) -> None:
-        before = self._phase.get(gang)
-        if phase == before:
+        state = self._book[gang]
+        if phase == state.phase:
             return
-        if before is not None:
-            self.phases[before] -= 1
-        if phase is None:
-            del self._phase[gang]
-        else:
+        if state.phase is not None:
+            self.phases[state.phase] -= 1
+        if phase is not None:
             self.phases[phase] += 1
-            self._phase[gang] = phase
+        state.phase = phase
 
     def settings(
         self,
@@ -140,7 +140,7 @@ class Reporter:
             by_object[key] = (*by_object.get(key, ()), problem)
         uses = {use.name: use for use in plan.queues}
         totals = {total.flavor: total for total in plan.flavors}
-        held = self._caches.settings().held_queues()
+        held = self._caches.rules.settings().held_queues()
         stored = self._caches.queues.all()
         parents = {(raw.get("spec") or {}).get("parent") for raw in stored}
         for raw in stored:
@@ -231,19 +231,20 @@ class Reporter:
             await self._write_queue(name)
         elif kind == "flavor":
             await self._write_flavor(name)
-        elif (namespace, name) in self._gangs:
-            gang, state = self._gangs[namespace, name]
-            since = self._admitting_since.get(gang.id, float("-inf"))
-            if since + ADMITTING_S > self._clock():
+        elif (report := self._gangs.get((namespace, name))) is not None:
+            gang, state, since = report.gang, report.state, report.admitting_since
+            if since is not None and since + ADMITTING_S > self._clock():
                 self._queue.add_after(key, since + ADMITTING_S - self._clock())
                 return
             unknown = self._caches.gang_object(gang.id) is None
             if unknown and gang.plain and not speaks(summarize(gang, state), state):
                 return  # it did not wait after all
-            if self._written.get(gang.id) == (gang, state, self._version(gang.id)):
+            if report.written == (gang, state, self._version(gang.id)):
                 return  # nothing is new, here or there
             await self._writer.gang(gang, state)
-            self._written[gang.id] = (gang, state, self._version(gang.id))
+            latest = self._gangs.get(gang.id)
+            if latest is not None:
+                latest.written = (gang, state, self._version(gang.id))
         else:
             again_s = await self._writer.gang_without_pods((namespace, name))
             if again_s is not None:

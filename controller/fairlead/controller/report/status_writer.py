@@ -14,6 +14,8 @@ from fairlead.api import names, texts
 from fairlead.api.flavor import FlavorStatus
 from fairlead.api.gang import GangSpec, GangStatus
 from fairlead.api.queue import QueueStatus
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.admission import holds
 from fairlead.controller.gangs.conditions import MESSAGE_MAX
 from fairlead.controller.gangs.evictions import eviction_marks, past_evictions
@@ -23,7 +25,6 @@ from fairlead.controller.gangs.membership.gangs import Gang, GangId, created_s, 
 from fairlead.controller.report import gang_status, queue_budget, queue_status
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.forecasts import forecast_text
-from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.report.queue_status import QueueShown
 from fairlead.controller.report.unknown_fields import known_fields, merge_patch
 from fairlead.controller.watch.caches import Caches
@@ -48,14 +49,15 @@ def reported(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class StatusWriter:
-    def __init__(self, client: Client, caches: Caches, usage: UsageHistory, events: Events, *, wall: Clock) -> None:
+    def __init__(
+        self, client: Client, caches: Caches, book: Book, usage: UsageHistory, events: Events, *, wall: Clock
+    ) -> None:
         self._client = client
         self._caches = caches
+        self._book = book
         self._usage = usage
         self._events = events
         self._wall = wall
-        self._without_job_since: dict[GangId, float] = {}  # evicted gangs without pods
-        self._living: dict[GangId, frozenset[str]] = {}  # UIDs of members, as written last
 
     async def gang(self, gang: Gang, state: SchedulingState) -> None:
         spec = gang_spec(gang)
@@ -71,7 +73,7 @@ class StatusWriter:
         before = known_fields(stored, GangStatus)
         past = own = past_evictions.past_eviction(raw, now)
         if not stored and own is None:  # for a gang of one: of the evicted pod that this one replaces
-            past = self._caches.past_eviction(gang, now)
+            past = self._caches.records.past_eviction(gang, now)
         created = past.waits_since if past is not None else self._queued_since(gang, before) or object_created
         status = texts.tree(gang_status.gang_status(gang, state, before=before, created=created, now=now, past=past))
         status["observedGeneration"] = raw["metadata"].get("generation", 1)
@@ -88,8 +90,8 @@ class StatusWriter:
         """Of a gang that was not evicted, unix seconds: as before, unless other pods are a gang of the same name now."""
         living = [member for member in gang.members if not member.terminating]
         uids = frozenset(member.uid for member in living)
-        last = self._living.get(gang.id)
-        self._living[gang.id] = uids
+        state = self._book[gang.id]
+        last, state.living = state.living, uids
         kept = before.get("queuedTime")
         if kept and (last is None or not uids or not uids.isdisjoint(last)):
             return timestamps.parse(kept)
@@ -113,7 +115,7 @@ class StatusWriter:
         stored = raw.get("spec") or {}
         known = (field.alias or name for name, field in GangSpec.model_fields.items())
         wanted = {name: spec.get(name) for name in known if name != "hold" and stored.get(name) != spec.get(name)}
-        hold = self._caches.hold_object(gang)
+        hold = self._caches.records.hold_object(gang)
         return wanted if hold is None or stored.get("hold") == hold else {**wanted, "hold": hold}
 
     async def _patch_status(
@@ -159,16 +161,17 @@ class StatusWriter:
 
         In the latter case the seconds until the next look.
         """
-        raw = self._caches.gang_object(gang)
+        raw, state = self._caches.gang_object(gang), self._book[gang]
         if raw is None:
-            self._without_job_since.pop(gang, None)
+            state.without_job_since = None
             return None
-        self._living.pop(gang, None)
         now = self._wall()
         past = past_evictions.past_eviction(raw, now)
         if past is not None:
-            jobs = self._caches.makers(gang, past)
-            since = None if jobs else self._without_job_since.setdefault(gang, now)
+            jobs = self._caches.lookup.makers(gang, past)
+            if not jobs:
+                state.without_job_since = state.without_job_since or now
+            since = None if jobs else state.without_job_since
             outlook = past_evictions.outlook(past, jobs, now=now, without_job_since=since)
             if outlook.until is not None:
                 stored = reported(raw)
@@ -176,7 +179,7 @@ class StatusWriter:
                 patch = merge_patch(stored, status, GangStatus, whole=False)
                 self._caches.gang_objects.note(await self._patch_status(gang, patch))
                 return max(0.1, outlook.until - now)
-        self._without_job_since.pop(gang, None)
+        state.without_job_since = None
         hold = holds.protected_hold(raw)
         if hold is not None:  # else a tenant ends it by deleting the pods, and submits them again
             stored = raw.get("status") or {}

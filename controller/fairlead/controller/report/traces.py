@@ -13,18 +13,19 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from fairlead.api import names, trace_context
 from fairlead.api.trace_context import TraceContext
+from fairlead.controller.book.book import Book
+from fairlead.controller.book.gang_state import GangState, Trace
 from fairlead.controller.gangs.evictions import past_evictions
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
 from fairlead.controller.gangs.membership.gangs import Gang, GangId, created_s
 from fairlead.controller.gangs.membership.members import Member
+from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Admission, Waiting
 from fairlead.kube import timestamps
-from fairlead.kube.limits import Clock
 from fairlead.kube.objects import ObjectMeta
 from fairlead.kube.tracing import OFF, Span, Tracing, Value
 
@@ -35,32 +36,17 @@ SECOND_S = 1.0
 STARTED = frozenset({"Running", "Succeeded", "Failed"})  # phases of pods
 
 
-@dataclass(slots=True, kw_only=True)
-class _Run:
-    """A gang on its way from creation to its containers. Times are unix seconds."""
-
-    at: TraceContext
-    parent: int | None
-    links: tuple[TraceContext, ...]
-    attributes: dict[str, Value]
-    began_s: float
-    waits_since_s: float
-    admitted: frozenset[str] = frozenset()  # UIDs of the pods that were released
-    released_s: float | None = None
-
-
 class GangTraces:
     """`ratio`: which part of the gangs is traced that neither their users nor the webhook gave a trace."""
 
-    def __init__(self, tracing: Tracing, caches: Caches, *, ratio: float, clock: Clock, wall: Clock) -> None:
+    def __init__(self, tracing: Tracing, caches: Caches, book: Book, *, ratio: float, time: Time) -> None:
         self._tracing = tracing
         self._caches = caches
         self._ratio = ratio
-        self._clock = clock
-        self._wall = wall
+        self._clock, self._wall = time.clock, time.wall
+        self._book = book
+        self._runs = book.all(GangState.trace)
         self._on = tracing is not OFF
-        self._runs: dict[GangId, _Run] = {}
-        self._evicting_since: dict[GangId, float] = {}
         self._ended: OrderedDict[int, None] = OrderedDict()
 
     # -- on the way to its containers ------------------------------------------------------------------------------
@@ -87,13 +73,13 @@ class GangTraces:
             self._child(run, "start", run.released_s, ended_s, {"fairlead.pods": len(pods)})
             self._end(gang.id, run, ended_s)
 
-    def decided(self, gang: Gang, admission: Admission, waiting: Waiting | None, *, began: float, ended: float) -> None:
-        """Its admission was decided. `waiting`: what the decision before said of it; `began` and `ended` are of the clock."""
+    def decided(self, gang: Gang, admission: Admission, waiting: Waiting | None, decided: tuple[float, float]) -> None:
+        """Its admission was decided. `waiting`: what the decision before said of it; `decided`: begin and end, of the clock."""
         if not self._on:
             return
         now = self._wall()
         run = self._runs.get(gang.id) or self._open(gang, gang.gated or gang.members, now)
-        began_s, ended_s = self._wall_time(began), self._wall_time(ended)
+        began_s, ended_s = map(self._wall_time, decided)
         run.attributes["fairlead.queue"] = admission.queue
         reason: dict[str, Value] = {"fairlead.queue": admission.queue}
         if waiting is not None:
@@ -131,7 +117,6 @@ class GangTraces:
 
     def gone(self, gang_id: GangId) -> None:
         """The gang has no members left."""
-        self._evicting_since.pop(gang_id, None)
         run = self._runs.get(gang_id)
         if run is None:
             return
@@ -145,18 +130,19 @@ class GangTraces:
     def eviction_begun(self, gang_id: GangId) -> None:
         """It was decided; its pods are being marked."""
         if self._on:
-            self._evicting_since[gang_id] = self._wall()
+            self._book[gang_id].evicting_since_s = self._wall()
 
     def eviction_ended(self, gang: Gang, mark: EvictionMark, pods: int, *, why: str = "") -> None:
         """`pods` of them were evicted, or none, for a reason."""
         if not self._on or not gang.members:
             return
         now, at = self._wall(), self._first_span(gang, gang.released or gang.members)
+        since = self._book.take(gang.id, GangState.evicting_since_s)
         self._add(
             at.span("evict", repr(now)),
             at.span_id,
             "evict",
-            min(now, self._evicting_since.pop(gang.id, mark.at)),
+            min(now, mark.at if since is None else since),
             now,
             {
                 **_about(gang),
@@ -170,10 +156,10 @@ class GangTraces:
 
     # -- spans -----------------------------------------------------------------------------------------------------
 
-    def _open(self, gang: Gang, members: tuple[Member, ...], now: float) -> _Run:
+    def _open(self, gang: Gang, members: tuple[Member, ...], now: float) -> Trace:
         at, parent = self._context(gang, members)
         began_s = min(created_s(each.pod) for each in members)
-        run = _Run(
+        run = Trace(
             at=at,
             parent=parent,
             links=_links(at, members),
@@ -181,7 +167,7 @@ class GangTraces:
             began_s=min(now, began_s),
             waits_since_s=min(now, began_s + SECOND_S),
         )
-        self._runs[gang.id] = run
+        self._book[gang.id].trace = run
         return run
 
     def _context(self, gang: Gang, members: tuple[Member, ...]) -> tuple[TraceContext, int | None]:
@@ -211,8 +197,8 @@ class GangTraces:
         raw = self._caches.gang_object(gang_id)
         return raw is not None and past_evictions.past_eviction(raw, self._wall()) is not None
 
-    def _end(self, gang_id: GangId, run: _Run, ended_s: float, *, error: str = "") -> None:
-        del self._runs[gang_id]
+    def _end(self, gang_id: GangId, run: Trace, ended_s: float, *, error: str = "") -> None:
+        self._book[gang_id].trace = None
         self._add(run.at, run.parent, "gang", run.began_s, ended_s, run.attributes, error=error, links=run.links)
         self._ended[run.at.trace_id] = None
         if len(self._ended) > ENDED_MAX:
@@ -220,7 +206,7 @@ class GangTraces:
 
     def _child(
         self,
-        run: _Run,
+        run: Trace,
         name: str,
         began_s: float,
         ended_s: float,

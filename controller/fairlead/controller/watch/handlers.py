@@ -30,7 +30,7 @@ FEW = 256  # pods that name one object: as many as a claim can be reserved for
 
 
 class Handlers:
-    """Subscribes to the informers; `gangs` is read, never written."""
+    """`gangs` is read, never written."""
 
     def __init__(
         self,
@@ -52,6 +52,10 @@ class Handlers:
         self._tables = tables
         self._gangs = gangs
         self._triggers = triggers
+        self._informers = informers
+
+    def subscribe(self) -> None:
+        informers = self._informers
         informers.nodes.subscribe(self._node)
         informers.slices.subscribe(self._slice)
         informers.taint_rules.subscribe(self._taint_rule)
@@ -62,7 +66,7 @@ class Handlers:
         informers.namespaces.subscribe(self._namespace)
         informers.gang_objects.subscribe(self._gang_object)
         informers.pod_groups.subscribe(self._sized)
-        informers.workload_sizes.subscribe(self._sized)
+        informers.workloads.subscribe(self._sized, self._gangs_in)
         informers.workload_priorities.subscribe(self._workload_priority)
         informers.disruption_budgets.subscribe(self._disruption_budget)
         informers.resource_quotas.subscribe(self._resource_quota)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
+from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.watch import indexes
 from fairlead.controller.watch.optional import OptionalInformer
 from fairlead.controller.watch.podgroups import PodGroups
 from fairlead.controller.watch.train_jobs import TrainJobs
 from fairlead.controller.watch.volumes import Volumes, by_volume_claim, without_plain_volumes
 from fairlead.controller.watch.workload_priorities import WorkloadPriorities
-from fairlead.controller.watch.workload_sizes import WorkloadSizes
-from fairlead.kube import batch, core, resource, resources
+from fairlead.controller.watch.workloads import Workloads
+from fairlead.kube import batch, core, labels, resource, resources
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Informer, Source
+from fairlead.kube.objects import LabelSelector
 from fairlead.kube.resources import Raw
 
 
@@ -64,9 +67,9 @@ class Informers:
         )
         self.pod_groups = PodGroups()
         self.workload_priorities = WorkloadPriorities()
-        self.workload_sizes = WorkloadSizes()
+        self.workloads = Workloads()
         self.train_jobs = TrainJobs(wanted=forecasts)
-        self.volumes = Volumes()
+        self.volumes = Volumes(self.pods)
 
     def pods_of(self, claim: resource.ResourceClaim) -> dict[str, core.Pod]:
         """By UID the pods that name the claim or own it, finished ones too."""
@@ -76,6 +79,37 @@ class Informers:
             owners = self.pods.by_index("uid", owner.uid)
             found |= {pod.metadata.uid: pod for pod in owners if pod.metadata.namespace == claim.metadata.namespace}
         return found
+
+    def reported_gangs(self) -> set[GangId]:
+        """The gangs that have a Gang object."""
+        return {(raw["metadata"]["namespace"], raw["metadata"]["name"]) for raw in self.gang_objects.all()}
+
+    def gang_object(self, gang: GangId) -> Raw | None:
+        return self.gang_objects.get("/".join(gang))
+
+    def node_exists(self, name: str) -> bool:
+        return self.nodes.get(name) is not None
+
+    def users(self, claim: resource.ResourceClaim) -> list[core.Pod]:
+        """Unfinished pods that name the claim or own it."""
+        return [pod for pod in self.pods_of(claim).values() if not pod.finished]
+
+    def latest(self, pod: core.Pod) -> core.Pod:
+        """The pod as last seen; the given one where it is gone, or another has its name."""
+        known = self.pods.get(pod.metadata.key)
+        return known if known is not None and known.metadata.uid == pod.metadata.uid else pod
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        found = self.namespaces.get(namespace)
+        return found.metadata.labels if found else {}
+
+    def namespaces_of(self, selector: LabelSelector) -> list[str]:
+        """Names of the namespaces that the selector selects now; none for one that cannot be read."""
+        try:
+            wanted = labels.from_label_selector(selector)
+        except labels.SelectorError:
+            return []
+        return [each.metadata.name for each in self.namespaces.all() if wanted.matches(each.metadata.labels)]
 
     async def discover(self, client: Client) -> None:
         """Finds out which optional APIs the cluster serves: before the informers run."""
@@ -89,7 +123,7 @@ class Informers:
             self.policies, self.templates, self.claims, self.gang_objects, self.disruption_budgets, self.resource_quotas,
             self.jobs,
             *self.pod_groups.informers, *self.workload_priorities.informers, *self.train_jobs.informers,
-            *self.workload_sizes.informers,
+            *self.workloads.informers,
             *self.volumes.informers, self.taint_rules, self.pods,
         )  # fmt: skip
 

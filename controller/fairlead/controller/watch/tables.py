@@ -22,6 +22,8 @@ from fairlead.controller.gangs.held.leftovers import Leftover
 from fairlead.controller.watch.namespace_quotas import NamespaceQuotaTable
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
+from fairlead.engine.plan.decide import Engine
+from fairlead.engine.types.neighbours import Namespaces
 from fairlead.kube import core, resource
 from fairlead.kube.informer import Informer
 
@@ -29,10 +31,16 @@ log = logging.getLogger(__name__)
 
 
 class Tables:
-    def __init__(self, pods: Informer[core.Pod], claims: Informer[resource.ResourceClaim]) -> None:
-        """Both informers have an index "uid"."""
+    def __init__(
+        self,
+        pods: Informer[core.Pod],
+        claims: Informer[resource.ResourceClaim],
+        namespaces: Namespaces | None = None,
+    ) -> None:
+        """Both informers have an index "uid". `namespaces`: see `NodeTable`."""
         self.inventory = Inventory()
-        self.nodes = NodeTable()
+        self.nodes = NodeTable(namespaces)
+        self.engine = Engine()  # its caches are of these two
         self._put_off: list[Callable[[], object]] | None = None  # changes, while a decision reads in its thread
         self.classes: dict[str, resource.DeviceClass] = {}
         self.namespace_quotas = NamespaceQuotaTable(claims.all, self.classes)
@@ -47,7 +55,7 @@ class Tables:
             str, tuple[core.Pod, str]
         ] = {}  # by UID: pods that ended, and the node whose room they keep
 
-        self._places: dict[tuple[str, str], Held] = {}  # by gang: of those that are being moved
+        self._places: set[Held] = set()  # of gangs that are being moved
 
     @contextlib.contextmanager
     def at_rest(self) -> Iterator[None]:
@@ -160,8 +168,8 @@ class Tables:
             self.forget_pod(uid)
         for pod, _ in list(self._held_pods.values()):
             self.unhold(pod, ())
-        for gang in list(self._places):
-            self.release_place(gang)
+        for place in list(self._places):
+            self.release_place(place)
 
     def hold(self, pod: core.Pod, node: str, claims: Iterable[resource.ResourceClaim]) -> None:
         """The place of a pod that ended stays taken until `unhold`: its room on `node`, and its devices."""
@@ -174,7 +182,7 @@ class Tables:
 
     def hold_place(self, place: Held) -> None:
         """The place of a gang that is being moved is taken until `release_place`."""
-        self._places[place.gang] = place
+        self._places.add(place)
         for claim in place.claims:
             self._change(self.inventory.set_allocated, claim)
         for uid, node, needs in place.pods:
@@ -186,10 +194,10 @@ class Tables:
         others = (claim for claim in self.inventory.claims() if claim.namespace != namespace)
         return all(wanted.isdisjoint(device.ref for device in claim.devices if not device.admin) for claim in others)
 
-    def release_place(self, gang: tuple[str, str]) -> None:
-        place = self._places.pop(gang, None)
-        if place is None:
+    def release_place(self, place: Held) -> None:
+        if place not in self._places:
             return
+        self._places.remove(place)
         for claim in place.claims:
             self._change(self.inventory.drop_claim, claim.uid)
         for uid, _, _ in place.pods:

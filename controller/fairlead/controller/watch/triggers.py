@@ -13,16 +13,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.turns import PODS_A_RUN, Turns
 
 
+class Attention(Protocol):
+    """What a term of leadership says of a gang that changed."""
+
+    def put_off(self, gang_id: GangId) -> bool:
+        """Whether it will be triggered again when it is worth looking at."""
+
+    def holds(self, gang_id: GangId) -> bool:
+        """Whether it has devices, or a write for it is under way."""
+
+
 class Triggers:
     """`wake` is set by every trigger, `soon` by some; the loop clears both when it starts to look.
 
-    `put_off` says of a gang that it will be triggered again when it is worth looking at: until then it is not noted. What set
-    it may end before that: `resume` notes what was put off. `holds` says of a gang that it has devices, or that a write for it is under way.
+    Between `begin` and `end` gangs that the term puts off are not noted; `end` notes them.
     """
 
     def __init__(self) -> None:
@@ -30,8 +40,7 @@ class Triggers:
         self.urgent = True
         self.wake = asyncio.Event()
         self.soon = asyncio.Event()
-        self.put_off: Callable[[GangId], bool] | None = None
-        self.holds: Callable[[GangId], bool] | None = None
+        self._term: Attention | None = None
         self._gangs = Turns()
         self._crowds = Turns()  # namespaces, each with what is to be looked up
         self._first: set[GangId] = set()  # of these, those that have no turn to wait for
@@ -46,7 +55,7 @@ class Triggers:
     def gangs(self, gangs: Iterable[GangId], *, soon: bool = False) -> None:
         noted: list[GangId] = []
         for gang in gangs:
-            (self._put_off.add if self.put_off is not None and self.put_off(gang) else noted.append)(gang)
+            (self._put_off.add if self._term is not None and self._term.put_off(gang) else noted.append)(gang)
         if noted:
             self._gangs.add(noted)
             self._wake(soon)
@@ -56,9 +65,13 @@ class Triggers:
         self._crowds.add([(namespace, of)])
         self._wake(False)
 
-    def resume(self) -> None:
-        """Nothing is put off any more, and what was is noted."""
-        self.put_off = self.holds = None
+    def begin(self, term: Attention) -> None:
+        """A term of leadership begins."""
+        self._term = term
+
+    def end(self) -> None:
+        """It is over: nothing is put off any more, and what was is noted."""
+        self._term = None
         gangs, self._put_off = self._put_off, set()
         self.gangs(gangs)
 
@@ -86,7 +99,7 @@ class Triggers:
         return taken
 
     def _has_no_turn(self, gang: GangId) -> bool:
-        return gang in self._first or (self.holds is not None and self.holds(gang))
+        return gang in self._first or (self._term is not None and self._term.holds(gang))
 
     def looked(self) -> None:
         """The loop starts to look: what comes from here on wakes it again, and what is left when it has looked (`rest`)."""

@@ -15,7 +15,7 @@ from msgspec import structs
 from fairlead.controller.gangs.claims import volumes
 from fairlead.controller.watch.optional import OptionalInformer
 from fairlead.kube import core, resources, storage
-from fairlead.kube.informer import Change
+from fairlead.kube.informer import Change, Informer
 from fairlead.kube.objects import Object
 
 S = TypeVar("S", bound=Object)
@@ -46,9 +46,11 @@ def by_volume_claim(pod: core.Pod) -> Iterable[str]:
 
 
 class Volumes:
-    """The three informers, run with the others."""
+    """Implements `volumes.StorageLookup`. The three informers run with the others."""
 
-    def __init__(self) -> None:
+    def __init__(self, pods: Informer[core.Pod]) -> None:
+        """`pods` has the index "volume-claim"."""
+        self._pods = pods
         self.claims: OptionalInformer[storage.PersistentVolumeClaim] = OptionalInformer(
             resources.TYPED_VOLUME_CLAIMS, ("v1",), required=False, transform=slim
         )
@@ -71,17 +73,17 @@ class Volumes:
             informer.subscribe(changed)
 
     @property
-    def known(self) -> bool:
+    def knows_volumes(self) -> bool:
         """Whether all three have been read: what is missing then does not exist."""
         return all(each.informer is not None and each.informer.resource_version for each in self.informers)
 
-    def claim(self, key: str) -> storage.PersistentVolumeClaim | None:
-        return None if self.claims.informer is None else self.claims.informer.get(key)
+    def volume_claim(self, namespace: str, name: str) -> storage.PersistentVolumeClaim | None:
+        return None if self.claims.informer is None else self.claims.informer.get(f"{namespace}/{name}")
 
     def volume(self, name: str) -> storage.PersistentVolume | None:
         return None if self.volumes.informer is None else self.volumes.informer.get(name)
 
-    def of_class(self, name: str) -> list[storage.PersistentVolume]:
+    def volumes_of_class(self, name: str) -> list[storage.PersistentVolume]:
         """In the order of their names."""
         if self.volumes.informer is None:
             return []
@@ -90,6 +92,12 @@ class Volumes:
 
     def storage_class(self, name: str) -> storage.StorageClass | None:
         return None if self.classes.informer is None else self.classes.informer.get(name)
+
+    def pods_of_volume_claim(self, namespace: str, name: str) -> Iterable[core.Pod]:
+        """Those that have, or will have, a node: a gated one does not use it yet."""
+        for pod in self._pods.by_index("volume-claim", f"{namespace}/{name}"):
+            if pod.spec.node_name or not pod.spec.scheduling_gates:
+                yield pod
 
 
 def _content(found: Object) -> Object:

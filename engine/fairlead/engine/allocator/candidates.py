@@ -6,7 +6,7 @@ changes with every step of the search.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fairlead.engine.inventory.mig_share import mig_share
 from fairlead.engine.inventory.models import model_of
@@ -81,6 +81,10 @@ def _filter(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Ca
         found.removed[Rejection.POOL] = sum(pool.published for pool in node.problems)
     for device in node.devices:
         why, detail = _reject(device, wanted, selectors)
+        if why in _WITHHELD:
+            found.all_problem = (
+                found.all_problem or f"all devices are wanted, but {device.ref} is withheld by its driver"
+            )
         if why is None and any(selectors.evaluate((text,), device) is True for text in wanted.banned):
             continue  # not counted: what is reported then is the queue's limit
         if why is None and wanted.model is not None and model_of(device) != wanted.model:
@@ -128,7 +132,13 @@ def rejection(device: Device, wanted: DeviceFilter, node: NodeDevices, selectors
     return None if _untolerated(device, wanted, node) is None else Rejection.TAINT
 
 
+_WITHHELD: Final = (Rejection.TAINT, Rejection.RELEASING)
+
+
 def _reject(device: Device, wanted: DeviceFilter, selectors: Selectors) -> tuple[Rejection | None, str]:
+    """Of a device that its driver withholds no attributes are known: selectors would fail on it."""
+    if device.name in device.pool.withheld:
+        return _WITHHELD[device.releasing], ""
     for texts, rejection in ((wanted.class_selectors, Rejection.CLASS), (wanted.selectors, Rejection.SELECTOR)):
         result = selectors.evaluate(texts, device)
         if result is False:

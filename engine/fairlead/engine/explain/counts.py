@@ -47,6 +47,14 @@ class Shortages(NamedTuple):
         return any(why is Rejection.SELECTOR_ERROR for each in short for why, _ in each.removed)
 
 
+class CountCaches:
+    """What is kept from one decision to the next, of the nodes of one snapshot."""
+
+    def __init__(self) -> None:
+        self.known = KnownCounts()
+        self.room = NodeRoom()
+
+
 class ShortageCounter:
     """Of one decision, against the ledger as it is now. `taken_by` and `held_for`: (gang, queue) by device.
 
@@ -55,12 +63,13 @@ class ShortageCounter:
 
     def __init__(
         self,
+        caches: CountCaches,
         node_snapshot: NodeSnapshot,
         ledger: Ledger,
         taken_by: Mapping[Device, tuple[str, str]],
         held_for: Mapping[Device, tuple[str, str]],
     ) -> None:
-        self._known: KnownCounts = node_snapshot.memo.setdefault(KnownCounts, KnownCounts())
+        self._known, self._room = caches.known, caches.room
         self._special = sorted({device.node for device in (*taken_by, *held_for) if device.node})  # names of nodes
         self._node_snapshot = node_snapshot
         self._ledger = ledger
@@ -69,7 +78,6 @@ class ShortageCounter:
         self._counts: dict[object, RequestCounts] = {}
         self._on_nodes: dict[object, tuple[ClusterCounts, dict[CandidateNode, NodeCounts]]] = {}  # by kind of request
         self._refusals: dict[object, NodeRefusals] = {}  # by refusal class
-        self._room: NodeRoom = node_snapshot.memo.setdefault(NodeRoom, NodeRoom())
         self._room.update(node_snapshot, ledger)
 
     def nodes(self, shape: UnitShape) -> NodeRefusals:
@@ -167,7 +175,7 @@ class ShortageCounter:
                     continue
                 seen.add(device)
             if plain and device not in held_for:
-                rejection = None if free(device) else Rejection.IN_USE
+                rejection = None if free(device) else _taken(device)
             else:
                 rejection = self._rejection(request, device, found.consumption.get(device, ()))
             if rejection is None:
@@ -189,7 +197,7 @@ class ShortageCounter:
         if request.admin:
             return None if ledger.exists(device) else Rejection.NOT_MADE
         if not ledger.free(device):
-            return Rejection.HELD if device in self._held_for else Rejection.IN_USE
+            return Rejection.HELD if device in self._held_for else _taken(device)
         if device.counter_consumption and not ledger.counters_fit(device):
             return Rejection.COUNTERS
         if device.shared and not ledger.capacity_fits(device, consumption):  # type: ignore[arg-type]
@@ -216,3 +224,9 @@ def _shortage(claim: str, request: CompiledRequest, counts: RequestCounts, of: i
 def _nearness(shortage: RequestShortage) -> tuple[float, int]:
     """By what part of it one node has, then by how many devices serve it once they are free; of equal ones the first counts."""
     return min(1.0, shortage.per_node_best / shortage.wanted), min(shortage.wanted, shortage.serving)
+
+
+def _taken(device: Device) -> Rejection:
+    """Why it is not free: by a claim, or by its node for one that is gone."""
+    claimed = device.use is None or bool(device.use.claims)
+    return Rejection.IN_USE if claimed else Rejection.RELEASING

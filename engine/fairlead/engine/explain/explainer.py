@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fairlead.engine.explain.count_sums import RequestCounts
+    from fairlead.engine.explain.counts import CountCaches
     from fairlead.engine.explain.largest_holders import ClaimOwners
     from fairlead.engine.explain.levels import LevelCounter
     from fairlead.engine.explain.models import ModelCounter
@@ -40,6 +41,7 @@ class Explainer:
 
     def __init__(
         self,
+        caches: CountCaches,
         node_snapshot: NodeSnapshot,
         ledger: Ledger,
         owners: ClaimOwners,
@@ -54,7 +56,7 @@ class Explainer:
         self._models = models
         self._owners = owners
         self._queues = dict((*taken_by.values(), *held_for.values()))  # of this decision's gangs, by id
-        self._counts = ShortageCounter(node_snapshot, ledger, taken_by, held_for)
+        self._counts = ShortageCounter(caches, node_snapshot, ledger, taken_by, held_for)
 
     def code(
         self,
@@ -107,23 +109,11 @@ class Explainer:
         one_model = ""
         if result.one_model and self._models is not None:
             one_model = self._models.missing(gang, units, ever=ever)
+        known, short = len(self._node_snapshot.all), _decisive(levels)
+        evidence = messages.Evidence(result, unit, shortages.nearest, worst, known, nodes, refused, short, one_model)
         return Reason(
             code=refined,
-            message=messages.message_of(
-                code,
-                gang,
-                units,
-                unit,
-                shortages.nearest,
-                worst,
-                ruled_out=nodes,
-                known=len(self._node_snapshot.all),
-                beside=result.beside,
-                refused=refused,
-                placed=result.members_placed,
-                short=_decisive(levels),
-                one_model=one_model,
-            ),
+            message=messages.message_of(code, gang, units, evidence),
             advice=messages.reserved_of(reserved) or messages.advice_of(refined, worst, one_model=bool(one_model)),
             blockers=blockers if code in {Code.NO_DEVICES, Code.SEARCH_ENDED} else (),
             could_ever_fit=ever,

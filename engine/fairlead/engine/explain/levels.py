@@ -1,6 +1,6 @@
-"""Of a gang with a topology that found no place: what the domains of each level have room for, and by how much it is short.
+"""Of a gang with a topology that found no place: what the domains of each level have capacity for, and by how much it is short.
 
-Counted as `rooms` does, so at most: that there is room is no proof that the gang fits. Said of the levels as the gang names them,
+Counted as `unit_capacity` does, so at most: that there is capacity is no proof that the gang fits. Said of the levels as the gang names them,
 within what its outer required levels leave; of preferred levels only where several levels are named, for orientation.
 """
 
@@ -9,26 +9,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.api import names
-from fairlead.engine.placement.bounds import counts
-from fairlead.engine.placement.groups import by_subgroup
+from fairlead.engine.placement.capacity.bounds import counts
 from fairlead.engine.placement.model import NodeScope
-from fairlead.engine.placement.topology import parse
+from fairlead.engine.placement.topology.domain_search import parse
+from fairlead.engine.placement.topology.groups import by_subgroup
 from fairlead.engine.types.reasons import LevelShortage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fairlead.engine.placement.groups import UnitGroup
     from fairlead.engine.placement.model import TopologyDomain
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.placement.topology import TopologyDomains
+    from fairlead.engine.placement.topology.domain_search import TopologyDomains
+    from fairlead.engine.placement.topology.groups import UnitGroup
     from fairlead.engine.types.gangs import GangRequest
 
 NAMED_MAX = 4  # domains that are named
 
 
 class LevelCounter:
-    """Counts rooms in one ledger."""
+    """Counts units in one ledger."""
 
     def __init__(self, domains: TopologyDomains) -> None:
         self._domains = domains
@@ -66,8 +66,8 @@ class LevelCounter:
         """The domain that takes most of the members, and how many."""
         members = dict.fromkeys((domain.name for domain in domains), 0)
         for shape, count in counts(units).items():
-            for domain, room in self._domains.rooms.in_domains(shape, scope, domains).items():
-                members[domain.name] += min(room, count) * len(shape.needs)
+            for domain, capacity in self._domains.capacity.in_domains(shape, scope, domains).items():
+                members[domain.name] += min(capacity, count) * len(shape.needs)
         best = min(members, key=lambda name: (-members[name], name), default="")
         return best, members.get(best, 0)
 
@@ -81,8 +81,8 @@ class LevelCounter:
         for depth, level in enumerate(inner, start=1):
             labels = tuple(each.label for each in inner[:depth])
             parts = [self._domains.partition(labels, outer) for outer in ([None] if within is None else within)]
-            rooms = [self._groups(largest, part.domains, scope) for part in parts]
-            best = max(rooms, key=lambda room: sum(room.values()), default={})
+            capacities = [self._groups(largest, part.domains, scope) for part in parts]
+            best = max(capacities, key=lambda capacity: sum(capacity.values()), default={})
             holding = sorted((name for name in best if best[name]), key=lambda name: (-best[name], name))
             more = f" and {len(holding) - NAMED_MAX} more" if len(holding) > NAMED_MAX else ""
             yield LevelShortage(
@@ -100,6 +100,6 @@ class LevelCounter:
         """How many such groups each domain takes at most, by name."""
         found: dict[str, int] = {}
         for shape, count in group.counts.items():
-            for domain, room in self._domains.rooms.in_domains(shape, scope, domains).items():
-                found[domain.name] = min(found.get(domain.name, room // count), room // count)
+            for domain, capacity in self._domains.capacity.in_domains(shape, scope, domains).items():
+                found[domain.name] = min(found.get(domain.name, capacity // count), capacity // count)
         return found

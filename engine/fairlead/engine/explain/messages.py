@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fairlead.api import names
@@ -76,23 +76,23 @@ def _hardest(shortages: Sequence[RequestShortage]) -> RequestShortage:
     return min(shortages, key=lambda each: each.per_node_best / each.wanted)
 
 
-def message_of(
-    code: Code,
-    gang: GangRequest,
-    units: Sequence[PlacementUnit],
-    unit: PlacementUnit,
-    shortages: tuple[RequestShortage, ...],
-    worst: RequestCounts | None,
-    *,
-    ruled_out: Sequence[NodeShortage] = (),
-    known: int = 0,
-    beside: tuple[NodeShortage, ...] = (),
-    placed: int = 0,
-    refused: Sequence[RefusedNode] = (),
-    short: LevelShortage | None = None,
-    one_model: str = "",
-) -> str:
-    """`shortages`: of each request its nearest alternative. `ruled_out`: nodes, by what the pod needs of them besides devices, of those that are `known`. `short`: the innermost required level of the topology whose domains have too little room. `one_model`: what each model has, where it fits on none alone. `placed`: members that found a place, and `beside`: what kept the next one off nodes."""
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Of a gang for which placement found `result`, in counts of what `unit` lacks."""
+
+    result: PlacementResult
+    unit: PlacementUnit
+    shortages: tuple[RequestShortage, ...]  # of each request its nearest alternative
+    worst: RequestCounts | None
+    known: int  # nodes
+    ruled_out: Sequence[NodeShortage]  # those of them, by what the pod needs besides devices
+    refused: Sequence[RefusedNode]  # that would take the pods, and that are not chosen for a while
+    short: LevelShortage | None  # the innermost required level of the topology whose domains take too few units
+    one_model: str  # what each model has, where the gang fits on none alone
+
+
+def message_of(code: Code, gang: GangRequest, units: Sequence[PlacementUnit], found: Evidence) -> str:
+    result, unit, shortages, worst = found.result, found.unit, found.shortages, found.worst
     count = len(gang.members)
     pods = f"its {count} pods" if count > 1 else "its pod"
     wanted = sum(claim.least for claim in unit.shape.claims)
@@ -102,10 +102,10 @@ def message_of(
         case Code.SEARCH_ENDED:
             return f"no place for {pods} was found before the search's budget ended ({each}; {free}); it may exist"
         case Code.NO_NODE:
-            by_need = sorted(ruled_out, key=lambda each: (-each.nodes, each.need))
+            by_need = sorted(found.ruled_out, key=lambda each: (-each.nodes, each.need))
             said = ", ".join(f"{each.need} ({_plural(each.nodes, 'node')})" for each in by_need[:NEEDS_MAX])
             return (
-                f"no node takes {pods}: {sum(each.nodes for each in ruled_out)} of {_plural(known, 'node')} ruled out by what the "
+                f"no node takes {pods}: {sum(each.nodes for each in found.ruled_out)} of {_plural(found.known, 'node')} ruled out by what the "
                 f"pod needs besides devices: {said}"
             )
         case Code.NODES_FULL | Code.NODES_AWAY:
@@ -114,15 +114,19 @@ def message_of(
             more = worst.full if code is Code.NODES_FULL else worst.full + worst.away
             return f"{pods} would find devices only on nodes {why}: {each}; {free}, {more} more on such nodes"
         case Code.NODES_REFUSED:
-            soonest = min(refused, key=lambda one: (one.until, one.node))
+            soonest = min(found.refused, key=lambda one: (one.until, one.node))
             said = f" ({soonest.why})" if soonest.why else ""
             return (
-                f"kube-scheduler refused {pods} on {_plural(len(refused), 'node')} that would do, such as {soonest.node}{said}; "
+                f"kube-scheduler refused {pods} on {_plural(len(found.refused), 'node')} that would do, such as {soonest.node}{said}; "
                 f"not chosen again until {timestamps.seconds(soonest.until)}; the other nodes do not suffice ({each}; {free})"
             )
         case Code.NEIGHBOURS:
-            kept = ", ".join(f"{one.need} ({_plural(one.nodes, 'node')})" for one in beside)
-            first = f"{placed} of {pods} would find a place, the next one is" if placed else f"{pods} would be"
+            kept = ", ".join(f"{one.need} ({_plural(one.nodes, 'node')})" for one in result.beside)
+            first = (
+                f"{result.members_placed} of {pods} would find a place, the next one is"
+                if result.members_placed
+                else f"{pods} would be"
+            )
             return f"{first} kept off nodes by the pods there: {kept}; the other nodes do not suffice ({each}; {free})"
         case Code.SELECTOR_ERROR:
             return (
@@ -135,15 +139,15 @@ def message_of(
             )
     request = next((shortage for shortage in shortages if shortage.per_node_best < shortage.wanted), None)
     total = sum(other.shape.least for other in units if other.shape is unit.shape)
-    if one_model:
-        missing = one_model
+    if found.one_model:
+        missing = found.one_model
     elif request is not None:
         nearest = f" (the nearest of {request.alternatives} alternatives)" if request.alternatives > 1 else ""
         missing = f"request {request.request}{nearest} wants {request.wanted} on one node, the best node has {request.per_node_best} free"
         if len(units) > 1 and worst is not None and worst.free < total:
             missing += f"; in all {total} wanted, {free}, {total - worst.free} missing"
-    elif short is not None and (worst is None or worst.free >= total):
-        missing = str(short)
+    elif found.short is not None and (worst is None or worst.free >= total):
+        missing = str(found.short)
     elif worst is not None and worst.free < total:
         missing = f"{total} wanted, {free}, {total - worst.free} missing"
     else:
@@ -203,7 +207,10 @@ def _plural(count: int, noun: str) -> str:
 
 def _in_use(shortage: RequestShortage) -> int:
     removed = dict(shortage.removed)
-    return sum(removed.get(why, 0) for why in (Rejection.IN_USE, Rejection.COUNTERS, Rejection.SHARED_FULL))
+    return sum(
+        removed.get(why, 0)
+        for why in (Rejection.IN_USE, Rejection.RELEASING, Rejection.COUNTERS, Rejection.SHARED_FULL)
+    )
 
 
 def near_miss_of(gang: GangRequest, result: PlacementResult) -> NearMiss:

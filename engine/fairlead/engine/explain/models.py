@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.placement.bounds import counts
+from fairlead.engine.placement.capacity.bounds import counts
 from fairlead.engine.placement.model import NodeScope
 
 if TYPE_CHECKING:
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from fairlead.engine.allocator.requests import CompiledRequest
     from fairlead.engine.placement.candidate_nodes import CandidateNode
-    from fairlead.engine.placement.models import Choice
-    from fairlead.engine.placement.placer import Placer
+    from fairlead.engine.placement.search.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.placement.topology import TopologyDomains
+    from fairlead.engine.placement.topology.domain_search import TopologyDomains
+    from fairlead.engine.placement.topology.models import Choice
     from fairlead.engine.types.gangs import GangRequest
 
 MODELS_MAX = 6  # that are named
@@ -69,7 +69,7 @@ class ModelCounter:
     def _pods(self, domains: TopologyDomains, gang: GangRequest, choice: Choice) -> int:
         scope = NodeScope.of(gang, spread=False)
         return sum(
-            min(count, sum(domains.rooms.by_node(shape, scope).values())) * len(shape.needs)
+            min(count, sum(domains.capacity.by_node(shape, scope).values())) * len(shape.needs)
             for shape, count in counts(choice.units).items()
         )
 

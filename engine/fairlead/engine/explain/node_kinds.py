@@ -43,6 +43,7 @@ class NodeKinds:
 
     def __init__(
         self,
+        known: KnownKinds,
         node_snapshot: NodeSnapshot,
         charges: Charges,
         scaling: Mapping[str, Autoscaling],
@@ -55,7 +56,8 @@ class NodeKinds:
         self._scaling = scaling
         self._from_zero = from_zero
         self._ever = ever
-        self._known = _Known.of(node_snapshot, charges)
+        self._known = known
+        known.begin(node_snapshot, charges)
 
     def misfit(self, gang: GangRequest, units: Sequence[PlacementUnit]) -> Misfit | None:
         """The first unit that no kind takes. To be asked of a gang that does not fit the empty cluster."""
@@ -171,26 +173,24 @@ class NodeKinds:
         return not flavor or sum(flavor in self._charges.of_device(each) for each in devices) >= max(request.count, 1)
 
 
-class _Known:
+class KnownKinds:
     """What was found of the nodes, as long as they and the flavors are the same. Memory only."""
 
     def __init__(self) -> None:
-        self.membership = -1
-        self.charges: Charges | None = None
+        self._membership = -1
+        self._charges: Charges | None = None
         self.admitting: dict[tuple[Constraints, bool], frozenset[CandidateNode]] = {}
         self.having: dict[tuple[CompiledRequest, str], frozenset[CandidateNode]] = {}
         self.serving: dict[tuple[tuple[CompiledClaim, ...], str], frozenset[CandidateNode]] = {}
         self.passing: list[CandidateNode] = []
 
-    @classmethod
-    def of(cls, nodes: NodeSnapshot, charges: Charges) -> _Known:
-        known: _Known = nodes.memo.setdefault(cls, cls())
-        kept = len(nodes.all) * (len(known.admitting) + len(known.having) + len(known.serving))
-        if known.membership != nodes.membership or known.charges is not charges or kept > KEPT_MAX:
-            known = nodes.memo[cls] = cls()
-            known.membership, known.charges = nodes.membership, charges
-            known.passing = [node for node in nodes.all if node.info.passing]
-        return known
+    def begin(self, nodes: NodeSnapshot, charges: Charges) -> None:
+        kept = len(nodes.all) * (len(self.admitting) + len(self.having) + len(self.serving))
+        if self._membership != nodes.membership or self._charges is not charges or kept > KEPT_MAX:
+            self._membership, self._charges = nodes.membership, charges
+            for known in (self.admitting, self.having, self.serving):
+                known.clear()
+            self.passing = [node for node in nodes.all if node.info.passing]
 
 
 def _requests(unit: PlacementUnit) -> Iterable[CompiledRequest]:

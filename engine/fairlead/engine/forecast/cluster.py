@@ -17,6 +17,7 @@ from fairlead.engine.types.neighbours import PodIdentity
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from fairlead.engine.inventory.device import Device
     from fairlead.engine.snapshot import Snapshot
     from fairlead.engine.types.gangs import GangRequest
     from fairlead.engine.types.plan import Admission
@@ -29,6 +30,7 @@ class SimulatedCluster:
         self._inventory, self._nodes = snapshot.inventory, snapshot.nodes
         self._claims: dict[str, AllocatedClaim | None] = {}  # as they were before they changed; None: not allocated
         self._pods: dict[str, tuple[str, PodNeeds, PodIdentity] | None] = {}
+        self._released: list[Device] = []  # that their nodes were releasing
         self.devices_in_use = 0  # by claims
         self._base = {gang.id: gang for gang in snapshot.running}
         self._first = (
@@ -50,8 +52,11 @@ class SimulatedCluster:
                 self._nodes.drop_pod(uid)
             else:
                 self._nodes.set_needs(uid, *pod)
+        for device in self._released:
+            self._inventory.set_releasing(device, True)
         self._claims.clear()
         self._pods.clear()
+        self._released.clear()
         self.devices_in_use = sum(claim.counted for claim in self._inventory.claims())
         self.running = dict(self._base)
         self._ids = sorted(self.running)
@@ -134,6 +139,11 @@ class SimulatedCluster:
             self._put(replace(gang, claims=left, members=tuple(staying)))
         else:
             self._drop(gang)
+
+    def release(self, device: Device) -> None:
+        """Its node has released it."""
+        self._released.append(device)
+        self._inventory.set_releasing(device, False)
 
     # -- internal --------------------------------------------------------------------------------------------------
 

@@ -8,26 +8,26 @@ fewer samples; the result says so. With the budget unused up the same arguments 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil, exp, floor, inf, log, sqrt
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
+from fairlead.engine.forecast.budget import NO_BUDGET, CpuBudget
 from fairlead.engine.forecast.calibration import NOT_CALIBRATED, Calibration
 from fairlead.engine.forecast.draws import Draws
 from fairlead.engine.forecast.gang_forecast import GangForecast, goes_at, no_time
-from fairlead.engine.forecast.simulation import Resolution, Simulation
-from fairlead.engine.plan.decide import decide
+from fairlead.engine.forecast.simulation import Resolution, Simulation, Submissions
+from fairlead.engine.plan.decide import Engine
 from fairlead.kube import timestamps
 
 if TYPE_CHECKING:
-    from fairlead.engine.forecast.arrivals import Arrivals
     from fairlead.engine.forecast.run_times import RunTimes
     from fairlead.engine.forecast.simulation import Sample
     from fairlead.engine.snapshot import Snapshot
-    from fairlead.engine.types.gangs import GangRequest, RunningGang
+    from fairlead.engine.types.gangs import RunningGang
     from fairlead.engine.types.plan import Waiting
 
 HORIZON_S = 86_400.0
@@ -62,34 +62,33 @@ def forecast(
     seed: int,
     samples: int = SAMPLES,
     horizon_s: float = HORIZON_S,
-    budget_s: float = inf,
-    spent_s: Callable[[], float] = lambda: 0.0,
-    requests: Mapping[str, GangRequest] | None = None,
-    arrivals: Arrivals | None = None,
+    budget: CpuBudget = NO_BUDGET,
+    submissions: Submissions | None = None,
     calibration: Calibration = NOT_CALIBRATED,
+    engine: Engine | None = None,
 ) -> Forecast:
     """The snapshot's tables must not be used otherwise meanwhile; they are left as they were.
 
-    `spent_s`: what was spent since the call, in the measure of `budget_s`: seconds of CPU. `requests`, `arrivals`: see `Simulation`.
-    Raises ValueError for a horizon or a number of samples that is not positive.
+    `engine`: one that has decided on these tables before, where there is one. Raises ValueError for a horizon or a number of samples that is not positive.
     """
     if horizon_s <= 0 or samples <= 0:
         raise ValueError(f"a forecast needs a horizon and samples: {horizon_s:g} s and {samples} were asked for")
     snapshot = snapshot.simulated()
-    first = decide(snapshot, now)
+    engine = engine or Engine()
+    first = engine.decide(snapshot, now)
     whole = {gang.id for gang in snapshot.gangs if gang.whole}
     found = {each.id: said for each in first.waiting if (said := _without_samples(each, whole)) is not None}
     if len(found) == len(snapshot.gangs):
         return Forecast(now, found, 0, horizon_s)
-    simulation = Simulation(snapshot, now, run_times, horizon_s=horizon_s, requests=requests, arrivals=arrivals)
+    simulation = Simulation(snapshot, now, run_times, horizon_s=horizon_s, submissions=submissions, engine=engine)
     simulation.stay = frozenset(found)
     simulation.queues = {each.id: each.queue or "" for each in first.waiting}
     simulation.paced_until = now + horizon_s
-    drawn, resolution = _samples(simulation, seed, samples, budget_s, spent_s)
+    drawn, resolution = _samples(simulation, seed, samples, budget)
     until = min(each.until for each in drawn)
     waiting = {each.id: each for each in first.waiting}
     running = _sources(snapshot.running, run_times)
-    at_latest = _at_latest(simulation, seed, budget_s, spent_s)
+    at_latest = _at_latest(simulation, seed, budget)
     context = _Context(now, until, now + horizon_s, drawn, running, calibration, at_latest)
     for gang in snapshot.gangs:
         if gang.id in simulation.failures:
@@ -97,23 +96,21 @@ def forecast(
         elif gang.id not in found:
             found[gang.id] = context.of(gang.id, waiting.get(gang.id))
     cut = _cut(len(drawn), samples, resolution, until - now, horizon_s)
-    return Forecast(now, found, len(drawn), until - now, cut, spent_s(), simulation.failures)
+    return Forecast(now, found, len(drawn), until - now, cut, budget.spent_s(), simulation.failures)
 
 
-def _samples(
-    simulation: Simulation, seed: int, wanted: int, budget_s: float, spent_s: Callable[[], float]
-) -> tuple[list[Sample], Resolution]:
+def _samples(simulation: Simulation, seed: int, wanted: int, budget: CpuBudget) -> tuple[list[Sample], Resolution]:
     """At least one. A resolution at which the first sample takes too much of the budget is given up for a coarser one.
 
     Steps of 15 % put starts a few percent off; fewer samples, and a horizon after which gangs start at their queue's pace, do more harm.
     """
-    wanted_s = simulation.horizon_s
+    wanted_s, total_s, spent_s = simulation.horizon_s, budget.total_s, budget.spent_s
     place = 0
     while True:
         resolution = simulation.resolution = RESOLUTIONS[place]
         began = spent_s()
-        end = began + (budget_s - began) / (wanted if place < FINE else SAMPLES_MIN)
-        drawn = [simulation.sample(Draws(seed, 0), partial(_later, spent_s, end))]
+        end = began + (total_s - began) / (wanted if place < FINE else SAMPLES_MIN)
+        drawn = [simulation.sample(Draws(seed, 0), partial(budget.over, end))]
         first = drawn[0]
         started = sum(at <= first.until for at in first.starts.values()) / max(1, len(simulation.wanted))
         whole = drawn[0].until - simulation.now >= wanted_s
@@ -122,30 +119,26 @@ def _samples(
         if started >= HOPEFUL:
             place += 1
         else:  # where one decision takes most of the budget it is not made at every resolution
-            fair = spent_s() - began <= (budget_s - began) / SAMPLES_MIN
+            fair = spent_s() - began <= (total_s - began) / SAMPLES_MIN
             place = max(FINE, place + 1) if fair else len(RESOLUTIONS) - 1
     horizon_s = simulation.horizon_s
     simulation.horizon_s = max(drawn[0].until - simulation.now, 1.0)
     try:
-        while len(drawn) < wanted and spent_s() < budget_s:
-            sample = simulation.sample(Draws(seed, len(drawn)), partial(_later, spent_s, budget_s))
-            if spent_s() <= budget_s:
+        while len(drawn) < wanted and spent_s() < total_s:
+            sample = simulation.sample(Draws(seed, len(drawn)), partial(budget.over, total_s))
+            if spent_s() <= total_s:
                 drawn.append(sample)
     finally:
         simulation.horizon_s = horizon_s
     return drawn, resolution
 
 
-def _at_latest(simulation: Simulation, seed: int, budget_s: float, spent_s: Callable[[], float]) -> Mapping[str, float]:
+def _at_latest(simulation: Simulation, seed: int, budget: CpuBudget) -> Mapping[str, float]:
     """When gangs start at the latest, unix seconds by id, where the deadlines of others say so: in a sample in which nothing else ends."""
-    if spent_s() > budget_s or all(gang.ends_by is None for gang in simulation.snapshot.running):
+    if budget.over(budget.total_s) or all(gang.ends_by is None for gang in simulation.snapshot.running):
         return {}
-    sample = simulation.sample(Draws(seed, 0, longest=True), partial(_later, spent_s, budget_s))
+    sample = simulation.sample(Draws(seed, 0, longest=True), partial(budget.over, budget.total_s))
     return {gang: at for gang, at in sample.starts.items() if at <= sample.until}
-
-
-def _later(spent_s: Callable[[], float], end: float) -> bool:
-    return spent_s() > end
 
 
 def _without_samples(waiting: Waiting, whole: Container[str]) -> GangForecast | None:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, TypeVar
 from fairlead.engine.forecast.cluster import SimulatedCluster, pods_of
 from fairlead.engine.forecast.pace import at_pace
 from fairlead.engine.forecast.pending_window import Kinds, PendingWindow
-from fairlead.engine.plan.decide import decide_unexplained
+from fairlead.engine.plan.decide import Engine
 from fairlead.engine.queues.holds import gangs_on_hold
+from fairlead.engine.reclaim.releasing import awaited_until
 from fairlead.kube.containment import contained, described
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from fairlead.engine.forecast.arrivals import Arrivals
     from fairlead.engine.forecast.draws import Draws
     from fairlead.engine.forecast.run_times import RunTimes
+    from fairlead.engine.inventory.device import Device
     from fairlead.engine.snapshot import Snapshot
     from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
     from fairlead.engine.types.plan import Admission, Eviction, Plan
@@ -63,6 +65,16 @@ class Sample:
     decisions: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Submissions:
+    """What is submitted in a simulated future."""
+
+    again: Mapping[str, GangRequest] = field(
+        default_factory=dict
+    )  # by id, what running gangs would request if they were evicted
+    new: Arrivals | None = None  # of gangs to come
+
+
 class Simulation:
     """Of one snapshot, whose tables are used for nothing else meanwhile; each sample leaves them as they were."""
 
@@ -74,10 +86,10 @@ class Simulation:
         *,
         horizon_s: float,
         resolution: Resolution | None = None,
-        requests: Mapping[str, GangRequest] | None = None,
-        arrivals: Arrivals | None = None,
+        submissions: Submissions | None = None,
+        engine: Engine | None = None,
     ) -> None:
-        """`requests`: by id, what running gangs would request if they were evicted. `arrivals`: of gangs to come.
+        """`engine`: one that has decided on the tables before, where there is one.
 
         Gangs that are on hold stay so: they start in no future, and hold up none.
         """
@@ -97,8 +109,8 @@ class Simulation:
         self.run_times = run_times
         self.horizon_s = horizon_s
         self.resolution = resolution or Resolution()
-        self.requests = requests or {}
-        self.arrivals = arrivals
+        self.engine = engine or Engine()
+        self.submissions = submissions or Submissions()
         self.queues: Mapping[str, str] = {}  # by gang id, where known; for `at_pace`
         self.paced_until = 0.0  # unix seconds: starts between the horizon and this time are those of `at_pace`
         self.first_plans: dict[int, Plan] = {}  # the first decision, which no draw changes, by `Resolution.window`
@@ -146,7 +158,7 @@ def requested_devices(gang: GangRequest) -> int:
 
 
 Event = tuple[float, int, str, int]  # when, what, gang, its how manieth run
-_END, _GONE, _DUE = range(3)
+_END, _GONE, _RELEASED, _DUE = range(4)  # of a released device there is its name instead of a gang's
 
 
 def _gone_at(leaving: Iterable[RunningMember], now: float) -> float:
@@ -155,8 +167,12 @@ def _gone_at(leaving: Iterable[RunningMember], now: float) -> float:
     for each in leaving:
         since = each.leaving_since if each.evicted_at is None else each.evicted_at
         asked = now if since is None else since
-        times.append(asked + LEAVING_S if asked + LEAVING_S > now else now + (now - asked))
+        times.append(_ended_at(asked, now))
     return max(times)
+
+
+def _ended_at(asked: float, now: float) -> float:
+    return asked + LEAVING_S if asked + LEAVING_S > now else now + (now - asked)
 
 
 class _Run:
@@ -168,18 +184,20 @@ class _Run:
         self._draws = draws
         self._out_of_budget = out_of_budget
         self._window = simulation.window()
-        self._requests = {**simulation.requests, **{gang.id: gang for gang in simulation.snapshot.gangs}}
+        self._requests = {**simulation.submissions.again, **{gang.id: gang for gang in simulation.snapshot.gangs}}
         self._left = set(simulation.wanted)  # gangs that have not started yet
         self._run_number: dict[str, int] = {}
         self._ends: dict[str, float] = {}
         self._left_s: dict[str, float] = {}  # of evicted gangs that had time for a checkpoint
         self._leaving: dict[str, set[str]] = {}  # pods by gang
+        self._releasing: dict[str, Device] = {}  # by name, those that their nodes are releasing
         self._evicted: set[str] = set()  # gangs whose eviction was under way
         self._events: list[Event] = []
         self._charged: dict[tuple[str, str], int] = {}  # to ResourceQuotas, by namespace and resource
         self._started: set[str] = set()  # gangs that run and started in this sample
         self._sample = Sample(until=simulation.now + simulation.horizon_s)
-        self._arriving = iter(()) if simulation.arrivals is None else simulation.arrivals.drawn(draws)
+        arrivals = simulation.submissions.new
+        self._arriving = iter(()) if arrivals is None else arrivals.drawn(draws)
         self._next_arrival = next(self._arriving, None)
 
     def run(self) -> Sample:
@@ -196,6 +214,10 @@ class _Run:
             end = self._of.run_times.ends_at(gang, gang.started, now, self._draws, ends_by=gang.ends_by)
             self._ends[gang.id] = end
             self._push(end, _END, gang.id)
+        for device in self._of.snapshot.inventory.releasing():
+            if awaited_until(device, now) > now:
+                self._releasing[str(device.ref)] = device
+                self._push(_ended_at(device.kind.releasing_since or now, now), _RELEASED, str(device.ref))
         self._decide(now, ())
         while self._left and self._events:
             if self._out_of_budget():
@@ -210,7 +232,7 @@ class _Run:
                 at, what, gang_id, number = heapq.heappop(self._events)
                 if self._happen(what, gang_id, number):
                     last = max(last, at)
-                    if what != _DUE:
+                    if what not in {_DUE, _RELEASED}:
                         ended.append(gang_id)
             last = max(last, self._arrive(latest))
             now = max(before, (first + last) / 2)
@@ -249,7 +271,7 @@ class _Run:
 
     def _coming(self) -> Iterator[tuple[float, GangRequest]]:
         """What is submitted in this sample after what it has taken in: so much of it that the budget of CPU holds."""
-        arrivals, first = self._of.arrivals, self._next_arrival
+        arrivals, first = self._of.submissions.new, self._next_arrival
         if arrivals is None or first is None:
             return iter(())
         return islice(dropwhile(lambda each: each[0] < first.created, arrivals.times(self._draws)), COMING_MAX)
@@ -281,6 +303,9 @@ class _Run:
     def _happen(self, what: int, gang_id: str, number: int) -> bool:
         """Whether it did: what was planned for an earlier run of the gang does not."""
         if what == _DUE:
+            return True
+        if what == _RELEASED:
+            self._cluster.release(self._releasing[gang_id])
             return True
         if number != self._run_number.get(gang_id, 0) or gang_id not in self._cluster.running:
             return False
@@ -328,10 +353,10 @@ class _Run:
 
     def _plan(self, shown: tuple[GangRequest, ...], now: float) -> Plan:
         if self._sample.decisions:
-            return decide_unexplained(self._snapshot(shown), now)
+            return self._of.engine.decide_unexplained(self._snapshot(shown), now)
         window, known = self._of.resolution.window, self._of.first_plans
         if window not in known:
-            known[window] = decide_unexplained(self._snapshot(shown), now)
+            known[window] = self._of.engine.decide_unexplained(self._snapshot(shown), now)
         return known[window]
 
     def _snapshot(self, gangs: tuple[GangRequest, ...]) -> Snapshot:

@@ -6,18 +6,19 @@ them changed: read a snapshot for each comparison. Which gangs are evicted inclu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
+from fairlead.engine.forecast.budget import NO_BUDGET, CpuBudget
 from fairlead.engine.forecast.draws import Draws
 from fairlead.engine.forecast.forecast import RESOLUTIONS, duration, quantile
 from fairlead.engine.forecast.gang_forecast import no_time
 from fairlead.engine.forecast.resubmission import resubmitted
-from fairlead.engine.forecast.simulation import Resolution, Simulation
-from fairlead.engine.plan.decide import decide_without_blockers
+from fairlead.engine.forecast.simulation import Resolution, Simulation, Submissions
+from fairlead.engine.plan.decide import Engine
 
 if TYPE_CHECKING:
     from fairlead.engine.forecast.run_times import RunTimes
@@ -96,13 +97,12 @@ def compare(
     horizon_s: float,
     seed: int = 0,
     samples: int = 1,
-    budget_s: float = inf,
-    spent_s: Callable[[], float] = lambda: 0.0,
+    budget: CpuBudget = NO_BUDGET,
     requests: Mapping[str, GangRequest] | None = None,
     quick: bool = False,
 ) -> Comparison:
-    """With one sample every run lasts its median. `budget_s`: of `spent_s`, for the simulation of each future; once it is spent both
-    futures look only so far ahead.
+    """With one sample every run lasts its median. `budget`: for the simulation of each future; once it is spent both futures look
+    only so far ahead.
 
     `quick`: shares, and what cannot start, are judged by the first gangs of each kind, and gangs that the budget leaves out
     start at their queue's pace: for a first look at thousands of gangs.
@@ -118,21 +118,10 @@ def compare(
     _check(snapshot, change)
     known = _requests(snapshot, requests or {}, change)
     resolution = _resolution(len(snapshot.gangs) + len(snapshot.running))
-    futures = partial(
-        _future,
-        now=now,
-        run_times=run_times,
-        requests=known,
-        seed=seed,
-        samples=samples,
-        resolution=resolution,
-        spent_s=spent_s,
-        horizon_s=horizon_s,
-        quick=quick,
-    )
-    before = futures(snapshot, stopped={}, budget_s=budget_s, wanted_s=horizon_s)
+    futures = _Futures(now, run_times, known, horizon_s, _Draw(seed, samples, budget), resolution, Engine(), quick)
+    before = futures.of(snapshot, {}, budget.total_s, horizon_s)
     changed, stopped = _apply(snapshot, change, known)
-    after = futures(changed, stopped=stopped, budget_s=2 * budget_s, wanted_s=before.until_s)
+    after = futures.of(changed, stopped, 2 * budget.total_s, before.until_s)
     return Comparison(before=before, after=after)
 
 
@@ -220,82 +209,88 @@ def _slices_of(snapshot: Snapshot, node: str) -> list[str]:
     return found
 
 
-def _future(
-    snapshot: Snapshot,
-    *,
-    now: float,
-    run_times: RunTimes,
-    requests: Mapping[str, GangRequest],
-    stopped: Mapping[str, str],
-    horizon_s: float,
-    wanted_s: float,
-    seed: int,
-    samples: int,
-    budget_s: float,
-    spent_s: Callable[[], float],
-    resolution: Resolution,
-    quick: bool,
-) -> Future:
-    """`horizon_s` was asked for, `wanted_s` of it are simulated."""
-    simulation = Simulation(
-        snapshot, now, run_times, horizon_s=max(wanted_s, 1.0), requests=requests, resolution=resolution
-    )
-    if quick:
-        shown = (*simulation.window().shown(), *simulation.on_hold)
-        plan = decide_without_blockers(replace(snapshot, gangs=shown), now)
-        simulation.first_plans[resolution.window] = plan
-    else:
-        plan = decide_without_blockers(snapshot, now)
-    waiting = {each.id: each for each in plan.waiting}
-    waiting = simulation.for_alike({gang: each for gang, each in waiting.items() if each.reason.never}) | waiting
-    simulation.stay = frozenset(gang for gang, each in waiting.items() if no_time(each.reason) is not None)
-    simulation.paced_until = now + horizon_s  # what the budget leaves out
-    drawn = _samples(simulation, seed, samples, budget_s, spent_s)
-    until_s = min(each.until for each in drawn) - now
-    devices = _whole_devices(snapshot)
-    free, partly = _free(snapshot, plan)
-    evicted = dict(stopped)
-    for sample in drawn[:1]:
-        for _, gang, beneficiary in sample.evicted:
-            evicted.setdefault(
-                gang, f"for {beneficiary}" if beneficiary else "as a hold, its queue's rules, or the node that goes say"
-            )
-    note = "" if until_s >= horizon_s else f"simulated {duration(until_s)} ahead instead of {duration(horizon_s)}"
-    if note:
-        note += ", and what starts later from the work ahead of it in its queue"
-    if resolution is not RESOLUTIONS[0]:
-        note = "; ".join(filter(None, (note, f"in steps of {resolution.part:.0%}")))
-    return Future(
-        starts=_starts(snapshot, plan, waiting, drawn, now, horizon_s),
-        evicted=evicted,
-        queues=plan.queues,
-        devices=devices,
-        used_now=devices - free,
-        utilisation=_mean_use(drawn[0], now, until_s) / devices if devices else 0.0,
-        fragmented=partly / free if free else 0.0,
-        until_s=until_s,
-        samples=len(drawn),
-        note=note,
-    )
+@dataclass(frozen=True, slots=True)
+class _Draw:
+    """How samples are drawn, and how many of them."""
+
+    seed: int
+    wanted: int
+    budget: CpuBudget
+
+    def samples(self, simulation: Simulation, budget_s: float) -> list[Sample]:
+        """At least one, and more while so much lasts; with one that of the medians. The first may be cut at a time that it states."""
+        spent_s = self.budget.spent_s
+        end_s = spent_s() + budget_s
+        drawn: list[Sample] = []
+        while not drawn or (len(drawn) < self.wanted and spent_s() < end_s):
+            draws = Draws(self.seed, len(drawn), middle=self.wanted == 1)
+            drawn.append(simulation.sample(draws, partial(self.budget.over, end_s)))
+        return drawn
 
 
-def _samples(
-    simulation: Simulation, seed: int, wanted: int, budget_s: float, spent_s: Callable[[], float]
-) -> list[Sample]:
-    """At least one, and more while the budget lasts; with one that of the medians. The first may be cut at a time that it states."""
-    end_s = spent_s() + budget_s
-    drawn = [simulation.sample(_draws(seed, 0, wanted), partial(_beyond, spent_s, end_s))]
-    while len(drawn) < wanted and spent_s() < end_s:
-        drawn.append(simulation.sample(_draws(seed, len(drawn), wanted), partial(_beyond, spent_s, end_s)))
-    return drawn
+@dataclass(frozen=True, slots=True)
+class _Futures:
+    """What both futures have in common. `horizon_s` was asked for."""
 
+    now: float
+    run_times: RunTimes
+    requests: Mapping[str, GangRequest]
+    horizon_s: float
+    draw: _Draw
+    resolution: Resolution
+    engine: Engine
+    quick: bool
 
-def _beyond(spent_s: Callable[[], float], end_s: float) -> bool:
-    return spent_s() > end_s
-
-
-def _draws(seed: int, number: int, wanted: int) -> Draws:
-    return Draws(seed, number, middle=wanted == 1)
+    def of(self, snapshot: Snapshot, stopped: Mapping[str, str], budget_s: float, wanted_s: float) -> Future:
+        """`wanted_s` of the horizon are simulated. `stopped`: gangs that the change stops, with why."""
+        now, horizon_s, resolution = self.now, self.horizon_s, self.resolution
+        simulation = Simulation(
+            snapshot,
+            now,
+            self.run_times,
+            horizon_s=max(wanted_s, 1.0),
+            submissions=Submissions(self.requests),
+            engine=self.engine,
+            resolution=resolution,
+        )
+        if self.quick:
+            shown = (*simulation.window().shown(), *simulation.on_hold)
+            plan = simulation.engine.decide_without_blockers(replace(snapshot, gangs=shown), now)
+            simulation.first_plans[resolution.window] = plan
+        else:
+            plan = simulation.engine.decide_without_blockers(snapshot, now)
+        waiting = {each.id: each for each in plan.waiting}
+        waiting = simulation.for_alike({gang: each for gang, each in waiting.items() if each.reason.never}) | waiting
+        simulation.stay = frozenset(gang for gang, each in waiting.items() if no_time(each.reason) is not None)
+        simulation.paced_until = now + horizon_s  # what the budget leaves out
+        drawn = self.draw.samples(simulation, budget_s)
+        until_s = min(each.until for each in drawn) - now
+        devices = _whole_devices(snapshot)
+        free, partly = _free(snapshot, plan)
+        evicted = dict(stopped)
+        for sample in drawn[:1]:
+            for _, gang, beneficiary in sample.evicted:
+                evicted.setdefault(
+                    gang,
+                    f"for {beneficiary}" if beneficiary else "as a hold, its queue's rules, or the node that goes say",
+                )
+        note = "" if until_s >= horizon_s else f"simulated {duration(until_s)} ahead instead of {duration(horizon_s)}"
+        if note:
+            note += ", and what starts later from the work ahead of it in its queue"
+        if resolution is not RESOLUTIONS[0]:
+            note = "; ".join(filter(None, (note, f"in steps of {resolution.part:.0%}")))
+        return Future(
+            starts=_starts(snapshot, plan, waiting, drawn, now, horizon_s),
+            evicted=evicted,
+            queues=plan.queues,
+            devices=devices,
+            used_now=devices - free,
+            utilisation=_mean_use(drawn[0], now, until_s) / devices if devices else 0.0,
+            fragmented=partly / free if free else 0.0,
+            until_s=until_s,
+            samples=len(drawn),
+            note=note,
+        )
 
 
 def _starts(

@@ -120,15 +120,19 @@ class CounterLayout:
 
 
 class PoolCounters:
-    """Name and counters of a pool: what its devices and the ledger need of it. `used` is beside `layout.keys`."""
+    """Name and counters of a pool: what its devices and the ledger need of it. `used` is beside `layout.keys`.
 
-    __slots__ = ("driver", "layout", "name", "used")
+    `withheld`: names of devices that its driver withholds, of which no attributes are known.
+    """
+
+    __slots__ = ("driver", "layout", "name", "used", "withheld")
 
     def __init__(self, driver: str, name: str) -> None:
         self.driver = driver
         self.name = name
         self.layout = CounterLayout(())
         self.used: list[Amount] = []
+        self.withheld: frozenset[str] = frozenset()
 
     @property
     def id(self) -> str:

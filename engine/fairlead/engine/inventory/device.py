@@ -8,13 +8,15 @@ equal values are shared too (`device_interner`). Chooses nothing.
 from __future__ import annotations
 
 from functools import lru_cache
+from math import inf
 from typing import TYPE_CHECKING
 
+from fairlead.api import names, withheld
 from fairlead.engine.inventory import node_selector
 from fairlead.engine.inventory.counters import CounterConsumption, NamedConsumption, named_consumption
 from fairlead.engine.types.amounts import amount, qualified
 from fairlead.engine.types.references import DeviceRef
-from fairlead.kube import resource
+from fairlead.kube import resource, timestamps
 from fairlead.kube.quantity import Quantity, QuantityError
 
 if TYPE_CHECKING:
@@ -32,9 +34,10 @@ _NONE: frozenset[Value] = frozenset()
 class DeviceUse:
     """The allocated claims of a device, those with admin access aside, and what they consume of a shared one."""
 
-    __slots__ = ("claims", "consumed", "whole")
+    __slots__ = ("claims", "consumed", "releasing", "whole")
 
-    def __init__(self) -> None:
+    def __init__(self, *, releasing: bool = False) -> None:
+        self.releasing = releasing  # its node still has it prepared for a claim that is gone
         self.whole = 0  # results without a share ID: each takes all of the device
         self.claims: dict[str, int] = {}  # claim UID: results
         self.consumed: dict[str, Amount] = {}  # capacity name, qualified
@@ -48,6 +51,7 @@ class DeviceKind:
         "counter_consumption",
         "driver",
         "name",
+        "releasing_since",
         "shared",
         "spec",
         "taints",
@@ -71,7 +75,11 @@ class DeviceKind:
         self.capacity = tuple(sorted((name, entry.value) for name, entry in spec.capacity.items()))
         self.unreadable = not all(_is_quantity(entry.value) for entry in spec.capacity.values())
         self.shared = bool(spec.allow_multiple_allocations)
-        self.taints = tuple(taint for taint in spec.taints if taint.effect in {"NoSchedule", "NoExecute"})
+        taints = [taint for taint in spec.taints if taint.effect in {"NoSchedule", "NoExecute"}]
+        releasing = [taint for taint in taints if driver == names.DRIVER and taint.key == withheld.RELEASING]
+        self.taints = tuple(taint for taint in taints if taint not in releasing)
+        # Unix seconds; None: it is not being released by its node; -inf: it is, and it is not known since when.
+        self.releasing_since = max(map(_added_at, releasing), default=None)
         self.counter_consumption: NamedConsumption = named_consumption(spec.consumes_counters)
         self.totals: dict[str, Amount] = {}  # of a shared device: each capacity, by qualified name
         if self.shared:
@@ -88,6 +96,13 @@ class DeviceKind:
             and own.binding_conditions == spec.binding_conditions
             and own.binding_failure_conditions == spec.binding_failure_conditions
         )
+
+
+def _added_at(taint: resource.DeviceTaint) -> float:
+    try:
+        return -inf if taint.time_added is None else timestamps.parse(taint.time_added)
+    except ValueError:
+        return -inf
 
 
 def _is_quantity(value: str | int) -> bool:
@@ -158,6 +173,11 @@ class Device:
     @property
     def ref(self) -> DeviceRef:
         return DeviceRef(self.pool.driver, self.pool.name, self.kind.name)
+
+    @property
+    def releasing(self) -> bool:
+        """Whether its node still has it prepared for a claim that is gone."""
+        return self.use is not None and self.use.releasing
 
     @property
     def local(self) -> bool:

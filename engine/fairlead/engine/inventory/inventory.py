@@ -9,7 +9,7 @@ Source: structured allocator GatherPools; completeness is judged over all slices
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from fairlead.api import names
@@ -48,6 +48,7 @@ class Inventory:
         self._uses: dict[tuple[str, str], dict[str, DeviceUse]] = {}  # pool key: device name: use
         self._claims: dict[str, AllocatedClaim] = {}
         self._rules: dict[str, resource.DeviceTaintRuleSpec] = {}  # by name
+        self._releasing: dict[tuple[str, str], list[Device]] = {}  # pool key: devices that their node is releasing
         self._pools_on: dict[str, dict[tuple[str, str], Pool]] = {}  # node name: pools with local devices there
         self._network_attached: dict[tuple[str, str], Pool] = {}
         self._on_node: dict[str, NodeDevices] = {}
@@ -56,7 +57,6 @@ class Inventory:
         self.changes: ChangeLog[str] = ChangeLog()  # names of nodes whose devices, or their claims, changed
         self.claim_changes: ChangeLog[str] = ChangeLog()  # UIDs of claims that changed, came or went
         self.slice_changes: ChangeLog[str] = ChangeLog()  # names of slices that changed, came or went
-        self.memo: dict[Any, Any] = {}  # for decisions: what they keep from one to the next
 
     # ------------------------------------------------------------------------------------------------- updates
 
@@ -120,6 +120,18 @@ class Inventory:
         if self._rules.pop(name, None) is not None:
             self._invalidate()
 
+    def set_releasing(self, device: Device, releasing: bool) -> None:
+        """What its driver published of it is over, or (True) holds again: for simulations of what comes."""
+        claimed = device.use is not None and bool(device.use.claims)
+        if releasing or claimed:
+            device.use = device.use or DeviceUse()
+            device.use.releasing = releasing
+        else:
+            device.use = None
+        self.version += 1
+        if device.node is not None:
+            self.changes.note(device.node)
+
     def _invalidate(self) -> None:
         """Everything derived for nodes is dropped."""
         self.version += 1
@@ -166,6 +178,10 @@ class Inventory:
         pool = self._pools.get((ref.driver, ref.pool))
         return pool.devices.get(ref.device) if pool is not None else None
 
+    def releasing(self) -> list[Device]:
+        """Devices that their node still has prepared for claims that are gone: no claim is given them meanwhile. In order."""
+        return [device for key in sorted(self._releasing) for device in self._releasing[key] if device.releasing]
+
     def tainted_with(self, ref: DeviceRef) -> Device | None:
         """The device whose taints are this one's: itself; of a MIG device that is not published, its GPU."""
         found = self.device(ref)
@@ -199,12 +215,15 @@ class Inventory:
             pool = self._pools[key]
             self._unlink(key, pool)
             self._ignored.pop(key, None)
+            self._releasing.pop(key, None)
             if not pool.slices:
                 del self._pools[key]
                 continue
             pool.rebuild(self._uses.get(key, {}), self._layout)
             if pool.strangers or pool.crowded is not None:
                 self._ignored[key] = pool.ignored()
+            if releasing := [device for device in pool.devices.values() if device.releasing]:
+                self._releasing[key] = releasing
             for node in pool.local:
                 self._pools_on.setdefault(node, {})[key] = pool
                 self._on_node.pop(node, None)
@@ -243,13 +262,13 @@ class Inventory:
                 continue
             key = (item.ref.driver, item.ref.pool)
             uses = self._uses.setdefault(key, {})
-            use = uses.get(item.ref.device)
-            if use is None:
-                use = uses[item.ref.device] = DeviceUse()
-            was_used = bool(use.claims)
-            _count_use(use, claim.uid, item, sign)
             pool = self._pools.get(key)
             device = pool.devices.get(item.ref.device) if pool is not None else None
+            use = uses.get(item.ref.device)
+            if use is None:
+                use = uses[item.ref.device] = DeviceUse(releasing=device is not None and device.releasing)
+            was_used = bool(use.claims)
+            _count_use(use, claim.uid, item, sign)
             if device is not None:
                 if device.node is None:
                     self.changes.note_all()
@@ -260,7 +279,7 @@ class Inventory:
                     device.pool.consume(device.counter_consumption, sign)
             if not use.claims:
                 del uses[item.ref.device]
-                if device is not None:
+                if device is not None and not use.releasing:
                     device.use = None
                 if not uses:
                     del self._uses[key]

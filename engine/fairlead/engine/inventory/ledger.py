@@ -1,7 +1,7 @@
 """What a decision has taken so far, on top of the inventory and the node table, with exact undo.
 
 A decision tries, undoes and tries again here; its input stays as it was. It lasts for one decision.
-Keeps: `release` undoes `take` without a trace, `unreserve` undoes `reserve`, `remove_pod` undoes `add_pod`; amounts are exact,
+Keeps: `release` undoes `take` without a trace, `unreserve` undoes `reserve`; amounts are exact,
 so nothing drifts. `count_releasing` counts a running claim as gone: so a decision finds what evictions would make room for.
 With `empty=True` nothing runs on the cluster: the test of whether a gang could ever fit.
 Example: 8 GPUs on a node, 6 allocated. After `take` of the other two none is free; once a running claim of 4 is releasing, its
@@ -38,6 +38,7 @@ class Ledger:
         "loads",
         "neighbours",
         "ports",
+        "released",
         "releasing",
         "releasing_pods",
         "releasing_whole",
@@ -54,6 +55,7 @@ class Ledger:
         self.counters: dict[PoolCounters, list[Amount]] = {}  # beside the pool's `used`
         self.loads: dict[NodeInfo, dict[str, int]] = {}
         self.ports: dict[NodeInfo, list[Port]] = {}
+        self.released: set[Device] = set()  # of those that their nodes are releasing: counted as released
         self.releasing: dict[Device, int] = {}  # running claims that count as gone
         self.releasing_whole: dict[Device, int] = {}  # of a shared device: those of them that take all of it
         self.releasing_pods: dict[NodeInfo, set[str]] = {}  # UIDs of pods that count as gone
@@ -63,7 +65,7 @@ class Ledger:
         """As new."""
         for taken in (self.taken, self.shares, self.used, self.counters, self.loads, self.ports):
             taken.clear()
-        for released in (self.releasing, self.releasing_whole, self.releasing_pods):
+        for released in (self.released, self.releasing, self.releasing_whole, self.releasing_pods):
             released.clear()
         if self.neighbours is not None:
             self.neighbours.clear()
@@ -71,12 +73,14 @@ class Ledger:
     # ----------------------------------------------------------------------------------------------- devices
 
     def free(self, device: Device) -> bool:
-        """Whether no claim holds it, counters aside. Of a shared device: no claim takes all of it."""
+        """Whether no claim holds it, nor its node for one that is gone, counters aside. Of a shared device: no claim takes all of it."""
         if device in self.taken:
             return False
         use = device.use
         if use is None or self.empty:
             return True
+        if use.releasing and device not in self.released:
+            return False
         if device.shared:
             return use.whole <= self.releasing_whole.get(device, 0)
         return len(use.claims) <= self.releasing.get(device, 0)
@@ -271,21 +275,16 @@ class Ledger:
         load = self.loads.get(node)
         return total - (0 if self.empty else node.used.get(resource, 0)) - (load.get(resource, 0) if load else 0)
 
-    def add_pod(self, node: NodeInfo, needs: PodNeeds) -> None:
-        """Count one pod with these needs on the node."""
+    def count_pod(self, node: NodeInfo, needs: PodNeeds, sign: int) -> None:
+        """Count one pod with these needs on the node, or (-1) undo that."""
         load = self.loads.setdefault(node, {})
         for name, value in needs.requests:
-            load[name] = load.get(name, 0) + value
+            load[name] = load.get(name, 0) + sign * value
         if needs.ports:
-            self.ports.setdefault(node, []).extend(needs.ports)
-
-    def remove_pod(self, node: NodeInfo, needs: PodNeeds) -> None:
-        """Undo one `add_pod`."""
-        load = self.loads.setdefault(node, {})
-        for name, value in needs.requests:
-            load[name] = load.get(name, 0) - value
-        for port in needs.ports:
-            self.ports[node].remove(port)
+            ports = self.ports.setdefault(node, [])
+            change = ports.append if sign > 0 else ports.remove
+            for port in needs.ports:
+                change(port)
 
 
 def _thousandths(value: int) -> str:

@@ -170,14 +170,15 @@ def tolerated(key: str, value: str, effect: str, tolerations: Iterable[Tolerates
 class NodeTable:
     """All nodes, by name, with the pods that count against them. Each update costs that node or pod."""
 
-    def __init__(self) -> None:
+    def __init__(self, namespaces: Namespaces | None = None) -> None:
+        """`namespaces`: those that a namespace selector of a pod selects."""
         self._nodes: dict[str, NodeInfo] = {}
         self.noticed: dict[str, NodeNotice] = {}  # by name, of nodes that go soon
         self.unready: set[str] = set()  # names of nodes that are not ready
         self._pods: dict[str, tuple[str, PodNeeds]] = {}  # pod UID: node name, needs
         self.identities: dict[str, PodIdentity] = {}  # of the counted pods, by UID
         self.repelling: dict[Neighbours, int] = {}  # terms of counted pods with anti-affinity: how many have them
-        self.namespaces: Namespaces | None = None  # what namespace selectors of pods select
+        self._namespaces = namespaces
         self._on: dict[str, dict[str, PodNeeds]] = {}  # node name: its pods, by UID; also of nodes not seen yet
         self._sorted: tuple[NodeInfo, ...] | None = None
         self.changes: ChangeLog[str] = ChangeLog()  # names of nodes
@@ -260,7 +261,7 @@ class NodeTable:
         identity = PodIdentity(
             namespace=meta.namespace, labels=meta.labels, leaving=meta.deletion_timestamp is not None
         )
-        self.set_needs(uid, where, PodNeeds.of(pod, self.namespaces), identity)
+        self.set_needs(uid, where, PodNeeds.of(pod, self._namespaces), identity)
 
     def set_needs(self, uid: str, where: str, needs: PodNeeds, identity: PodIdentity = NOT_KNOWN) -> None:
         """The pod with these needs counts on the node `where`."""

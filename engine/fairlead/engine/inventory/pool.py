@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from fairlead.api import names, pool_homes, withheld
 from fairlead.engine.inventory import overlaps
 from fairlead.engine.inventory.counters import PoolCounters, published_counters
+from fairlead.engine.inventory.device import DeviceUse
 from fairlead.kube import resource
 from fairlead.kube.quantity import QuantityError
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from fairlead.engine.inventory.counters import CounterLayout, NamedConsumption
-    from fairlead.engine.inventory.device import Device, DeviceUse
+    from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.device_interner import DeviceInterner
 
 
@@ -147,6 +148,7 @@ class Pool(PoolCounters):
             entry.withheld = [device for device in entry.noted if device.name not in published]
             published |= {device.name for device in entry.withheld}
             built += entry.withheld
+        self.withheld = frozenset(device.name for entry in current for device in entry.withheld)
         self.binding = any(device.kind.spec.binding_conditions for device in built)
         self.devices = {device.name: device for device in built}
         self.published = len(self.devices)
@@ -179,7 +181,7 @@ class Pool(PoolCounters):
         """None of its devices is looked at: the pool costs no more than reading its slices."""
         self.problem = pool_homes.crowded_text(node, self.driver, self.name)
         self.layout, self.used, self.added = layout((), frozenset()), [], {}
-        self.devices, self.tainted, self.binding = {}, [], False
+        self.devices, self.tainted, self.binding, self.withheld = {}, [], False, frozenset()
         self.local = {entry.node: [] for entry in current if entry.node}
 
     def _drawn(self, device: Device) -> NamedConsumption:
@@ -200,7 +202,10 @@ class Pool(PoolCounters):
     def _link(self, device: Device, use: DeviceUse | None) -> None:
         """Set the device's use and, by index in the pool's layout, the counters that it consumes."""
         device.counter_consumption = ()
-        device.use = use
+        releasing = device.kind.releasing_since is not None
+        if use is not None:
+            use.releasing = releasing
+        device.use = DeviceUse(releasing=True) if use is None and releasing else use
         drawn = self._drawn(device)
         if not drawn:
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.candidates import Candidates, candidates
 from fairlead.engine.inventory.changes import ChangeLog
@@ -43,7 +43,6 @@ class NodeSnapshot:
         self.log: ChangeLog[CandidateNode] = ChangeLog()
         self.membership = 0  # grows when nodes come, go, or change what they are or publish
         self.roster = 0  # grows when nodes come or go
-        self.memo: dict[type, Any] = {}  # what others keep of these nodes from one decision to the next
         self._network_attached: set[CandidateNode] = set()
 
     @property

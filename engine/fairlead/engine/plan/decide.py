@@ -1,7 +1,7 @@
 """The one decision: which pending gangs get which devices on which nodes now, what is evicted, and why the others wait.
 
-The controller's one entrance to the engine: snapshot, decide, commit, report. Does no I/O and reads no clock. What is
-remembered between calls (the scheduler cache, the plan cache) saves time and changes no answer.
+The one entrance: `Engine.decide(snapshot, now)`. Does no I/O and reads no clock. What an engine keeps (`memory`, `last_plan`) saves
+time and changes no answer.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from fairlead.engine.explain.largest_holders import ClaimOwners
 from fairlead.engine.explain.levels import LevelCounter
 from fairlead.engine.explain.models import ModelCounter
 from fairlead.engine.inventory.attributes import made_on_demand
-from fairlead.engine.plan import plan_cache
 from fairlead.engine.plan.answers import flavor_totals, queue_uses, waiting
 from fairlead.engine.plan.gang import failed
+from fairlead.engine.plan.last_plan import LastPlan
+from fairlead.engine.plan.memory import Memory
 from fairlead.engine.plan.node_demand import awaiting
 from fairlead.engine.plan.predecessors import waiting_for_itself
 from fairlead.engine.plan.retry import Retry
@@ -53,42 +54,52 @@ def derived_share_id(claim: str, request: str, device: DeviceRef) -> str:
     return str(uuid.uuid5(_SHARES, f"{claim}|{request}|{device}"))
 
 
-def decide(snapshot: Snapshot, now: float, *, share_ids: ShareIds = derived_share_id) -> Plan:
-    """Admit what fits, in the order of the queues; evict where a queue may reclaim or preempt; explain the rest.
+class Engine:
+    """Decides for one cluster, and keeps what outlives a decision. With a fresh one every plan is the same; it costs more time."""
 
-    `now` is unix seconds: min-runtime, ends set by activeDeadlineSeconds and the age at which a reservation is due depend on it. Every gang of
-    `snapshot.gangs` is in exactly one of `Plan.admissions` and `Plan.waiting`. The tables of the snapshot are left as they
-    were: the controller notes what it wrote (`inventory.set_claim`, `nodes.set_pod`) before it decides again, else the same devices
-    are given twice. Deciding again on the outcome (evicted pods leaving, their beneficiaries `preemptor`) changes nothing,
-    but for a gang that waited for a claim which another gang of this plan shares with it. Raises nothing for bad user
-    input: that is a Waiting with `Code.INVALID`. `share_ids` gives the UUID of a share of a shared device, by claim key,
-    request and device.
-    """
-    known = plan_cache.recall(snapshot, now, share_ids)
-    if known is not None:
-        return known
-    decision = Decision(Session(snapshot, now), share_ids)
-    plan = decision.run()
-    if not decision.scheduling.post_filter.demands.any_new:
-        plan_cache.remember(snapshot, now, share_ids, plan)
-    return plan
+    def __init__(self) -> None:
+        self.memory = Memory()
+        self._last = LastPlan()
+
+    def decide(self, snapshot: Snapshot, now: float, *, share_ids: ShareIds = derived_share_id) -> Plan:
+        """Admit what fits, in the order of the queues; evict where a queue may reclaim or preempt; explain the rest.
+
+        `now` is unix seconds: min-runtime, ends set by activeDeadlineSeconds and the age at which a reservation is due depend on it.
+        Every gang of `snapshot.gangs` is in exactly one of `Plan.admissions` and `Plan.waiting`. The tables of the snapshot are left as
+        they were: the controller notes what it wrote (`inventory.set_claim`, `nodes.set_pod`) before it decides again, else the same
+        devices are given twice. Deciding again on the outcome (evicted pods leaving, their beneficiaries `preemptor`) changes nothing,
+        but for a gang that waited for a claim which another gang of this plan shares with it. Raises nothing for bad user
+        input: that is a Waiting with `Code.INVALID`. `share_ids` gives the UUID of a share of a shared device, by claim key,
+        request and device.
+        """
+        known = self._last.recall(snapshot, now, share_ids)
+        if known is not None:
+            return known
+        decision = Decision(Session(snapshot, now, self.memory), share_ids)
+        plan = decision.run()
+        if not decision.scheduling.post_filter.demands.any_new:
+            self._last.remember(snapshot, now, share_ids, plan)
+        return plan
+
+    def decide_unexplained(self, snapshot: Snapshot, now: float) -> Plan:
+        """As `decide`: the same admissions, evictions and `due`, in half the time. All else of the plan is left empty, reasons above all.
+
+        For simulations, which decide thousands of times and read no reasons.
+        """
+        return Decision(Session(snapshot, now, self.memory), explains=False).run()
+
+    def decide_without_blockers(self, snapshot: Snapshot, now: float) -> Plan:
+        """As `decide`, in two thirds of the time: of a gang for which nothing can be evicted it is not looked up why.
+
+        So `Reason.blockers` may be empty, and code and advice are then those of a lack of devices. For a look at a hypothetical
+        cluster, which asks what starts and what never can.
+        """
+        return Decision(Session(snapshot, now, self.memory), finds_blockers=False).run()
 
 
-def decide_unexplained(snapshot: Snapshot, now: float) -> Plan:
-    """As `decide`: the same admissions, evictions and `due`, in half the time. All else of the plan is left empty, reasons above all.
-
-    For simulations, which decide thousands of times and read no reasons.
-    """
-    return Decision(Session(snapshot, now), explains=False).run()
-
-
-def decide_without_blockers(snapshot: Snapshot, now: float) -> Plan:
-    """As `decide`, in two thirds of the time: of a gang for which nothing can be evicted it is not looked up why.
-
-    So `Reason.blockers` may be empty, and code and advice are then those of a lack of devices. For a look at a hypothetical
-    cluster, which asks what starts and what never can.
-    """
-    return Decision(Session(snapshot, now), finds_blockers=False).run()
+def decide(snapshot: Snapshot, now: float) -> Plan:
+    """As `Engine.decide`, once."""
+    return Engine().decide(snapshot, now)
 
 
 class Decision:
@@ -208,7 +219,9 @@ class Decision:
         owners = ClaimOwners(session.running.owners, session.running.owner_changes)
         ledger, levels = session.statement.ledger, LevelCounter(session.cache.domains)
         models = ModelCounter(session.cache.domains, lambda: session.cache.empty)
-        explainer = Explainer(session.cache.node_snapshot, ledger, owners, taken_by, held_for, levels, models)
+        explainer = Explainer(
+            session.memory.counts, session.cache.node_snapshot, ledger, owners, taken_by, held_for, levels, models
+        )
         standing = {id(reservation) for reservation in held.reservations}  # one may have been cancelled since
 
         def explain(gang: GangRequest, found: WhyPending) -> Reason:
@@ -235,7 +248,7 @@ class Decision:
             units = pending.units
             ever = session.places.ever(gang, units)
             reserved = found.reserved if id(found.reserved) in standing else None
-            if gang.id in demands:
+            if gang.id in demands or session.unknown_devices:
                 ever = ever or None  # that it fits not even the empty cluster says nothing of one with more nodes
             misfit = session.kinds.misfit(gang, units) if ever is False else None
             reason = explainer.explain(gang, units, found.outcome, ever, found.blockers, reserved, misfit)

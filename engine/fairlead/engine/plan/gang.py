@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.engine.allocator.model import SearchStatus
 from fairlead.engine.allocator.steps import StepBudget
-from fairlead.engine.placement.bounds import alike_fit
+from fairlead.engine.placement.capacity.bounds import alike_fit
 from fairlead.engine.placement.shapes import signature
 from fairlead.engine.queues.limits import held, limit_reason, over_limit
 from fairlead.engine.types.reasons import Code, PreemptionBlocker, Reason
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fairlead.engine.allocator.requests import InvalidClaimError
     from fairlead.engine.allocator.steps import StepAccount, StepAccounts
     from fairlead.engine.placement.model import PlacementResult, UnitPlacement
-    from fairlead.engine.placement.placer import Placer
+    from fairlead.engine.placement.search.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.charges import Charge
@@ -89,11 +89,17 @@ class Places:
         names = sorted({each.node for each in devices if each.node is not None})
         sites = [snapshot.by_name[name] for name in names if name in snapshot.by_name]
         known, self.failed = self.failed, {}
+        mark = self.statement.checkpoint()
         withheld = self.statement.withhold(sites, kept)
+        found: Reason | PlacementResult | tuple[list[UnitPlacement], Charge] | None = None
         try:
-            return self._within_limits(pending)
+            found = self._within_limits(pending)
+            return found
         finally:
-            self.statement.restore(sites, withheld)
+            if isinstance(found, tuple):
+                self.statement.restore(sites, withheld)
+            else:
+                self.statement.rollback(mark)
             self.failed = known
 
     def _within_limits(self, pending: PendingGang) -> Reason | PlacementResult | tuple[list[UnitPlacement], Charge]:
@@ -186,7 +192,7 @@ def _alike_fit(ways: Sequence[Sequence[PlacementUnit]], placer: Placer) -> bool 
     for units in ways:
         shape = units[0].shape
         alike = all(unit.shape is shape for unit in units) and not shape.facets
-        found = alike_fit(units, placer.node_snapshot, placer.device_room(shape)) if alike else None
+        found = alike_fit(units, placer.node_snapshot, placer.device_fit(shape)) if alike else None
         if found:
             return True
         undecided = undecided or found is None

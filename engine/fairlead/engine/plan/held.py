@@ -172,7 +172,7 @@ class Reservations:
         """The gang's place: the one that it has, or a new one if it has waited long enough and its queue has none yet."""
         if pending.id in self.by_gang:
             return self.by_gang[pending.id][1]
-        if not self.waited(pending) or not self.room_for(pending):
+        if not self.waited(pending) or not self.may_reserve(pending):
             return None
         alike, stand = (preemptor.kind, preemptor.signature), self._stand()
         if self._refused.get(alike) == stand:
@@ -186,7 +186,7 @@ class Reservations:
         self.by_gang[pending.id] = (place, reservation)
         return reservation
 
-    def room_for(self, pending: PendingGang) -> bool:
+    def may_reserve(self, pending: PendingGang) -> bool:
         """Whether one more place may be reserved, and the gang's queue has none yet for devices of the same flavors."""
         return len(self.by_gang) < RESERVATIONS_MAX and not any(
             place.preemptor.queue is pending.queue and _meet(pending, self._session.pending.by_id[gang_id])

@@ -8,6 +8,7 @@ with it otherwise. Budgets count.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,7 @@ class Moves:
     def _reserved(self, pending: PendingGang) -> bool:
         """Whether the gang has a reservation, or is about to get one."""
         known = self._reservations
-        return known.of(pending) is not None or (known.waited(pending) and known.room_for(pending))
+        return known.of(pending) is not None or (known.waited(pending) and known.may_reserve(pending))
 
     def _eviction(self, unit: EvictionUnit, place: Sequence[UnitPlacement], preemptor: Preemptor) -> Eviction:
         higher = preemptor.gang.priority > unit.gang.priority
@@ -150,21 +151,11 @@ class Moves:
     ) -> Eviction:
         gang, session = unit.gang, self._session
         assert gang.relocation is not None
-        return Eviction(
-            kind="Move",
-            namespace=gang.namespace,
-            name=gang.name,
-            uid=gang.uid,
-            queue=unit.queue.name,
-            pods=tuple(member.pod for member in unit.members),
-            whole=True,
-            reason=Reason(
-                code=Code.MOVED,
-                message=message,
-                advice='made again, its pods start there; fairlead.dev/movable: "false" would keep it where it is',
-            ),
+        advice = 'made again, its pods start there; fairlead.dev/movable: "false" would keep it where it is'
+        reason = Reason(code=Code.MOVED, message=message, advice=advice)
+        return replace(
+            Eviction.of(gang, unit.members, "Move", reason, queue=unit.queue.name, checkpoint_grace_s=grace_s),
             beneficiary=beneficiary,
-            checkpoint_grace_s=grace_s,
             place=admission(gang.relocation, unit.queue.name, place, session.snapshot.classes, _no_shares),
             gpu_seconds=gpu_seconds(gang, unit.devices, session.now),
         )

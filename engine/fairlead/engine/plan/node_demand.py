@@ -221,6 +221,7 @@ class NodeDemands:
         session, gang, units = self._session, pending.gang, pending.units
         ever = session.places.ever(gang, units)
         explainer = Explainer(
+            session.memory.counts,
             session.cache.node_snapshot,
             session.statement.ledger,
             ClaimOwners(session.running.owners, session.running.owner_changes),

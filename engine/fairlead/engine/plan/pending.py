@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.plan.gang import failed, gathering, invalid
-from fairlead.engine.plan.pending_kinds import SHAPES, PendingKinds
+from fairlead.engine.plan.pending_kinds import SHAPES, Known, PendingKinds
 from fairlead.engine.queues.charges import add
 from fairlead.engine.queues.gangs import Cost, PendingGang
 from fairlead.engine.queues.holds import on_hold
@@ -32,14 +32,22 @@ if TYPE_CHECKING:
 class PendingGangs:
     """Gangs that are pending: those that can be considered, and the others with why not."""
 
-    def __init__(self, snapshot: Snapshot, cache: SchedulerCache, tree: Tree, devices: int, turns: SearchTurns) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        cache: SchedulerCache,
+        tree: Tree,
+        devices: int,
+        turns: SearchTurns,
+        known_kinds: dict[str, Known],
+    ) -> None:
         """`devices`: how many the cluster has; `turns`: notes those that had one, where not all are considered."""
         self.gangs: list[PendingGang] = []
         self.refused: list[tuple[GangRequest, Queue | None, Reason]] = []
         self.failures: dict[str, str] = {}  # by gang id: what was raised
         known, cache.pending = cache.pending, {}
         shapes = None if snapshot.namespace_steps is None else SHAPES
-        kinds = PendingKinds(snapshot.gangs, devices, cache.pending_kinds, searched=snapshot.searched, shapes=shapes)
+        kinds = PendingKinds(snapshot.gangs, devices, known_kinds, searched=snapshot.searched, shapes=shapes)
         turns.crowded(kinds.missed)
         cache.neighbours.begin(kinds.neighbours)
         version = cache.neighbours.version

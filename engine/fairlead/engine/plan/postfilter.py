@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.types.plan import Reservation
 
-LEAVING_MAX = 4  # pods that a message names
+LEAVING_MAX = 4  # pods and devices that a message names
 
 
 class PostFilter:
@@ -72,7 +72,7 @@ class PostFilter:
         if pending.observes:
             return why if isinstance(why, Reason) else Unschedulable(why)
         preemptor = self._preemptor(pending)
-        if not self.preemption.possible:
+        if not self.preemption.possible and self._session.releasing is None:
             if isinstance(why, Reason):
                 return why
             demand = self.demands.consider(pending, why)
@@ -80,8 +80,9 @@ class PostFilter:
         reserved = self._nominate(pending, preemptor)
         if reserved is not None:
             placed = self.nominations.by_gang[pending.id].assumed.placed
+            released = self._session.released_by_nodes(placed)
             due = self._session.evicted_at(reserved.nodes, placed)
-            return _coming_free(preemptor, reserved, self._session.leaving_on(reserved.nodes), due)
+            return _coming_free(preemptor, reserved, self._session.leaving_on(reserved.nodes), released, due)
         demand = None if isinstance(why, Reason) else self.demands.consider(pending, why)
         if self._session.places.ever(pending.gang, pending.units) is False:
             return why if isinstance(why, Reason) else Unschedulable(why, demand=demand is not None)
@@ -160,21 +161,26 @@ class PostFilter:
         )
 
 
-def _coming_free(preemptor: Preemptor, reserved: Reservation, leaving: Sequence[str], due: float | None) -> Reason:
-    """`leaving`: of the pods that hold devices there, since when and until when they are awaited, as far as that is known; `due`: for
-    when the last of their evictions is set, unix seconds.
+def _coming_free(
+    preemptor: Preemptor, reserved: Reservation, leaving: Sequence[str], released: Sequence[str], due: float | None
+) -> Reason:
+    """`leaving`: of the pods that hold devices there, since when and until when they are awaited, as far as that is known; `released`: the
+    same of devices whose pods were deleted by force; `due`: for when the last of their evictions is set, unix seconds.
     """
     where = ", ".join(reserved.nodes[:3]) + (f" and {len(reserved.nodes) - 3} more" if len(reserved.nodes) > 3 else "")
     evicted = preemptor.gang.preemptor
     holding = "pods that were evicted for it still" if evicted else "pods that are leaving still"
+    if released and not leaving:
+        holding = "containers of pods that were deleted by force still"
     if due is not None:
         holding = f"pods that are evicted{' for it' if evicted else ''} at {timestamps.seconds(due)}"
+    said = [*leaving, *released]
     return Reason(
         code=Code.MAKING_ROOM if evicted else Code.COMING_FREE,
         message=f"{holding} hold devices on {where}; "
         "it fits as soon as they are gone, and what they give back is held for it"
-        + "".join(f"; {text}" for text in leaving[:LEAVING_MAX])
-        + (f"; and {len(leaving) - LEAVING_MAX} more" if len(leaving) > LEAVING_MAX else ""),
+        + "".join(f"; {text}" for text in said[:LEAVING_MAX])
+        + (f"; and {len(said) - LEAVING_MAX} more" if len(said) > LEAVING_MAX else ""),
         advice="wait until they have ended: their grace periods bound that",
         could_ever_fit=True,
         due=due,

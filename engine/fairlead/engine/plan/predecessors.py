@@ -59,13 +59,13 @@ def _lacks_devices(session: Session, predecessors: Sequence[str], units: Sequenc
     kept = frozenset(predecessors)
     wanted: Counter[UnitShape] = Counter(unit.shape for unit in units)
     for shape, count in wanted.items():
-        room = 0
+        most = 0
         for node in session.cache.node_snapshot.all:
             if all(node.info.refuses(needs) is None for needs in shape.needs):
-                room += _units_without(session, node, shape, kept)
-            if room >= count:
+                most += _units_without(session, node, shape, kept)
+            if most >= count:
                 break
-        if room < count:
+        if most < count:
             return True
     return False
 

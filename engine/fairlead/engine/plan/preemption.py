@@ -101,41 +101,41 @@ class Preemption:
     def _explained(self, preemptor: Preemptor, block: PreemptionBlock) -> tuple[PreemptionBlocker, ...]:
         known = self._blockers.get(preemptor.kind)
         if known is None:
-            known = self._blockers[preemptor.kind] = blockers(self.policy, self._overriding(preemptor))
+            overriding = self._overriding(preemptor, self.policy.budget_delays_s(preemptor))
+            known = self._blockers[preemptor.kind] = blockers(self.policy, overriding)
         if block is not PreemptionBlock.STEPS:
             return known
         return (PreemptionBlocker(block=block, queue=preemptor.queue.name), *known)
 
     def _choose(self, preemptor: Preemptor) -> VictimChoice | PreemptionBlock:
-        if self.tentative.units:
-            return self._choose_past_soft(preemptor)
-        statement = self._session.pipelined.statement
-        statement.do(self._nominations.without_coming, preemptor.queue)
-        choice = self._choose_past_soft(preemptor)
-        statement.undo(self._nominations.without_coming, preemptor.queue)
+        """With PodDisruptionBudgets respected, if that leaves a choice; else without those that have delayed the gang for long enough.
+
+        Queues do not use what comes free for nominated gangs meanwhile, unless these may be evicted themselves.
+        """
+        statement, coming = self._session.pipelined.statement, self._nominations.without_coming
+        if not self.tentative.units:
+            statement.do(coming, preemptor.queue)
+        choice = self._past_reservations(preemptor)
+        if isinstance(choice, PreemptionBlock) and (delays_s := self.policy.budget_delays_s(preemptor)):
+            overriding = self._overriding(preemptor, delays_s)
+            if overriding is not preemptor:
+                choice = self._past_reservations(overriding)
+            ends = (preemptor.gang.created + each for each in delays_s)
+            later = next((end for end in ends if end > self._session.now), None)
+            if isinstance(choice, PreemptionBlock) and later is not None:
+                self._session.note_due(later)
+        if not self.tentative.units:
+            statement.undo(coming, preemptor.queue)
         return choice
 
-    def _choose_past_soft(self, preemptor: Preemptor) -> VictimChoice | PreemptionBlock:
-        """With PodDisruptionBudgets respected, if that leaves a choice."""
-        choice = self._choose_past_soft_once(preemptor)
-        delays_s = self.policy.budget_delays_s(preemptor) if isinstance(choice, PreemptionBlock) else []
-        if not delays_s:
-            return choice
-        asks = self._overriding(preemptor)
-        if asks is not preemptor:
-            choice = self._choose_past_soft_once(asks)
-        later = [each for each in delays_s if preemptor.gang.created + each > self._session.now]
-        if later and isinstance(choice, PreemptionBlock):
-            self._session.note_due(preemptor.gang.created + later[0])
-        return choice
-
-    def _overriding(self, preemptor: Preemptor) -> Preemptor:
+    def _overriding(self, preemptor: Preemptor, delays_s: Sequence[float]) -> Preemptor:
         """Without the PodDisruptionBudgets that have delayed the gang for long enough; the same where there are none."""
         waited_s = self._session.now - preemptor.gang.created
-        over = [each for each in self.policy.budget_delays_s(preemptor) if each <= waited_s]
+        over = [each for each in delays_s if each <= waited_s]
         return replace(preemptor, overrides_s=over[-1]) if over else preemptor
 
-    def _choose_past_soft_once(self, preemptor: Preemptor) -> VictimChoice | PreemptionBlock:
+    def _past_reservations(self, preemptor: Preemptor) -> VictimChoice | PreemptionBlock:
+        """With reservations respected, if that leaves a choice; else on the places of soft ones, which are cancelled where it takes them."""
         choice = self.search.choose(preemptor)
         soft = self._reservations.soft(preemptor) if isinstance(choice, PreemptionBlock) else []
         attempt = (preemptor.kind, preemptor.signature, self.choices, len(self.tentative.units))
@@ -144,7 +144,7 @@ class Preemption:
         self._tried_soft.add(attempt)
         for place in soft:
             place.later.lend()
-        self._session.pipelined.version += 1
+        self._session.pipelined.note_more_free()
         self.search.forget()
         choice = self.search.choose(preemptor)
         taken = set() if isinstance(choice, PreemptionBlock) else {pick.device for pick in chargeable(choice.placed)}
@@ -165,7 +165,7 @@ class Preemption:
         for unit in running:
             self.policy.confirm(unit)
         self.choices += 1
-        self._session.pipelined.version += 1
+        self._session.pipelined.note_more_free()
         if self.tentative.evict(choice.victims, self.policy):
             self._session.pipelined.statement.deallocate(choice.placed)
             return None
@@ -175,7 +175,7 @@ class Preemption:
         """Decided beside `confirm`: moves, which are in force in the pipelined cluster."""
         self.evictions += made
         self.choices += 1
-        self._session.pipelined.version += 1
+        self._session.pipelined.note_more_free()
 
     def look_again(self, blocked: Collection[PendingGang]) -> bool:
         """Before blocked gangs are looked at again: what was given since may be evicted. False: there is nothing to evict."""

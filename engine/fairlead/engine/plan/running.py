@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from fairlead.engine.inventory.inventory import Inventory
-    from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.charges import Charges
     from fairlead.engine.queues.tree import Tree
-    from fairlead.engine.snapshot import Snapshot
     from fairlead.engine.types.amounts import Amount
     from fairlead.engine.types.gangs import RunningGang
     from fairlead.engine.types.plan import Eviction
@@ -85,15 +83,6 @@ class RunningGangs:
         self._shared = False  # several gangs name one claim
         self.protection = Protection()
         self._cursor = self._inventory.claim_changes.cursor
-
-    @classmethod
-    def of(cls, snapshot: Snapshot, cache: SchedulerCache, tree: Tree) -> RunningGangs:
-        """Those of the snapshot, charged to the queues of the tree, which has begun a decision."""
-        known = snapshot.inventory.memo.get(cls)
-        if not isinstance(known, RunningGangs) or not known.is_of(tree, cache.charges):
-            known = snapshot.inventory.memo[cls] = cls(snapshot.inventory, tree, cache.charges)
-        known.update(snapshot.running)
-        return known
 
     def is_of(self, tree: Tree, charges: Charges) -> bool:
         return self._tree is tree and self._charges is charges
@@ -270,7 +259,8 @@ class RunningGangs:
         self._surplus += times * counted.surplus
         self._movable += times * counted.movable
         if counted.leaving:
-            (self._leaving.add if times > 0 else self._leaving.discard)(id(counted.gang))
+            note = self._leaving.add if times > 0 else self._leaving.discard
+            note(id(counted.gang))
         if counted.protected_until is not None:
             if times > 0:
                 insort(self._ends, counted.protected_until)

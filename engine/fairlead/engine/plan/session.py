@@ -13,9 +13,7 @@ from fairlead.engine.explain.node_kinds import NodeKinds
 from fairlead.engine.plan.answers import admission
 from fairlead.engine.plan.gang import Places
 from fairlead.engine.plan.pending import PendingGangs
-from fairlead.engine.plan.running import RunningGangs
 from fairlead.engine.plan.search_turns import SearchTurns
-from fairlead.engine.queues.cache import SchedulerCache
 from fairlead.engine.queues.charges import chargeable
 from fairlead.engine.queues.gangs import AssumedGang
 from fairlead.engine.queues.limits import beyond_limits
@@ -26,7 +24,7 @@ from fairlead.engine.reclaim.budgets_left import BudgetsLeft
 from fairlead.engine.reclaim.candidates import VictimCandidates
 from fairlead.engine.reclaim.held_gangs import held_evictions
 from fairlead.engine.reclaim.idle import IdleGangs
-from fairlead.engine.reclaim.releasing import PipelinedCluster
+from fairlead.engine.reclaim.releasing import PipelinedCluster, awaited_until
 from fairlead.engine.reclaim.replace import BrokenDevices
 from fairlead.kube import timestamps
 
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from fairlead.engine.allocator.result import ShareIds
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.placement.model import UnitPlacement
+    from fairlead.engine.plan.memory import Memory
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.tree import Queue
@@ -47,10 +46,11 @@ if TYPE_CHECKING:
 class Session:
     """Of one decision; `now` is unix seconds."""
 
-    def __init__(self, snapshot: Snapshot, now: float) -> None:
+    def __init__(self, snapshot: Snapshot, now: float, memory: Memory) -> None:
         self.snapshot = snapshot
         self.now = now
-        self.cache = SchedulerCache.of(snapshot)
+        self.cache = memory.cache(snapshot)
+        self.memory = memory
         self.tree = self.cache.tree(snapshot.queues)
         self.totals = self.cache.totals()
         self.tree.begin({} if self.tree.implicit else self.cache.usable(), now)
@@ -62,10 +62,13 @@ class Session:
         )
         self.quotas = NamespaceQuotas(snapshot.namespace_quotas)
         self.admitted = AdmittedGangs(self.statement, self.quotas)
-        self.running = RunningGangs.of(snapshot, self.cache, self.tree)
-        self.pending = PendingGangs(snapshot, self.cache, self.tree, self.totals.devices, self.turns_of_search)
+        self.running = memory.running(snapshot, self.cache, self.tree)
+        self.pending = PendingGangs(
+            snapshot, self.cache, self.tree, self.totals.devices, self.turns_of_search, memory.pending_kinds
+        )
         self.broken = BrokenDevices(snapshot.inventory, now)
-        self.replaced = [self.running.with_queue(each) for each in self.broken.evictions(snapshot.running)]
+        tainted = snapshot.running if snapshot.inventory.rules or self.cache.evicting_taints else ()
+        self.replaced = [self.running.with_queue(each) for each in self.broken.evictions(tainted)]
         self.idle = IdleGangs(now)
         budgets = BudgetsLeft(snapshot.budgets)
         if self.tree.any_hold or any(gang.hold is not None for gang in snapshot.running):
@@ -90,6 +93,9 @@ class Session:
         leaving = self.running.with_leaving(self.leaving)
         if leaving:
             self._due += self.pipelined.leave(leaving, self.leaving, self.now)
+        releasing = self.snapshot.inventory.releasing()
+        if releasing:
+            self._due += self.pipelined.release(releasing, self.now)
 
     def leaving_on(self, nodes: Sequence[str]) -> list[str]:
         """Of pods there that are deleted and hold devices: since when, and from when they are not awaited any more."""
@@ -102,6 +108,18 @@ class Session:
                     pod = f"pod {member.pod.namespace}/{member.pod.name}"
                     free = "counted as free since" if until <= self.now else "counted as free from"
                     found.append(f"{pod} of queue {queue.name} is leaving since {since}, {free} {counted}")
+        return found
+
+    def released_by_nodes(self, placed: Sequence[UnitPlacement]) -> list[str]:
+        """Of this place, the devices that their nodes are releasing: since when, and from when they are not awaited any more."""
+        found = list[str]()
+        for device in sorted({pick.device for pick in chargeable(placed)}, key=lambda each: each.ref):
+            if device.releasing and device.kind.releasing_since is not None:
+                since = timestamps.seconds(device.kind.releasing_since)
+                until = timestamps.seconds(awaited_until(device, self.now))
+                found.append(
+                    f"device {device.pool.name}/{device.name} is being released since {since}, awaited until {until}"
+                )
         return found
 
     def evicted_at(self, nodes: Sequence[str], placed: Sequence[UnitPlacement]) -> float | None:
@@ -128,7 +146,8 @@ class Session:
     @cached_property
     def kinds(self) -> NodeKinds:
         cache = self.cache
-        return NodeKinds(cache.node_snapshot, cache.charges, self.scaling, self.from_zero, self.places.ever)
+        known = self.memory.kinds
+        return NodeKinds(known, cache.node_snapshot, cache.charges, self.scaling, self.from_zero, self.places.ever)
 
     @property
     def pipelined(self) -> PipelinedCluster:
@@ -177,9 +196,16 @@ class Session:
         found = self.places.ever(pending.gang, pending.units)
         if found is not False:
             return found
+        if self.unknown_devices:
+            return None
         misfit = self.kinds.misfit(pending.gang, pending.units)
         grows = misfit is None and self._grows
         return None if grows or (misfit is None and self.kinds.back(pending.units)) else False
+
+    @cached_property
+    def unknown_devices(self) -> bool:
+        """Whether nodes are releasing devices that are not published meanwhile: that a gang fits nowhere says nothing then."""
+        return any(device.name in device.pool.withheld for device in self.snapshot.inventory.releasing())
 
     @cached_property
     def _grows(self) -> bool:

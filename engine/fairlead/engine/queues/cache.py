@@ -6,7 +6,7 @@ cache gives the same plan. One cache belongs to one inventory and one node table
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.engine.allocator.requests import Compiler
 from fairlead.engine.inventory.ledger import Ledger
@@ -14,10 +14,10 @@ from fairlead.engine.inventory.neighbour_counts import NeighbourCounts
 from fairlead.engine.inventory.neighbours import NeighbourTable
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.placement.candidate_nodes import NodeSnapshot
-from fairlead.engine.placement.fragmentation import FragmentationScore
-from fairlead.engine.placement.placer import Placer
+from fairlead.engine.placement.search.placer import Placer
 from fairlead.engine.placement.shapes import Shapes
-from fairlead.engine.placement.topology import TopologyDomains
+from fairlead.engine.placement.topology.domain_search import TopologyDomains
+from fairlead.engine.placement.value.fragmentation import FragmentationScore
 from fairlead.engine.queues.charges import Charge, Charges
 from fairlead.engine.queues.tree import Tree
 from fairlead.engine.queues.usable import Usable
@@ -64,7 +64,6 @@ class SchedulerCache:
         self.charges = Charges((), self.selectors)
         self.equivalence_classes: dict[object, object] = {}  # of pending gangs, see gangs.PendingGang
         self.pending: dict[str, tuple[PendingGang, Tree, Charges, int]] = {}  # by gang UID, as of the last decision
-        self.pending_kinds: dict[str, Any] = {}  # of `plan.pending_kinds`
         self.ever: dict[object, tuple[bool | None, int, int]] = {}  # of `plan.gang`, by gang signature: fits when empty
         self._others: dict[str, tuple[Placer, TopologyDomains]] = {}
         self._cursors = (-1, -1)
@@ -75,22 +74,17 @@ class SchedulerCache:
         self._workload: Workload | None = None
         self._membership = -1
         self._tree: tuple[tuple[QueueSpec, ...], Tree] | None = None
+        self._evicting_taints: bool | None = None
 
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> SchedulerCache:
-        """The cache of the snapshot's tables, brought up to date."""
-        memo = snapshot.inventory.memo
-        cache = memo.get(SchedulerCache)
-        if (
-            not isinstance(cache, SchedulerCache)
-            or cache.nodes is not snapshot.nodes
-            or cache.classes != snapshot.classes
-            or cache.shapes.known + cache.compiler.known + len(cache.equivalence_classes) > SHAPES_MAX
-            or cache.compiler.size_bytes > SPECS_BYTES_MAX
-        ):
-            cache = memo[SchedulerCache] = cls(snapshot.inventory, snapshot.nodes, snapshot.classes)
-        cache.begin(snapshot.flavors, snapshot.workload)
-        return cache
+    def serves(self, snapshot: Snapshot) -> bool:
+        """Whether it is of these tables, and not too large."""
+        return (
+            self.inventory is snapshot.inventory
+            and self.nodes is snapshot.nodes
+            and self.classes == snapshot.classes
+            and self.shapes.known + self.compiler.known + len(self.equivalence_classes) <= SHAPES_MAX
+            and self.compiler.size_bytes <= SPECS_BYTES_MAX
+        )
 
     def begin(self, flavors: tuple[FlavorSpec, ...], workload: Workload | None) -> None:
         """Look at the nodes that changed, and forget the last decision."""
@@ -99,6 +93,7 @@ class SchedulerCache:
         structure = (self.inventory.structure, self.nodes.structure)
         if structure != self._structure:
             self._structure = structure
+            self._evicting_taints = None
             self.ever.clear()
             self._others.clear()
         for name in self._changed():
@@ -159,6 +154,18 @@ class SchedulerCache:
             problems = [_selects_nothing(flavor, devices) for flavor in idle]
             self._totals = (self.charges, self.inventory.structure, ClusterTotals(charge, taken, devices, problems))
         return self._totals[2]
+
+    @property
+    def evicting_taints(self) -> bool:
+        """Whether a driver has published a NoExecute taint; looked at again when slices change."""
+        if self._evicting_taints is None:
+            self._evicting_taints = any(
+                taint.effect == "NoExecute"
+                for pool in self.inventory.pools_unordered()
+                for device in pool.tainted
+                for taint in device.kind.taints
+            )
+        return self._evicting_taints
 
     def usable(self) -> Charge:
         """What of the totals can be given to a gang, or is in use: shares are parts of this."""

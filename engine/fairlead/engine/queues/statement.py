@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.nodes import NodeTable
     from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import PlacementResult
-    from fairlead.engine.placement.placer import Placer
+    from fairlead.engine.placement.search.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.placement.topology import TopologyDomains
+    from fairlead.engine.placement.topology.domain_search import TopologyDomains
     from fairlead.engine.types.gangs import GangRequest, RunningMember
     from fairlead.engine.types.references import DeviceRef
 
@@ -146,31 +146,43 @@ class Statement:
         free = [
             each for site in sites for each in site.devices.devices if each.ref not in kept and self.ledger.free(each)
         ]
-        self.ledger.taken.update(free)
-        self._changed(sites)
+        self.do(self._withholding, sites, free)
         return free
 
     def restore(self, sites: Sequence[CandidateNode], withheld: Sequence[Device]) -> None:
-        self.ledger.taken.difference_update(withheld)
-        self._changed(sites)
+        self.undo(self._withholding, sites, withheld)
 
-    def _changed(self, sites: Iterable[CandidateNode]) -> None:
+    def _withholding(self, sites: Iterable[CandidateNode], devices: Iterable[Device], times: int) -> None:
+        taken = self.ledger.taken
+        change = taken.update if times > 0 else taken.difference_update
+        change(devices)
         for site in sites:
             self.placer.changed(site)
 
     def holding(self, held: Sequence[UnitPlacement], times: int, *, quiet: bool = False) -> None:
         """The change that `hold` is. `quiet`: it does not outlast a look at these nodes, whose change is not logged."""
         ledger = self.ledger
+        change = ledger.reserve if times > 0 else ledger.unreserve
         for entry in held:
             for needs in entry.unit.shape.needs:
-                (ledger.add_pod if times > 0 else ledger.remove_pod)(entry.node.info, needs)
+                ledger.count_pod(entry.node.info, needs, times)
             for facet in entry.unit.shape.facets:
                 ledger.add_facet(entry.node.info, facet, times)
             for picks in entry.picks:
                 for pick in picks:
-                    (ledger.reserve if times > 0 else ledger.unreserve)(pick.device, pick.consumption)
+                    change(pick.device, pick.consumption)
             if not quiet:
                 self.placer.changed(entry.node)
+
+    def released(self, devices: Sequence[Device], times: int) -> None:
+        """The change by which these, which their nodes are releasing, count as free."""
+        released = self.ledger.released
+        change = released.update if times > 0 else released.difference_update
+        change(devices)
+        sites = self.placer.node_snapshot.by_name
+        for node in dict.fromkeys(device.node for device in devices):
+            if node in sites:
+                self.placer.changed(sites[node])
 
     def releasing(
         self, members: Iterable[RunningMember], claims: Iterable[AllocatedClaim], times: int, *, quiet: bool = False

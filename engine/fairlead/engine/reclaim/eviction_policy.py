@@ -80,6 +80,10 @@ class EvictionPolicy:
         """What forbids to evict the unit as well, as things stand; None when nothing does."""
         raise NotImplementedError
 
+    def within_share(self, preemptor: Preemptor) -> bool:
+        """Whether a gang of one unit is, as things stand, where that is asked beside `refusal`."""
+        return True
+
     def evict(self, unit: EvictionUnit, *, only: str | None = None) -> None:
         """The unit counts as gone; `only`: its devices on this node alone."""
         self.statement.do(self._evicting, unit, only)

@@ -6,6 +6,7 @@ Decides nothing. A message says the cause alone: for which gang and when pods go
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fairlead.engine.queues.charges import Charge, add
@@ -41,19 +42,17 @@ def _eviction(
     gang, queue = first.gang, first.queue
     preempted = queue is preemptor.queue
     entitled = not preempted and _guaranteed(preemptor, queue)
-    return Eviction(
-        kind="Preempt" if preempted else "Reclaim",
-        namespace=gang.namespace,
-        name=gang.name,
-        uid=gang.uid,
+    refusable_s = protection.budget_delay_s(gang, queue) if entitled else None
+    eviction = Eviction.of(
+        gang,
+        [member for unit in units for member in unit.members],
+        "Preempt" if preempted else "Reclaim",
+        _preempted(preemptor, first) if preempted else _reclaimed(preemptor, first, lost),
         queue=queue.name,
-        pods=tuple(member.pod for unit in units for member in unit.members),
         whole=first.whole,
-        reason=_preempted(preemptor, first) if preempted else _reclaimed(preemptor, first, lost),
-        beneficiary=preemptor.gang.id,
         checkpoint_grace_s=protection.checkpoint_grace_s(gang, queue),
-        refusable_s=protection.budget_delay_s(gang, queue) if entitled else None,
     )
+    return replace(eviction, beneficiary=preemptor.gang.id, refusable_s=refusable_s)
 
 
 def _preempted(preemptor: Preemptor, unit: EvictionUnit) -> Reason:

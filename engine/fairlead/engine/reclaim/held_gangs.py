@@ -34,18 +34,7 @@ def held_evictions(
             continue
         if any(each.leaving or each.pod.uid in leaving for each in gang.members) or not budgets.take(gang):
             continue
-        yield Eviction(
-            kind="Hold",
-            namespace=gang.namespace,
-            name=gang.name,
-            uid=gang.uid,
-            queue=queue.name,
-            pods=tuple(member.pod for member in gang.members),
-            whole=True,
-            checkpoint_grace_s=protection.checkpoint_grace_s(gang, queue),
-            reason=Reason(
-                code=Code.ON_HOLD,
-                message=str(found),
-                advice=f"made anew, its pods wait with its age until `{found.resume(gang)}`",
-            ),
-        )
+        advice = f"made anew, its pods wait with its age until `{found.resume(gang)}`"
+        reason = Reason(code=Code.ON_HOLD, message=str(found), advice=advice)
+        grace_s = protection.checkpoint_grace_s(gang, queue)
+        yield Eviction.of(gang, gang.members, "Hold", reason, queue=queue.name, checkpoint_grace_s=grace_s)

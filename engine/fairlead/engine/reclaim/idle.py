@@ -81,18 +81,10 @@ def _eviction(gang: RunningGang, queue: Queue, protection: Protection, *, any_de
     assert gang.idle is not None, "only idle gangs go"
     assert gang.idle.noticed is not None, "only those that were told"
     since, told = timestamps.seconds(gang.idle.since), timestamps.seconds(gang.idle.noticed)
-    return Eviction(
-        kind="Idle",
-        namespace=gang.namespace,
-        name=gang.name,
-        uid=gang.uid,
-        queue=queue.name,
-        pods=tuple(member.pod for member in gang.members),
-        whole=True,
-        checkpoint_grace_s=protection.checkpoint_grace_s(gang, queue),
-        reason=Reason(
-            code=Code.IDLE,
-            message=f"{'one of its devices is' if any_device else 'all its devices are'} idle since {since}, which it was told at {told}",
-            advice="made anew, its pods wait behind those that wait already; the annotation fairlead.dev/keep-idle would keep it",
-        ),
+    reason = Reason(
+        code=Code.IDLE,
+        message=f"{'one of its devices is' if any_device else 'all its devices are'} idle since {since}, which it was told at {told}",
+        advice="made anew, its pods wait behind those that wait already; the annotation fairlead.dev/keep-idle would keep it",
     )
+    grace_s = protection.checkpoint_grace_s(gang, queue)
+    return Eviction.of(gang, gang.members, "Idle", reason, queue=queue.name, checkpoint_grace_s=grace_s)

@@ -20,15 +20,17 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.queues.gangs import with_models
 from fairlead.engine.queues.limits import held, over_limit, used
-from fairlead.engine.reclaim.costs import STEPS_PUT, EvictionCosts, allowed_domains, evict_and_place
+from fairlead.engine.reclaim.cheapest_nodes import CheapestNodes, CostFunction
+from fairlead.engine.reclaim.evict_and_place import allowed_domains, evict_and_place
 from fairlead.engine.reclaim.eviction_policy import EvictionPolicy
 from fairlead.engine.reclaim.move_costs import gpu_seconds, movable, settled_at
+from fairlead.engine.reclaim.trial import STEPS_PUT
 from fairlead.engine.types.gangs import RefusedNode
 from fairlead.engine.types.reasons import PreemptionBlock
 
@@ -36,15 +38,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairlead.engine.inventory.nodes import NodeInfo
-    from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
-    from fairlead.engine.placement.shapes import PlacementUnit, Shapes
+    from fairlead.engine.placement.shapes import Shapes
     from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.limits import View
     from fairlead.engine.queues.statement import Statement
     from fairlead.engine.reclaim.candidates import EvictionUnit
-    from fairlead.engine.reclaim.costs import Cost, Queues
     from fairlead.engine.reclaim.eviction_policy import Preemptor, VictimPolicy
+    from fairlead.engine.reclaim.trial import Trial
     from fairlead.engine.snapshot import Snapshot
 
 GANGS_MAX = 8  # on one node, of which all sets are tried, the cheapest for their devices
@@ -94,52 +95,53 @@ class MovePolicy(EvictionPolicy):
         return gpu_seconds(unit.gang, unit.devices, self.candidates.now)
 
 
-class MoveCosts(EvictionCosts):
-    """The fewest GPU-seconds that have to move before the unit fits on a node."""
+class MoveCost(NamedTuple):
+    """Of the gangs that have to move from one node."""
+
+    gpu_seconds: float
+    gangs: int
+    pods: int
+    devices: int
+    node: str
+
+
+class MoveCosts(CostFunction[MoveCost]):
+    """The fewest GPU-seconds that have to move before the unit fits on a node. No queue loses anything."""
 
     policy: MovePolicy
 
-    def _queues_of(self, victims: Sequence[EvictionUnit]) -> Queues:
-        return frozenset()  # no queue loses anything
+    def alike(self, preemptor: Preemptor) -> object:
+        return preemptor.kind, len(preemptor.units) == 1
 
-    def _cheapest_on(
-        self, preemptor: Preemptor, unit: PlacementUnit, node: CandidateNode, budget: StepBudget
-    ) -> tuple[Cost, list[EvictionUnit]] | None:
-        if node.info in self.policy.unsettled:
+    def cheapest(self, trial: Trial) -> tuple[MoveCost, list[EvictionUnit]] | None:
+        policy, preemptor, node = self.policy, trial.preemptor, trial.node
+        if node.info in policy.unsettled:
             return None
-        around = self.policy.candidates.by_node.get(node.name, ())
-        budget.spend(len(around))
-        there = [each for each in around if self.policy.refusal(preemptor, each) is None]
+        around = trial.candidates
+        trial.budget.spend(len(around))
+        there = [each for each in around if policy.refusal(preemptor, each) is None]
         if not there:
             return None
-        there.sort(key=lambda each: (self.policy.lost(each) / max(1, each.devices_on(node.name)), each.rank))
-        lacking = self._lacking(unit, node)
-        for victims in self._sets(there[:GANGS_MAX], node, lacking):
-            mark = self.statement.checkpoint()
+        there.sort(key=lambda each: (policy.lost(each) / max(1, each.devices_on(node.name)), each.rank))
+        for victims in self._sets(there[:GANGS_MAX], node.name, trial.lacking):
+            mark = policy.statement.checkpoint()
             allowed = True
             for each in victims:
-                allowed = self.policy.refusal(preemptor, each) is None  # budgets that allow each may not allow all
+                allowed = policy.refusal(preemptor, each) is None  # budgets that allow each may not allow all
                 if not allowed:
                     break
-                self.policy.evict(each, only=node.name)
-            budget.spend(STEPS_PUT)
-            fits = allowed and self._fits(preemptor, unit, node, budget)
-            self.statement.rollback(mark)
+                policy.evict(each, only=node.name)
+            trial.budget.spend(STEPS_PUT)
+            fits = allowed and trial.fits()
+            policy.statement.rollback(mark)
             if fits:
-                return self._cost(preemptor, node, victims), list(victims)
+                pods, devices = sum(len(each.members) for each in victims), sum(each.devices for each in victims)
+                return MoveCost(self.lost(victims), len(victims), pods, devices, node.name), list(victims)
         return None
 
-    def _lacking(self, unit: PlacementUnit, node: CandidateNode) -> int:
-        """Devices that the unit finds too few of there; 0 where that is not to be had by counting."""
-        if not unit.shape.plain:
-            return 0
-        request = unit.shape.claims[0].alternatives[0][0]
-        free = self.scored.room.free(request, self.cluster.cache.node_snapshot.candidates(node, request))
-        return request.count - free
-
-    def _sets(self, gangs: Sequence[EvictionUnit], node: CandidateNode, lacking: int) -> list[tuple[EvictionUnit, ...]]:
+    def _sets(self, gangs: Sequence[EvictionUnit], node: str, lacking: int) -> list[tuple[EvictionUnit, ...]]:
         """Those that free enough devices, the cheapest first. A set is a bit mask: its sums are those without its lowest bit, and that one's."""
-        lost, devices = [self.policy.lost(each) for each in gangs], [each.devices_on(node.name) for each in gangs]
+        lost, devices = [self.policy.lost(each) for each in gangs], [each.devices_on(node) for each in gangs]
         costs, freed = [0.0], [0]
         found: list[tuple[float, int, int]] = []
         for chosen in range(1, 1 << len(gangs)):
@@ -151,10 +153,12 @@ class MoveCosts(EvictionCosts):
         cheapest = heapq.nsmallest(SETS_MAX, found)
         return [tuple(each for at, each in enumerate(gangs) if chosen >> at & 1) for _, _, chosen in cheapest]
 
-    def _cost(self, preemptor: Preemptor, node: CandidateNode, victims: Sequence[EvictionUnit]) -> Cost:
-        pods, devices = sum(len(each.members) for each in victims), sum(each.devices for each in victims)
-        lost = sum(map(self.policy.lost, victims))
-        return (False, lost, len(victims), 0.0, pods, False, devices), (0.0, 0.0, node.name)
+    def lost(self, units: Sequence[EvictionUnit]) -> float:
+        """GPU-seconds."""
+        return sum(map(self.policy.lost, units))
+
+    def of_set(self, victims: Sequence[EvictionUnit]) -> tuple[float, ...]:
+        return (self.lost(victims),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +175,7 @@ class MoveSearch:
 
     def __init__(self, policy: MovePolicy, now: Statement) -> None:
         self.policy = policy
+        self._costs = MoveCosts(policy)
         self.cluster = policy.cluster
         self.pipelined = policy.statement
         self.now = now
@@ -210,9 +215,9 @@ class MoveSearch:
         if len(shapes) != 1 or not (shape := next(iter(shapes))).plain:
             return True
         request, nodes = shape.claims[0].alternatives[0][0], self.cluster.cache.node_snapshot
-        room, left = self.pipelined.placer.device_room(shape), request.count * len(preemptor.units)
+        fit, left = self.pipelined.placer.device_fit(shape), request.count * len(preemptor.units)
         for node in nodes.all:
-            left -= room.free(request, nodes.candidates(node, request))
+            left -= fit.free(request, nodes.candidates(node, request))
             if left <= 0:
                 return True
         return False
@@ -226,24 +231,18 @@ class MoveSearch:
             mark = self.pipelined.checkpoint()
             found = self._evict(preemptor, domain, budget)
             self.pipelined.rollback(mark)
-            if found is not None and (best is None or self._lost(found[0]) < best[0]):
-                best = (self._lost(found[0]), domain)
+            if found is not None and (best is None or self._costs.lost(found[0]) < best[0]):
+                best = (self._costs.lost(found[0]), domain)
         if len(domains) == 1:
             best = (0.0, domains[0])
         return None if best is None else self._within(preemptor, best[1], budget)
-
-    def _lost(self, units: Sequence[EvictionUnit]) -> float:
-        return sum(map(self.policy.lost, units))
-
-    def _cost(self, units: Sequence[EvictionUnit]) -> tuple[float, ...]:
-        return (self._lost(units),)
 
     def _evict(
         self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget
     ) -> tuple[list[EvictionUnit], list[UnitPlacement]] | None:
         """What has to move, and the place that this makes: both in force. None, and rolled back, where there is none."""
         mark = self.pipelined.checkpoint()
-        found = evict_and_place(self.policy, preemptor, among, budget, {}, MoveCosts, self._cost)
+        found = evict_and_place(preemptor, among, budget, CheapestNodes(self._costs))
         if found is not None and found[0]:
             return found
         self.pipelined.rollback(mark)
@@ -273,7 +272,7 @@ class MoveSearch:
                 moved.append((unit, place))
             else:
                 self.now.unhold(kept)  # the step that nominates the gang holds it again
-                return MovePlan(moved, placed, self._lost(units))
+                return MovePlan(moved, placed, self._costs.lost(units))
         self.now.rollback(now)
         self.pipelined.rollback(later)
         return None

@@ -1,5 +1,8 @@
 """The pipelined cluster: as it will be when all that is leaving has gone and all nominated gangs have started.
 
+What is leaving are pods, and devices whose pods were deleted by force: the API knows neither pod nor claim any more, and only the node's
+driver says that their containers run still.
+
 A gang is nominated only for nodes and devices that it will really find there, not for counts. Victims are tried out on the
 same ledger: `releasing` counts a unit as gone, and the statement rolls that back. Nothing is evicted here.
 Invariants: `queue.used` is what queues hold once leaving pods are gone and nominated gangs have started; `queue.releasing`
@@ -10,8 +13,10 @@ Source: KAI-Scheduler's pipelined pods on releasing resources.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
+from fairlead.api.bounds import DEFAULTS
 from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.queues.statement import Statement
 from fairlead.engine.reclaim.candidates import TentativeAdmission
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from fairlead.engine.allocator.steps import StepAccounts
+    from fairlead.engine.inventory.device import Device
     from fairlead.engine.placement.model import PlacementResult, UnitPlacement
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.cache import SchedulerCache
@@ -29,6 +35,18 @@ if TYPE_CHECKING:
     from fairlead.engine.reclaim.protection import Protection
     from fairlead.engine.snapshot import Snapshot
     from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
+
+
+RELEASING_S = DEFAULTS.termination_grace_s
+"""How long a device that its node is releasing is awaited: the pod that had it was deleted by force, and its queue is not known."""
+AHEAD_S = 60.0
+"""Clocks may differ by so much; what is said to be released since a later time is not awaited."""
+
+
+def awaited_until(device: Device, now: float) -> float:
+    """Until when others wait for a device that its node is releasing, unix seconds; -inf where it is not known since when."""
+    since = device.kind.releasing_since
+    return -inf if since is None or since > now + AHEAD_S else since + RELEASING_S
 
 
 class PipelinedCluster:
@@ -74,10 +92,28 @@ class PipelinedCluster:
             charge: Charge = {}
             for claim in claims:
                 add(charge, self.cache.charges.of_allocated(claim, self.snapshot.inventory))
-            queue.release(charge, sum(not item.admin for claim in claims for item in claim.devices))
-            self.statement.releasing(going, claims, 1)
-        self.version += 1
+            devices = sum(not item.admin for claim in claims for item in claim.devices)
+            self.statement.do(queue.release, charge, devices)
+            self.statement.do(self.statement.releasing, going, claims)
+        self.statement.commit()
+        self.note_more_free()
         return ends
+
+    def release(self, devices: Sequence[Device], now: float) -> list[float]:
+        """Devices that their nodes are releasing are free, but for those that have been so for longer than is awaited.
+
+        Returns when the others have been, unix seconds.
+        """
+        awaited = [device for device in devices if awaited_until(device, now) > now]
+        if awaited:
+            self.statement.do(self.statement.released, awaited)
+            self.statement.commit()
+            self.note_more_free()
+        return sorted({awaited_until(device, now) for device in awaited})
+
+    def note_more_free(self) -> None:
+        """What found no place may find one now."""
+        self.version += 1
 
     def releasing(self, unit: EvictionUnit, only: str | None, times: int) -> None:
         """The change by which the unit's devices and room are free; `only`: those on this node, while that is looked at."""

@@ -34,26 +34,10 @@ class BrokenDevices:
 
     def evictions(self, running: Iterable[RunningGang]) -> Iterator[Eviction]:
         """One for each gang that must give up devices; queues are filled in by the plan."""
-        if not self._inventory.rules and not self._any_published():
-            return
         for gang in running:
             found = self._of(gang)
             if found is not None:
                 yield found
-
-    def _any_published(self) -> bool:
-        """Whether a driver has published such a taint: looked at again when slices change."""
-        inventory = self._inventory
-        known: tuple[int, bool] | None = inventory.memo.get(BrokenDevices)
-        if known is None or known[0] != inventory.structure:
-            found = any(
-                taint.effect == "NoExecute"
-                for pool in inventory.pools_unordered()
-                for device in pool.tainted
-                for taint in device.kind.taints
-            )
-            known = inventory.memo[BrokenDevices] = (inventory.structure, found)
-        return known[1]
 
     def _of(self, gang: RunningGang) -> Eviction | None:
         faults = {uid: fault for uid in gang.claims if (fault := self.fault(uid)) is not None}
@@ -66,22 +50,14 @@ class BrokenDevices:
             return None
         pods = len(staying) + len(hurt) - len(hurt_staying)
         first = min(faults.values())
-        return Eviction(
-            kind="Replace",
-            namespace=gang.namespace,
-            name=gang.name,
-            uid=gang.uid,
-            queue=gang.queue or "",
-            pods=tuple(member.pod for member in going),
-            whole=whole,
-            checkpoint_grace_s=gang.checkpoint_grace_s or 0.0,
-            reason=Reason(
-                code=Code.BROKEN,
-                message=f"{first}; {len(hurt)} of its {pods} pods hold{'s' if len(hurt) == 1 else ''} such devices, it needs {gang.size}: "
-                + ("all of them go" if whole else "only those go"),
-                advice="made anew, its pods wait with its age and are given other devices",
-            ),
+        reason = Reason(
+            code=Code.BROKEN,
+            message=f"{first}; {len(hurt)} of its {pods} pods hold{'s' if len(hurt) == 1 else ''} such devices, it needs {gang.size}: "
+            + ("all of them go" if whole else "only those go"),
+            advice="made anew, its pods wait with its age and are given other devices",
         )
+        queue, grace_s = gang.queue or "", gang.checkpoint_grace_s or 0.0
+        return Eviction.of(gang, going, "Replace", reason, queue=queue, whole=whole, checkpoint_grace_s=grace_s)
 
     def fault(self, uid: str) -> str | None:
         """Which taint of a device evicts those who hold the claim; None where none does."""

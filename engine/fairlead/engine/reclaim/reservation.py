@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from heapq import nlargest
-from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.queues.limits import over_limit
-from fairlead.engine.reclaim.costs import EvictionCosts, allowed_domains, evict_and_place
+from fairlead.engine.reclaim.cheapest_nodes import CheapestNodes, CostFunction
+from fairlead.engine.reclaim.evict_and_place import allowed_domains, evict_and_place
 from fairlead.engine.reclaim.eviction_policy import EvictionPolicy
 from fairlead.engine.reclaim.shares import beyond_share
 from fairlead.engine.types.reasons import PreemptionBlock
@@ -27,15 +27,13 @@ from fairlead.engine.types.reasons import PreemptionBlock
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
-    from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.statement import Statement
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
-    from fairlead.engine.reclaim.costs import Cost, Queues
     from fairlead.engine.reclaim.eviction_policy import Preemptor
     from fairlead.engine.reclaim.releasing import PipelinedCluster
+    from fairlead.engine.reclaim.trial import Trial
     from fairlead.engine.types.amounts import Amount
 
 
@@ -83,43 +81,41 @@ class WaitPolicy(EvictionPolicy):
     def refusal(self, preemptor: Preemptor, unit: EvictionUnit) -> PreemptionBlock | None:
         return None if unit.whole and not self._ended.get(unit.id) else PreemptionBlock.PLACE
 
+    def within_share(self, preemptor: Preemptor) -> bool:
+        return not _beyond_share(preemptor)
+
     def tallying(self, unit: EvictionUnit, times: int) -> None:
         self._ended[unit.id] += times
 
 
-class WaitCosts(EvictionCosts):
-    """What has to end on each node before the unit fits there."""
+class WaitCost(NamedTuple):
+    """Of the gangs that have to end on one node."""
 
-    @staticmethod
-    def alike(preemptor: Preemptor) -> object:
+    endless: int  # gangs without a known end
+    until: float  # the last known end; unix seconds
+    devices: int  # on the node
+    node: str
+
+
+class WaitCosts(CostFunction[WaitCost]):
+    """What has to end on each node before the unit fits there. A gang that ends by itself costs its queue nothing."""
+
+    def alike(self, preemptor: Preemptor) -> object:
         """What their queue holds decides for gangs of one unit; it changes though no node does."""
         return preemptor if len(preemptor.units) == 1 else preemptor.queue
 
-    def _cheapest_on(
-        self, preemptor: Preemptor, unit: PlacementUnit, node: CandidateNode, budget: StepBudget
-    ) -> tuple[Cost, list[EvictionUnit]] | None:
-        if len(preemptor.units) == 1:
-            on_node = self.policy.candidates.by_node.get(node.name, ())
-            if any(_given_back(on_node, step, flavor) < more for step, flavor, more in _beyond_share(preemptor)):
-                return None
-        return super()._cheapest_on(preemptor, unit, node, budget)
+    def cheapest(self, trial: Trial) -> tuple[WaitCost, list[EvictionUnit]] | None:
+        """Of several gangs those of the own queue first: their end also frees what the queue's share is short of."""
+        preemptor, on_node, node = trial.preemptor, trial.candidates, trial.node.name
+        if len(preemptor.units) == 1 and any(
+            _given_back(on_node, step, flavor) < more for step, flavor, more in _beyond_share(preemptor)
+        ):
+            return None
+        own_first = sorted(on_node, key=lambda each: (each.queue is not preemptor.queue, each.rank))
+        return trial.cheapest(own_first, lambda ending: WaitCost(*_ends(ending), _devices_on(node, ending), node))
 
-    def _cost(self, preemptor: Preemptor, node: CandidateNode, victims: Sequence[EvictionUnit]) -> Cost:
-        ends = [inf if each.gang.ends_by is None else each.gang.ends_by for each in victims]
-        known = [end for end in ends if end < inf]
-        devices = sum(each.devices_on(node.name) for each in victims)
-        until = max(known, default=0.0)
-        return (False, float(len(ends) - len(known)), 0, until, devices, False, 0), (0.0, 0.0, node.name)
-
-    def _fits(self, preemptor: Preemptor, unit: PlacementUnit, node: CandidateNode, budget: StepBudget) -> bool:
-        return super()._fits(preemptor, unit, node, budget) and (len(preemptor.units) > 1 or _allowed(preemptor))
-
-    def _ordered(self, preemptor: Preemptor, candidates: Sequence[EvictionUnit]) -> Sequence[EvictionUnit]:
-        """The own queue's gangs first: their end also frees what the queue's share is short of."""
-        return sorted(candidates, key=lambda each: (each.queue is not preemptor.queue, each.rank))
-
-    def _queues_of(self, victims: Sequence[EvictionUnit]) -> Queues:
-        return frozenset()  # a gang that ends by itself costs its queue nothing
+    def of_set(self, victims: Sequence[EvictionUnit]) -> tuple[int, float, int]:
+        return (*_ends(victims), sum(unit.devices for unit in victims))
 
 
 class Reserver:
@@ -128,7 +124,8 @@ class Reserver:
     def __init__(self, cluster: PipelinedCluster, candidates: VictimCandidates) -> None:
         self.cluster = cluster
         self.policy = WaitPolicy(cluster, candidates)
-        self._costs: dict[object, WaitCosts] = {}
+        self._costs = WaitCosts(self.policy)
+        self._cheapest = CheapestNodes(self._costs)
         self._costs_of = -1  # version of the candidates
 
     def reserve(self, preemptor: Preemptor, now: Statement) -> ReservedPlace | None:
@@ -136,7 +133,7 @@ class Reserver:
         if not self._may_be_allowed(preemptor):
             return None
         if self._costs_of != self.policy.candidates.version:
-            self._costs.clear()
+            self._cheapest.clear()
             self._costs_of = self.policy.candidates.version
         budget = self.cluster.accounts.budget(self.cluster.snapshot.search_steps)
         allowed = allowed_domains(self.cluster.domains, preemptor.gang)
@@ -161,23 +158,27 @@ class Reserver:
 
     def _wait(
         self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget
-    ) -> tuple[tuple[float, float, int], list[UnitPlacement], float | None] | None:
+    ) -> tuple[tuple[int, float, int], list[UnitPlacement], float | None] | None:
         """What the gang has to wait for, as a cost, where, and until when."""
         mark = self.cluster.statement.checkpoint()
-        found = evict_and_place(self.policy, preemptor, among, budget, self._costs, WaitCosts, _cost)
+        found = evict_and_place(preemptor, among, budget, self._cheapest)
         allowed = found is not None and _allowed(preemptor)
         self.cluster.statement.rollback(mark)
         if found is None or not allowed:
             return None
         ending, placed = found
-        cost = _cost(ending)
-        return cost, placed, cost[1] if ending and not cost[0] else None
+        endless, until = _ends(ending)
+        return self._costs.of_set(ending), placed, until if ending and not endless else None
 
 
-def _cost(ending: Sequence[EvictionUnit]) -> tuple[float, float, int]:
-    """Gangs without a known end, the last known end, devices."""
+def _ends(ending: Sequence[EvictionUnit]) -> tuple[int, float]:
+    """Gangs without a known end, and the last known end."""
     known = [unit.gang.ends_by for unit in ending if unit.gang.ends_by is not None]
-    return float(len(ending) - len(known)), max(known, default=0.0), sum(unit.devices for unit in ending)
+    return len(ending) - len(known), max(known, default=0.0)
+
+
+def _devices_on(node: str, units: Iterable[EvictionUnit]) -> int:
+    return sum(each.devices_on(node) for each in units)
 
 
 def _beyond_share(preemptor: Preemptor) -> list[tuple[Queue, str, Amount]]:

@@ -1,7 +1,7 @@
 """The victims of one gang: found, made minimal, and judged again as a whole.
 
 Victims are evicted only if the gang then really has a place on nodes and devices that exist. First unit by unit, each where it is
-cheapest (`costs`); where that fails, everything that may go is evicted on trial, in order, and what was not needed is spared.
+cheapest (`victim_cost`); where that fails, everything that may go is evicted on trial, in order, and what was not needed is spared.
 A refusal holds for that kind of gang until more comes free.
 Invariants: no victim of the found set could be spared; the set is judged again from nothing, so that sparing one never makes
 an earlier choice illegal (kueue#14543); without a result the statement is rolled back: ledger, queues and budgets are as before.
@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fairlead.engine.queues.limits import over_limit
-from fairlead.engine.reclaim.costs import EvictionCosts, allowed_domains, evict_and_place
+from fairlead.engine.reclaim.cheapest_nodes import CheapestNodes
+from fairlead.engine.reclaim.evict_and_place import allowed_domains, evict_and_place
+from fairlead.engine.reclaim.victim_cost import VictimCosts
 from fairlead.engine.types.reasons import PreemptionBlock
 
 if TYPE_CHECKING:
@@ -48,7 +50,8 @@ class VictimSearch:
         self.policy = policy
         self.cluster = policy.cluster
         self.statement = policy.statement
-        self._costs: dict[object, EvictionCosts] = {}
+        self._costs = VictimCosts(policy)
+        self._cheapest = CheapestNodes(self._costs)
         self._refused: dict[object, PreemptionBlock] = {}
 
     def choose(self, preemptor: Preemptor) -> VictimChoice | PreemptionBlock:
@@ -91,7 +94,7 @@ class VictimSearch:
                 victims = self._greedy(preemptor, each, budget)
                 if victims is not None:
                     self.statement.rollback(mark)
-                    costs.append((_cost(victims), each))
+                    costs.append((self._costs.of_set(victims), each))
             if not costs:
                 return None
             domain = min(costs, key=lambda cost: cost[0])[1]
@@ -101,7 +104,7 @@ class VictimSearch:
         self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget
     ) -> list[EvictionUnit] | None:
         """Victims evicted so that every unit found a node; None, and none evicted, when one found none."""
-        found = evict_and_place(self.policy, preemptor, among, budget, self._costs, EvictionCosts, _cost)
+        found = evict_and_place(preemptor, among, budget, self._cheapest)
         if found is None:
             return None
         victims, placed = found
@@ -234,12 +237,3 @@ class VictimSearch:
 def _may_help(preemptor: Preemptor, unit: EvictionUnit) -> bool:
     """False of a running unit of another queue that holds nothing of a flavor that is asked for: it may not go."""
     return unit.queue is preemptor.queue or not unit.starts or any(flavor in preemptor.charge for flavor in unit.charge)
-
-
-def _cost(victims: Sequence[EvictionUnit]) -> tuple[float, ...]:
-    """Low priority, few gangs, few pods, the youngest."""
-    whole = [unit.rank[1] for unit in victims if unit.rank[0]]
-    started = min((unit.works_since for unit in victims), default=0.0)
-    created = min((unit.gang.created for unit in victims), default=0.0)
-    pods = sum(len(unit.members) for unit in victims)
-    return (max(whole, default=float("-inf")), len(whole), pods, -started, -created)

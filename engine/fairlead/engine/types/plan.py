@@ -14,13 +14,17 @@ import msgspec
 from fairlead.engine.types.references import Named
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+    from typing import Self
 
     from fairlead.engine.types.allocation import Allocation
     from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.gangs import RunningGang, RunningMember
     from fairlead.engine.types.reasons import Reason
     from fairlead.engine.types.references import PodRef
     from fairlead.engine.types.settings import Problem
+
+EvictionKind = Literal["Reclaim", "Preempt", "Replace", "Idle", "Move", "Hold"]
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +89,7 @@ class Eviction(Named):
     its new pods.
     """
 
-    kind: Literal["Reclaim", "Preempt", "Replace", "Idle", "Move", "Hold"]
+    kind: EvictionKind
     namespace: str
     name: str
     uid: str
@@ -102,6 +106,31 @@ class Eviction(Named):
     )
     place: Admission | None = None  # with Move: nodes and devices for its pods, by those that run now
     gpu_seconds: float = 0.0  # with Move: what it costs, see `reclaim.move_costs`
+
+    @classmethod
+    def of(
+        cls,
+        gang: RunningGang,
+        members: Iterable[RunningMember],
+        kind: EvictionKind,
+        reason: Reason,
+        *,
+        queue: str,
+        whole: bool = True,
+        checkpoint_grace_s: float,
+    ) -> Self:
+        """Of these members, for no other gang."""
+        return cls(
+            kind=kind,
+            namespace=gang.namespace,
+            name=gang.name,
+            uid=gang.uid,
+            queue=queue,
+            pods=tuple(member.pod for member in members),
+            whole=whole,
+            reason=reason,
+            checkpoint_grace_s=checkpoint_grace_s,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

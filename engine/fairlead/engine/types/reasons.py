@@ -33,7 +33,7 @@ class Code(StrEnum):
     OVER_SHARE = "OverFairShare"  # the same, and its queue may not reclaim: it would hold more than its fair share
     PROTECTED = "VictimsProtected"  # the same, and its victims are protected: by min-runtime, a budget, …
     MAKING_ROOM = "MakingRoom"  # others are being evicted for it
-    COMING_FREE = "DevicesComingFree"  # fits as soon as terminating pods are gone
+    COMING_FREE = "DevicesComingFree"  # fits once terminating pods, or containers of pods deleted by force, are gone
     OWN_PREDECESSOR = "WaitsForOwnPredecessor"  # what it lacks is held by pods that its rollout ends only once it runs
     AWAITING_NODES = "AwaitingNodes"  # DevicesInUse or NeverFits, and nodes are asked for
     HELD = "DevicesHeld"  # would fit, but the free devices are held for a gang before it
@@ -82,6 +82,7 @@ class Rejection(StrEnum):
     CAPACITY = "too little capacity"
     NODE = "on unsuitable nodes"
     IN_USE = "in use"
+    RELEASING = "being released by their nodes"
     HELD = "held for another gang"
     COUNTERS = "parent's counters used up"
     SHARED_FULL = "shared capacity used up"
@@ -89,7 +90,14 @@ class Rejection(StrEnum):
 
 
 _MAY_SERVE = frozenset(
-    {Rejection.IN_USE, Rejection.HELD, Rejection.COUNTERS, Rejection.SHARED_FULL, Rejection.SELECTOR_ERROR}
+    {
+        Rejection.IN_USE,
+        Rejection.RELEASING,
+        Rejection.HELD,
+        Rejection.COUNTERS,
+        Rejection.SHARED_FULL,
+        Rejection.SELECTOR_ERROR,
+    }
 )
 
 

@@ -1,6 +1,6 @@
 """The mix of pods that usually request devices: placement takes the future to be like it.
 
-Frozen values; `placement.workload` counts them.
+Frozen values; `placement.value.workload` counts them.
 """
 
 from __future__ import annotations

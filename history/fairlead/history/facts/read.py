@@ -143,16 +143,10 @@ def running_gang(value: form.RunningGang) -> RunningGang:
 
 
 def bounds(value: form.Bounds) -> Bounds:
-    found = Bounds(
-        min_runtime=_bound(value.min_runtime),
-        checkpoint_grace=_bound(value.checkpoint_grace),
-        termination_grace=_bound(value.termination_grace),
-    )
-    return NO_BOUNDS if found == NO_BOUNDS else found
-
-
-def _bound(value: form.Bound | None) -> Bound | None:
-    return None if value is None else Bound(value.seconds, value.source)
+    known: dict[str, Any] = {
+        name: Bound(each.seconds, each.source) for name, each in _fields(value).items() if each is not None
+    }
+    return Bounds(**known) if known else NO_BOUNDS
 
 
 def queue(name: str, value: form.Queue) -> QueueSpec:

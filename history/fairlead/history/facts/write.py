@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -10,7 +10,6 @@ from fairlead.engine.inventory.published import published_slice
 from fairlead.history.facts import form
 
 if TYPE_CHECKING:
-    from fairlead.api.bounds import Bound, Bounds
     from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
     from fairlead.engine.inventory.nodes import NodeInfo
     from fairlead.engine.inventory.pool import SliceEntry
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from fairlead.engine.types.neighbours import PodIdentity
     from fairlead.engine.types.pod_needs import PodNeeds
     from fairlead.engine.types.settings import (
+        Autoscaling,
         BudgetState,
         DisruptionBudget,
         FlavorQuota,
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from fairlead.kube import resource
 
 
+K = TypeVar("K", bound=msgspec.Struct)
+
+
 def slice_(entry: SliceEntry) -> resource.ResourceSliceSpec:
     return published_slice(entry)
 
@@ -38,44 +41,32 @@ def device_class(value: resource.DeviceClass) -> resource.DeviceClassSpec:
     return value.spec
 
 
+def _as(kind: type[K], value: object) -> K:
+    """All fields are the engine's by name."""
+    return msgspec.convert(value, kind, from_attributes=True)
+
+
+def _but(kind: type[K], value: object, **others: Any) -> K:
+    """The fields are the engine's by name, but for `others`."""
+    same = {name: getattr(value, name) for name in kind.__struct_fields__ if name not in others}
+    return kind(**same, **others)
+
+
 def node(info: NodeInfo) -> form.Node:
-    return form.Node(
-        labels=dict(info.labels),
-        taints=info.taints,
-        unschedulable=info.unschedulable,
-        ready=info.ready,
-        notice=None if info.notice is None else msgspec.convert(info.notice, form.Notice, from_attributes=True),
-        allocatable=info.allocatable,
-    )
+    notice = None if info.notice is None else _as(form.Notice, info.notice)
+    return _but(form.Node, info, labels=dict(info.labels), notice=notice)
 
 
 def needs(value: PodNeeds) -> form.Needs:
-    return form.Needs(
-        requests=value.requests,
-        node_selector=value.node_selector,
-        affinity=value.affinity,
-        preferred=value.preferred,
-        tolerations=value.tolerations,
-        ports=value.ports,
-        volumes=value.volumes,
-        neighbours=value.neighbours,
-    )
+    return _as(form.Needs, value)
 
 
 def counted_pod(where: str, value: PodNeeds, identity: PodIdentity) -> form.CountedPod:
-    return form.CountedPod(
-        node=where,
-        needs=needs(value),
-        namespace=identity.namespace,
-        labels=identity.labels,
-        leaving=identity.leaving,
-    )
+    return _but(form.CountedPod, identity, node=where, needs=needs(value))
 
 
 def allocated_claim(value: AllocatedClaim) -> form.AllocatedClaim:
-    return form.AllocatedClaim(
-        namespace=value.namespace, name=value.name, devices=tuple(map(_allocated_device, value.devices))
-    )
+    return _but(form.AllocatedClaim, value, devices=tuple(map(_allocated_device, value.devices)))
 
 
 def _allocated_device(value: AllocatedDevice) -> form.AllocatedDevice:
@@ -91,54 +82,36 @@ def _allocated_device(value: AllocatedDevice) -> form.AllocatedDevice:
 
 
 def gang(value: GangRequest) -> form.Gang:
-    """The fields are the engine's by name."""
-    return msgspec.convert(value, form.Gang, from_attributes=True)
+    return _as(form.Gang, value)
 
 
 def running_gang(value: RunningGang) -> form.RunningGang:
-    return msgspec.convert(value, form.RunningGang, from_attributes=True)
+    return _as(form.RunningGang, value)
 
 
 def queue(value: QueueSpec) -> form.Queue:
-    return form.Queue(
-        uid=value.uid,
-        parent=value.parent,
+    return _but(
+        form.Queue,
+        value,
         quotas=tuple(map(_flavor_quota, value.quotas)),
-        priority=value.priority,
-        strategy=value.strategy,
-        ordering=value.ordering,
-        namespace_selector=value.namespace_selector,
-        preemption=value.preemption,
-        min_runtime_s=value.min_runtime_s,
-        evictions_left=value.evictions_left,
-        bounds=_bounds(value.bounds),
-        respects_budgets=value.respects_budgets,
+        bounds=_as(form.Bounds, value.bounds),
         past_usage=dict(value.past_usage),
-        quotas_change_at=value.quotas_change_at,
-        idle=None if value.idle is None else msgspec.convert(value.idle, form.IdlePolicy, from_attributes=True),
+        idle=None if value.idle is None else _as(form.IdlePolicy, value.idle),
         budget=None if value.budget is None else _spending_budget(value.budget),
-        models=value.models,
-        movable=value.movable,
-        hold=None if value.hold is None else msgspec.convert(value.hold, form.Hold, from_attributes=True),
+        hold=None if value.hold is None else _as(form.Hold, value.hold),
     )
 
 
 def _spending_budget(value: BudgetState) -> form.SpendingBudget:
-    return form.SpendingBudget(
-        on_exhausted=value.on_exhausted,
-        limit=str(value.limit),
-        spent=None if value.spent is None else str(value.spent),
-        renews_at=value.renews_at,
-        exhausts_at=value.exhausts_at,
-    )
+    return _but(form.SpendingBudget, value, limit=str(value.limit), spent=_amount(value.spent))
 
 
 def _flavor_quota(value: FlavorQuota) -> form.FlavorQuota:
-    return form.FlavorQuota(
-        flavor=value.flavor,
+    return _but(
+        form.FlavorQuota,
+        value,
         deserved=str(value.deserved),
         limit=_amount(value.limit),
-        weight=value.weight,
         borrowing_limit=_amount(value.borrowing_limit),
         lending_limit=_amount(value.lending_limit),
     )
@@ -148,61 +121,30 @@ def _amount(value: Amount | None) -> str | None:
     return None if value is None else str(value)
 
 
-def _bounds(value: Bounds) -> form.Bounds:
-    return form.Bounds(
-        min_runtime=_bound(value.min_runtime),
-        checkpoint_grace=_bound(value.checkpoint_grace),
-        termination_grace=_bound(value.termination_grace),
-    )
-
-
-def _bound(value: Bound | None) -> form.Bound | None:
-    return None if value is None else form.Bound(seconds=value.seconds, source=value.source)
-
-
 def flavor(value: FlavorSpec) -> form.Flavor:
-    scaling = value.autoscaling
-    return form.Flavor(
-        device_selector=value.device_selector,
-        measure=value.measure,
-        capacity_name=value.capacity_name,
-        autoscaling=None
-        if scaling is None
-        else form.Autoscaling(
-            mode=scaling.mode,
-            max=_amount(scaling.max),
-            patience_s=scaling.patience_s,
-            wait_s=scaling.wait_s,
-            device_classes=scaling.device_classes,
-            node_selector=scaling.node_selector,
-            templates=tuple(
-                msgspec.convert(each, form.NodeTemplate, from_attributes=True) for each in scaling.templates
-            ),
-        ),
-    )
+    return _but(form.Flavor, value, autoscaling=None if value.autoscaling is None else _autoscaling(value.autoscaling))
+
+
+def _autoscaling(value: Autoscaling) -> form.Autoscaling:
+    templates = tuple(_as(form.NodeTemplate, each) for each in value.templates)
+    return _but(form.Autoscaling, value, max=_amount(value.max), templates=templates)
 
 
 def budget(value: DisruptionBudget) -> form.Budget:
-    return form.Budget(namespace=value.namespace, name=value.name, allowed=value.allowed)
+    return _as(form.Budget, value)
 
 
 def quota(value: NamespaceQuota) -> form.Quota:
-    return form.Quota(
-        namespace=value.namespace, name=value.name, resource=value.resource, limit=value.limit, used=value.used
-    )
+    return _as(form.Quota, value)
 
 
 def workload(value: Workload | None) -> tuple[form.Demand, ...] | None:
-    if value is None:
-        return None
-    return _demands(value.demands)
+    return None if value is None else _demands(value.demands)
 
 
 def mix(value: Workload | None) -> form.Mix:
-    if value is None:
-        return form.Mix()
-    return form.Mix(rare=_demands(value.rare), pods=value.pods, once=value.once, cpu=value.cpu)
+    return form.Mix() if value is None else _as(form.Mix, value)
 
 
 def _demands(values: tuple[Demand, ...]) -> tuple[form.Demand, ...]:
-    return tuple(form.Demand(spec=each.spec, needs=needs(each.needs), count=each.count) for each in values)
+    return tuple(_as(form.Demand, each) for each in values)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlead.engine.plan.decide import decide
+from fairlead.engine.plan.decide import Engine
 from fairlead.history.facts.parts import PART_WEIGHT, parts, tables_of, weight
 from fairlead.history.facts.snapshot_file import dump_facts, load_facts
 from fairlead.history.facts.state import State
@@ -88,6 +88,7 @@ class _Writing:
         self._renaming = Renaming(names)
         self._recorded: State | None = None
         self._renamed: State | None = None
+        self._engines = Engine(), Engine()  # of both
         self._plans = PlanWriter()
 
     def header(self, record: Header) -> None:
@@ -103,9 +104,9 @@ class _Writing:
         facts = self._renaming.facts(record.facts)
         recorded.apply(record.facts)
         renamed.apply(facts)
-        plan = decide(renamed.snapshot(), record.at)
+        plan = self._engines[1].decide(renamed.snapshot(), record.at)
         self.found.decisions += 1
-        self.found.alike += self._alike(decide(recorded.snapshot(), record.at), plan)
+        self.found.alike += self._alike(self._engines[0].decide(recorded.snapshot(), record.at), plan)
         digest, compact = self._plans.write(plan, whole=record.whole)
         tables = tables_of(facts)
         large = weight(tables) > PART_WEIGHT

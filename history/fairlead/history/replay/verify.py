@@ -1,7 +1,7 @@
 """Decides every recorded decision again, on the recorded inputs, and compares bit by bit.
 
 Each decision is compared for itself: inputs are recorded whole or as changes of recorded inputs, so one that differs does not
-make the next one differ. `decide` is the one that the controller calls; `afresh` has it forget everything between decisions.
+make the next one differ. It is the engine that the controller has; `afresh` takes a new one for each decision.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fairlead.engine.plan.decide import decide as decide_now
+from fairlead.engine.plan.decide import Engine
 from fairlead.history.facts.errors import FactsError
 from fairlead.history.facts.state import State
 from fairlead.history.plans.compact import PlanWriter
@@ -50,13 +50,14 @@ class Difference:
 
 
 def differences(
-    reader: Reader, counts: Counts, *, decide: Decide = decide_now, afresh: bool = False
+    reader: Reader, counts: Counts, *, decide: Decide | None = None, afresh: bool = False
 ) -> Iterator[Difference]:
     """In the order of the recording; `counts` grows meanwhile. Look at one before the next: its `state` goes on.
 
     Raises RecordingError, OSError.
     """
     state: State | None = None
+    engine = Engine()
     plans, recorded, now = PlanWriter(), PlanView(), PlanView()
     for read in reader:
         record = read.record
@@ -77,8 +78,8 @@ def differences(
         except FactsError as error:
             raise RecordingError(f"{read.where}: decision {record.number}: {error}") from None
         if afresh:
-            state.inventory.memo.clear()
-        plan = decide(state.snapshot(), record.at)
+            engine = Engine()
+        plan = (decide or engine.decide)(state.snapshot(), record.at)
         digest, compact = plans.write(plan, whole=record.whole)
         recorded.apply(record.plan)
         now.apply(compact)

@@ -1,6 +1,6 @@
 """The usual requests, of the pods that exist: what each asks of devices by one claim, and of its node; pure.
 
-The controller learns them from the gangs that arrive (`engine.placement.workload`); what is there now is the nearest that a reader of
+The controller learns them from the gangs that arrive (`engine.placement.value.workload`); what is there now is the nearest that a reader of
 the cluster knows.
 """
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from fairlead.engine.forecast.budget import CpuBudget
 from fairlead.engine.forecast.run_times import RunTimes
 from fairlead.engine.forecast.what_if import Change, Comparison, compare
 from fairlead.engine.types.gangs import GangRequest
@@ -37,9 +38,8 @@ def answer(question: Question, world: World, *, quick: bool = False) -> Comparis
         RunTimes(world.history.records(now)),
         horizon_s=question.horizon_s,
         samples=question.samples,
-        budget_s=FIRST_S if quick else BUDGET_S,
+        budget=CpuBudget(FIRST_S if quick else BUDGET_S, _since(time.process_time())),
         quick=quick,
-        spent_s=_since(time.process_time()),
     )
 
 

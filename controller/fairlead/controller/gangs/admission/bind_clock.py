@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 from fairlead.api import names
 from fairlead.controller.gangs.claims.allocation_times import known_allocation_time
-from fairlead.controller.gangs.membership.gangs import Gang, GangId
+from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member
 
 NEVER = float("inf")
@@ -40,31 +40,22 @@ def other_scheduler(member: Member) -> str:
     return "" if name == names.DEFAULT_SCHEDULER else name
 
 
-class BindClock:
-    def __init__(self) -> None:
-        self._tried: dict[GangId, dict[str, float]] = {}
+def tried_at(gang: Gang, before: Mapping[str, float], now: float) -> Mapping[str, float]:
+    """By pod UID, unix seconds of the first try, before it `NEVER` or, with another scheduler, when its time begins; without entry where it was tried from the start.
 
-    def update(self, gang: Gang, now: float) -> Mapping[str, float]:
-        """By pod UID, unix seconds of the first try, before it `NEVER` or, with another scheduler, when its time begins; without entry where it was tried from the start.
-
-        Where the time of its allocation is not known, a pod that was tried from the start has the time of the first look.
-        """
-        before = self._tried.pop(gang.id, {})
-        tried: dict[str, float] = {}
-        for member in gang.released:
-            if member.bound:
-                continue
-            if not member.tried and other_scheduler(member):
-                allocated = allocation_time(member)
-                latest = (now if allocated is None else allocated) + UNTRIED_MAX_S
-                tried[member.uid] = min(before.get(member.uid, latest), latest)
-            elif not member.tried:
-                tried[member.uid] = NEVER
-            elif member.uid in before or allocation_time(member) is None:
-                tried[member.uid] = min(before.get(member.uid, now), now)
-        if tried:
-            self._tried[gang.id] = tried
-        return tried
-
-    def forget(self, gang: GangId) -> None:
-        self._tried.pop(gang, None)
+    `before`: the last result for this gang. Where the time of its allocation is not known, a pod that was tried from the start has the
+    time of the first look.
+    """
+    tried: dict[str, float] = {}
+    for member in gang.released:
+        if member.bound:
+            continue
+        if not member.tried and other_scheduler(member):
+            allocated = allocation_time(member)
+            latest = (now if allocated is None else allocated) + UNTRIED_MAX_S
+            tried[member.uid] = min(before.get(member.uid, latest), latest)
+        elif not member.tried:
+            tried[member.uid] = NEVER
+        elif member.uid in before or allocation_time(member) is None:
+            tried[member.uid] = min(before.get(member.uid, now), now)
+    return tried

@@ -133,6 +133,12 @@ def mark_of(pod: core.Pod) -> EvictionMark | None:
         return None
 
 
+def progress(gang: Gang, refused: str) -> EvictionProgress | None:
+    """Of the eviction that its pods' marks say. `refused`: why the last attempt was."""
+    pairs = marked(gang)
+    return EvictionProgress(mark=pairs[0][1], refused=refused) if pairs else None
+
+
 def marked(gang: Gang) -> tuple[tuple[Member, EvictionMark], ...]:
     """The members that are to be evicted, as was decided, and are not yet terminating."""
     if not gang.decisions:
