@@ -31,7 +31,7 @@ USERS = {names.DRIVER_USER: "driver", names.WEBHOOK_USER: "webhook", names.CONTR
 Permission = tuple[str, str, str]
 """Program, verb, resource as group/resource or group/resource/subresource."""
 
-CONFLICT = "read anew when a write met a conflict"
+CONFLICT = "read again when a write met a conflict"
 NOT_CACHED = "read when a review names what the watch has not shown yet"
 UNASKED: set[Permission] = {("controller", "patch", "resource.k8s.io/resourceclaims/binding")}
 """What the roles have for releases that ask for it, 1.36 and later."""

@@ -1,6 +1,6 @@
 """`python -m fairlead` is the `fairlead` command."""
 
-from fairlead.cli.programs.start import main
+from fairlead.cli.main import main
 
 if __name__ == "__main__":
     main()

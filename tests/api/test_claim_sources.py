@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.api import claim_sources, names
-from fairlead.api.base import is_dns_subdomain
 from fairlead.api.claim_sources import ClaimSource, ClaimSourcesError
+from fairlead.api.object_names import is_dns_subdomain
 
 KEY = b"shared by the replicas"
 SOURCES = {

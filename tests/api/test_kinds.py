@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.api.base import CustomResource, ManifestError, is_dns_subdomain
+from fairlead.api.base import CustomResource, ManifestError
 from fairlead.api.durations import duration_s
 from fairlead.api.flavor import Flavor
 from fairlead.api.gang import Gang
+from fairlead.api.object_names import is_dns_subdomain
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.api.topology import Level, levels

@@ -238,7 +238,7 @@ def test_an_entry_that_is_always_in_force_is_said_so() -> None:
     )
     said = list(schedules.always_in_force(found.spec.schedule))
     assert [text.partition(" ")[0] for text in said] == ["spec.schedule[0]:", "spec.schedule[1]:"]
-    assert "nights begins anew before it ends ('0 * * * *' for 2h): it is in force all the time" in said[0]
+    assert "nights starts again before it ends ('0 * * * *' for 2h): it is in force all the time" in said[0]
     now = schedules.at(found.spec.schedule[:1], at("2026-11-23T11:00Z"))
     assert [each.until for each in now.in_force] == [None]
     assert now.change is not None

@@ -39,6 +39,7 @@ from fairlead.sandbox.kubelet.runtime import Container, Runtime
 from fairlead.sandbox.scheduler.loop import Scheduler
 from fairlead.sandbox.scheduler.selection import Selection
 from fairlead.webhook import app as webhook_app
+from fairlead.webhook.options import WebhookOptions
 from tests.chaos import disk, replacements, rpc, virtual
 from tests.chaos.disk import Disk
 from tests.chaos.loop import Process, VirtualLoop
@@ -312,7 +313,7 @@ class ChaosCluster:
         user = f"system:serviceaccount:{names.NAMESPACE}:fairlead-webhook"
         ready = asyncio.Event()
         marking = asyncio.ensure_future(_then(ready, program.started))
-        options = webhook_app.WebhookOptions(
+        options = WebhookOptions(
             kubeconfig=self.access(user), bind=f"127.0.0.1:{WEBHOOK_PORT}", url=f"https://127.0.0.1:{WEBHOOK_PORT}"
         )
         try:

@@ -54,7 +54,7 @@ class Refusing:
 
 async def test_an_apiserver_that_fails_at_everything_is_read_as_far_as_it_goes() -> None:
     client: Any = Refusing(errors.ServerError("etcdserver: request timed out", status=500))
-    found = await reading.read(Reader(client), report.KINDS, gates=True, rights=True, try_webhook="default")
+    found = await reading.read(Reader(client), report.KINDS, parts=("gates", "rights"), try_webhook="default")
     assert diagnose(found) == []
     assert any("etcdserver: request timed out" in each for each in gaps(found))
 
@@ -106,14 +106,14 @@ other{name="DRAX",stage="BETA"} 1
         "/api/v1/nodes/n/proxy/configz": {"kubeletconfig": {"topologyManagerPolicy": "none"}},
     }
     client: Any = Answering(table)
-    found = await reading.read(Reader(client), [NODES], gates=True, rights=True, kubelets=True)
+    found = await reading.read(Reader(client), [NODES], parts=("gates", "rights", "kubelets"))
     assert found.gates == {"DRADeviceTaints": False, "DRAPartitionableDevices": True}
     assert [right for right, allowed in found.allowed.items() if not allowed] == ["update resourceclaims/binding"]
     assert found.kubelets == {"n": {"topologyManagerPolicy": "none"}}
     assert (found.release, found.minor, found.serves("resource.k8s.io", "v1")) == ("v1.36.2", (1, 36), True)
     refused = Answering({"/version": b"[]"})
     client = refused
-    found = await reading.read(Reader(client), [NODES], gates=True, rights=True, kubelets=True)
+    found = await reading.read(Reader(client), [NODES], parts=("gates", "rights", "kubelets"))
     assert (found.release, found.groups) == ("", None)
     assert found.gates_gap == "you may not get /metrics"
     assert found.allowed_gap == "you may not create subjectaccessreviews.authorization.k8s.io"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.cli.gpus.holders import Holder, holders
-from fairlead.cli.node.devices import fault
+from fairlead.cli.node.commands import Fault
 from fairlead.kube.resources import RESOURCE_SLICES
 from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.objects import results_of
@@ -78,7 +78,7 @@ async def test_a_gpu_is_drained_over_a_kill_of_the_driver_reset_verified_and_giv
 async def test_one_that_cannot_be_reset_stays_tainted_and_the_command_says_what_to_do() -> None:
     async with cluster(NodeSpec("a", "l40s")) as made, made.client() as client:
         view = View(client)
-        assert fault("gpu-1", plugins_dir=made.nodes["a"].plugins_dir, reset_fails=True) == 0
+        assert Fault(device="gpu-1", plugins_dir=made.nodes["a"].plugins_dir, reset_fails=True).run() == 0
         done = await call(made, "repair", "a", "1", "--timeout", "30")
         assert done.exit_code == 1, done.output
         assert "failed: gpu-1: the reset failed" in done.stdout

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from fairlead.cli.gpus import smoke_objects
-from fairlead.cli.gpus.smoke import Options, Smoke
+from fairlead.cli.gpus.commands import SmokeTest
+from fairlead.cli.gpus.smoke import Smoke
 from fairlead.cli.gpus.smoke_verdict import verdict
-from fairlead.cli.node.devices import fault
+from fairlead.cli.node.commands import Fault
 from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.objects import results_of
@@ -109,7 +110,7 @@ async def test_each_free_device_of_a_node_is_tested_and_nothing_is_left() -> Non
         result = results_of(claim)[0]
         node, held = result["pool"], result["device"]
         broken = "gpu-3" if held != "gpu-3" else "gpu-2"
-        assert fault(broken, plugins_dir=made.nodes[node].plugins_dir, lost=True) == 0
+        assert Fault(device=broken, plugins_dir=made.nodes[node].plugins_dir, lost=True).run() == 0
 
         await until(lambda: _tainted(view, node), what="the fault is published")
         done = await call(made, "smoke", node, "-o", "json", "--timeout", "60")
@@ -132,9 +133,9 @@ async def test_a_device_that_is_tainted_while_its_pod_waits_is_told_at_once(monk
     monkeypatch.setattr("fairlead.cli.gpus.smoke.RECHECK_S", 0.2)
     async with cluster(NodeSpec("a", "l40s")) as made, made.client() as client:
         view = View(client)
-        tested = Smoke(client, Options(node="a", namespace="default", timeout_s=60))
+        tested = Smoke(client, SmokeTest(node="a", namespace="default", timeout_s=60))
         before = await tested._found()
-        assert fault("gpu-2", plugins_dir=made.nodes["a"].plugins_dir, lost=True) == 0
+        assert Fault(device="gpu-2", plugins_dir=made.nodes["a"].plugins_dir, lost=True).run() == 0
         await until(lambda: _tainted(view, "a"), what="the fault is published")
 
         async def found_before() -> Any:
@@ -162,7 +163,7 @@ async def _none(view: View) -> bool:
 async def test_a_run_that_is_stopped_or_killed_leaves_nothing() -> None:
     async with cluster(NodeSpec("a", "l40s")) as made, made.client() as client:
         view = View(client)
-        forever = Options(node="a", namespace="default", also="sleep infinity", timeout_s=60)
+        forever = SmokeTest(node="a", namespace="default", also="sleep infinity", timeout_s=60)
         task = asyncio.create_task(Smoke(client, forever).run())
 
         async def running() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairlead.api import names
-from fairlead.cli.node.devices import fault
+from fairlead.cli.node.commands import Fault
 from fairlead.kube.resources import PODS, RESOURCE_SLICES
 from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.objects import node_name_of, phase_of, results_of
@@ -47,7 +47,7 @@ async def test_a_gpu_that_falls_off_the_bus_costs_its_pod_which_runs_again_elsew
         await made.apply([template("one"), job("train", pod("train", claim="one", command=FOREVER), size=1)])
         first, node, device = await until(lambda: running(view), what="the first pod runs")
         plugins = made.nodes[node].plugins_dir
-        assert fault(device, plugins_dir=plugins, lost=True) == 0
+        assert Fault(device=device, plugins_dir=plugins, lost=True).run() == 0
 
         async def elsewhere() -> tuple[str, str, str] | None:
             now = await running(view)
@@ -55,7 +55,7 @@ async def test_a_gpu_that_falls_off_the_bus_costs_its_pod_which_runs_again_elsew
 
         await until(elsewhere, what="another pod runs on another GPU")
         assert await taints(view, node) == {device: ["gpu.fairlead.dev/gpu-lost:NoExecute"]}
-        assert fault(device, plugins_dir=plugins, mend=True) == 0
+        assert Fault(device=device, plugins_dir=plugins, mend=True).run() == 0
 
         async def healthy() -> bool:
             return await taints(view, node) == {}

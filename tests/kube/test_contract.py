@@ -18,7 +18,7 @@ from fairlead.kube.client import Client, Patch
 from fairlead.kube.coordination import Lease
 from fairlead.kube.events import EventRecorder, Regarding
 from fairlead.kube.informer import Informer
-from fairlead.kube.lease import LeaderLease
+from fairlead.kube.lease import LeaderLease, LeaseTerms
 from fairlead.kube.limits import Backoff
 from fairlead.kube.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS
 from fairlead.sandbox.apiserver.faults import Fault
@@ -249,7 +249,7 @@ async def test_real_bookmarks_move_every_informer_forward_and_end_no_watch(clien
 async def test_of_two_candidates_one_leads_and_the_other_follows(client: Client):
     def candidate(identity: str) -> LeaderLease:
         return LeaderLease(
-            client, namespace="ml", name="leader", identity=identity, duration_s=1.5, renew_deadline_s=1.0, retry_s=0.1
+            client, namespace="ml", name="leader", identity=identity, terms=LeaseTerms(1.5, 1.0, 0.1, 0.1)
         )
 
     first, second = candidate("one"), candidate("two")

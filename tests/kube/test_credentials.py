@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from fairlead.kube import credentials, errors
+from fairlead.kube import credentials, errors, plain_kubeconfig
 from fairlead.kube.client import Client
 from fairlead.sandbox.apiserver.wire.tls import make_authority, server_context
 from tests.support.kube import VirtualTime
@@ -196,3 +196,54 @@ async def test_with_nothing_to_go_by_the_error_says_what_was_tried(tmp_path, mon
         await load(None)
     with pytest.raises(credentials.CredentialsError, match="no such file"):
         await load(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster"),
+    [
+        ({"token": "t"}, {}),
+        ({"token": "t", "tokenFile": "token"}, {"server": "https://h:1/"}),
+        ({"tokenFile": "token"}, {"server": "http://h:1"}),
+        ({}, {"insecure-skip-tls-verify": True, "tls-server-name": "other"}),
+        (
+            {"client-certificate": "me.crt", "client-key": "me.key"},
+            {"certificate-authority": "ca.crt", "proxy-url": "http://p"},
+        ),
+        ({"token": "t"}, {"certificate-authority": "ca.crt", "certificate-authority-data": "DATA", "extensions": []}),
+    ],
+    ids=str,
+)
+async def test_a_plain_kubeconfig_is_read_as_the_official_loader_reads_it(tmp_path, user, cluster):
+    (tmp_path / "token").write_text("from-a-file")
+    (tmp_path / "ca.crt").write_bytes(certificate("ca")[0])
+    for name, pem in zip(("me.crt", "me.key"), certificate("me"), strict=True):
+        (tmp_path / name).write_bytes(pem)
+    cluster = {key: b64(certificate("other")[0]) if value == "DATA" else value for key, value in cluster.items()}
+    path = kubeconfig(tmp_path / "config", user, **cluster)
+    assert plain_kubeconfig.read(str(path), None) is not None
+    ours = await load(path)
+    theirs = await credentials._by_official_loader(str(path), None, VirtualTime().clock)
+    for field in ("url", "server_name", "proxy"):
+        assert getattr(ours, field) == getattr(theirs, field), field
+    assert await ours.authorization() == await theirs.authorization()
+    assert (ours.tls is None) == (theirs.tls is None)
+    if ours.tls is not None and theirs.tls is not None:
+        assert (ours.tls.verify_mode, ours.tls.check_hostname) == (theirs.tls.verify_mode, theirs.tls.check_hostname)
+        assert ours.tls.get_ca_certs() == theirs.tls.get_ca_certs()
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster"),
+    [
+        ({"username": "u", "password": "p"}, {}),
+        ({"exec": {"command": "x"}}, {}),
+        ({"auth-provider": {"name": "oidc"}}, {}),
+        ({"token": 7}, {}),
+        ({"token": "t", "as": "other"}, {}),
+        ({"client-certificate": "absent.crt"}, {}),
+        ({"token": "t"}, {"certificate-authority-data": "no base64"}),
+    ],
+    ids=str,
+)
+def test_what_is_not_plain_is_left_to_the_official_loader(tmp_path, user, cluster):
+    assert plain_kubeconfig.read(str(kubeconfig(tmp_path / "config", user, **cluster)), None) is None

@@ -9,7 +9,7 @@ import pytest
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.coordination import Lease
-from fairlead.kube.lease import LeaderLease
+from fairlead.kube.lease import LeaderLease, LeaseTerms
 from tests.support.kube import VirtualTime, settle
 
 
@@ -81,7 +81,7 @@ def leases() -> FakeLeases:
 
 @pytest.fixture
 def candidate(leases: FakeLeases, time: VirtualTime):
-    def make(identity: str, *, clock_offset: float = 0.0, poll_s: float | None = None) -> LeaderLease:
+    def make(identity: str, *, clock_offset: float = 0.0, poll_s: float = 2.0) -> LeaderLease:
         return LeaderLease(
             leases.as_seen_by(identity),
             namespace="fairlead-system",
@@ -90,7 +90,7 @@ def candidate(leases: FakeLeases, time: VirtualTime):
             clock=time.clock,
             wall=lambda: time.now + clock_offset,
             sleep=time.sleep,
-            poll_s=poll_s,
+            terms=LeaseTerms(poll_s=poll_s),
         )
 
     return make
@@ -207,7 +207,7 @@ async def test_a_restart_under_the_same_identity_takes_over_at_once(leases, time
 
 def test_times_that_could_let_two_lead_are_refused(leases):
     with pytest.raises(ValueError, match="two could lead"):
-        LeaderLease(leases.as_seen_by("x"), namespace="n", name="l", identity="x", duration_s=5, renew_deadline_s=10)
+        LeaderLease(leases.as_seen_by("x"), namespace="n", name="l", identity="x", terms=LeaseTerms(5, 10))
 
 
 async def test_a_lease_that_was_not_held_for_a_moment_ends_its_term_and_is_given_back(leases, time, candidate):

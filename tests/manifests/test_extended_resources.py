@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from fairlead import cel
+from fairlead.api.mig_profiles import MigStrategy
 from fairlead.cel.device import DeviceView
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.publish import slices
-from fairlead.driver.publish.resource_names import MigStrategy
 from fairlead.kube.client import Client
 from fairlead.sandbox.apiserver.server import ApiServer
 from fairlead.sandbox.install.apply import Applier

@@ -25,7 +25,8 @@ from fairlead.sandbox import files
 from fairlead.sandbox.cluster import Cluster
 from fairlead.sandbox.install import manifests
 from fairlead.ui.access.tokens import COOKIE
-from fairlead.ui.app import UiOptions, run
+from fairlead.ui.app import run
+from fairlead.ui.options import UiOptions
 from tests.support.sandbox import cluster, until
 from tests.support.ui_login import cookie_of
 

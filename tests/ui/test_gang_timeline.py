@@ -53,8 +53,8 @@ async def test_what_every_witness_says_is_one_list_newest_first():
         for each in timeline(facts, past, of(facts, "wait-00000"), events)
     ]
     assert found == [
-        ("Forecast", "Starts by then", "nine times in ten", -60),
-        ("Forecast", "Starts by then", "with even odds", -10),
+        ("Forecast", "Starts by then", "with 90 % probability", -60),
+        ("Forecast", "Starts by then", "with 50 % probability", -10),
         ("Event", "NoDevices", "8 wanted (3 times)", 2),
         ("Status", "Evicted", "for team-1/x", 5),
         ("Status", "Created", "the Gang was created", 15),
@@ -109,13 +109,16 @@ async def test_the_page_shows_it_and_the_spread_of_the_forecast():
     text = pages.one_gang(facts, "team-0", "wait-00000", json=False, past=past).text
     page = check(text)
     (picture,) = (each for each in page.every("svg") if each.attributes.get("class") == "gantt")
-    assert picture.attributes["aria-label"] == "waits for 15m; starts in 10m with even odds, in 60m nine times in ten"
+    assert (
+        picture.attributes["aria-label"]
+        == "waits for 15m; starts in 10m with 50 % probability, in 60m with 90 % probability"
+    )
     assert "after 4h: its pods completed" in page.text
     found = spread(facts, of(facts, "wait-00000"))
     assert found is not None
     assert (found.queued, found.p50, found.p90) == (NOW - 900, NOW + 600, NOW + 3600)
     assert spread(facts, of(facts, "run-0")) is None
-    assert "with even odds" not in pages.one_gang(facts, "team-0", "run-0", json=False).text
+    assert "with 50 % probability" not in pages.one_gang(facts, "team-0", "run-0", json=False).text
 
 
 async def test_a_gang_that_ended_is_known_by_its_runs():

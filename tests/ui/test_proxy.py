@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from fairlead.ui.access.proxy import SECRET, ProxySecretError, Trust, names_of
-from fairlead.ui.app import UiOptions, _trust, allowed_hosts
+from fairlead.ui.app import _trust, allowed_hosts
+from fairlead.ui.options import UiOptions
 from tests.support.commands import invoke
 from tests.support.ui_login import by_proxy
 

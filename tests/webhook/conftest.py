@@ -17,7 +17,7 @@ from fairlead.sandbox.install.apply import Applier
 from fairlead.sandbox.install.manifests import load
 from fairlead.sandbox.release import Release
 from fairlead.webhook import app
-from fairlead.webhook.app import WebhookOptions
+from fairlead.webhook.options import WebhookOptions
 from tests.support.kubernetes import of_this_run
 
 ROOT = Path(__file__).parents[2]

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from fairlead.api import names
+from fairlead.cli.checks.commands import Manifests
 from fairlead.cli.checks.manifests import check
 from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
@@ -30,8 +31,8 @@ from fairlead.kube.resources import (
 )
 from fairlead.sandbox.install.apply import Applier
 from fairlead.webhook import app
-from fairlead.webhook.app import WebhookOptions
 from fairlead.webhook.certificates import authority
+from fairlead.webhook.options import WebhookOptions
 from fairlead.webhook.registration import configurations, registrar
 from fairlead.webhook.registration.configurations import Target
 
@@ -141,7 +142,7 @@ async def test_check_looks_up_whether_the_cluster_has_kueue(cluster: Cluster, tm
         said = io.StringIO()
         console = Console(file=said, width=400)
         kubeconfig = cluster.workdir / "admin"
-        assert await asyncio.to_thread(check, [manifest], kubeconfig=kubeconfig, console=console) == 0
+        assert await asyncio.to_thread(check, Manifests(files=(manifest,), kubeconfig=kubeconfig), console=console) == 0
         return "spec.suspend: true waits for Kueue" in said.getvalue()
 
     assert await warned()

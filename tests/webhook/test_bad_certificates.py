@@ -15,10 +15,10 @@ import pytest
 from fairlead.api import names
 from fairlead.kube.resources import EVENTS, PODS, SECRETS, raw
 from fairlead.webhook import app
-from fairlead.webhook.app import WebhookOptions
 from fairlead.webhook.certificates import authority
 from fairlead.webhook.certificates.authority import Material
 from fairlead.webhook.certificates.secret import SECRET
+from fairlead.webhook.options import WebhookOptions
 from tests.support.sandbox import until
 from tests.webhook.conftest import SERVICE_ACCOUNTS
 from tests.webhook.test_app import gates, pod

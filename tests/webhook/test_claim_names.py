@@ -360,7 +360,7 @@ class TestJudging:
         assert (verdict.allowed, verdict.cause, verdict.patch) == (True, "gated", ())
         which = "the one of that name now is uid-2" if templates else "it is gone"
         gone = "spec.resourceClaims[0]: ResourceClaimTemplate ml/h100 with UID uid-h100 does not exist any more"
-        assert verdict.warnings == (f"{gone}: {which}; delete the pod, so that its owner makes it anew",)
+        assert verdict.warnings == (f"{gone}: {which}; delete the pod, so that its owner recreates it",)
         ungated = body | {"spec": body["spec"] | {"schedulingGates": []}}
         assert dispatch.validate(review(ungated), now).cause == "gate"
 

@@ -193,7 +193,7 @@ class TestSuspended:
         kueue = facts(served_apis=frozenset({names.KUEUE_API}))
         stored, verdict = admitted(job(suspend=True), kueue)
         assert stored["spec"]["suspend"] is True
-        assert "spec.suspend: true is Kueue's to lift, whose API is served" in verdict.warnings[0]
+        assert "spec.suspend: true is for Kueue to set to false, whose API is served" in verdict.warnings[0]
         assert not [text for text in admitted(job(), kueue)[1].warnings if "suspend" in text]
 
     def test_so_are_other_kinds(self) -> None:
@@ -348,7 +348,7 @@ class TestUpdate:
         what = f"become {value!r}" if value else "be removed"
         assert verdict.message == (
             f"Pod ml/w-0: metadata.{kind}[{key}]: cannot {what}, it is {old!r} since the pod was admitted; "
-            "delete the pod and create it anew"
+            "delete the pod and create it again"
         )
 
     def test_what_was_not_set_may_be_added_as_volcanos_controller_does(self) -> None:
@@ -362,7 +362,7 @@ class TestUpdate:
         verdict = self.update(old, labels={names.KUEUE_GROUP_LABEL: "other"})
         assert verdict.message == (
             f"Pod ml/w-0: metadata.labels[{names.KUEUE_GROUP_LABEL}]: cannot be added: the pod's gang would become 'other', "
-            "it is 'train' since the pod was admitted; delete the pod and create it anew"
+            "it is 'train' since the pod was admitted; delete the pod and create it again"
         )
         verdict = self.update(old, annotations={names.VOLCANO_SIZE: "many"})
         assert f"metadata.annotations[{names.VOLCANO_SIZE}]: 'many' is no gang size" in verdict.message

@@ -97,7 +97,7 @@ def test_a_schedule_is_judged_as_it_will_be_in_force() -> None:
     assert "spec.schedule[1]: while nights and weekend are both in force limit 5 of gpu is below deserved 6" in warning
     (warning,) = validate(quota("c", 2, entry("on", "0 8 * * *", "24h", limit=5)), flavors=gpu).warnings
     assert (
-        "spec.schedule[0]: on begins anew before it ends ('0 8 * * *' for 24h): it is in force all the time" in warning
+        "spec.schedule[0]: on starts again before it ends ('0 8 * * *' for 24h): it is in force all the time" in warning
     )
     assert not validate(quota("c", 2, entry("days", "0 8 * * *", "10h", limit=5)), flavors=gpu).warnings
 

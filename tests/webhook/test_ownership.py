@@ -36,7 +36,7 @@ def test_in_a_namespace_of_fairleads_a_pod_that_kueue_holds_is_refused_with_what
     assert verdict.message == (
         "Pod ml/w-0: Namespace ml is Fairlead's (label fairlead.dev/queue-system), but Kueue lays claim to the pods, too "
         "(spec.schedulingGates has kueue.x-k8s.io/admission): take the namespace out of Kueue's managedJobsNamespaceSelector and "
-        "Kueue's labels off the pods, and create them anew"
+        "Kueue's labels off the pods, and create them again"
     )
     _, verdict = admitted(pod({names.KUEUE_QUEUE: "q"}), of("fairlead"))
     assert verdict.allowed, "Kueue's word for a queue alone is no claim"
@@ -50,7 +50,7 @@ def test_a_scheduler_of_another_system_is_refused_there(scheduler: str, title: s
     _, verdict = admitted(pod(schedulerName=scheduler), of(owner))
     assert not verdict.allowed
     assert f"but {title} lays claim to the pods" in verdict.message
-    assert verdict.message.endswith("remove schedulerName, and create them anew")
+    assert verdict.message.endswith("remove schedulerName, and create them again")
     _, verdict = admitted(job(pods={"schedulerName": scheduler}), of(owner))
     assert verdict.message.startswith(f"Job ml/train: spec.template: Namespace ml is {owners.SYSTEMS[owner]}'s ")
 
@@ -86,7 +86,7 @@ def test_a_job_that_is_suspended_for_kueue_is_refused_where_kueue_runs_and_the_n
     kueue = {"served_apis": frozenset({names.KUEUE_API})}
     _, verdict = admitted(job({names.KUEUE_QUEUE: "q"}, suspend=True), of("fairlead", **kueue))
     assert verdict.message == (
-        "Job ml/train: spec.suspend: true is Kueue's to lift (kueue.x-k8s.io/queue-name), but Namespace ml is Fairlead's (label "
+        "Job ml/train: spec.suspend: true is for Kueue to set to false (kueue.x-k8s.io/queue-name), but Namespace ml is Fairlead's (label "
         "fairlead.dev/queue-system): name the queue by fairlead.dev/queue and remove the field, or write "
         "fairlead.dev/queue-system: kueue on the namespace"
     )

@@ -16,6 +16,7 @@ import yaml
 from fairlead.api import names
 from fairlead.api.drivers import part_class
 from fairlead.webhook.offline import Result, World, judge, world_of
+from fairlead.webhook.policy.rules import RULES, Kind
 
 Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,7 +94,21 @@ def outcome(case: Json) -> Json:
 
 
 def page() -> str:
-    return "\n".join([HEAD, *(_section(file) for file in files())])
+    return "\n".join([HEAD, *(_section(file) for file in files()), _rules()])
+
+
+def _rules() -> str:
+    """The rules of policies, from the table that the webhook runs."""
+    lines = [
+        "## Rules of policies\n",
+        "A finding is, by the policy's mode, a denial, a warning or a note in the audit log. In the order in which they are judged:\n",
+    ]
+    lines += ["| field of the policy | for | reads | says |", "|---|---|---|---|"]
+    for rule in RULES:
+        of = ", ".join(kind.value for kind in Kind if kind in rule.of)
+        for name, says in rule.says.items():
+            lines.append(f"| `{name}` | {of} | {_cell(rule.reads)} | {'<br>'.join(map(_cell, says))} |")
+    return "\n".join(lines) + "\n"
 
 
 def _section(file: Path) -> str:

@@ -18,7 +18,7 @@ class TooLongError(BaseException):
 
 @contextmanager
 def cpu_at_most(seconds: float) -> Iterator[None]:
-    """Of this process, in its main thread; elsewhere nothing is limited. Raises TooLongError."""
+    """Bounds the CPU seconds of this process, in its main thread; elsewhere nothing is limited. Raises TooLongError."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

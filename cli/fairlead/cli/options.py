@@ -1,56 +1,48 @@
-"""Options that several commands take, declared once."""
+"""Flags that several commands have, declared once; the programs' own are `fairlead.kube.flags`'."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from fairlead.api import names
+from fairlead.kube.flags import KUBECONFIG
 
-Kubeconfig = Annotated[
+Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig. Default: its current one.")]
+Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Default: the context's namespace.")]
+Snapshot = Annotated[
     Path | None,
-    typer.Option(
-        help="Cluster to talk to. Default: $KUBECONFIG, the pod's service account, ~/.kube/config.",
-        exists=True,
-        dir_okay=False,
-    ),
+    typer.Option(help="Read this file (`fairlead snapshot > FILE`) instead of a cluster.", exists=True, dir_okay=False),
 ]
-MetricsBind = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Serve /healthz, /readyz and /metrics here. Default: nowhere.")
+Output = Annotated[
+    Literal["table", "json", "yaml"],
+    typer.Option("--output", "-o", help="A table for people; json or yaml for programs."),
 ]
-ManagedDrivers = Annotated[
-    list[str] | None,
-    typer.Option("--managed-driver", help=f"DRA driver whose devices Fairlead allocates. Default: {names.DRIVER}."),
-]
-DynamicMig = Annotated[
-    bool,
-    typer.Option("--dynamic-mig", help="Offer every MIG placement of GPUs that are not cut, and cut them on demand."),
-]
-OtlpEndpoint = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="Export traces of gangs to this OTLP/HTTP receiver, as http://collector:4318; needs fairlead\\[otel]. Default: no traces.",
-        envvar="OTEL_EXPORTER_OTLP_ENDPOINT",
-    ),
-]
-TraceRatio = Annotated[
-    float,
-    typer.Option(
-        min=0,
-        max=1,
-        help="Which part of gangs is traced; a user's own traceparent says it for itself.",
-        envvar="OTEL_TRACES_SAMPLER_ARG",
-    ),
-]
-LogFormat = Annotated[Literal["json", "text"], typer.Option("--log-format", help="Form of the log lines.")]
-LogLevel = Annotated[
-    Literal["ERROR", "WARNING", "INFO", "DEBUG"], typer.Option("--log-level", help="Least level shown.")
-]
+Lines = Annotated[bool, typer.Option("--json", help="A line of JSON for everything that happens.")]
+LogFormat = Literal["json", "text"]
+LogLevel = Literal["ERROR", "WARNING", "INFO", "DEBUG"]
 
 
-def drivers(given: list[str] | None) -> tuple[str, ...]:
-    """What `--managed-driver` means: the drivers given, else ours."""
-    return tuple(given or (names.DRIVER,))
+@dataclass(frozen=True, kw_only=True)
+class OfCluster:
+    """A command that asks a cluster with the user's rights."""
+
+    kubeconfig: Annotated[Path | None, KUBECONFIG] = None
+    context: Context = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown(OfCluster):
+    """One that shows what it read."""
+
+    output: Output = "table"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logged:
+    """A program that writes a log."""
+
+    log_format: Annotated[LogFormat, typer.Option("--log-format", help="Form of the log lines.")] = "json"
+    log_level: Annotated[LogLevel, typer.Option("--log-level", help="Least level shown.")] = "INFO"

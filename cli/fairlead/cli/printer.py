@@ -10,17 +10,15 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable
-from typing import Any, TextIO
+from typing import TextIO
 
 import typer
-from rich.console import Console
-from rich.segment import Segment
 
 from fairlead.api.texts import plain
 
 
 def say(*values: object, sep: str = " ", end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
-    """As `print`."""
+    """Prints like `print`, without characters that steer a terminal."""
     print(plain(sep.join(map(str, values))), end=end, file=file, flush=flush)
 
 
@@ -35,19 +33,6 @@ def _coloured(text: str, colour: str) -> str:
     if not colour:
         return text
     return typer.style(text, bold=True) if colour == "bold" else typer.style(text, fg=colour)
-
-
-class _Console(Console):
-    """rich takes some control characters out of texts, not ESC; what it writes itself are segments of their own kind."""
-
-    def _render_buffer(self, buffer: Iterable[Segment]) -> str:
-        return super()._render_buffer(
-            each if each.control else Segment(plain(each.text), each.style) for each in buffer
-        )
-
-
-def console(**options: Any) -> Console:
-    return _Console(**options)
 
 
 def fail(error: BaseException) -> None:

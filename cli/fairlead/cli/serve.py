@@ -9,49 +9,38 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import gc
 import logging
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import typer
 
-from fairlead.cli.options import LogFormat, LogLevel
+from fairlead.cli.options import Logged
 from fairlead.kube import logs
 
 log = logging.getLogger("fairlead")
 
-Options = TypeVar("Options")
-
-
-def options_of(kind: type[Options], given: Mapping[str, Any]) -> Options:
-    """A program's options from a command's arguments by name; a field that the command does not have keeps its default."""
-    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
-    return kind(**{field.name: given[field.name] for field in fields if field.name in given})
-
 
 def serve(
     run: Callable[..., Awaitable[None]],
-    options: Any,
+    options: Logged,
     *,
-    log_format: LogFormat,
-    log_level: LogLevel,
     loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> None:
     """Run `run(options, ready=event)` until SIGTERM or SIGINT, on `loop()` where given. Raises typer.Exit(1) on failure."""
-    if not gc.isenabled():  # `programs.start`: what was imported is never garbage
+    if not gc.isenabled():  # `main`: what was imported is never garbage
         gc.freeze()
         gc.enable()
-    logs.configure(format=log_format, level=log_level)
+    logs.configure(format=options.log_format, level=options.log_level)
     try:
         with asyncio.Runner(loop_factory=loop) as runner:
             runner.run(_until_signalled(run, options))
     except Exception as error:
-        log.error("stopped: %s", error, exc_info=log_level == "DEBUG")
+        log.error("stopped: %s", error, exc_info=options.log_level == "DEBUG")
         raise typer.Exit(1) from error
 
 

@@ -18,7 +18,7 @@ from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.term import COMPONENT, lead
 from fairlead.kube import otlp, probes, tracing
 from fairlead.kube.client import Client
-from fairlead.kube.lease import LeaderLease
+from fairlead.kube.lease import LeaderLease, LeaseTerms
 
 __all__ = ["ControllerOptions", "run"]
 
@@ -67,10 +67,12 @@ async def run(options: ControllerOptions, *, ready: asyncio.Event | None = None)
                         namespace=options.namespace,
                         name=COMPONENT,
                         identity=identity,
-                        duration_s=options.lease_s,
-                        renew_deadline_s=options.lease_s * 2 / 3,
-                        retry_s=options.lease_s / 8,
-                        poll_s=min(POLL_S, options.lease_s / 8),
+                        terms=LeaseTerms(
+                            duration_s=options.lease_s,
+                            renew_deadline_s=options.lease_s * 2 / 3,
+                            retry_s=options.lease_s / 8,
+                            poll_s=min(POLL_S, options.lease_s / 8),
+                        ),
                     )
                     try:
                         with contextlib.closing(Rehearsal(options, client, watched.caches)) as rehearsal:

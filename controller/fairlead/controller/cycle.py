@@ -60,8 +60,8 @@ class Cycle:
         self._flight = flight or Unrecorded()
         self._pacing = Pacing(time.clock)
 
-    async def run(self, now: float) -> set[GangId]:
-        """Returns the gangs of which there is something new to report."""
+    async def decide(self, now: float) -> set[GangId]:
+        """Makes `plan`. Returns the gangs whose demand for nodes changed."""
         self._caches.triggers.decided()
         began = self._clock()
         snapshot = self._snapshots.build(now)
@@ -74,12 +74,15 @@ class Cycle:
             self._snapshots.decided(decided or Plan())
         self.decisions += 1
         self.plan = decided
-        awaiting = self._snapshots.note(decided, now)
         self._queues.note(decided, now)
-        for admission in self._executor.start(decided, now, self._made):
+        return self._snapshots.note(decided, now)
+
+    def carry_out(self, now: float) -> set[GangId]:
+        """Starts what the plan says. Returns the gangs of which there is something new to report."""
+        for admission in self._executor.start(self.plan, now, self._made):
             self._snapshots.admitted(admission, now)
-        admitted = {(each.namespace, each.name) for each in decided.admissions}
-        return self._note_answers(decided) | admitted | awaiting
+        admitted = {(each.namespace, each.name) for each in self.plan.admissions}
+        return self._note_answers(self.plan) | admitted
 
     @property
     def took_s(self) -> float:

@@ -78,8 +78,9 @@ class Controller:
         self._forget_gone(changed)
         self._reconciler.collect_garbage(now)
         if self._caches.triggers.decision and not self._cycle.wait_s():
-            changed |= await self._cycle.run(now)
+            changed |= await self._cycle.decide(now)
             self._reporting.decided(self._cycle.plan, self._cycle.took_s, now)
+            changed |= self._cycle.carry_out(now)
             decided, now = True, self._wall()
         self._nodes.sync(changed, decided=decided)
         self._nominated.sync()

@@ -1,39 +1,122 @@
-"""The controller's options, as the command line and tests give them."""
+"""The controller's options, with the flags of `fairlead controller`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from fairlead.api import names
 from fairlead.kube.credentials import Kubeconfig
+from fairlead.kube.flags import (
+    DRIVERS,
+    DURATION,
+    KUBECONFIG,
+    SIZE,
+    ManagedDrivers,
+    MetricsBind,
+    OtlpEndpoint,
+    TraceRatio,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerOptions:
-    """`lease_s`: how long the lease lasts of a leader that ended; a third of it bounds each write."""
+    """What `fairlead controller` can be told; fields without a flag are for tests and measurements."""
 
-    kubeconfig: Kubeconfig = None
-    namespace: str = names.NAMESPACE
-    identity: str | None = None
-    metrics_bind: str | None = None
-    managed_drivers: tuple[str, ...] = (names.DRIVER,)
-    gang_timeout_s: float = 120.0
-    replace_timeout_s: float = 300.0  # how long a running gang may be short of members that are being replaced
-    usage_half_life_s: float = 7 * 86_400.0  # after this long, past use of a queue counts half
-    usage_weight: float = 1.0  # how strongly past use corrects weights; 0: not at all
-    lease_s: float = 15.0
-    forecast: bool = True  # the starts of waiting gangs, in a process beside the loop
-    nominate_nodes: bool = False  # room for cpu and memory is kept where devices are held for a gang
+    kubeconfig: Annotated[Kubeconfig, KUBECONFIG] = None
+    namespace: Annotated[str, typer.Option(help="Namespace of the leader lease.")] = names.NAMESPACE
+    identity: Annotated[str | None, typer.Option(help="Name in the lease. Default: host name and a random part.")] = (
+        None
+    )
+    gang_timeout_s: Annotated[
+        float,
+        typer.Option("--gang-timeout", min=1, help="Seconds a released gang has to be bound, before it goes back."),
+    ] = 120.0
+    replace_timeout_s: Annotated[
+        float,
+        typer.Option(
+            "--replace-timeout",
+            min=1,
+            help="Seconds a running gang may be short of a member that is being replaced, before all of it starts again.",
+        ),
+    ] = 300.0
+    lease_s: Annotated[
+        float,
+        typer.Option("--lease-duration", min=3, help="Seconds until another replica takes a silent leader's place."),
+    ] = 15.0
+    """A third of it bounds each write."""
+    usage_half_life_s: Annotated[
+        float,
+        DURATION,
+        typer.Option("--usage-half-life", help="After this long, what a queue used counts half, such as 7d or 12h."),
+    ] = 7 * 86_400.0
+    usage_weight: Annotated[
+        float,
+        typer.Option("--usage-weight", min=0, help="How strongly past use corrects queues' weights; 0: not at all."),
+    ] = 1.0
+    forecast: Annotated[
+        bool,
+        typer.Option(
+            "--forecast/--no-forecast", help="Forecast the starts of waiting gangs, in a process beside the decisions."
+        ),
+    ] = True
+    nominate_nodes: Annotated[
+        bool,
+        typer.Option(
+            "--nominate-nodes",
+            help="Where devices are held for a waiting gang, have kube-scheduler keep cpu and memory for its pods, too (nominatedNodeName).",
+        ),
+    ] = False
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Record every decision there while leading, for `fairlead replay`.", file_okay=False
+        ),
+    ] = None
+    record_bytes_max: Annotated[
+        int,
+        SIZE,
+        typer.Option("--record-max-size", metavar="QUANTITY", help="The oldest segments are deleted beyond this."),
+    ] = 2 * 2**30
+    record_age_max_s: Annotated[
+        float,
+        DURATION,
+        typer.Option("--record-max-age", help="Segments older than this are deleted, such as 14d or 12h."),
+    ] = 14 * 86_400.0
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR|URL",
+            help="Account there for the time of every device while leading: a directory, or postgresql://…, for `fairlead cost`.",
+            envvar="FAIRLEAD_LEDGER",
+        ),
+    ] = None
+    ledger_keep_s: Annotated[
+        float,
+        DURATION,
+        typer.Option("--ledger-keep", help="What ended longer ago is removed from the ledger, such as 400d."),
+    ] = 400 * 86_400.0
+    ledger_labels: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--ledger-label",
+            metavar="NAME",
+            help="Keep this label of pods, or of their namespace, with each claim, for `fairlead cost --by label=NAME`; may be repeated.",
+        ),
+    ] = ()
+    opencost: Annotated[
+        bool,
+        typer.Option(
+            help="Show in the metrics which container holds how many GPUs (container_gpu_allocation), by which OpenCost charges them."
+        ),
+    ] = False
+    managed_drivers: ManagedDrivers = DRIVERS
+    metrics_bind: MetricsBind = None
+    otlp_endpoint: OtlpEndpoint = None
+    trace_ratio: TraceRatio = 1.0
     concurrent_writes: int = 64
     qps: float | None = None
     seed: int | None = None
-    record: Path | None = None  # decisions are recorded into this directory
-    record_bytes_max: int = 2 * 2**30
-    record_age_max_s: float = 14 * 86_400.0
-    ledger: str | None = None  # where devices' time is accounted: a directory, or a postgresql:// URL
-    ledger_keep_s: float = 400 * 86_400.0
-    ledger_labels: tuple[str, ...] = ()  # of pods or their namespaces, kept with each claim
-    otlp_endpoint: str | None = None  # where spans of gangs are exported to
-    trace_ratio: float = 1.0  # which part of gangs is traced where neither user nor webhook says, 0 to 1
-    opencost: bool = False  # the series by which OpenCost charges claims

@@ -71,6 +71,7 @@ from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.history.cost.report import wait_targets
 from fairlead.history.recording.writer import Bounds
+from fairlead.kube import core
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.tracing import OFF, Tracing
@@ -140,7 +141,7 @@ class Term:
         self.reporter = Reporter(statuses, caches, book, WorkQueue(), metrics.failures, clock=timing.clock)
 
         # What is written.
-        writer = Writer(guarded, caches, concurrent=options.concurrent_writes, time=timing)
+        self._writer = writer = Writer(guarded, caches, concurrent=options.concurrent_writes, time=timing)
         self.takeover = Takeover(guarded, caches, concurrent=options.concurrent_writes, time=timing)
         backoffs = GangBackoffs(book, timing.random)
         settle_s = min(SETTLE_S, options.gang_timeout_s)
@@ -199,6 +200,10 @@ class Term:
             self.ledger = LedgerTerm(options, caches, known, metrics, events, decisions, lease, timing)
         self.controller = Controller(caches, book, reconciler, cycle, reporting, self.nodes, nominated, timing)
 
+    def wake_kubelet(self, pod: core.Pod) -> None:
+        """Have it sync the pod."""
+        self.tasks.start(f"sync of {pod.metadata.uid}", self._writer.wake_kubelet(pod))
+
     def _queued_since(self, gang_id: GangId) -> float | None:
         """Unix seconds: as of its oldest pod, or of the gang that was evicted before it."""
         gang = self._caches.gangs.get(gang_id)
@@ -254,7 +259,7 @@ async def lead(
             term.recorder.run(),
             term.reporter.run(),
             term.nodes.run(),
-            term.kubelet_events.run(term.reporting.report),
+            term.kubelet_events.run(term.reporting.report, term.wake_kubelet),
         ]
         if options.forecast:
             work.append(term.forecaster.run())

@@ -4,9 +4,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from fairlead.api.base import LabelKey, ObjectName, Part, Quantity, is_dns_subdomain
+from fairlead.api.base import LabelKey, ObjectName, Part, Quantity
 from fairlead.api.durations import duration_s
 from fairlead.api.gang import Duration
+from fairlead.api.object_names import is_dns_subdomain
 
 AutoscalingMode = Literal["Off", "Visible", "ProvisioningRequest", "Placeholder"]
 

@@ -26,17 +26,13 @@ from pydantic_core import ErrorDetails
 
 from fairlead.api import names
 from fairlead.api.nulls import without_nulls
+from fairlead.api.object_names import DNS_SUBDOMAIN, is_dns_subdomain, is_label_key
 
-DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-DNS_SUBDOMAIN = rf"{DNS_LABEL}(\.{DNS_LABEL})*"
 QUANTITY = r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?"
 CEL_LENGTH_MAX = 10 * 1024
 """resource.k8s.io/v1: CELSelectorExpressionMaxLength."""
 
-_DNS_LABEL = re.compile(DNS_LABEL)
-_DNS_SUBDOMAIN = re.compile(DNS_SUBDOMAIN)
 _QUANTITY = re.compile(QUANTITY)
-_LABEL_KEY_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 class ManifestError(ValueError):
@@ -46,20 +42,6 @@ class ManifestError(ValueError):
         self.subject = subject
         self.faults = faults
         super().__init__("\n".join(f"{subject}: {fault}" for fault in faults))
-
-
-def is_dns_subdomain(text: str) -> bool:
-    return len(text) <= 253 and _DNS_SUBDOMAIN.fullmatch(text) is not None
-
-
-def is_dns_label(text: str) -> bool:
-    return len(text) <= 63 and _DNS_LABEL.fullmatch(text) is not None
-
-
-def is_label_key(text: str) -> bool:
-    """Whether text may be a label's or annotation's key: an optional DNS prefix, a slash, a name."""
-    prefix, slash, name = text.rpartition("/")
-    return (not slash or is_dns_subdomain(prefix)) and _LABEL_KEY_NAME.fullmatch(name) is not None
 
 
 def _object_name(text: str) -> str:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.api import legacy, names
-from fairlead.api.base import is_dns_label, is_dns_subdomain
+from fairlead.api.object_names import is_dns_label, is_dns_subdomain
 
 CLAIM_NAME_MAX = 63
 RANDOM_CHARS = 11
@@ -132,7 +132,7 @@ def _of(claims: Mapping[str, Any]) -> dict[str, ClaimSource]:
 
 
 def _source(entry: str, raw: Any, where: str) -> ClaimSource:
-    """Of the fields that are known; others, of a later version, are passed over."""
+    """The source with the fields that are known; others, of a later version, are passed over."""
     known: list[Any] = (
         [raw.get(key, "") for key in ("claim", "template", "uid", "request")] if isinstance(raw, dict) else []
     )

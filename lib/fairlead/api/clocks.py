@@ -202,7 +202,7 @@ _UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 def _seconds(value: Any) -> float | None:
-    """Of a number of seconds, or of a duration as Go writes it; None for what is neither."""
+    """The seconds of a number, or of a duration as Go writes it; None for what is neither."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):

@@ -143,7 +143,7 @@ _KINDS: dict[str, type[GpuConfig] | type[MigDeviceConfig]] = {
 
 
 def _shown(value: object) -> str:
-    """For a message; a value that is no text may be long, or nested too deeply to be shown."""
+    """A value for a message; one that is no text may be long, or nested too deeply to be shown."""
     try:
         return repr(value[:64] if isinstance(value, str) else value)[:64]
     except RecursionError:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from fairlead.api import names
-from fairlead.api.base import is_dns_subdomain
+from fairlead.api.object_names import is_dns_subdomain
 
 _TEMPLATE_HASH: Final = "pod-template-hash"
 JOB: Final = "Job"
@@ -28,7 +28,7 @@ def source_text(kind: str, name: str) -> str:
 
 
 def source_of(annotations: Strings) -> Source | None:
-    """Of what a size was counted; None where a user wrote it, or where the text cannot be read."""
+    """What a size was counted from; None where a user wrote it, or where the text cannot be read."""
     kind, slash, name = annotations.get(names.SIZE_FROM, "").partition("/")
     if not (kind.isascii() and kind.isalnum()) or (slash and not is_dns_subdomain(name)):
         return None

@@ -67,7 +67,7 @@ class DriverAttributes:
     """Whether its devices are what `nvidia.com/gpu` of the device plugin means."""
 
     def qualified(self, name: str) -> str:
-        """With the domain."""
+        """The attribute's name with its domain."""
         return name if not name or "/" in name else f"{self.driver}/{name}"
 
     def is_part(self, kind: object) -> bool:
@@ -143,7 +143,7 @@ DRIVERS: Final = {each.driver: each for each in _TABLE}
 
 @lru_cache(maxsize=1024)
 def attributes_of(driver: str) -> DriverAttributes:
-    """Of a driver that is not in the table: the attributes that Kubernetes names, and no parts; see `unknown_driver`."""
+    """The names of a driver's attributes; of one that is not in the table those that Kubernetes names, and no parts; see `unknown_driver`."""
     return DRIVERS.get(driver) or DriverAttributes(driver=driver, known=False)
 
 
@@ -168,7 +168,7 @@ def unknown_driver(driver: str) -> str | None:
 
 
 def legacy_driver(managed: Sequence[str]) -> str:
-    """Of the managed drivers, the one whose devices `nvidia.com/gpu` stands for: NVIDIA's or ours before one that is not known."""
+    """The managed driver whose devices `nvidia.com/gpu` stands for: NVIDIA's or ours before one that is not known."""
     serving = [driver for driver in managed if attributes_of(driver).serves_nvidia]
     unknown = [driver for driver in managed if driver not in DRIVERS]
     return (serving or unknown or list(managed))[0]

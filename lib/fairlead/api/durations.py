@@ -18,3 +18,12 @@ def duration_s(text: str) -> float:
         shown = repr(text) if len(text) <= 40 else f"{text[:32]!r}… ({len(text)} characters)"
         raise ValueError(f"{shown} is no duration: write a number with a unit (s, m, h, d), such as 90s or 1h30m")
     return min(sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(text)), DURATION_MAX_S)
+
+
+def written(seconds: float) -> str:
+    """What `duration_s` reads as these seconds, in whole units: `7d`, `1h30m`; "0s" for less than a millisecond."""
+    left, parts = round(seconds * 1000), ""
+    for unit in ("d", "h", "m", "s", "ms"):
+        number, left = divmod(left, round(_SECONDS[unit] * 1000))
+        parts += f"{number}{unit}" if number else ""
+    return parts or "0s"

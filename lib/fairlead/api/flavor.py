@@ -12,8 +12,9 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from fairlead.api.autoscaling import FlavorAutoscaling
-from fairlead.api.base import CONDITIONS, CelExpression, Condition, CustomResource, Part, Quantity, is_dns_subdomain
+from fairlead.api.base import CONDITIONS, CelExpression, Condition, CustomResource, Part, Quantity
 from fairlead.api.capacity_types import CapacityType
+from fairlead.api.object_names import is_dns_subdomain
 
 DRIVER = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 DRIVER_MAX = 63

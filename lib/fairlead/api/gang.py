@@ -13,6 +13,7 @@ from fairlead.api.base import CONDITIONS, Condition, CustomResource, ObjectName,
 from fairlead.api.durations import DURATION, duration_s
 from fairlead.api.hold import Hold
 from fairlead.api.models import Models
+from fairlead.api.phases import Phase
 
 GANG_SIZE_MAX = 100_000
 SPOTS_MAX = 256
@@ -22,7 +23,6 @@ DECISIONS_MAX = 16
 """Evictions of one gang under way at a time."""
 REFUSED_MAX = 100
 """Nodes that are recorded as refused."""
-Phase = Literal["Waiting", "Gathering", "Evicted", "Admitted", "Running", "Finished", "Failed"]
 
 
 def _duration(text: str) -> str:

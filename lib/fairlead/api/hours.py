@@ -6,7 +6,7 @@ from fractions import Fraction
 
 
 def hours_text(hours: Fraction) -> str:
-    """For messages and statuses: at most two digits after the point. What is below a limit is not rounded up to it."""
+    """Hours in messages and statuses: at most two digits after the point. What is below a limit is not rounded up to it."""
     cut = int(hours * 100)
     whole, part = divmod(cut, 100)
     return f"{whole}.{part:02d}".rstrip("0").rstrip(".")

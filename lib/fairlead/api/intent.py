@@ -15,12 +15,12 @@ from datetime import datetime
 from typing import TypeVar
 
 from fairlead.api import foreign, names
-from fairlead.api.base import is_dns_subdomain
 from fairlead.api.derived import Source, source_of
 from fairlead.api.durations import duration_s
 from fairlead.api.gang import GANG_SIZE_MAX
 from fairlead.api.models import Models
 from fairlead.api.models import models as read_models
+from fairlead.api.object_names import is_dns_subdomain
 from fairlead.api.topology import levels
 
 KEYS = (

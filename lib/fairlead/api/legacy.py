@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.api import mig_profiles, names
-from fairlead.api.base import is_dns_subdomain
 from fairlead.api.drivers import attributes_of, part_class
+from fairlead.api.object_names import is_dns_subdomain
 
 PREFIX = "fairlead-"
 NAME_MAX = 253

@@ -16,7 +16,10 @@ Sources: NVIDIA/go-nvlib (MIG profiles, their attributes), NVIDIA/k8s-device-plu
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, Literal
+
+MigStrategy = Literal["none", "single", "mixed"]
+"""How the device plugin shows MIG devices, as its flag mig-strategy."""
 
 ATTRIBUTES: Final = ("me.all", "me", "gfx")
 """Media engines (all of a GPU's, one, with a minus none) and graphics; an attribute before the one that it begins with."""

@@ -101,5 +101,5 @@ def refuses(owned_by: str | None, found: Claimant | None) -> bool:
 
 def _let_go(found: Claimant) -> str:
     if found.system == KUEUE:
-        return "take the namespace out of Kueue's managedJobsNamespaceSelector and Kueue's labels off the pods, and create them anew"
-    return "remove schedulerName, and create them anew"
+        return "take the namespace out of Kueue's managedJobsNamespaceSelector and Kueue's labels off the pods, and create them again"
+    return "remove schedulerName, and create them again"

@@ -29,7 +29,7 @@ NONE: Final[frozenset[str]] = frozenset()
 
 
 def strangers(driver: str, pool: str, nodes: Mapping[str, str | None]) -> frozenset[str]:
-    """Of a pool's slices, by name those that do not count. `nodes`: the `spec.nodeName` of each, None without one."""
+    """The slices of a pool that do not count, by name. `nodes`: the `spec.nodeName` of each, None without one."""
     if len(nodes) == 1 and driver != names.DRIVER:
         return NONE
     if pool in nodes.values():

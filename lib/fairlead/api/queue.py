@@ -60,7 +60,7 @@ class ScheduledFlavor(Part):
     deserved: Quantity | None = None
     """Guaranteed share."""
     limit: Quantity | None = None
-    """Most that the queue may use. To lift a limit, write more than the cluster has."""
+    """Most that the queue may use. For no limit, write more than the cluster has."""
     borrowing_limit: Quantity | None = None
     """Most that the queue may use beyond deserved."""
     lending_limit: Quantity | None = None
@@ -257,7 +257,7 @@ class EntryInForce(Part):
     name: str = Field(max_length=253)
     """Name of the entry."""
     until: str | None = Field(default=None, max_length=40)
-    """When it ends, RFC 3339; absent where it begins anew before it ends, so many times that its end is not known."""
+    """When it ends, RFC 3339; absent where it starts again before it ends, so many times that its end is not known."""
 
 
 class ScheduledQuota(Part):

@@ -58,7 +58,7 @@ def open_to_all(queue: Queue, parents: Collection[str | None]) -> str | None:
 
 
 def listed(queues: list[str]) -> str:
-    """For a message: `Queue a, b, c and 2 more`."""
+    """The queues in a message: `Queue a, b, c and 2 more`."""
     more = f" and {len(queues) - SAME_MAX} more" if len(queues) > SAME_MAX else ""
     return f"Queue {', '.join(queues[:SAME_MAX])}{more}"
 

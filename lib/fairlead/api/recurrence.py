@@ -71,7 +71,7 @@ def checked_zone(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Of several that overlap or touch, the whole. Unix seconds."""
+    """A span of time in unix seconds; of several that overlap or touch, the whole."""
 
     end: float
     known: bool = True

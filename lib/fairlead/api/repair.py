@@ -69,12 +69,12 @@ def encode(value: Request | State) -> str:
 
 
 def requests(annotations: Mapping[str, str]) -> dict[str, Request]:
-    """By device, as `gpu-3`. What is no request is left out: whoever writes the slice may write anything."""
+    """The requests by device, as `gpu-3`. What is no request is left out: whoever writes the slice may write anything."""
     return _decoded(annotations, REQUEST_PREFIX, Request)
 
 
 def states(annotations: Mapping[str, str]) -> dict[str, State]:
-    """By device."""
+    """The states of repairs by device, as `gpu-3`."""
     return _decoded(annotations, STATE_PREFIX, State)
 
 

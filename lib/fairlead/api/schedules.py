@@ -10,7 +10,7 @@ _SOME_TIME = 1767225600.0  # 2026-01-01T00:00:00Z
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """An entry that is in force. `until`: unix seconds; None: not known, since it begins anew before it ends."""
+    """An entry that is in force. `until`: unix seconds; None: not known, since it starts again before it ends."""
 
     entry: ScheduleEntry
     until: float | None
@@ -55,12 +55,12 @@ def quotas(flavors: Sequence[QueueFlavor], in_force: Sequence[ScheduleEntry]) ->
 
 
 def always_in_force(schedule: Sequence[ScheduleEntry]) -> Iterator[str]:
-    """A message per entry that begins anew before it ends, again and again: its quota is that of spec.flavors."""
+    """A message per entry that starts again before it ends, again and again: its quota is that of spec.flavors."""
     for index, entry in enumerate(schedule):
         start = entry.recurrence.next_start(_SOME_TIME)
         span = None if start is None else entry.recurrence.span(start)
         if span is not None and not span.known:
             yield (
-                f"spec.schedule[{index}]: {entry.name} begins anew before it ends ({entry.start!r} for {entry.for_}): it is in force "
+                f"spec.schedule[{index}]: {entry.name} starts again before it ends ({entry.start!r} for {entry.for_}): it is in force "
                 "all the time; shorten it, or write its quota in spec.flavors"
             )

@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from fairlead.api import base, names
-from fairlead.api.base import DNS_LABEL, LabelKey, ObjectName, Part, Quantity, checked
+from fairlead.api import names
+from fairlead.api.base import LabelKey, ObjectName, Part, Quantity, checked
+from fairlead.api.object_names import DNS_LABEL, is_dns_label
 from fairlead.api.queue import FLAVORS_MAX, QueueFlavor
 
 SUBJECT = r"(user|group):.+|serviceaccount:[a-z0-9.-]+/[a-z0-9.-]+"
@@ -27,7 +28,7 @@ PriorityClasses = Literal["Shared", "PerTenant", "None"]
 
 
 def _label(text: str) -> str:
-    if not base.is_dns_label(text):
+    if not is_dns_label(text):
         raise ValueError(f"{text!r} is no name: use lower case letters, digits and '-', at most 63")
     return text
 

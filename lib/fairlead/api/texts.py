@@ -18,17 +18,17 @@ _BREAKS: Final = re.compile("[\r\n\t]+")
 
 
 def plain(text: str) -> str:
-    """With its line feeds and tabs."""
+    """The text without characters that steer a terminal, with its line feeds and tabs."""
     return text if text.isprintable() else HIDDEN.sub(MARK, text)
 
 
 def line(text: str) -> str:
-    """In one line."""
+    """The text in one line, without characters that steer a terminal."""
     return text if text.isprintable() else HIDDEN.sub(MARK, _BREAKS.sub(" ", text))
 
 
 def tree(value: Any) -> Any:
-    """Of JSON: every text in it as `plain`, keys too. The same object where nothing changes."""
+    """JSON in which every text, keys too, is `plain`. The same object where nothing changes."""
     if isinstance(value, str):
         return plain(value)
     if isinstance(value, dict):

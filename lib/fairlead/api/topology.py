@@ -8,7 +8,7 @@ Example: "required:example.com/block, preferred:example.com/rack" is one block, 
 from dataclasses import dataclass
 from typing import Literal
 
-from fairlead.api.base import is_label_key
+from fairlead.api.object_names import is_label_key
 
 LEVELS_MAX = 6
 TEXT_MAX = LEVELS_MAX * 340

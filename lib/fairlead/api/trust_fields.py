@@ -203,7 +203,7 @@ FIELDS: Final[tuple[Row, ...]] = (
         keys=("reason", "message", "lastTimestamp"),
         writers=("users", "Kubernetes"),
         absurd="of a pod that does not start, shown in its Gang's message: 16 are read, cut to 300 characters, and control characters replaced; "
-        "decides nothing",
+        "has its kubelet sync that pod, once a look; decides nothing",
     ),
     Row(
         on=("Job", "PodGroup", "TrainJob", "WorkloadPriorityClass"),

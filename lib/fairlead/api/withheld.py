@@ -42,7 +42,7 @@ _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=63)]
 
 
 class Taint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """As a DeviceTaint; `reason` is for people."""
+    """A DeviceTaint; `reason` is for people."""
 
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=317)]
     effect: Effect

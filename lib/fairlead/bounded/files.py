@@ -18,7 +18,7 @@ _PART = 2**20
 
 
 def read(path: Path, *, bytes_max: int = MANIFESTS.bytes) -> bytes:
-    """Of a file, or of standard input (-). Raises OSError, BoundError."""
+    """The bytes of a file, or of standard input (-). Raises OSError, BoundError."""
     if str(path) == "-":
         return _at_most(sys.stdin.buffer, bytes_max)
     with path.open("rb") as stream:
@@ -27,7 +27,7 @@ def read(path: Path, *, bytes_max: int = MANIFESTS.bytes) -> bytes:
 
 
 def unpacked(path: Path) -> bytes:
-    """Of a file that may be compressed with gzip: what it holds. Raises OSError, UnreadableError, BoundError."""
+    """The bytes of a file that may be compressed with gzip. Raises OSError, UnreadableError, BoundError."""
     with path.open("rb") as stream:
         if stream.peek(len(unpack.GZIP)).startswith(unpack.GZIP):
             return unpack.joined(iter(partial(stream.read, _PART), b""))
@@ -45,7 +45,7 @@ def text(path: Path, *, bytes_max: int = MANIFESTS.bytes) -> str:
 
 
 def _check_size(stream: IO[bytes], bytes_max: int, step: str = "split it") -> None:
-    """Of a regular file, before any of it is read."""
+    """Checks the size of a regular file, before any of it is read."""
     found = os.fstat(stream.fileno())
     if stat.S_ISREG(found.st_mode) and found.st_size > bytes_max:
         raise BoundError(f"is longer than {bytes_max} bytes: {step}")

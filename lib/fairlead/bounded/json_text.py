@@ -79,7 +79,7 @@ def check_density(data: bytes) -> None:
 
 
 def _count(data: bytes, most: int) -> int:
-    """Of values, but for one or two. Texts may hold separators, too, so they are taken out where that decides."""
+    """The number of values, give or take two. Texts may hold separators, too, so they are taken out where that decides."""
     found = _separators(data)
     if found <= most:
         return found

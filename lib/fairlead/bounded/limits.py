@@ -28,7 +28,7 @@ SHOWN_MAX: Final = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Of one text. `values`: scalars, mappings and lists, each alias counted with all that it stands for; so are `bytes_expanded`."""
+    """The bounds on one text. `values`: scalars, mappings and lists, each alias counted with all that it stands for; so are `bytes_expanded`."""
 
     bytes: int = 16 * 2**20
     bytes_expanded: int = 64 * 2**20
@@ -70,7 +70,7 @@ def check_number(text: str, where: str = "") -> None:
 
 
 def fraction(text: str) -> Fraction:
-    """Of "3", "1.5" or "1/7". An exponent of some digits would be a number of millions. Raises ValueError, ZeroDivisionError."""
+    """The number in "3", "1.5" or "1/7". An exponent of some digits would be a number of millions. Raises ValueError, ZeroDivisionError."""
     if len(text) > FRACTION_CHARS_MAX:
         raise BoundError(f"a number has {len(text)} characters, at most {FRACTION_CHARS_MAX} are read")
     if "e" in text.lower():
@@ -79,6 +79,6 @@ def fraction(text: str) -> Fraction:
 
 
 def shown(text: str) -> str:
-    """For a message: in one line, and not longer than a line."""
+    """The text for a message: in one line, and not longer than a line."""
     found = repr(text[: SHOWN_MAX + 1])
     return found if len(found) <= SHOWN_MAX else f"{found[: SHOWN_MAX - 1]}…"

@@ -69,12 +69,12 @@ class Unpacker:
 
 
 def whole(data: bytes, bytes_max: int = BYTES_MAX) -> bytes:
-    """As it is where it is not compressed. Raises UnreadableError, BoundError."""
+    """The data, unpacked where it is compressed. Raises UnreadableError, BoundError."""
     return joined((data,), bytes_max) if data.startswith(GZIP) else data
 
 
 def joined(parts: Iterable[bytes], bytes_max: int = BYTES_MAX) -> bytes:
-    """Of one stream, in parts as it is read. Raises UnreadableError, BoundError."""
+    """The bytes of one stream, unpacked in parts as it is read. Raises UnreadableError, BoundError."""
     unpacker = Unpacker(bytes_max)
     text = io.BytesIO()  # gives its bytes without a copy
     for part in parts:

@@ -70,7 +70,7 @@ def _encoded(text: str | bytes) -> bytes:
 
 
 def check(data: bytes, limits: Limits = MANIFESTS) -> None:
-    """Before anything is built. Raises BoundError, and yaml.YAMLError for what is no YAML."""
+    """Checks the bounds before anything is built. Raises BoundError, and yaml.YAMLError for what is no YAML."""
     sizes: dict[str, tuple[int, int, int]] = {}
     values = expanded = 0
     open_: list[list[Any]] = []  # of each collection: anchor, values, levels below, bytes
@@ -124,7 +124,7 @@ class _Loader(_Safe):  # type: ignore[misc]
         return found
 
     def flatten_mapping(self, node: Any) -> None:
-        """Before a mapping's keys are built: it merges what it refers to, whose keys are checked with its own."""
+        """Merges what a mapping refers to before its keys are built; the keys are checked with its own."""
         if sum(key.tag == _MERGE for key, _ in node.value) > MERGES_MAX:
             raise BoundError(f"{_line(node)}more than {MERGES_MAX} merge keys (<<) in one mapping")
         super().flatten_mapping(node)

@@ -115,7 +115,7 @@ class Library:
         *,
         charge: Callable[..., int] | None = None,
     ) -> None:
-        """As `function`; the first parameter is the receiver."""
+        """Declares like `function`; the first parameter is the receiver."""
         self._add(name, params, result, overload_id, call, member=True, charge=charge)
 
     def _add(

@@ -58,7 +58,7 @@ def equal(left: object, right: object) -> bool:
 
 
 def equal_or_unlike(left: object, right: object) -> bool:
-    """As `equal`, but values that cannot be compared are not equal: for `in`, sets and the like."""
+    """Whether two values are equal; those that cannot be compared are not: for `in`, sets and the like."""
     try:
         return equal(left, right)
     except EvaluationError:

@@ -122,7 +122,7 @@ def known_to_new(release: Minor) -> Minor:
 
 @cache
 def environments(release: Minor) -> Environments:
-    """Of an apiserver of that release without flags of its own."""
+    """The environments of an apiserver of that release without flags of its own."""
     base, new_base = _of(PARTS, release), _of(PARTS, known_to_new(release))
     fields = dict(DEVICE_FIELDS)
     if not need("consumable-capacity").holds(release):

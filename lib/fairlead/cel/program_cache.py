@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class ProgramCache(Generic[T]):
-    """At most `bytes_max` bytes, by the callers' estimates, whatever the owners do."""
+    """A cache of at most `bytes_max` bytes, by the callers' estimates, whatever the owners do."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max

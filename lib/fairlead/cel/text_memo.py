@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class TextMemo(Generic[T]):
-    """At most `most` of them, the latest used."""
+    """A memory of at most `most` texts, the latest used."""
 
     def __init__(self, most: int) -> None:
         self._most = most

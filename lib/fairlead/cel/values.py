@@ -98,7 +98,7 @@ def map_key(value: object) -> object:
 
 
 def lookup_key(value: object) -> object:
-    """As map_key, but a double finds an equal integer key, and a value that is no key type is never found."""
+    """The key to look up: as map_key, but a double finds an equal integer key, and a value that is no key type is never found."""
     kind = type(value)
     if kind is str or kind is int or kind is UInt or kind is float:
         return value

@@ -52,7 +52,7 @@ class PodAffinityTerm(Struct, frozen=True, kw_only=True):
 
 
 class PodAffinity(Struct, frozen=True, kw_only=True):
-    """Of podAffinity and podAntiAffinity."""
+    """The fields of podAffinity and podAntiAffinity."""
 
     required: tuple[PodAffinityTerm, ...] = msgspec.field(
         default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
@@ -143,7 +143,7 @@ class EphemeralVolumeSource(Struct, frozen=True, kw_only=True):
 
 
 class Volume(Struct, frozen=True, kw_only=True):
-    """Of the kinds of volume, those by which a pod names a PersistentVolumeClaim."""
+    """A volume, with the kinds by which a pod names a PersistentVolumeClaim."""
 
     name: str = ""
     persistent_volume_claim: ClaimVolumeSource | None = None

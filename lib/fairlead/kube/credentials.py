@@ -1,23 +1,26 @@
-"""The apiserver's address and our identity: kubeconfig or in-cluster, read by the official client's loaders.
+"""The apiserver's address and our identity: kubeconfig or in-cluster.
 
-Only this module imports `kubernetes.aio` (contexts, exec plugins, OIDC, client certificates), and only when a kubeconfig is
-loaded: it costs half a second and 50 MiB, and its REST layer is not used.
+Only this module imports `kubernetes.aio` (exec plugins, OIDC, several files), and only for a kubeconfig that is not plain
+(`plain_kubeconfig`): it costs half a second and 50 MiB, and its REST layer is not used.
 Invariants: a token file is read again at most every `REREAD_S` and after a 401; an exec plugin runs again when its
 credential has expired or was refused.
 """
+
+from __future__ import annotations
 
 import dataclasses
 import os
 import ssl
 import urllib.parse
-import urllib.request
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fairlead.bounded import files, yaml_text
+from fairlead.bounded import files
 from fairlead.bounded.limits import SMALL, UnreadableError
-from fairlead.kube.wire import Wire
+
+if TYPE_CHECKING:
+    from fairlead.kube.wire import Wire
 
 REREAD_S = 30.0
 TOKEN_BYTES_MAX = 2**20
@@ -134,6 +137,23 @@ def in_cluster(
 
 
 async def _from_file(paths: str, context: str | None, clock: Callable[[], float]) -> Credentials:
+    from fairlead.kube import plain_kubeconfig  # with yaml
+
+    if os.pathsep not in paths and (found := plain_kubeconfig.read(paths, context)) is not None:
+        authorization = fixed("", token=found.token).authorization
+        if found.token_file is not None:
+            authorization = TokenFile(found.token_file, clock).authorization
+        return Credentials(
+            url=found.server,
+            tls=found.tls,
+            server_name=found.server_name,
+            proxy=found.proxy or _environment_proxy(found.server),
+            authorization=authorization,
+        )
+    return await _by_official_loader(paths, context, clock)
+
+
+async def _by_official_loader(paths: str, context: str | None, clock: Callable[[], float]) -> Credentials:
     from kubernetes.aio import config
     from kubernetes.aio.client import Configuration
 
@@ -162,6 +182,8 @@ async def _from_file(paths: str, context: str | None, clock: Callable[[], float]
 
 def _check_bounds(paths: str) -> None:
     """The official loader has no bounds: what it would read is read with ours first. Raises UnreadableError, OSError."""
+    from fairlead.bounded import yaml_text
+
     for each in filter(None, paths.split(os.pathsep)):
         path = Path(each).expanduser()
         if path.is_file():
@@ -171,9 +193,13 @@ def _check_bounds(paths: str) -> None:
 def _environment_proxy(url: str) -> str | None:
     """From HTTPS_PROXY and NO_PROXY, read once: with aiohttp's `trust_env` every request would switch threads for it."""
     parts = urllib.parse.urlsplit(url)
-    if parts.hostname is None or urllib.request.proxy_bypass(parts.hostname):
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
         return None
-    return urllib.request.getproxies().get(parts.scheme)
+    from urllib import request  # with http.client and email
+
+    if parts.hostname is None or request.proxy_bypass(parts.hostname):
+        return None
+    return request.getproxies().get(parts.scheme)
 
 
 def _exists(paths: str) -> bool:

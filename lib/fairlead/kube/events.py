@@ -42,7 +42,7 @@ class Regarding:
 
     @classmethod
     def of(cls, resource: Resource[Any], obj: Any) -> "Regarding":
-        """From a struct or a raw dict."""
+        """Names the object of an event, from a struct or a raw dict."""
         metadata = obj["metadata"] if isinstance(obj, dict) else obj.metadata
         if isinstance(metadata, dict):
             name, namespace, uid = metadata["name"], metadata.get("namespace", ""), metadata.get("uid", "")

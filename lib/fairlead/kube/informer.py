@@ -66,7 +66,6 @@ class Informer(Store[T]):
         resource: Resource[T],
         *,
         namespace: str | None = None,
-        labels: str | None = None,
         fields: str | None = None,
         indexes: Mapping[str, Callable[[T], Iterable[str]]] | None = None,
         transform: Callable[[T], T] | None = None,
@@ -84,7 +83,6 @@ class Informer(Store[T]):
         self.resource_version = ""
         self._client = client
         self._namespace = namespace
-        self._labels = labels
         self._fields = fields
         self._backoff = backoff or Backoff()
         self._clock = clock
@@ -148,7 +146,7 @@ class Informer(Store[T]):
 
     async def _relist(self) -> None:
         if self._transform is None:
-            listing = await self._client.list(self.resource, self._namespace, labels=self._labels, fields=self._fields)
+            listing = await self._client.list(self.resource, self._namespace, fields=self._fields)
             self._drop_absent({Revision.of(obj).key for obj in listing.items}, number(listing.resource_version))
             for obj in listing.items:
                 self._set(obj)
@@ -164,9 +162,7 @@ class Informer(Store[T]):
             present.add(Revision.of(obj).key)
             self._set(obj)
 
-        listing = await self._client.list(
-            self.resource, self._namespace, labels=self._labels, fields=self._fields, each=each
-        )
+        listing = await self._client.list(self.resource, self._namespace, fields=self._fields, each=each)
         self._drop_absent(present, number(listing.resource_version))
         return listing
 
@@ -177,7 +173,6 @@ class Informer(Store[T]):
             self.resource,
             self._namespace,
             resource_version=self.resource_version,
-            labels=self._labels,
             fields=self._fields,
         )
         try:

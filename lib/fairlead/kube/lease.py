@@ -15,7 +15,7 @@ import contextlib
 import logging
 import time
 from random import Random
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from fairlead.kube import errors, timestamps
 from fairlead.kube.client import Client
@@ -24,6 +24,18 @@ from fairlead.kube.limits import Clock, Sleep
 from fairlead.kube.resources import LEASES
 
 log = logging.getLogger(__name__)
+
+
+class LeaseTerms(NamedTuple):
+    """Seconds. `retry_s`: between renewals. `poll_s`: between looks at a lease that another holds."""
+
+    duration_s: float = 15.0
+    renew_deadline_s: float = 10.0
+    retry_s: float = 2.0
+    poll_s: float = 2.0
+
+
+DEFAULT_TERMS = LeaseTerms()
 
 
 class LeaderLease:
@@ -36,20 +48,17 @@ class LeaderLease:
         namespace: str,
         name: str,
         identity: str,
-        duration_s: float = 15.0,
-        renew_deadline_s: float = 10.0,
-        retry_s: float = 2.0,
-        poll_s: float | None = None,
+        terms: LeaseTerms = DEFAULT_TERMS,
         clock: Clock = time.monotonic,
         wall: Clock = time.time,
         sleep: Sleep = asyncio.sleep,
         random: Random | None = None,
     ) -> None:
-        """`retry_s`: between renewals. `poll_s`: between looks at a lease that another holds; default as often."""
-        if not retry_s < renew_deadline_s < duration_s:
+        """Raises ValueError where two could lead by these terms."""
+        if not terms.retry_s < terms.renew_deadline_s < terms.duration_s:
             raise ValueError(
-                f"lease {namespace}/{name}: retry {retry_s} s < renew deadline {renew_deadline_s} s "
-                f"< duration {duration_s} s must hold, else two could lead"
+                f"lease {namespace}/{name}: retry {terms.retry_s} s < renew deadline {terms.renew_deadline_s} s "
+                f"< duration {terms.duration_s} s must hold, else two could lead"
             )
         self.lost = asyncio.Event()
         self.identity = identity
@@ -58,10 +67,7 @@ class LeaderLease:
         self._client = client
         self._namespace = namespace
         self._name = name
-        self._duration_s = duration_s
-        self._renew_deadline_s = renew_deadline_s
-        self._retry_s = retry_s
-        self._poll_s = retry_s if poll_s is None else poll_s
+        self._terms = terms
         self._clock = clock
         self._wall = wall
         self._sleep = sleep
@@ -75,7 +81,7 @@ class LeaderLease:
     @property
     def held(self) -> bool:
         """Whether the last renewal is recent enough that no other candidate can have acquired the lease."""
-        return self._leading and self._clock() - self._renewed_at < self._renew_deadline_s
+        return self._leading and self._clock() - self._renewed_at < self._terms.renew_deadline_s
 
     async def __aenter__(self) -> Self:
         await self.acquire()
@@ -91,7 +97,7 @@ class LeaderLease:
             if self.holder != holder:
                 holder = self.holder
                 log.info("lease %s/%s is held by %s; waiting for it", self._namespace, self._name, holder)
-            await self._sleep(self._poll_s * (1 + 0.2 * self._random.random()))
+            await self._sleep(self._terms.poll_s * (1 + 0.2 * self._random.random()))
         self._leading = True
         self.lost.clear()
         self._renewal = asyncio.create_task(self._renew(), name=f"renew {self._name}")
@@ -122,14 +128,14 @@ class LeaderLease:
 
     async def _renew(self) -> None:
         while not self.lost.is_set():
-            await self._sleep(self._retry_s)
+            await self._sleep(self._terms.retry_s)
             began = self._clock()
             try:
-                async with asyncio.timeout(self._renew_deadline_s):
+                async with asyncio.timeout(self._terms.renew_deadline_s):
                     await self._write({"renewTime": timestamps.micro(self._wall())})
                 late_s = self._clock() - self._renewed_at
                 self._renewed_at = began
-                if late_s < self._renew_deadline_s:
+                if late_s < self._terms.renew_deadline_s:
                     continue
                 # For a moment it was not held: what was refused then is left half done, and only a new term looks for that.
                 log.error("lease %s/%s: renewed after %.0f s, too late", self._namespace, self._name, late_s)
@@ -145,9 +151,12 @@ class LeaderLease:
                 break
             except (errors.ApiError, TimeoutError) as error:
                 log.warning("lease %s/%s: not renewed: %s", self._namespace, self._name, error)
-            if self._clock() - self._renewed_at >= self._renew_deadline_s:
+            if self._clock() - self._renewed_at >= self._terms.renew_deadline_s:
                 log.error(
-                    "lease %s/%s: lost: not renewed for %.0f s", self._namespace, self._name, self._renew_deadline_s
+                    "lease %s/%s: lost: not renewed for %.0f s",
+                    self._namespace,
+                    self._name,
+                    self._terms.renew_deadline_s,
                 )
                 break
         self._leading = False
@@ -158,7 +167,7 @@ class LeaderLease:
         try:
             lease = await self._client.get(LEASES, self._name, self._namespace)
         except errors.ApiError:
-            return self._clock() - self._renewed_at < self._renew_deadline_s
+            return self._clock() - self._renewed_at < self._terms.renew_deadline_s
         self._observe(lease)
         if self.holder == self.identity:
             self._version = lease.metadata.resource_version
@@ -214,7 +223,7 @@ class LeaderLease:
         now = timestamps.micro(self._wall())
         return {
             "holderIdentity": self.identity,
-            "leaseDurationSeconds": max(1, round(self._duration_s)),
+            "leaseDurationSeconds": max(1, round(self._terms.duration_s)),
             "acquireTime": now,
             "renewTime": now,
         }
@@ -228,7 +237,7 @@ class LeaderLease:
     def _expired(self, lease: Lease) -> bool:
         assert self._seen is not None
         # No float is made of it: an integer may be too large for one.
-        duration_s = max(lease.spec.lease_duration_seconds or 0, self._duration_s)
+        duration_s = max(lease.spec.lease_duration_seconds or 0, self._terms.duration_s)
         return self._clock() - self._seen[1] >= duration_s
 
     async def _write(self, spec: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 class TokenBucket:
-    """At most `burst` at once and `qps` a second in the long run; callers wait in order of arrival."""
+    """Limits calls to `burst` at once and `qps` a second in the long run; callers wait in order of arrival."""
 
     def __init__(self, *, qps: float, burst: int, clock: Clock, sleep: Sleep) -> None:
         if qps <= 0 or burst < 1:

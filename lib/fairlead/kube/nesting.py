@@ -25,7 +25,7 @@ def bounded(body: bytes) -> bytes:
 
 
 def cut(body: bytes) -> bytes:
-    """As `bounded`, whatever the body holds. What is not closed is no JSON: it ends where it is too deep."""
+    """The body as `bounded` leaves it, whatever it holds. What is not closed is no JSON: it ends where it is too deep."""
     kept: list[bytes] = []
     depth = copied = start = 0
     for match in _TOKEN.finditer(body):

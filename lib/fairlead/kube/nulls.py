@@ -28,7 +28,7 @@ _Drop = Callable[[Any], Any]
 
 
 class Decoder(Generic[T]):
-    """Of one type; `dict` is a whole object with all its fields."""
+    """A decoder of one type; `dict` is a whole object with all its fields."""
 
     def __init__(self, kind: type[T]) -> None:
         self._exact = msgspec.json.Decoder(kind)
@@ -78,7 +78,7 @@ def convert(raw: object, kind: type[T]) -> T:
 
 
 def _check_metadata(found: object) -> None:
-    """Of an object that is read as a dict, or of each in a page. Raises msgspec.ValidationError."""
+    """Checks the metadata of an object that is read as a dict, or of each in a page. Raises msgspec.ValidationError."""
     for one in getattr(found, "items", None) or () if isinstance(found, msgspec.Struct) else (found,):
         if isinstance(one, dict) and "metadata" in one:
             try:

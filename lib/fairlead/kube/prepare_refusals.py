@@ -20,7 +20,7 @@ MESSAGE_MAX: Final = 600
 
 
 def conditions(message: str, now_s: float) -> list[dict[str, Any]]:
-    """Of each device of a claim that is refused at `now_s` (epoch seconds)."""
+    """The conditions of each device of a claim that is refused at `now_s` (epoch seconds)."""
     made = {
         "type": CONDITION,
         "status": "False",

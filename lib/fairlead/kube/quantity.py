@@ -75,7 +75,7 @@ class Quantity:
 
     @classmethod
     def of(cls, value: Quantity | str | int) -> Quantity:
-        """From what an API field may hold: a quantity, its text (spaces around it are ignored), or an integer."""
+        """The quantity in what an API field may hold: a quantity, its text (spaces around it are ignored), or an integer."""
         if isinstance(value, Quantity):
             return value
         if isinstance(value, int):

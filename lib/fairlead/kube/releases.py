@@ -49,7 +49,7 @@ class Need:
     flags: tuple[str, ...] = ()
 
     def stage(self, release: Minor) -> Stage:
-        """Of a release beyond the table: that of the nearest."""
+        """The stage in a release; for one beyond the table, in the nearest."""
         return self.stages[RELEASES.index(min(max(release, RELEASES[0]), RELEASES[-1]))]
 
     def holds(self, release: Minor) -> bool:

@@ -34,7 +34,7 @@ class Version:
 
     @staticmethod
     def parse(text: str) -> Version:
-        """As the function `parse`. Raises VersionError."""
+        """The version that the text means. Raises VersionError."""
         return parse(text)
 
     def compare(self, other: Version) -> int:

@@ -14,5 +14,5 @@ import msgspec
 
 
 def spec_key(value: Any) -> bytes:
-    """Of a struct, or a tuple of structs, that was decoded from JSON or YAML."""
+    """The key of a struct, or a tuple of structs, that was decoded from JSON or YAML."""
     return msgspec.json.encode(value, order="deterministic")

@@ -49,7 +49,7 @@ class Revision(NamedTuple):
 
     @classmethod
     def of(cls, obj: Any) -> "Revision":
-        """From a struct or a raw dict."""
+        """The revision of a struct or a raw dict."""
         if isinstance(obj, dict):
             raw = obj.get("metadata", {})
             namespace, name, uid = raw.get("namespace", ""), raw.get("name", ""), raw.get("uid", "")
@@ -90,15 +90,15 @@ class Store(Generic[T]):
         )  # version of the deletion, by uid
 
     def get(self, key: str) -> T | None:
-        """By `namespace/name`, or `name` when cluster-scoped."""
+        """The object of this key: `namespace/name`, or `name` when cluster-scoped."""
         return self._objects.get(key)
 
     def all(self) -> list[T]:
-        """In no particular order: sort where it can reach a decision."""
+        """All objects, in no particular order: sort where it can reach a decision."""
         return list(self._objects.values())
 
     def keys(self) -> list[str]:
-        """Of all objects, in no particular order."""
+        """The keys of all objects, in no particular order."""
         return list(self._objects)
 
     def by_index(self, name: str, key: str) -> list[T]:

@@ -148,7 +148,7 @@ class Tracer:
 
 
 class NoTracing:
-    """Without traces."""
+    """What stands for a tracer where there are no traces."""
 
     def add(self, span: Span) -> None:
         pass

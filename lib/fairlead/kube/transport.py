@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from random import Random
 from typing import Self, TypeVar
 
-import aiohttp
 import msgspec
 
 from fairlead.kube import credentials, errors
@@ -139,7 +138,7 @@ class Transport:
                 delay = self._backoff.delay(attempt, self._random) if delay is None else delay
                 log.debug("%s %s: %s; trying again in %.1f s", method, path, error, delay)
                 await self._sleep(min(delay, RETRY_AFTER_MAX_S))
-            except (aiohttp.ClientError, ExchangeError, TimeoutError, OSError) as error:
+            except (ExchangeError, TimeoutError, OSError) as error:
                 raise errors.Unreachable(f"{method} {self.url}{path}: {_reason(error)}") from error
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -155,7 +154,7 @@ class Transport:
         try:
             async with contextlib.aclosing(await self._open(path, params, silence_max_s)) as streamed:
                 yield streamed.chunks()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (ExchangeError, TimeoutError, OSError) as error:
             raise errors.Unreachable(f"{subject} at {self.url}: {_reason(error)}") from error
 
     async def _answer(
@@ -185,7 +184,7 @@ class Transport:
         return await self._authorized(attempt)
 
     async def _authorized(self, attempt: Callable[[Mapping[str, str]], Awaitable[T]]) -> T:
-        """What `attempt` returns, given the header that authenticates it; after a 401 once more, with a credential read anew."""
+        """What `attempt` returns, given the header that authenticates it; after a 401 once more, with a credential read again."""
         authorization = await self._permitted()
         try:
             return await attempt(authorization)

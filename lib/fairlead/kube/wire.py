@@ -7,7 +7,7 @@ from fairlead.kube.exchange import Answer
 
 
 class Streamed(Protocol):
-    """An answer whose body is read as it arrives. Reading raises aiohttp.ClientError, TimeoutError and OSError. To be closed by `aclose`."""
+    """An answer whose body is read as it arrives. Reading raises ExchangeError, TimeoutError and OSError. To be closed by `aclose`."""
 
     status: int
     retry_after: str | None
@@ -30,13 +30,13 @@ class Wire(Protocol):
         body: bytes | None,
         timeout_s: float,
     ) -> Answer:
-        """Raises ExchangeError, aiohttp.ClientError, TimeoutError and OSError."""
+        """Raises ExchangeError, TimeoutError and OSError."""
         ...
 
     async def open(
         self, path: str, *, params: Mapping[str, str], headers: Mapping[str, str], silence_max_s: float
     ) -> Streamed:
-        """A GET. Raises aiohttp.ClientError, TimeoutError and OSError; so does reading, also after a silence of `silence_max_s`."""
+        """A GET. Raises ExchangeError, TimeoutError and OSError; so does reading, also after a silence of `silence_max_s`."""
         ...
 
     async def close(self) -> None: ...

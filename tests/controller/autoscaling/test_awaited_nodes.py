@@ -132,7 +132,7 @@ def found(state: provisioning.State, attempt: int = 1, *, at: float = 0.0, name:
         ([found("Failed", at=100.0)], 160.0, 2, [WANT.name(1)], "it is asked again"),
         ([found("Failed", 2, at=100.0)], 219.0, None, [], "asked again at 1970-01-01T00:03:40Z"),
         ([found("Failed", 1, at=100.0), found("Pending", 2)], 200.0, None, [WANT.name(1)], "not accepted"),
-        ([found("Failed", ATTEMPTS_MAX, at=100.0)], 1e6, None, [], "the last until the flavor's patience begins anew"),
+        ([found("Failed", ATTEMPTS_MAX, at=100.0)], 1e6, None, [], "the last until the flavor's patience starts again"),
         ([found("Accepted", name="of-another-shape-1")], 0.0, 1, ["of-another-shape-1"], "is being made"),
     ],
 )

@@ -136,7 +136,7 @@ def test_the_word_is_forecast():
     found = book["ml", "a"].forecast
     assert found is not None
     assert forecast_text(found.status(left_with(Reason(code=Code.NO_DEVICES, message="full")))).startswith(
-        "forecast: starts by 1970-01-01T00:16:40Z with even odds, by"
+        "forecast: starts by 1970-01-01T00:16:40Z with 50 % probability, by"
     )
 
 

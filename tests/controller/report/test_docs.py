@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from fairlead.api.gang import Phase
+from fairlead.api.phases import Phase
 from fairlead.controller.report.gang_phase import Progress
 from fairlead.controller.report.status_writer import PROBLEM_REASONS
 from fairlead.engine.types.reasons import Code

@@ -99,11 +99,13 @@ def events_of(answers: Answers, gangs: Mapping[GangId, Gang], book: Book) -> Kub
     return KubeletEvents(answers, book, gangs.get, time)  # type: ignore[arg-type]
 
 
-async def run(found: KubeletEvents, answers: Answers, seconds: float) -> list[GangId]:
-    """The gangs that were reported meanwhile."""
-    told: list[GangId] = []
+async def run(found: KubeletEvents, answers: Answers, seconds: float, woken: list[str] | None = None) -> list[GangId]:
+    """The gangs that were reported meanwhile; `woken` gets the pods that kubelet was to sync."""
+    told, pods = list[GangId](), [] if woken is None else woken
     answers.until = NOW + seconds
-    task = asyncio.create_task(found.run(lambda changed, _: told.extend(changed)))
+    task = asyncio.create_task(
+        found.run(lambda changed, _: told.extend(changed), lambda each: pods.append(each.metadata.name))
+    )
     over = asyncio.create_task(answers.over.wait())
     await asyncio.wait({task, over}, return_when=asyncio.FIRST_COMPLETED)
     assert not task.done(), task.exception()
@@ -142,7 +144,7 @@ async def test_nothing_is_listed_of_a_gang_that_starts_in_time(becomes: Gang | N
         gangs.clear()
     else:
         gangs[gang.id] = becomes
-    task = asyncio.create_task(found.run(lambda changed, _: None))
+    task = asyncio.create_task(found.run(lambda changed, _: None, lambda each: None))
     answers.until = NOW + 60
     for _ in range(100):
         await asyncio.sleep(0)
@@ -191,6 +193,17 @@ async def test_one_namespaces_many_gangs_do_not_keep_another_from_its_turn() -> 
     had = book["ml", "g"].looks
     assert had is not None
     assert had.wait_s > FIRST_S, "it had its turn"
+
+
+@pytest.mark.parametrize(("reason", "times"), [(REFUSED, 4), ("FailedMount", 0)])
+async def test_kubelet_is_made_to_try_again_what_it_could_not_prepare(reason: str, times: int) -> None:
+    gang, woken = gang_on_a_node(), list[str]()
+    said = {"reason": reason, "message": "driver not registered", "lastTimestamp": timestamps.seconds(NOW + 40)}
+    answers = Answers(msgspec.json.encode({"items": [said]}))
+    found = events_of(answers, {gang.id: gang}, Book())
+    found.of(gang, NOW)
+    await run(found, answers, 30, woken)
+    assert woken == ["g-0", "g-1"] * times, "at 3, 6, 12 and 24 s"
 
 
 # -- on a cluster ------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from fairlead.cli.node import devices as cli
+from fairlead.cli.node.commands import Fault, Load
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.profiles import recording
 from fairlead.driver.backend.profiles.loading import ProfileError
@@ -116,15 +117,15 @@ class TestCommands:
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         (tmp_path / "gpu.fairlead.dev").mkdir()
-        assert cli.fault("gpu-3", plugins_dir=tmp_path, xid=79) == 0
+        assert Fault(device="gpu-3", plugins_dir=tmp_path, xid=79).run() == 0
         assert "gpu-3 reports Xid 79 (ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS): fatal" in capsys.readouterr().out
-        assert cli.fault("gpu-3", plugins_dir=tmp_path, throttle="thermal_hw") == 0
-        assert cli.fault("gpu-3", plugins_dir=tmp_path, ecc="uncorrected") == 0
+        assert Fault(device="gpu-3", plugins_dir=tmp_path, throttle="thermal_hw").run() == 0
+        assert Fault(device="gpu-3", plugins_dir=tmp_path, ecc="uncorrected").run() == 0
         wanted = fault_file.read(tmp_path / "gpu.fairlead.dev" / fault_file.NAME)
         assert wanted is not None
         assert wanted.throttled == {3: frozenset({"thermal_hw"})}
         assert wanted.memory_errors == {3: fault_file.MemoryErrors(uncorrected=1, pending=True)}
-        assert cli.fault("all", plugins_dir=tmp_path, mend=True) == 0
+        assert Fault(device="all", plugins_dir=tmp_path, mend=True).run() == 0
         wanted = fault_file.read(tmp_path / "gpu.fairlead.dev" / fault_file.NAME)
         assert wanted is not None
         assert (wanted.throttled, wanted.recovery) == ({}, {})
@@ -132,8 +133,8 @@ class TestCommands:
 
     def test_a_load_is_written_where_the_driver_reads_it(self, tmp_path: Path) -> None:
         (tmp_path / "gpu.fairlead.dev").mkdir()
-        assert cli.load("gpu-1", plugins_dir=tmp_path, utilization=100, nvlink="0") == 0
-        assert cli.load("held", plugins_dir=tmp_path, utilization=80, memory="20Gi") == 0
+        assert Load(device="gpu-1", plugins_dir=tmp_path, utilization=100, nvlink="0").run() == 0
+        assert Load(device="held", plugins_dir=tmp_path, utilization=80, memory="20Gi").run() == 0
         wanted = fault_file.read(tmp_path / "gpu.fairlead.dev" / fault_file.NAME)
         assert wanted is not None
         assert wanted.loads == {"gpu-1": fault_file.Load(utilization_percent=100, nvlink_bytes_per_second=0)}
@@ -145,7 +146,7 @@ class TestCommands:
     def test_what_is_no_load_is_refused(
         self, tmp_path: Path, options: dict[str, Any], capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert cli.load("held", plugins_dir=tmp_path, **options) == 2
+        assert Load(device="held", plugins_dir=tmp_path, **options).run() == 2
         assert capsys.readouterr().err
 
     @pytest.mark.parametrize(
@@ -163,5 +164,5 @@ class TestCommands:
     def test_nonsense_is_refused(
         self, tmp_path: Path, device: str, options: dict[str, Any], code: int, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert cli.fault(device, plugins_dir=tmp_path / "nowhere", **options) == code
+        assert Fault(device=device, plugins_dir=tmp_path / "nowhere", **options).run() == code
         assert capsys.readouterr().err

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 
+from fairlead.api.mig_profiles import MigStrategy
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.types import Inventory
 from fairlead.driver.publish import slices
 from fairlead.driver.publish.node_labels import labels
-from fairlead.driver.publish.resource_names import MigStrategy
 
 
 def inventory(profile: str) -> Inventory:

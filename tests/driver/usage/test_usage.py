@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from fairlead.cli.node.devices import load
+from fairlead.cli.node.commands import Load
 from fairlead.kube.device_usage import DeviceUsage, usage_of
 from fairlead.kube.resources import RESOURCE_CLAIMS
 from tests.support.driver.cluster import DriverCluster, free_port
@@ -38,7 +38,7 @@ async def test_busy_and_idle_follow_the_load_and_outlast_a_restart(cluster: Driv
         Kubelet.connect(cluster.registration) as kubelet,
         aiohttp.ClientSession() as http,
     ):
-        assert load("gpu-0", plugins_dir=plugins, utilization=90, memory="20Gi") == 0
+        assert Load(device="gpu-0", plugins_dir=plugins, utilization=90, memory="20Gi").run() == 0
         await kubelet.prepare(wanted)
         await cluster.until(lambda: states({"gpu-0": "Busy", "gpu-1": "Idle"}))
         busy = (await usages(cluster))["gpu-0"]
@@ -47,7 +47,7 @@ async def test_busy_and_idle_follow_the_load_and_outlast_a_restart(cluster: Driv
         assert busy.since_s >= began_s - 1
         assert busy.below == ()
         assert [level for level, _ in (await usages(cluster))["gpu-1"].below] == [1.0, 5.0, 10.0, 20.0]
-        assert load("gpu-0", plugins_dir=plugins) == 0
+        assert Load(device="gpu-0", plugins_dir=plugins).run() == 0
         await cluster.until(lambda: states({"gpu-0": "Idle", "gpu-1": "Idle"}))
         idle = await usages(cluster)
         assert idle["gpu-0"].memory_used_peak_bytes == 20 * GIB, "the peak stays"
@@ -56,7 +56,7 @@ async def test_busy_and_idle_follow_the_load_and_outlast_a_restart(cluster: Driv
         assert 'fairlead_driver_usage_writes_total{result="ok"}' in text
         assert 'fairlead_driver_usage_writes_total{result="error"} 0.0' in text
     async with cluster.driver(**QUICK), Kubelet.connect(cluster.registration) as kubelet:
-        assert load("gpu-1", plugins_dir=plugins, utilization=50) == 0
+        assert Load(device="gpu-1", plugins_dir=plugins, utilization=50).run() == 0
         await cluster.until(lambda: states({"gpu-0": "Idle", "gpu-1": "Busy"}))
         after = await usages(cluster)
         assert (after["gpu-0"].since_s, after["gpu-0"].memory_used_peak_bytes) == (idle["gpu-0"].since_s, 20 * GIB)
@@ -66,7 +66,12 @@ async def test_busy_and_idle_follow_the_load_and_outlast_a_restart(cluster: Driv
 async def test_of_mig_devices_the_memory_is_known_and_nothing_is_guessed(cluster: DriverCluster) -> None:
     wanted = await cluster.allocate("gpu-6-mig-1g10gb-19-0")
     async with cluster.driver(**QUICK), Kubelet.connect(cluster.registration) as kubelet:
-        assert load("gpu-6-mig-1g10gb-19-0", plugins_dir=cluster.path / "plugins", utilization=90, memory="3Gi") == 0
+        assert (
+            Load(
+                device="gpu-6-mig-1g10gb-19-0", plugins_dir=cluster.path / "plugins", utilization=90, memory="3Gi"
+            ).run()
+            == 0
+        )
         await kubelet.prepare(wanted)
 
         async def written() -> bool:
@@ -101,5 +106,5 @@ async def test_without_the_feature_claims_are_left_alone(cluster: DriverCluster)
 def test_a_load_that_cannot_be_put_says_why(
     device: str, more: dict[str, Any], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert load(device, plugins_dir=tmp_path, **more) in {1, 2}
+    assert Load(device=device, plugins_dir=tmp_path, **more).run() in {1, 2}
     assert problem in capsys.readouterr().err

@@ -14,8 +14,8 @@ import msgspec
 
 from fairlead import cel
 from fairlead.api import names
-from fairlead.api.base import is_dns_subdomain
 from fairlead.api.foreign import METADATA_KEYS
+from fairlead.api.object_names import is_dns_subdomain
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.webhook.handlers import dispatch

@@ -25,7 +25,7 @@ from fairlead.sandbox.install import manifests
 from fairlead.sandbox.install.apply import Applier
 from fairlead.sandbox.objects import results_of
 from fairlead.webhook import app as webhook
-from fairlead.webhook.app import WebhookOptions
+from fairlead.webhook.options import WebhookOptions
 from tests.support.kubernetes import of_this_run
 from tests.support.sandbox import FAST, FAST_MANAGER, Ledger, ledger, until
 from tests.support.shapes import leader_worker_set

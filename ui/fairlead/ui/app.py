@@ -13,9 +13,8 @@ import logging
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
@@ -23,15 +22,15 @@ from prometheus_client import CollectorRegistry
 from fairlead.api import names
 from fairlead.kube import probes, resources
 from fairlead.kube.client import Client
-from fairlead.kube.credentials import Kubeconfig
 from fairlead.ui.access.attempts import Attempts
 from fairlead.ui.access.metrics import Metrics
 from fairlead.ui.access.namespaces import KnownNamespaces, of_ledger
 from fairlead.ui.access.proxy import ProxyViewers, Trust
 from fairlead.ui.access.reviews import Reviews
 from fairlead.ui.access.rights import Namespaces
-from fairlead.ui.access.sessions import ABSOLUTE_S, IDLE_S, Sessions
+from fairlead.ui.access.sessions import Sessions
 from fairlead.ui.access.tokens import TokenViewers
+from fairlead.ui.options import UiOptions
 from fairlead.ui.reading.cluster import Cluster
 from fairlead.ui.reading.computing import Computing, Where
 from fairlead.ui.reading.ledger import Ledger
@@ -45,38 +44,8 @@ from fairlead.webhook.certificates.tls import load, tls_context
 
 log = logging.getLogger(__name__)
 RENEW_S = 60.0
-AUDIENCE: Final = "fairlead-ui"
 SERVICE: Final = f"{names.NAMESPACE}/fairlead-ui"
 LOCAL: Final = ("localhost", "127.0.0.1")  # kubectl port-forward
-
-
-@dataclass(frozen=True, kw_only=True)
-class UiOptions:
-    """The options of the command line, for the program that others log in to."""
-
-    login: Literal["token", "proxy"] = "token"
-    kubeconfig: Kubeconfig = None
-    bind: str = "0.0.0.0:8443"
-    urls: tuple[str, ...] = ()
-    """Where browsers reach it, such as https://gpus.example.com; then no other Host is answered."""
-    certificate_from: Path | None = None
-    """A directory with tls.crt and tls.key that another program renews. None: a certificate that this process makes for itself."""
-    audiences: tuple[str, ...] = (AUDIENCE,)
-    cluster_tokens: bool = False
-    """Whether tokens for the apiserver itself are accepted, too."""
-    session_idle_s: float = IDLE_S
-    session_max_s: float = ABSOLUTE_S
-    client_ca: Path | None = None
-    proxy_names: tuple[str, ...] = ()
-    proxy_secret_file: Path | None = None
-    user_prefix: str = ""
-    group_prefix: str = ""
-    ledger: str = ""
-    """Where the past is read from, as of `fairlead cost --ledger`; "": nothing is known of it."""
-    metrics_bind: str | None = None
-    what_if: bool = True
-    """Whether questions are computed, beside the server, with the rights of this program."""
-    drivers: tuple[str, ...] = (names.DRIVER,)
 
 
 async def run(options: UiOptions, *, ready: asyncio.Event | None = None) -> None:
@@ -102,7 +71,7 @@ async def run(options: UiOptions, *, ready: asyncio.Event | None = None) -> None
             observe=metrics.answered,
             ledger=ledger,
             computing=_computing(options),
-            drivers=options.drivers,
+            drivers=options.managed_drivers,
         )
         certificate = Certificate(options.certificate_from, covered=(*LOCAL, *(_host(url) for url in options.urls)))
         tasks.create_task(source.run())

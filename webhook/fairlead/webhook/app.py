@@ -15,8 +15,7 @@ import contextlib
 import datetime as dt
 import ipaddress
 import logging
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
@@ -24,7 +23,6 @@ from prometheus_client import CollectorRegistry
 from fairlead.api import names
 from fairlead.kube import errors, otlp, probes, tracing
 from fairlead.kube.client import Client
-from fairlead.kube.credentials import Kubeconfig
 from fairlead.kube.events import EventRecorder, Regarding
 from fairlead.kube.garbage import frozen_heap
 from fairlead.kube.tracing import Tracer
@@ -35,6 +33,7 @@ from fairlead.webhook.certificates.mounted import MountedCertificate
 from fairlead.webhook.certificates.secret import SECRET, CertificateSecret
 from fairlead.webhook.certificates.signing import signing_key
 from fairlead.webhook.certificates.tls import load, tls_context
+from fairlead.webhook.options import WebhookOptions
 from fairlead.webhook.registration import registrar
 from fairlead.webhook.registration.configurations import BYPASSES_MAX, Target, sharing_policies
 from fairlead.webhook.review.envelope import Review
@@ -48,26 +47,6 @@ RECONCILE_S = 30.0
 """How often certificate and registration are reconciled; `authority.PROPAGATION` is far longer."""
 COLLECTED = (50_000, 20, 50)
 """Thresholds of garbage collection: a review creates thousands of small objects and no cycles."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WebhookOptions:
-    """The options of the command line. `url` registers by URL; without it the webhook is registered by its Service."""
-
-    kubeconfig: Kubeconfig = None
-    bind: str = "0.0.0.0:9443"
-    url: str | None = None
-    service: str = f"{names.NAMESPACE}/fairlead-webhook"
-    metrics_bind: str | None = None
-    managed_drivers: tuple[str, ...] = (names.DRIVER,)
-    controllers: tuple[str, ...] = (names.CONTROLLER_USER,)
-    """Users that may remove the gate, besides those that RBAC lets write allocations."""
-    certificate_from: Path | None = None
-    """A directory with tls.crt, tls.key and perhaps ca.crt that another program renews, such as a mounted Secret of cert-manager."""
-    otlp_endpoint: str | None = None
-    """Where spans of the review of each gated pod are exported to. None: no traces."""
-    trace_ratio: float = 1.0
-    """Which part of gangs is traced where users do not say, from 0 to 1."""
 
 
 def covered_hosts(options: WebhookOptions) -> tuple[str, ...]:

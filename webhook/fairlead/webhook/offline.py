@@ -304,7 +304,7 @@ def _judge(document: Json, world: World, username: str, groups: frozenset[str], 
 
 
 def _gang(pod: Json) -> PodIntent:
-    """Of a pod that was admitted, so that its words can be read."""
+    """The gang of a pod that was admitted, so that its annotations can be read."""
     intent = intent_of(pod)
     return PodIntent(
         name=intent.gang or "", size=intent.size if intent.gang else 1, queue=intent.queue, models=intent.models

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from fairlead.bounded import files, yaml_text
 from fairlead.cel import COST_MAX, CompileError, DeviceView, Outcome, Selector, admit_selector, compile_selector
-from fairlead.cli.printer import console as console_of
+from fairlead.cli.console import console as console_of
 from fairlead.cli.printer import say
 from fairlead.kube import nulls
 from fairlead.kube.resource import ResourceSlice

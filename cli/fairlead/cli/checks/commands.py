@@ -1,78 +1,58 @@
-"""Flags of `fairlead check …`. Modules are imported when called."""
+"""`check manifests` and `check cel`. What they do is imported when they run."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
-from typer.core import TyperGroup
 
-from fairlead.cli.options import ManagedDrivers, drivers
-
-
-class _ManifestsByDefault(TyperGroup):
-    """`fairlead check FILE…` is `fairlead check manifests FILE…`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        named = not args or args[0] in self.commands or args[0] in {"-h", "--help"}
-        return super().parse_args(ctx, args if named else ["manifests", *args])
+from fairlead.kube.flags import DRIVERS, ManagedDrivers
 
 
-check_app = typer.Typer(
-    cls=_ManifestsByDefault,
-    help="Say what a cluster would say, without one: check FILE…, or one of the commands; `readiness` asks a cluster.",
-    no_args_is_help=True,
-)
+@dataclass(frozen=True, kw_only=True)
+class Manifests:
+    """Say what the webhook would say of manifests, what the pods of their jobs would get, and what other controllers make go wrong."""
 
-
-@check_app.command("manifests")
-def check_manifests(
     files: Annotated[
-        list[Path],
+        tuple[Path, ...],
         typer.Argument(
             help="Manifests: files, directories, or - for standard input; also jupyterhub_config.py or its chart's values, a compiled "
             "pipeline of Kubeflow, backend_config.json of an MLflow Project.",
             metavar="FILE…",
         ),
-    ],
+    ]
     policies: Annotated[
-        list[Path] | None,
+        tuple[Path, ...],
         typer.Option("--policies", help="Manifests that the verdicts depend on, but that are not judged.", exists=True),
-    ] = None,
+    ] = ()
     kubeconfig: Annotated[
         Path | None,
         typer.Option(help="Take policies, classes, templates and devices from this cluster, too.", exists=True),
-    ] = None,
-    user: Annotated[str, typer.Option("--as", help="User that applies them, for exemptions.")] = "fairlead-check",
-    groups: Annotated[list[str] | None, typer.Option("--as-group", help="Group of that user.")] = None,
-    managed_driver: ManagedDrivers = None,
-    output: Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="Form of the answer.")] = "text",
-) -> None:
-    """Say what the webhook would say of manifests, what the pods of their jobs would get, and what other controllers make go wrong."""
-    from fairlead.cli.checks.manifests import check
+    ] = None
+    user: Annotated[str, typer.Option("--as", help="User that applies them, for exemptions.")] = "fairlead-check"
+    groups: Annotated[tuple[str, ...], typer.Option("--as-group", help="Group of that user.")] = ()
+    managed_drivers: ManagedDrivers = DRIVERS
+    output: Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="Form of the answer.")] = "text"
 
-    status = check(
-        files,
-        policies=policies or (),
-        kubeconfig=kubeconfig,
-        user=user,
-        groups=groups or (),
-        drivers=drivers(managed_driver),
-        output=output,
-    )
-    raise typer.Exit(status)
+    def run(self) -> int:
+        from fairlead.cli.checks.manifests import check
+
+        return check(self)
 
 
-@check_app.command("cel")
-def check_cel(
-    expression: Annotated[str, typer.Argument(help="A DRA device selector.")],
+@dataclass(frozen=True, kw_only=True)
+class Cel:
+    """Compile a device selector as the apiserver would; show its type, cost, and what it reads."""
+
+    expression: Annotated[str, typer.Argument(help="A DRA device selector.")]
     device: Annotated[
         Path | None,
         typer.Option(help="A ResourceSlice (YAML or JSON): the verdict for each of its devices.", exists=True),
-    ] = None,
-) -> None:
-    """Compile a device selector as the apiserver would; show its type, cost, and what it reads."""
-    from fairlead.cli.checks.cel import check
+    ] = None
 
-    raise typer.Exit(check(expression, device=device))
+    def run(self) -> int:
+        from fairlead.cli.checks.cel import check
+
+        return check(self.expression, device=self.device)

@@ -22,10 +22,11 @@ from fairlead.api import names
 from fairlead.bounded import files, json_text
 from fairlead.bounded.limits import UnreadableError
 from fairlead.cli.checks import settings
+from fairlead.cli.checks.commands import Manifests
 from fairlead.cli.checks.traps import table
 from fairlead.cli.checks.traps.base import Trap
+from fairlead.cli.console import console as console_of
 from fairlead.cli.limits import TooLongError, cpu_at_most
-from fairlead.cli.printer import console as console_of
 from fairlead.cli.printer import say
 from fairlead.kube import errors
 from fairlead.kube.client import Client
@@ -60,34 +61,24 @@ _CLUSTER = (
 )
 
 
-def check(
-    files: Sequence[Path],
-    *,
-    policies: Sequence[Path] = (),
-    kubeconfig: Path | None = None,
-    user: str = "fairlead-check",
-    groups: Sequence[str] = (),
-    drivers: tuple[str, ...] = (names.DRIVER,),
-    output: str = "text",
-    console: Console | None = None,
-) -> int:
+def check(asked: Manifests, *, console: Console | None = None) -> int:
     """Print a verdict per object; returns the exit status."""
     try:
-        read = {path: settings.read(path) for path in files}
+        read = {path: settings.read(path) for path in asked.files}
         documents = list(documents_of([path for path, found in read.items() if found is None]))
-        of_cluster, serves = asyncio.run(_cluster(kubeconfig)) if kubeconfig else ([], frozenset[str]())
-        context = [*of_cluster, *documents_of(policies)]
+        of_cluster, serves = asyncio.run(_cluster(asked.kubeconfig)) if asked.kubeconfig else ([], frozenset[str]())
+        context = [*of_cluster, *documents_of(asked.policies)]
     except (OSError, ValueError, errors.ApiError, NotReadError) as error:
         say(error, file=sys.stderr)
         return 2
-    world = world_of([*context, *documents], served_apis=serves, drivers=drivers)
-    every_group = GROUPS | set(groups)
+    world = world_of([*context, *documents], served_apis=serves, drivers=asked.managed_drivers)
+    every_group = GROUPS | set(asked.groups)
     everything = [*documents, *(found for found in read.values() if found is not None)]
     answers: list[Answer] = []
     try:
         with cpu_at_most(JUDGE_S):
             for document in everything:
-                results = tuple(judge(document, world, username=user, groups=every_group))
+                results = tuple(judge(document, world, username=asked.user, groups=every_group))
                 traps = tuple(table.find(document, [*everything, *context]))
                 answers.append(Answer(document=document, results=results, traps=traps))
     except TooLongError:
@@ -97,7 +88,7 @@ def check(
             file=sys.stderr,
         )
         return 2
-    if output == "json":
+    if asked.output == "json":
         say(json.dumps([each for answer in answers for each in answer.json], indent=1, ensure_ascii=False))
     else:
         _show(answers, console or console_of(highlight=False, soft_wrap=True))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from fairlead.cli.cost import reading, table
+from fairlead.cli.cost.commands import Cost
 from fairlead.cli.printer import say
 from fairlead.cli.views import printing
 from fairlead.history.cost import bill, focus, grouping, window, written
@@ -15,28 +13,10 @@ from fairlead.history.cost.errors import CostError
 from fairlead.history.prices import PriceBook
 
 
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    by: Sequence[str]
-    where: Sequence[str]
-    window: str
-    basis: bill.Basis
-    idle: bill.Idle
-
-
-def run(
-    question: Question,
-    *,
-    ledger: str,
-    flavors: Path | None,
-    account: str,
-    kubeconfig: Path | None,
-    context: str | None,
-    output: str,
-) -> int:
+def run(question: Cost) -> int:
     """The exit code."""
     try:
-        if output == "focus" and question.by:
+        if question.output == "focus" and question.by:
             raise CostError(
                 "--by: means nothing with -o focus, which has a row per claim, device and day: leave it out"
             )
@@ -47,26 +27,26 @@ def run(
             idle=question.idle,
         )
         span = window.parse(question.window, reading.now_s())
-        with reading.opened(ledger) as reader:
+        with reading.opened(question.ledger) as reader:
             known = window.known_part(span, reader.known())
-            code, settings = reading.settings(flavors, kubeconfig, context)
+            code, settings = reading.settings(question.flavors, question.kubeconfig, question.context)
             if settings is None:
                 return code
             book = PriceBook.of(settings.flavors)
             if known.missing:
                 say(known.missing, file=sys.stderr)
-            if output == "focus":
+            if question.output == "focus":
                 units = focus.pricing_units(settings.flavors)
-                for line in focus.lines(reader, book, asked, known, account=account, units=units):
+                for line in focus.lines(reader, book, asked, known, account=question.billing_account, units=units):
                     say(line, end="")
                 return 0
             made = bill.make(reader, book, asked, known)
     except CostError as error:
         say(error, file=sys.stderr)
         return 2
-    if output == "json":
-        printing.structured(written.bill_json(made), output)
-    elif output == "csv":
+    if question.output == "json":
+        printing.structured(written.bill_json(made), question.output)
+    elif question.output == "csv":
         say(written.bill_csv(made), end="")
     else:
         table.show(made)

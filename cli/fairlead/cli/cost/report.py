@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from fractions import Fraction
-from pathlib import Path
 
 from fairlead.cli.cost import reading
+from fairlead.cli.cost.commands import Report as Question
 from fairlead.cli.cost.table import conservation
 from fairlead.cli.printer import say
 from fairlead.cli.views import printing
@@ -24,15 +24,13 @@ from fairlead.history.prices import PriceBook
 _LEFT = frozenset({"QUEUE", "PROFILE", "WANTED"})
 
 
-def run(
-    span: str, *, ledger: str, flavors: Path | None, kubeconfig: Path | None, context: str | None, output: str
-) -> int:
+def run(question: Question) -> int:
     """The exit code."""
     try:
-        asked = window.parse(span, reading.now_s())
-        with reading.opened(ledger) as reader:
+        asked = window.parse(question.window, reading.now_s())
+        with reading.opened(question.ledger) as reader:
             known = window.known_part(asked, reader.known())
-            code, settings = reading.settings(flavors, kubeconfig, context)
+            code, settings = reading.settings(question.flavors, question.kubeconfig, question.context)
             if settings is None:
                 return code
             made = report.make(
@@ -47,9 +45,9 @@ def run(
         return 2
     if known.missing:
         say(known.missing, file=sys.stderr)
-    if output == "json":
-        printing.structured(report_json(made), output)
-    elif output == "html":
+    if question.output == "json":
+        printing.structured(report_json(made), question.output)
+    elif question.output == "html":
         say(page.html(made), end="")
     else:
         _show(made)
@@ -57,7 +55,7 @@ def run(
 
 
 def size_tables() -> list[Table]:
-    """Of all products whose MIG sizes the driver knows."""
+    """The MIG sizes of all products that the driver knows."""
     found: list[Table] = []
     for profiles in mig_tables().values():
         memory, compute = memory_slices(profiles), compute_slices(profiles)

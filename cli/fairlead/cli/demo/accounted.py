@@ -12,7 +12,7 @@ from fairlead.history.ledger.store.reader import open_reader
 
 
 def line(ledger: Path) -> str:
-    """To be called when the controller has ended: it writes the last seconds then."""
+    """The summary of the ledger. To be called when the controller has ended: it writes the last seconds then."""
     try:
         reader = open_reader(str(ledger))
         try:

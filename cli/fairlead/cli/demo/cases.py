@@ -72,7 +72,7 @@ class Service(Case):
     deployment: str = ""
 
     def pods(self, history: History) -> list[PodRecord]:
-        """Of all versions, the oldest first."""
+        """The pods of all versions, the oldest first."""
         found = [
             pod
             for pod in history.pods.values()

@@ -82,7 +82,7 @@ class GangRecord:
 
     @property
     def wait_s(self) -> float | None:
-        """From the first pod's creation to the last pod's binding."""
+        """Seconds from the first pod's creation to the last pod's binding."""
         bound = [pod.bound_s for pod in self.lasting]
         if not bound or any(at is None for at in bound):
             return None

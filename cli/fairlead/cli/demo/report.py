@@ -50,7 +50,7 @@ def forecast_line(history: History) -> str:
     heard_s, wait_s = gang.forecasts[-1]
     waited_s = max(0.0, gang.held[0] - heard_s)
     return (
-        f"forecast: {gang.key.namespace}/{gang.key.name} was to start in {wait_s:.0f}s with even odds; "
+        f"forecast: {gang.key.namespace}/{gang.key.name} was to start in {wait_s:.0f}s with 50 % probability; "
         f"it started after {waited_s:.0f}s"
     )
 

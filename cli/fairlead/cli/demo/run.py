@@ -17,9 +17,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
+from fairlead.cli.console import console as console_of
 from fairlead.cli.demo import accounted, cases, report, view
 from fairlead.cli.demo.observe import Observer
-from fairlead.cli.printer import console as console_of
 from fairlead.kube import resources
 from fairlead.sandbox import files
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
@@ -141,7 +141,7 @@ class Demo:
         return failures
 
     async def _apply(self, cluster: Cluster, observer: Observer, case: cases.Case) -> None:
-        """As a user does: one file after the other, where the order matters."""
+        """Applies one file after the other, as a user does where the order matters."""
         for number, path in enumerate(case.paths):
             if number:
                 await observer.until(lambda: case.running(observer.history), timeout_s=WAVE_TIMEOUT_S)

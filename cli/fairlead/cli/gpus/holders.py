@@ -33,7 +33,7 @@ def belongs(device: str, gpus: Collection[str]) -> bool:
 
 
 def holders(claims: Iterable[Raw], node: str, gpus: Collection[str], *, admin: bool = True) -> list[Holder]:
-    """By the names of claims. `admin`: with those that have admin access only, as monitoring has."""
+    """The holders of a GPU, sorted by the names of their claims. `admin`: with those that have admin access only, as monitoring has."""
     found = []
     for claim in claims:
         status = claim.get("status") or {}

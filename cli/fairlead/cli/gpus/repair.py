@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol
 
 from fairlead.api import names
 from fairlead.api import repair as api
+from fairlead.cli.gpus.commands import Repair
 from fairlead.cli.gpus.holders import Evictions, holders
 from fairlead.cli.gpus.published import SLICES, ask, devices_of, slices_of, state_of
 from fairlead.cli.printer import say
@@ -42,24 +43,13 @@ class Say(Protocol):
     def __call__(self, text: str, **fields: Any) -> None: ...
 
 
-def repair(
-    node: str,
-    device: str,
-    *,
-    drain: Literal["wait", "evict"],
-    timeout_s: float,
-    dry_run: bool,
-    cancel: bool,
-    as_json: bool,
-    kubeconfig: Path | None,
-    context: str | None,
-) -> int:
+def repair(asked: Repair, node: str, device: str) -> int:
     """The exit code: 0 repaired (or taken back), 1 failed or refused, 3 not finished in time."""
     begun_s = time.monotonic()
 
     def told(text: str, **fields: Any) -> None:
         elapsed_s = time.monotonic() - begun_s
-        if as_json:
+        if asked.as_json:
             known = {"node": node, "gpu": device, "elapsedSeconds": round(elapsed_s, 1)}
             say(json.dumps({**known, **(fields or {"message": text})}), flush=True)
         else:
@@ -67,14 +57,14 @@ def repair(
 
     async def work(cluster: Cluster) -> int:
         operation = Operation(cluster.client, node, device, told)
-        if dry_run:
-            return await operation.look(drain)
-        if cancel:
-            return await operation.cancel(timeout_s)
-        return await operation.run(drain, timeout_s)
+        if asked.dry_run:
+            return await operation.look(asked.drain)
+        if asked.cancel:
+            return await operation.cancel(asked.timeout_s)
+        return await operation.run(asked.drain, asked.timeout_s)
 
     try:
-        status, result = reading.run(work, kubeconfig=kubeconfig, context=context)
+        status, result = reading.run(work, kubeconfig=asked.kubeconfig, context=asked.context)
     except KeyboardInterrupt:
         again = f"{reading.program()} repair {node} {device}"
         say(

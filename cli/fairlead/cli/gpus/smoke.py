@@ -15,11 +15,11 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from fairlead.api import names
 from fairlead.cli.gpus import smoke_objects
+from fairlead.cli.gpus.commands import SmokeTest
 from fairlead.cli.gpus.holders import belongs, holders
 from fairlead.cli.gpus.smoke_verdict import verdict
 from fairlead.cli.printer import say
@@ -36,19 +36,6 @@ RECHECK_S = 5.0
 """How often a device whose pod has no node yet is looked up again."""
 ALL_WELL, FAILED, NOTHING_TESTED = 0, 1, 3
 _CLAIMS, _PODS = raw(RESOURCE_CLAIMS), raw(PODS)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """`image` has a shell; `also` is a command more to run in it; `timeout_s` is for the whole run."""
-
-    node: str
-    namespace: str
-    together: bool = False
-    image: str = smoke_objects.IMAGE
-    also: str = ""
-    queue: str | None = None
-    timeout_s: float = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +65,7 @@ class Device:
     kind: str
 
 
-def smoke(options: Options, *, output: str, kubeconfig: Path | None, context: str | None) -> int:
+def smoke(asked: SmokeTest) -> int:
     """The exit code: 0 when each that was tested is well, 1 when one is not, 3 when none could be tested."""
 
     async def work(cluster: Cluster) -> list[Row]:
@@ -86,38 +73,39 @@ def smoke(options: Options, *, output: str, kubeconfig: Path | None, context: st
         assert task is not None
         with contextlib.suppress(ValueError, NotImplementedError, RuntimeError):  # outside the main thread
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-        return await Smoke(cluster.client, options).run()
+        return await Smoke(cluster.client, asked).run()
 
     try:
-        status, rows = reading.run(work, kubeconfig=kubeconfig, context=context)
+        status, rows = reading.run(work, kubeconfig=asked.kubeconfig, context=asked.context)
     except (KeyboardInterrupt, asyncio.CancelledError):
         say("stopped; its pods and claims are removed", file=sys.stderr)
         return 130
     if rows is None:
         return status
-    if output != "table":
-        printing.structured([row.structured() for row in rows], output)
+    if asked.output != "table":
+        printing.structured([row.structured() for row in rows], asked.output)
     else:
         _print(rows)
     tested = [row for row in rows if row.result != "skipped"]
     if not tested:
-        say(f"no device of {options.node} could be tested", file=sys.stderr)
+        say(f"no device of {asked.node} could be tested", file=sys.stderr)
         return NOTHING_TESTED
     return ALL_WELL if all(row.result == "ok" for row in tested) else FAILED
 
 
 class Smoke:
-    def __init__(self, client: Client, options: Options, *, number: str | None = None) -> None:
+    def __init__(self, client: Client, asked: SmokeTest, *, number: str | None = None) -> None:
         self._client = client
-        self._options = options
+        self._asked = asked
+        self._namespace = asked.namespace or reading.own_namespace(asked.kubeconfig, asked.context)
         self._number = number or secrets.token_hex(3)
-        self._labels = {smoke_objects.LABEL: self._number, smoke_objects.NODE_LABEL: options.node[:63].rstrip("-.")}
+        self._labels = {smoke_objects.LABEL: self._number, smoke_objects.NODE_LABEL: asked.node[:63].rstrip("-.")}
 
     async def run(self) -> list[Row]:
         """A row for each device, in the order of their names; nothing is left, whatever happens."""
         devices, rows = await self._found()
         groups = [[device] for device in devices]
-        if self._options.together:
+        if self._asked.together:
             groups = [[device for device in devices if device.kind == "gpu"]]
         try:
             await self._remove_older()
@@ -132,7 +120,7 @@ class Smoke:
 
     async def _found(self) -> tuple[list[Device], list[Row]]:
         """The devices to test, and a row for each that is not. Raises NotReadError without any."""
-        node = self._options.node
+        node = self._asked.node
         published = await self._published()
         if not published:
             raise NotReadError(
@@ -164,7 +152,7 @@ class Smoke:
 
     async def _published(self) -> list[Raw]:
         """The node's devices as its driver published them last."""
-        fields = f"spec.nodeName={self._options.node},spec.driver={names.DRIVER}"
+        fields = f"spec.nodeName={self._asked.node},spec.driver={names.DRIVER}"
         slices = (await self._client.list(raw(RESOURCE_SLICES), fields=fields)).items
         newest = max((each["spec"]["pool"].get("generation", 0) for each in slices), default=0)
         return [
@@ -189,18 +177,18 @@ class Smoke:
     async def _test(self, devices: Sequence[Device]) -> Row:
         shown = tuple(device.name for device in devices)
         name = f"smoke-{self._number}-{shown[0] if len(shown) == 1 else 'all'}"
-        namespace, begun_s = self._options.namespace, time.monotonic()
+        namespace, begun_s = self._namespace, time.monotonic()
         mig = devices[0].kind == "mig"
         claim = smoke_objects.claim(name, namespace, self._labels, [device.uuid for device in devices], mig=mig)
-        command = smoke_objects.script(len(devices), self._options.also)
+        command = smoke_objects.script(len(devices), self._asked.also)
         pod = smoke_objects.pod(
             name,
             namespace,
             self._labels,
-            image=self._options.image,
+            image=self._asked.image or smoke_objects.IMAGE,
             command=command,
-            queue=self._options.queue,
-            deadline_s=int(self._options.timeout_s) + 60,
+            queue=self._asked.queue,
+            deadline_s=int(self._asked.timeout_s) + 60,
         )
         failed = Row(devices=shown, result="failed", detail="")
         try:
@@ -231,8 +219,8 @@ class Smoke:
                 if why := await self._withdrawn(devices):
                     return replace(failed, detail=why)
                 checked_s = time.monotonic()
-            if time.monotonic() - begun_s > self._options.timeout_s:
-                return replace(failed, detail=f"not finished within {self._options.timeout_s:g} s: {_standing(seen)}")
+            if time.monotonic() - begun_s > self._asked.timeout_s:
+                return replace(failed, detail=f"not finished within {self._asked.timeout_s:g} s: {_standing(seen)}")
             await asyncio.sleep(POLL_S)
 
     # -- removal -------------------------------------------------------------------------------------------------------
@@ -240,7 +228,7 @@ class Smoke:
     async def _remove_older(self) -> None:
         """What runs that were killed left for this node: pods that have ended, and their claims."""
         label = f"{smoke_objects.NODE_LABEL}={self._labels[smoke_objects.NODE_LABEL]}"
-        pods = (await self._client.list(_PODS, self._options.namespace, labels=label)).items
+        pods = (await self._client.list(_PODS, self._namespace, labels=label)).items
         ended = {each["metadata"]["labels"][smoke_objects.LABEL] for each in pods if _ended(each) is not None}
         going = {each["metadata"]["labels"][smoke_objects.LABEL] for each in pods if _ended(each) is None}
         for number in sorted(ended - going):
@@ -250,9 +238,9 @@ class Smoke:
         """Pods before claims, which wait for them."""
         for resource in (_PODS, _CLAIMS):
             with contextlib.suppress(errors.ApiError):
-                for each in (await self._client.list(resource, self._options.namespace, labels=label)).items:
+                for each in (await self._client.list(resource, self._namespace, labels=label)).items:
                     with contextlib.suppress(errors.NotFound):
-                        await self._client.delete(resource, each["metadata"]["name"], self._options.namespace)
+                        await self._client.delete(resource, each["metadata"]["name"], self._namespace)
 
 
 def _taints(device: Raw) -> str:

@@ -11,8 +11,8 @@ import asyncio
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Literal
 
 from fairlead.api import names
 from fairlead.api.namespaces import is_exempt
@@ -53,6 +53,9 @@ RIGHTS: dict[str, tuple[str, dict[str, str]]] = {
 """What the programs cannot do without: the account, and the right."""
 
 
+Part = Literal["gates", "kubelets", "rights"]
+
+
 async def read(
     cluster: Cluster,
     kinds: Iterable[Resource[Any]],
@@ -60,9 +63,7 @@ async def read(
     drivers: Sequence[str] = (),
     look_into: Sequence[str] = (),
     optional: Iterable[Resource[Any]] = (),
-    gates: bool = False,
-    kubelets: bool = False,
-    rights: bool = False,
+    parts: Collection[Part] = (),
     try_slices: bool = False,
     try_webhook: str | None = None,
     wall: Callable[[], float] = time.time,
@@ -70,7 +71,7 @@ async def read(
     """`look_into` are API groups whose kinds are wanted, `optional` kinds of other systems, listed in whatever version is served.
 
     `drivers` are the managed ones; none: those that the controller's Deployment names. `try_slices` tries what the apiserver keeps of
-    a slice, as far as `gates` does not say it. `try_webhook` is the namespace of the pod for the trial. Raises NotReadError where the
+    a slice, as far as the part `gates` does not say it. `try_webhook` is the namespace of the pod for the trial. Raises NotReadError where the
     cluster does not answer.
     """
     client = cluster.client
@@ -86,14 +87,14 @@ async def read(
     drivers = tuple(drivers) or _managed(lists) or (names.DRIVER,)
     seen = Seen(now=wall(), lists=lists, drivers=drivers)
     more: dict[str, Any] = {}
-    if gates:
+    if "gates" in parts:
         more["gates"], more["gates_gap"] = await _gates(client)
     if try_slices and not more.get("gates", {}).keys() >= trials.GATES:
         more["slice_trial"] = await trials.slices(client)
-    if kubelets:
+    if "kubelets" in parts:
         nodes = [values.name(each) for each in seen.gpu_nodes][:KUBELETS_MAX]
         more["kubelets"], more["kubelets_gap"] = await _kubelets(client, nodes, turns)
-    if rights:
+    if "rights" in parts:
         more["allowed"], more["allowed_gap"] = await _rights(client)
     now_s = _newest(lists) or wall()
     if try_webhook is not None:
@@ -130,7 +131,7 @@ def _managed(lists: dict[str, Listed]) -> tuple[str, ...]:
 
 
 async def _release(client: Client) -> str:
-    """As `v1.36.2`; "" where the version cannot be read. Raises NotReadError."""
+    """The apiserver's release, as `v1.36.2`; "" where the version cannot be read. Raises NotReadError."""
     try:
         return values.text(_object(await client.request("GET", "/version")), "gitVersion")
     except (errors.Unreachable, errors.Unauthorized) as error:
@@ -179,7 +180,7 @@ def _served(
     kinds: dict[str, tuple[str, str, bool]],
     groups: dict[str, tuple[str, ...]] | None,
 ) -> Resource[Any] | None:
-    """In the version that the cluster serves; None where it serves none."""
+    """The resource in the version that the cluster serves; None where it serves none."""
     if groups is not None and resource.group not in groups:
         return None
     if str(resource) not in kinds:
@@ -219,7 +220,7 @@ def _all(_: Raw) -> bool:
 
 
 def _concerns(pod: Raw) -> bool:
-    """Of the many pods of a cluster, those of Fairlead and those that have to do with devices or with queues."""
+    """Whether a pod is one of Fairlead's, or has to do with devices or with queues."""
     return (
         values.namespace(pod) == names.NAMESPACE
         or bool(values.sequence(pod, "spec", "resourceClaims"))

@@ -126,7 +126,7 @@ class Seen:
 
     @functools.cached_property
     def slices(self) -> tuple[Raw, ...]:
-        """Of managed drivers, the newest generation of each pool, without the slices of nodes whose pool it is not."""
+        """The slices of managed drivers: the newest generation of each pool, without the slices of nodes whose pool it is not."""
         ignored = {values.name(each) for each in self.strangers}
         ours = [each for each in self._published if values.name(each) not in ignored]
         newest: dict[tuple[str, str], int] = {}

@@ -172,6 +172,6 @@ def _by_release(seen: Seen, need: Need) -> Line:
 
 
 def release_of(seen: Seen) -> Minor:
-    """Of a cluster whose release is known."""
+    """The release of the cluster, which is known."""
     major, *minor = seen.minor
     return major, next(iter(minor), 0)

@@ -58,7 +58,7 @@ async def webhook(client: Client, namespace: str) -> tuple[Trial, float | None]:
 
 
 def _refused(error: errors.ApiError, namespace: str) -> Trial:
-    """Of a refusal, whether our webhook had answered by then: quotas and Pod Security are judged after the mutating webhooks."""
+    """The result of a refusal, which says whether our webhook had answered by then: quotas and Pod Security are judged after the mutating webhooks."""
     message, ours = values.clean(error.message), f".{names.API_GROUP}" in error.message
     if _CALL_FAILED in error.message and ours:
         return Trial(answered=False, message=message)
@@ -133,7 +133,7 @@ async def _create(client: Client, spec: Raw) -> Raw:
 
 
 def _slice(spec: Raw) -> Raw:
-    """Of a driver and a node that there are not, so that nothing takes it for a real one."""
+    """A slice of a driver and a node that there are not, so that nothing takes it for a real one."""
     return {
         "metadata": {"generateName": f"{TRIAL}-"},
         "spec": {
@@ -146,7 +146,7 @@ def _slice(spec: Raw) -> Raw:
 
 
 def kept_of(sent: Raw, stored: Raw) -> dict[str, bool]:
-    """By line of the table of which something was sent: whether all of that came back."""
+    """For each line of the table of which something was sent: whether all of that came back."""
     found: dict[str, bool] = {}
     for need in TRIED:
         paths = [path.split(".") for kind, path in need.fields if kind == "ResourceSlice"]

@@ -122,13 +122,13 @@ def version(found: str) -> tuple[int, ...]:
 
 
 def tag(image: str) -> str:
-    """Of an image's name: `registry:5000/a/b:v1.2@sha256:…` is `v1.2`."""
+    """The tag in an image's name: `v1.2` of `registry:5000/a/b:v1.2@sha256:…`."""
     last = image.partition("@")[0].rpartition("/")[2]
     return last.partition(":")[2]
 
 
 def containers(workload: Raw) -> list[dict[str, Any]]:
-    """Of a Deployment or DaemonSet."""
+    """The containers of a Deployment or DaemonSet."""
     return objects(workload, "spec", "template", "spec", "containers")
 
 

@@ -6,43 +6,43 @@ Exit status: 0 imported; 1 with `--strict`: imported, and something has no equal
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from fairlead.bounded import files
 from fairlead.bounded.limits import BoundError
 from fairlead.cli.imports import live, write
+from fairlead.cli.imports.commands import Import
 from fairlead.cli.imports.documents import Document, documents
 from fairlead.cli.imports.model import Fault, Imported, RefusedError, Source, plain
-from fairlead.cli.imports.systems import READERS, System
+from fairlead.cli.imports.systems import READERS
 from fairlead.cli.printer import say
 from fairlead.cli.views.reading import run as on_cluster
 
 SUFFIXES = {".yaml", ".yml", ".json"}
 
 
-def run(
-    system: System, paths: Sequence[Path], *, kubeconfig: Path | None, context: str | None, output: str, strict: bool
-) -> int:
+def run(asked: Import) -> int:
     """Print the objects, the notes to standard error; returns the exit status."""
     found: list[Document] = []
-    if paths:
+    if asked.files:
         try:
-            found = [each for path in paths for each in of_path(path)]
+            found = [each for path in asked.files for each in of_path(path)]
         except RefusedError as error:
             return _refused(error)
     else:
-        status, read = on_cluster(lambda cluster: live.read(cluster, system), kubeconfig=kubeconfig, context=context)
+        status, read = on_cluster(
+            lambda cluster: live.read(cluster, asked.system), kubeconfig=asked.kubeconfig, context=asked.context
+        )
         if status or read is None:
             return 2
         found = read
     try:
-        imported = READERS[system](found)
+        imported = READERS[asked.system](found)
     except RefusedError as error:
         return _refused(error)
-    say(write.as_json(imported) if output == "json" else write.as_yaml(imported, system), end="")
+    say(write.as_json(imported) if asked.output == "json" else write.as_yaml(imported, asked.system), end="")
     _say(imported)
-    return int(strict and imported.lost > 0)
+    return int(asked.strict and imported.lost > 0)
 
 
 def of_path(path: Path) -> list[Document]:

@@ -61,7 +61,6 @@ class Fields:
         return [(self.at(text), self._value[key]) for text, key in rest if self._value[key] not in (None, "", [], {})]
 
     def names(self) -> list[str]:
-        """In order."""
         for key in self._value:
             if not isinstance(key, str):
                 self.fault("", f"the key {shown(key)} is no text: write it in quotes")
@@ -158,7 +157,7 @@ class Fields:
         return found
 
     def strings(self, key: str) -> dict[str, str]:
-        """In order of the keys."""
+        """The entries in order of their keys."""
         fields = self.mapping(key)
         found = {name: fields.raw(name) for name in fields.names()}
         for name, value in found.items():

@@ -250,7 +250,7 @@ def _resource(resource: Fields, flavor: NodeFlavor | None, others: dict[str, str
 
 
 def _selector(spec: Fields) -> dict[str, Any] | None:
-    """As it stands; None for `{}` (every namespace), NOTHING where it is absent, as in Kueue."""
+    """The selector as it stands; None for `{}` (every namespace), NOTHING where it is absent, as in Kueue."""
     if not spec.has("namespaceSelector"):
         return NOTHING
     selector = spec.mapping("namespaceSelector")

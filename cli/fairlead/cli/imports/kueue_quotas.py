@@ -48,7 +48,7 @@ def _forbid_others(key: Any, queue: DraftQueue, draft: Draft) -> None:
 
 
 def _settle_root(root: Any, draft: Draft, children: dict[Any, list[Any]]) -> None:
-    """From the leaves up: a cohort's own quota is added to what its members deserve; a root borrows nothing."""
+    """Adds a cohort's own quota to what its members deserve, from the leaves up; a root borrows nothing."""
     order: list[Any] = []
     rest = [root]
     while rest:

@@ -26,7 +26,7 @@ class Source:
         return f"{self.kind} {self.name}".strip()
 
     def __lt__(self, other: Source) -> bool:
-        """By place, document 2 before document 10."""
+        """Orders by place, document 2 before document 10."""
         return self._order < other._order
 
     @property
@@ -102,6 +102,6 @@ def shown(value: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """In one line of printable characters, as a name from the input stands in messages and comments."""
+    """The text in one line of printable characters, as a name from the input stands in messages and comments."""
     text = text if len(text) <= 253 else f"{text[:252]}…"
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -59,7 +59,7 @@ def as_json(imported: Imported) -> str:
 
 
 def objects(imported: Imported) -> list[dict[str, Any]]:
-    """As kubectl applies them: without what is default."""
+    """The objects as kubectl applies them: without what is default."""
     return [_object(each) for each in (*imported.flavors, *imported.queues, *imported.policies)]
 
 
@@ -69,7 +69,7 @@ def _object(each: CustomResource) -> dict[str, Any]:
 
 
 def _whole(value: Any) -> Any:
-    """With 2 for 2.0, as people write weights."""
+    """A weight as people write it: 2 for 2.0."""
     if isinstance(value, dict):
         return {key: _whole(each) for key, each in value.items()}
     if isinstance(value, list):

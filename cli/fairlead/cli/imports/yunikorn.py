@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from fairlead.api.base import is_dns_label
+from fairlead.api.object_names import is_dns_label
 from fairlead.cli.imports.devices import Kind, kind_of
 from fairlead.cli.imports.documents import Document, documents
 from fairlead.cli.imports.draft import Draft, DraftQueue, Quota

@@ -16,7 +16,8 @@ import yaml
 from rich.table import Table
 
 from fairlead.api import names
-from fairlead.cli.printer import console as console_of
+from fairlead.cli.console import console as console_of
+from fairlead.cli.node.commands import Fault, Load
 from fairlead.cli.printer import say
 from fairlead.driver.backend import device_names, factory, xids
 from fairlead.driver.backend.interface import Backend, BackendError
@@ -66,23 +67,15 @@ def record(backend: str = "nvml", *, output: Path | None = None, uuids: bool = F
     return 0
 
 
-def fault(
-    device: str,
-    *,
-    plugins_dir: Path,
-    xid: int | None = None,
-    lost: bool = False,
-    throttle: str | None = None,
-    ecc: str | None = None,
-    reset_fails: bool = False,
-    mend: bool = False,
-) -> int:
-    """Break a simulated GPU, or mend it. `device` is gpu-<minor>, or `all` with mend."""
+def inject(asked: Fault) -> int:
+    """`device` is gpu-<minor>, or `all` with `mend`."""
+    device, throttle, ecc = asked.device, asked.throttle, asked.ecc
     match = re.fullmatch(r"gpu-(\d+)", device)
-    if match is None and not (mend and device == "all"):
+    if match is None and not (asked.mend and device == "all"):
         say(f"device {device!r}: name a whole GPU, such as gpu-3 (or all, with --mend)", file=sys.stderr)
         return 2
-    if [xid is not None, lost, throttle is not None, ecc is not None, reset_fails, mend].count(True) != 1:
+    chosen = (asked.xid is not None, asked.lost, throttle is not None, ecc is not None, asked.reset_fails, asked.mend)
+    if chosen.count(True) != 1:
         say(
             "say what shall happen: one of --xid CODE, --lost, --throttle REASON, --ecc KIND, --reset-fails, --mend",
             file=sys.stderr,
@@ -94,26 +87,26 @@ def fault(
     if ecc is not None and ecc not in fault_file.ECC_KINDS:
         say(f"--ecc {ecc!r}: unknown; write one of {', '.join(fault_file.ECC_KINDS)}", file=sys.stderr)
         return 2
-    data = plugins_dir / names.DRIVER
+    data = asked.plugins_dir / names.DRIVER
     if not data.is_dir():
         say(f"{data}: not there; --plugins-dir is not that of a driver on simulated hardware", file=sys.stderr)
         return 1
     path = data / fault_file.NAME
     minor = int(match[1]) if match else None
-    if mend:
+    if asked.mend:
         fault_file.clear(path, minor)
         say(f"{device} is well again")
     elif minor is not None:
         fault_file.inject(
             path,
             minor,
-            xid=xid,
-            lost=lost,
+            xid=asked.xid,
+            lost=asked.lost,
             throttle=throttle,
             ecc=ecc,
-            reset_fails=reset_fails,
+            reset_fails=asked.reset_fails,
         )
-        say(f"{device} {_happened(xid, throttle, ecc, reset_fails=reset_fails)}")
+        say(f"{device} {_happened(asked.xid, throttle, ecc, reset_fails=asked.reset_fails)}")
     return 0
 
 
@@ -127,13 +120,12 @@ def _happened(xid: int | None, throttle: str | None, ecc: str | None, *, reset_f
     return "has fallen off the bus" if ecc is None else f"counts one more ECC error: {ecc}"
 
 
-def load(
-    device: str, *, plugins_dir: Path, utilization: float = 0.0, memory: str = "0", nvlink: str | None = None
-) -> int:
+def load(asked: Load) -> int:
     """Put a load on a simulated GPU or MIG device, until another is put there; on `held`, on every other one that a claim holds.
 
     `memory` is a quantity of bytes, `nvlink` one of bytes a second; without it NVLink follows the utilization.
     """
+    device, utilization, memory, nvlink = asked.device, asked.utilization, asked.memory, asked.nvlink
     if device != HELD and device_names.parse(device) is None:
         say(
             f"device {device!r}: name a GPU, such as gpu-3, a MIG device as it is published, or {HELD}: every device that "
@@ -156,7 +148,7 @@ def load(
             file=sys.stderr,
         )
         return 2
-    data = plugins_dir / names.DRIVER
+    data = asked.plugins_dir / names.DRIVER
     if not data.is_dir():
         say(f"{data}: not there; --plugins-dir is not that of a driver on simulated hardware", file=sys.stderr)
         return 1

@@ -18,6 +18,7 @@ from fairlead.api import foreign
 from fairlead.cli.gpus.holders import Evictions, Holder, holders
 from fairlead.cli.gpus.published import devices_of, slices_of
 from fairlead.cli.gpus.repair import NOT_FINISHED, OK, Say
+from fairlead.cli.operate.commands import OfGpu
 from fairlead.cli.operate.drain_marks import DriverMarks, RuleMarks, drained, marks, served_rules
 from fairlead.cli.printer import say
 from fairlead.cli.views import printing, reading
@@ -130,7 +131,7 @@ class Operation:
         return text
 
     async def _gangs_of(self, held: Holder) -> set[str]:
-        """As namespace/name; a pod whose annotations may not be read, or that is gone, stands for itself."""
+        """The gangs of pods, as namespace/name; a pod whose annotations may not be read, or that is gone, stands for itself."""
         namespace = held.claim.partition("/")[0]
         for name, uid in held.pods:
             if uid not in self._gangs:
@@ -157,42 +158,26 @@ class Operation:
         return f"{reading.program()} device undrain {self._node}/{self._gpu}"
 
 
-def run(
-    action: Literal["drain", "undrain", "look"],
-    node: str,
-    gpu: str,
-    *,
-    drain: Drain = "wait",
-    timeout_s: float = 0.0,
-    reason: str = "",
-    as_json: bool,
-    kubeconfig: Path | None,
-    context: str | None,
-) -> int:
+def run(asked: OfGpu, work: Callable[[Operation], Awaitable[int]]) -> int:
     """The exit code: 0 done, 1 it could not be, 3 something still holds it when the time is over."""
-    begun_s = time.monotonic()
+    (node, gpu), begun_s = asked.gpu, time.monotonic()
 
     def told(text: str, **fields: Any) -> None:
         elapsed_s = time.monotonic() - begun_s
-        if as_json:
+        if asked.as_json:
             known = {"node": node, "gpu": gpu, "elapsedSeconds": round(elapsed_s, 1), "message": text}
             say(json.dumps(known | fields), flush=True)
         else:
             say(f"{elapsed_s:6.0f} s  {text}", flush=True)
 
-    async def work(cluster: Cluster) -> int:
-        operation = Operation(cluster.client, node, gpu, told)
+    async def connected(cluster: Cluster) -> int:
         try:
-            if action == "look":
-                return await operation.look()
-            if action == "undrain":
-                return await operation.undrain()
-            return await operation.drain(drain, timeout_s, reason=reason)
+            return await work(Operation(cluster.client, node, gpu, told))
         except errors.Forbidden as error:
             raise NotReadError(f"you may not do that: {error.message}; ask for the role fairlead-operator") from error
 
     try:
-        status, result = reading.run(work, kubeconfig=kubeconfig, context=context)
+        status, result = reading.run(connected, kubeconfig=asked.kubeconfig, context=asked.context)
     except KeyboardInterrupt:
         again = f"{reading.program()} device undrain {node}/{gpu}"
         say(f"it stays as it is; `{again}` ends a drain", file=sys.stderr)

@@ -34,7 +34,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 class Marks(Protocol):
-    """Of one GPU. `put` and `take` return whether anything changed; done twice they change nothing."""
+    """How one GPU is marked as drained. `put` and `take` return whether anything changed; done twice they change nothing."""
 
     how: str
 
@@ -154,7 +154,7 @@ class DriverMarks:
 
 
 async def marks(client: Client, node: str, gpu: str) -> Marks:
-    """By rules, in the version that the cluster serves, else by the driver. Raises NotReadError."""
+    """Marks by taint rules, in the version that the cluster serves, else by the driver. Raises NotReadError."""
     rules = await served_rules(client)
     return DriverMarks(client, node, gpu) if rules is None else RuleMarks(client, rules, node, gpu)
 

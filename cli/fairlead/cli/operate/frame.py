@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from fairlead.cli.views import gangs as gang_table
 from fairlead.cli.views import queues as queue_table
@@ -19,15 +19,12 @@ from fairlead.ui.model import queues as queue_model
 from fairlead.ui.model.cluster import ClusterView, Memory, NodeView, State
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang_lines import LineMemory
-from fairlead.ui.model.gang_list import SORTS, Choice, Sort
+from fairlead.ui.model.gang_list import Choice, Sort
 from fairlead.ui.model.gangs import PHASES
 from fairlead.ui.model.line import Line
 
 QueueSort = Literal["tree", "used", "over", "waiting"]
 NodeSort = Literal["name", "free", "held", "broken"]
-GANG_SORTS: tuple[Sort, ...] = SORTS
-QUEUE_SORTS: tuple[QueueSort, ...] = get_args(QueueSort)
-NODE_SORTS: tuple[NodeSort, ...] = get_args(NodeSort)
 
 MARKS: Mapping[State, str] = {
     "held": "#", "idle": "i", "starting": "s", "nominated": "n", "free": ".", "fragmented": "x", "drained": "-", "broken": "!",

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 from fairlead.api import names
-from fairlead.api.hold import REASON_MAX, VERB
+from fairlead.api.hold import VERB
 from fairlead.api.texts import line
+from fairlead.cli.operate.commands import HoldGang, Holding, HoldQueue, ResumeGang, ResumeQueue
 from fairlead.cli.printer import say
 from fairlead.cli.views import reading
 from fairlead.kube import errors, timestamps
@@ -34,15 +34,6 @@ from fairlead.ui.reading.errors import NotReadError, not_read
 Kind = Literal["gang", "queue"]
 TRIES = 5
 _RESOURCES = {"gang": GANGS, "queue": QUEUES}
-
-
-def checked_reason(text: str) -> str:
-    """Raises ValueError, with the next step."""
-    if len(text) > REASON_MAX:
-        raise ValueError(f"has {len(text)} characters: write at most {REASON_MAX}")
-    if not text.isprintable():
-        raise ValueError("has a line break or control character: write one line of plain text")
-    return text
 
 
 class Operation:
@@ -195,7 +186,7 @@ class Operation:
 
 
 def _replaced(old: dict[str, Any] | None, new: dict[str, Any] | None) -> dict[str, Any] | None:
-    """As a merge patch writes it whole."""
+    """The merge patch by which `new` replaces all of `old`."""
     if old is None or new is None:
         return new
     return {**dict.fromkeys(old), **new}
@@ -207,7 +198,7 @@ def _hold_of(found: Raw) -> dict[str, Any] | None:
 
 
 def _text(hold: dict[str, Any]) -> str:
-    """As status says it."""
+    """A hold in one line, as the status says it."""
     by, since, reason = (_printable(hold.get(key)) for key in ("by", "since", "reason"))
     who = (f" by {by}" if by else "") + (f" since {since}" if since else "")
     return f"on hold{who}{f': {reason}' if reason else ''}"
@@ -228,34 +219,31 @@ def _elsewhere(found: Raw) -> str:
     return ""
 
 
-def run(
-    kind: Kind,
-    name: str,
-    *,
-    action: Literal["hold", "resume"],
-    namespace: str | None,
-    reason: str = "",
-    evict: bool = False,
-    now: float = 0.0,
-    output: str,
-    kubeconfig: Path | None,
-    context: str | None,
-) -> int:
-    """Returns the exit code."""
+Work = Callable[[Operation], Awaitable[None]]
 
+
+def gang(asked: HoldGang | ResumeGang, work: Work) -> int:
+    """Do `work` to it; returns the exit code."""
+    return _run(
+        asked, work, "gang", asked.name, asked.namespace or reading.own_namespace(asked.kubeconfig, asked.context)
+    )
+
+
+def queue(asked: HoldQueue | ResumeQueue, work: Work) -> int:
+    """Do `work` to it; returns the exit code."""
+    return _run(asked, work, "queue", asked.name, None)
+
+
+def _run(asked: Holding, work: Work, kind: Kind, name: str, namespace: str | None) -> int:
     def told(text: str) -> None:
-        if output == "json":
+        if asked.output == "json":
             say(json.dumps({"kind": kind, "name": name, "namespace": namespace, "message": text}))
         else:
             say(text)
 
-    async def work(cluster: Cluster) -> bool:
-        operation = Operation(cluster, kind, name, namespace, told)
-        if action == "hold":
-            await operation.hold(reason=reason, evict=evict, now=now)
-        else:
-            await operation.resume()
+    async def connected(cluster: Cluster) -> bool:
+        await work(Operation(cluster, kind, name, namespace, told))
         return True
 
-    status, _ = reading.run(work, kubeconfig=kubeconfig, context=context)
+    status, _ = reading.run(connected, kubeconfig=asked.kubeconfig, context=asked.context)
     return status

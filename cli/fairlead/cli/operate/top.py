@@ -13,14 +13,14 @@ import signal
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from pathlib import Path
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from fairlead.cli.console import console as console_of
+from fairlead.cli.operate.commands import Top
 from fairlead.cli.operate.frame import Drawing, Row, Wish
-from fairlead.cli.printer import console as console_of
 from fairlead.cli.printer import say_coloured
 from fairlead.cli.views import reading
 from fairlead.kube import timestamps
@@ -35,23 +35,23 @@ from fairlead.ui.reading.watched import WatchedSource
 Sleep = Callable[[float], Awaitable[None]]
 
 
-def top(
-    wish: Wish, *, once: bool, interval_s: float, namespace: str, kubeconfig: Path | None, context: str | None
-) -> int:
-    """The exit code; `namespace`: the user's own."""
+def top(asked: Top) -> int:
+    """Returns the exit code."""
+    wish = Wish(gangs=asked.sort, queues=asked.sort_queues, nodes=asked.sort_nodes, namespace=asked.namespace or "")
+    namespace = asked.namespace or reading.own_namespace(asked.kubeconfig, asked.context)
     console = console_of(highlight=False)
 
     async def work(cluster: Cluster) -> bool:
         drawing = Drawing(wish=wish)
-        if once or not console.is_terminal:
+        if asked.once or not console.is_terminal:
             facts = await LiveSource(cluster.client, namespace=namespace).facts()
             _print(drawing.lines(facts, width=console.width if console.is_terminal else None))
         else:
-            await _show(cluster.client, drawing, console, interval_s, namespace)
+            await _show(cluster.client, drawing, console, asked.interval_s, namespace)
         return True
 
     try:
-        status, _ = reading.run(work, kubeconfig=kubeconfig, context=context)
+        status, _ = reading.run(work, kubeconfig=asked.kubeconfig, context=asked.context)
     except (KeyboardInterrupt, asyncio.CancelledError):
         return 0  # this is how it is ended: Ctrl-C, or SIGTERM
     except BrokenPipeError:

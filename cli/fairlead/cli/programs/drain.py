@@ -10,11 +10,11 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from fairlead.api import names
 from fairlead.cli.printer import say
+from fairlead.cli.programs.commands import Drain as DrainCommand
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import (
@@ -39,16 +39,16 @@ class Held:
     gated: tuple[str, ...]
 
 
-def drain(kubeconfig: Path | None, *, drivers: Collection[str], evict: bool, timeout_s: float) -> int:
+def drain(asked: DrainCommand) -> int:
     """The exit code: 0 when nothing holds a device, 1 when something does."""
-    return asyncio.run(_connected(kubeconfig, drivers, evict=evict, timeout_s=timeout_s))
+    return asyncio.run(_connected(asked))
 
 
-async def _connected(kubeconfig: Path | None, drivers: Collection[str], *, evict: bool, timeout_s: float) -> int:
-    async with Client.connect(kubeconfig, user_agent="fairlead-drain") as client:
-        draining = Drain(client, drivers)
-        if evict:
-            await draining.evict(timeout_s)
+async def _connected(asked: DrainCommand) -> int:
+    async with Client.connect(asked.kubeconfig, context=asked.context, user_agent="fairlead-drain") as client:
+        draining = Drain(client, asked.managed_drivers)
+        if asked.evict:
+            await draining.evict(asked.timeout_s)
         held = await draining.look()
         say("\n".join(said(held)))
         return 1 if held.claims else 0

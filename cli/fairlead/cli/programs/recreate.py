@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from fairlead.api import names
 from fairlead.cli.printer import say
+from fairlead.cli.programs.commands import Recreate
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import PODS, Raw, raw
@@ -27,14 +27,15 @@ class Waiting:
     without_owner: tuple[str, ...]
 
 
-def recreate(kubeconfig: Path | None, *, namespace: str | None, dry_run: bool) -> int:
+def recreate(asked: Recreate) -> int:
     """The exit code: 1 when a pod could not be deleted."""
-    return asyncio.run(_connected(kubeconfig, namespace, dry_run=dry_run))
+    return asyncio.run(_connected(asked))
 
 
-async def _connected(kubeconfig: Path | None, namespace: str | None, *, dry_run: bool) -> int:
-    async with Client.connect(kubeconfig, user_agent="fairlead-recreate") as client:
-        found = waiting((await client.list(raw(PODS), namespace)).items)
+async def _connected(asked: Recreate) -> int:
+    dry_run = asked.dry_run
+    async with Client.connect(asked.kubeconfig, context=asked.context, user_agent="fairlead-recreate") as client:
+        found = waiting((await client.list(raw(PODS), asked.namespace)).items)
         failed = 0
         for pod in found.pods:
             outcome = "would be deleted" if dry_run else await _delete(client, pod)

@@ -6,13 +6,13 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fairlead.cli.printer import console as console_of
+from fairlead.cli.console import console as console_of
 from fairlead.cli.simulate import report
+from fairlead.cli.simulate.commands import Simulate
 from fairlead.cli.simulate.protocol import drawn_arrivals
 from fairlead.cli.simulate.replay import Run, replay
 from fairlead.cli.simulate.trace import Trace, TraceError, read_arrivals, read_trace, shown
@@ -20,53 +20,44 @@ from fairlead.cli.simulate.trace import Trace, TraceError, read_arrivals, read_t
 INTERRUPTED = 130
 
 
-def simulate(
-    nodes: Path,
-    pods: Path,
-    arrivals: Path | None,
-    *,
-    seeds: Sequence[int],
-    policy: str,
-    json_file: Path | None,
-    plot: Path | None,
-) -> int:
+def simulate(asked: Simulate, seeds: Sequence[int]) -> int:
     """The exit status: 0, 2 for input that can't be used, 130 when interrupted (what was finished is shown)."""
     out, err = console_of(), console_of(stderr=True)
-    for file in (json_file, plot):
+    for file in (asked.json_file, asked.plot):
         if file is not None and not file.absolute().parent.is_dir():
             err.print(f"{file}: there is no directory {file.absolute().parent}", markup=False)
             return 2
     try:
-        trace = read_trace(nodes, pods)
+        trace = read_trace(asked.nodes, asked.pods)
         if not trace.capacity:
-            raise TraceError(f"{nodes}: no node has a GPU; there is nothing to allocate")
-        recorded = None if arrivals is None else read_arrivals(arrivals, seeds, len(trace.pods))
+            raise TraceError(f"{asked.nodes}: no node has a GPU; there is nothing to allocate")
+        recorded = None if asked.arrivals is None else read_arrivals(asked.arrivals, seeds, len(trace.pods))
     except TraceError as error:
         err.print(str(error), markup=False, soft_wrap=True)
         return 2
     orders = {seed: drawn_arrivals(trace, seed) for seed in seeds} if recorded is None else recorded
-    source = "drawn by the protocol, not the published orders" if arrivals is None else "as recorded"
+    source = "drawn by the protocol, not the published orders" if asked.arrivals is None else "as recorded"
     out.print(
         f"{len(trace.nodes):,} nodes, {trace.capacity // 1000:,} GPUs, {len(trace.pods):,} pods in the list; "
-        f"arrivals {source}; policy {policy}",
+        f"arrivals {source}; policy {asked.policy}",
         highlight=False,
         soft_wrap=True,
     )
     if trace.unplaceable:
         out.print(_unplaceable(trace), highlight=False, soft_wrap=True, markup=False)
-    runs, interrupted = _replay(trace, orders, policy, err)
+    runs, interrupted = _replay(trace, orders, asked.policy, err)
     if interrupted:
         done = ", ".join(str(run.seed) for run in runs) or "none"
         err.print(f"interrupted; seeds that were finished: {done}", highlight=False)
     if not runs:
         return INTERRUPTED
-    _print(policy, runs, trace, out)
+    _print(asked.policy, runs, trace, out)
     try:
-        if json_file is not None:
-            body = report.as_json(policy, runs, trace, arrivals=source)
-            json_file.write_text(json.dumps(body, indent=1) + "\n")
-        if plot is not None:
-            plot.write_text(report.svg(policy, runs, report.published(trace.digest)))
+        if asked.json_file is not None:
+            body = report.as_json(asked.policy, runs, trace, arrivals=source)
+            asked.json_file.write_text(json.dumps(body, indent=1) + "\n")
+        if asked.plot is not None:
+            asked.plot.write_text(report.svg(asked.policy, runs, report.published(trace.digest)))
     except OSError as error:
         err.print(f"{error.filename}: can't be written: {error.strerror}", markup=False)
         return 2

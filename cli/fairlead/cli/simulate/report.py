@@ -36,7 +36,7 @@ LEAST, MOST = 70, 130  # percent of load that is drawn
 
 
 def mean_curve(runs: Sequence[Run]) -> dict[int, float]:
-    """At the points that every run reached."""
+    """The mean over runs at the points that every run reached."""
     points = set.intersection(*(set(run.curve) for run in runs))
     return {point: mean_and_sd([run.curve[point] for run in runs])[0] for point in sorted(points)}
 

@@ -216,6 +216,5 @@ def _could_hold(node: Node, request: PodRequest) -> bool:
 
 
 def shown(request: PodRequest) -> str:
-    """For people."""
     models = f" of {' or '.join(request.models)}" if request.models else ""
     return f"{request.cpu_milli}m CPU, {request.memory_mib} MiB, {request.gpus} x {request.gpu_milli} thousandths of a GPU{models}"

@@ -121,7 +121,7 @@ class Applying:
         return ""
 
     async def _queues_that_do_not_select(self) -> list[str]:
-        """Of the queues that exist already, those that are absent or would not take the pods of a namespace bound to them."""
+        """The existing queues that are absent or would not take the pods of a namespace bound to them."""
         found = []
         bound = {each["metadata"]["name"]: each for each in objects(self._tenant) if each["kind"] == "Namespace"}
         for queue in (each for each in self._tenant.own_queues if not each.create):
@@ -196,7 +196,7 @@ class Applying:
 
 
 def _content(obj: Raw) -> Raw:
-    """Without what changes when only another manager begins to own fields."""
+    """The object without what changes when only another manager begins to own fields."""
     ignored = {"managedFields", "resourceVersion"}
     metadata = {key: value for key, value in obj["metadata"].items() if key not in ignored}
     return {**obj, "metadata": metadata, "status": None}

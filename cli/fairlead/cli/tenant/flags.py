@@ -133,7 +133,7 @@ def peers(flag: str, given: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def description(**fields: Any) -> dict[str, Any]:
-    """Without what was not given."""
+    """The fields that were given."""
     return {key: value for key, each in fields.items() if (value := _given(each)) not in (None, {}, [])}
 
 

@@ -45,7 +45,7 @@ def paragraph(text: str, *, indent: int = 0, bold: bool = False) -> None:
 
 
 def structured(value: Any, output: str) -> None:
-    """For programs: what `json.dumps` takes, as JSON or YAML."""
+    """Prints what `json.dumps` takes, as JSON or YAML."""
     if output == "yaml":
         import yaml  # a tenth of a second, which tables need not pay
 

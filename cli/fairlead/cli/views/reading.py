@@ -82,7 +82,7 @@ def own_namespace(kubeconfig: Path | None, context: str | None) -> str:
 
 
 def _contexts(kubeconfig: Path | None) -> dict[Any, Any]:
-    """By name; none where the file cannot be read."""
+    """The kubeconfig's contexts by name; none where the file cannot be read."""
     try:
         return {each.get("name"): each.get("context") or {} for each in _read(kubeconfig).get("contexts") or ()}
     except (AttributeError, TypeError):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairlead.api import names
 from fairlead.cli.limits import TooLongError, cpu_at_most
 from fairlead.cli.printer import say
 from fairlead.cli.views import printing
+from fairlead.cli.what_if.commands import WhatIf
 from fairlead.cli.what_if.report import show
 from fairlead.engine.forecast.what_if import ChangeError
 from fairlead.history.facts import snapshot_file
@@ -28,24 +27,7 @@ COMPARE_S = 300.0  # of CPU
 LARGE = 300  # gangs from which on there may be a first version of the table
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """The flags."""
-
-    add_nodes: Sequence[str] = ()
-    remove: Sequence[str] = ()
-    queue: Sequence[str] = ()
-    files: Sequence[Path] = ()
-    horizon: str = "24h"
-    samples: int = 1
-    snapshot: Path | None = None
-    kubeconfig: Path | None = None
-    context: str | None = None
-    drivers: tuple[str, ...] = (names.DRIVER,)
-    output: str = "table"
-
-
-def run(asked: Asked) -> int:
+def run(asked: WhatIf) -> int:
     if asked.snapshot is not None and (asked.kubeconfig is not None or asked.context):
         say(
             "--snapshot: what-if asks a file or a cluster, and --kubeconfig or --context names one: leave out either",
@@ -60,7 +42,7 @@ def run(asked: Asked) -> int:
             submit=_documents(asked.files),
             horizon_s=horizon_s(asked.horizon),
             samples=asked.samples,
-            drivers=asked.drivers,
+            drivers=asked.managed_drivers,
             own_profiles=True,
         )
     except OSError as error:
@@ -76,7 +58,7 @@ def run(asked: Asked) -> int:
         gc.enable()
 
 
-def _read_and_compare(asked: Asked, question: Question) -> int:
+def _read_and_compare(asked: WhatIf, question: Question) -> int:
     code, world = _read(asked, question)
     if world is None:
         return code
@@ -93,7 +75,7 @@ def _read_and_compare(asked: Asked, question: Question) -> int:
     return 1
 
 
-def _compare(asked: Asked, question: Question, world: World) -> int:
+def _compare(asked: WhatIf, question: Question, world: World) -> int:
     """Raises ChangeError."""
     large = asked.output == "table" and len(world.snapshot.gangs) + len(world.snapshot.running) > LARGE
     if large and not world.data:
@@ -121,7 +103,7 @@ def _documents(files: Sequence[Path]) -> list[dict[str, Any]]:
     return list(documents_of(files))
 
 
-def _read(asked: Asked, question: Question) -> tuple[int, World | None]:
+def _read(asked: WhatIf, question: Question) -> tuple[int, World | None]:
     """Exit status, and what was read; messages go to standard error."""
     if asked.snapshot is not None:
         try:

@@ -1,61 +1,45 @@
-"""Flags of `fairlead what-if`."""
+"""`fairlead what-if`. What it does is imported when it runs."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fairlead.cli.options import ManagedDrivers, drivers
-from fairlead.cli.views.commands import Context, Kubeconfig, Output, Snapshot
+from fairlead.cli.options import Shown, Snapshot
+from fairlead.kube.flags import DRIVERS, ManagedDrivers
 
 
-def register(app: typer.Typer) -> None:
-    app.command("what-if", rich_help_panel="Ask a cluster")(what_if)
+@dataclass(frozen=True, kw_only=True)
+class WhatIf(Shown):
+    """Forecast what a change would do: what starts when, what is evicted, fair shares, utilisation. Writes nothing."""
 
-
-def what_if(
     add_nodes: Annotated[
-        list[str] | None,
+        tuple[str, ...],
         typer.Option(metavar="NxNAME", help="Add N nodes like the node NAME, or of the simulated profile NAME."),
-    ] = None,
-    remove: Annotated[list[str] | None, typer.Option(metavar="NODE", help="Remove this node.")] = None,
+    ] = ()
+    remove: Annotated[tuple[str, ...], typer.Option(metavar="NODE", help="Remove this node.")] = ()
     queue: Annotated[
-        list[str] | None,
+        tuple[str, ...],
         typer.Option(
             metavar="QUEUE[.FLAVOR].FIELD=VALUE",
             help="Set deserved, limit or weight of a queue's quota, or its priority.",
         ),
-    ] = None,
+    ] = ()
     files: Annotated[
-        list[Path] | None,
+        tuple[Path, ...],
         typer.Option("--filename", "-f", metavar="FILE", help="Submit these manifests now; - reads standard input."),
-    ] = None,
-    horizon: Annotated[str, typer.Option(help="How far to look ahead, such as 90m or 24h.")] = "24h",
+    ] = ()
+    horizon: Annotated[str, typer.Option(help="How far to look ahead, such as 90m or 24h.")] = "24h"
     samples: Annotated[
         int, typer.Option(min=1, max=64, help="Futures to draw; with 1 every run lasts its median, more give a p90.")
-    ] = 1,
-    snapshot: Snapshot = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    managed_driver: ManagedDrivers = None,
-    output: Output = "table",
-) -> None:
-    """Forecast what a change would do: what starts when, what is evicted, fair shares, utilisation. Writes nothing."""
-    from fairlead.cli.what_if.command import Asked, run
+    ] = 1
+    snapshot: Snapshot = None
+    managed_drivers: ManagedDrivers = DRIVERS
 
-    asked = Asked(
-        add_nodes=add_nodes or (),
-        remove=remove or (),
-        queue=queue or (),
-        files=files or (),
-        horizon=horizon,
-        samples=samples,
-        snapshot=snapshot,
-        kubeconfig=kubeconfig,
-        context=context,
-        drivers=drivers(managed_driver),
-        output=output,
-    )
-    raise typer.Exit(run(asked))
+    def run(self) -> int:
+        from fairlead.cli.what_if.command import run
+
+        return run(self)

@@ -25,11 +25,11 @@ def forecast_text(status: Mapping[str, Any]) -> str:
     if status.get("never"):
         return f"forecast: it {status.get('because', 'cannot run')}"
     by = (
-        f"forecast: starts by {status['p50']} with even odds"
+        f"forecast: starts by {status['p50']} with 50 % probability"
         if status.get("p50")
         else "forecast: start beyond the horizon"
     )
-    late = f", by {status['p90']} nine times in ten" if status.get("p90") else ""
+    late = f", by {status['p90']} with 90 % probability" if status.get("p90") else ""
     return f"{by}{late} ({status.get('because', '')})"
 
 

@@ -3,7 +3,8 @@
 Events are not watched: most of a cluster's are of no concern here. Those of one pod are listed when it has been bound for `FIRST_S` and none of its
 containers was begun, and again after twice that time, at most every `LAST_S`; of one pod of a gang at a time, and of no more than
 `LOOKS_MAX` gangs in `TURN_S`, where namespaces take turns. Whoever may write Events of a namespace may write any about its pods: what is said is cut
-off, and shown; it decides nothing.
+off, and shown; it decides nothing. Where claims could not be prepared, kubelet is made to sync the pods with each look: by itself it does 60 to 90 s
+later, however soon a driver that was started anew is there again.
 Example: a gang of 8 on a node whose driver has not come up: after 3 s kubelet's event on its first pod is the gang's reason.
 """
 
@@ -36,9 +37,12 @@ LISTED_MAX = 16
 """Of a pod's Events; kubelet has about eight kinds of them, and counts what it repeats."""
 STALE_S = 120.0
 """kubelet tries again, and says so again, after 60 to 90 s."""
+UNPREPARED = "FailedPrepareDynamicResources"
+WOKEN_MAX = 64
+"""Pods of a gang, with one look."""
 REFUSING = frozenset(
     {
-        "FailedPrepareDynamicResources",
+        UNPREPARED,
         "FailedCreatePodSandBox",
         "FailedCreatePodContainer",
         "FailedMount",
@@ -96,14 +100,14 @@ class KubeletEvents:
         said = looks.said
         return said if said is not None and any(pod.metadata.uid == said[0] for pod in waiting) else None
 
-    async def run(self, refresh: Callable[[Iterable[GangId], float], None]) -> None:
-        """Never returns. `refresh` reports gangs of which something else is known than before."""
+    async def run(self, refresh: Callable[[Iterable[GangId], float], None], wake: Callable[[core.Pod], None]) -> None:
+        """Never returns. `refresh` reports gangs of which something else is known than before; `wake` has kubelet sync a pod."""
         while True:
             await self._wake.wait()
             while self._book.all(GangState.looks):
                 await self._time.sleep(TURN_S)
                 for gang_id, looks in self._due(self._time.wall()):
-                    if await self._look(gang_id, looks):
+                    if await self._look(gang_id, looks, wake):
                         refresh([gang_id], self._time.wall())
             self._looked.clear()
             self._wake.clear()
@@ -117,7 +121,7 @@ class KubeletEvents:
                 due[gang_id[0]] = gang_id, looks
         return sorted(due.values(), key=lambda each: (self._looked.get(each[0][0], 0.0), each[0]))[:LOOKS_MAX]
 
-    async def _look(self, gang_id: GangId, looks: Looks) -> bool:
+    async def _look(self, gang_id: GangId, looks: Looks, wake: Callable[[core.Pod], None]) -> bool:
         """Whether it is another answer than the last."""
         gang = self._gang_of(gang_id)
         waiting = [] if gang is None else start_refusals.unexplained(gang)
@@ -132,6 +136,8 @@ class KubeletEvents:
         looks.due = now + looks.wait_s
         looks.wait_s = min(LAST_S, 2 * looks.wait_s)
         looks.said = (pod.metadata.uid, said) if said else None
+        for each in waiting[:WOKEN_MAX] if said.startswith(UNPREPARED) else ():
+            wake(each)
         return looks.said != before
 
     async def _said(self, pod: core.Pod) -> str:

@@ -7,7 +7,7 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from fairlead.api.gang import Phase
+from fairlead.api.phases import Phase
 from fairlead.controller.report.claim_series import ClaimSeries
 from fairlead.controller.report.failures import Failures
 from fairlead.controller.report.queue_series import QueueFacts, QueueSeries

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from fairlead.api.base import is_label_key
+from fairlead.api.object_names import is_label_key
 from fairlead.controller.gangs.membership.members import GroupClaim, GroupTerms
 from fairlead.controller.watch.optional import OptionalInformer
 from fairlead.kube.informer import Change

@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from fairlead.api.mig_profiles import MigStrategy
 from fairlead.driver.backend import xids
 from fairlead.driver.backend.interface import Backend, BackendError
 from fairlead.driver.backend.types import GpuCondition, GpuStatus, Inventory, MigPlacement, Telemetry, Xid
@@ -25,7 +26,6 @@ from fairlead.driver.publish.health_feed import HealthFeed
 from fairlead.driver.publish.kept import ALL, Kept
 from fairlead.driver.publish.known_gpus import KnownGpus
 from fairlead.driver.publish.releasing import Spans
-from fairlead.driver.publish.resource_names import MigStrategy
 from fairlead.driver.publish.slices import PoolSlices
 from fairlead.driver.publish.xid_counts import XidCounts
 from fairlead.kube.limits import Clock, Sleep

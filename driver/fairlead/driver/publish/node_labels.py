@@ -17,11 +17,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fairlead.api.mig_profiles import in_resource
+from fairlead.api.mig_profiles import MigStrategy, in_resource
 from fairlead.driver.backend.types import Gpu, Inventory, MigProfile
 from fairlead.driver.common import files
 from fairlead.driver.common.threads import Threads
-from fairlead.driver.publish.resource_names import MigStrategy, is_single
+from fairlead.driver.publish.resource_names import is_single
 from fairlead.kube import timestamps
 from fairlead.kube.limits import Clock
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Literal
 
 from fairlead.api import mig_profiles, names
+from fairlead.api.mig_profiles import MigStrategy
 from fairlead.driver.backend.types import Gpu, Inventory, MigProfile
-
-MigStrategy = Literal["none", "single", "mixed"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 from msgspec import structs
 
 from fairlead.api import withheld as api
+from fairlead.api.mig_profiles import MigStrategy
 from fairlead.driver.backend import device_names
 from fairlead.driver.backend.islands import islands
 from fairlead.driver.backend.types import Gpu, Inventory
@@ -25,7 +26,7 @@ from fairlead.driver.publish import devices, releasing
 from fairlead.driver.publish.attributes import GpuAttributes
 from fairlead.driver.publish.kept import ALL, Kept
 from fairlead.driver.publish.releasing import Spans
-from fairlead.driver.publish.resource_names import MigStrategy, resource_names
+from fairlead.driver.publish.resource_names import resource_names
 from fairlead.kube.resource import CounterSet, Device, DeviceTaint
 
 DEVICES_PER_SLICE_MAX = 64

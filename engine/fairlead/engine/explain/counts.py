@@ -29,6 +29,14 @@ NO_DEVICES: Mapping[Device, tuple[str, str]] = MappingProxyType({})
 _ORDER = {why: place for place, why in enumerate(Rejection)}
 
 
+class CountCaches:
+    """What is kept from one decision to the next, of the nodes of one snapshot."""
+
+    def __init__(self) -> None:
+        self.known = KnownCounts()
+        self.room = NodeRoom()
+
+
 class Shortages(NamedTuple):
     """Of one unit: one entry per alternative of each request; of each request the alternative that comes nearest to a place; and the
     counts of that with the fewest devices for its count.
@@ -45,14 +53,6 @@ class Shortages(NamedTuple):
             return True
         short = (each for each in self.all if each.alternatives > 1 and each.per_node_best < each.wanted)
         return any(why is Rejection.SELECTOR_ERROR for each in short for why, _ in each.removed)
-
-
-class CountCaches:
-    """What is kept from one decision to the next, of the nodes of one snapshot."""
-
-    def __init__(self) -> None:
-        self.known = KnownCounts()
-        self.room = NodeRoom()
 
 
 class ShortageCounter:
@@ -205,6 +205,12 @@ class ShortageCounter:
         return None
 
 
+def _taken(device: Device) -> Rejection:
+    """Why it is not free: by a claim, or by its node for one that is gone."""
+    claimed = device.use is None or bool(device.use.claims)
+    return Rejection.IN_USE if claimed else Rejection.RELEASING
+
+
 def _shortage(claim: str, request: CompiledRequest, counts: RequestCounts, of: int) -> RequestShortage:
     """`of`: alternatives that the request has."""
     removed = sorted(counts.removed.items(), key=lambda item: _ORDER[item[0]])
@@ -224,9 +230,3 @@ def _shortage(claim: str, request: CompiledRequest, counts: RequestCounts, of: i
 def _nearness(shortage: RequestShortage) -> tuple[float, int]:
     """By what part of it one node has, then by how many devices serve it once they are free; of equal ones the first counts."""
     return min(1.0, shortage.per_node_best / shortage.wanted), min(shortage.wanted, shortage.serving)
-
-
-def _taken(device: Device) -> Rejection:
-    """Why it is not free: by a claim, or by its node for one that is gone."""
-    claimed = device.use is None or bool(device.use.claims)
-    return Rejection.IN_USE if claimed else Rejection.RELEASING

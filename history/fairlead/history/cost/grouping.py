@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from fairlead.api.base import is_label_key
+from fairlead.api.object_names import is_label_key
 from fairlead.history.cost.errors import CostError
 
 LABEL: Final = "label="

@@ -34,7 +34,7 @@ class Inference(ast.Visitor[Type]):
         self.free = 0
 
     def visit(self, node: ast.Node) -> Type:
-        """As Visitor.visit, with the bound on types."""
+        """Visits like Visitor.visit, with the bound on types."""
         type_ = self.results.get(node.id)
         if type_ is None:
             type_ = self._methods[type(node)](self, node)

@@ -19,7 +19,7 @@ Path = tuple[str, ...]
 
 
 class Range(NamedTuple):
-    """From `min` to `max`, both saturating at the largest uint64."""
+    """A range of costs from `min` to `max`, both saturating at the largest uint64."""
 
     min: int
     max: int
@@ -31,7 +31,7 @@ class Range(NamedTuple):
         return Range(_saturate(self.min * other.min), _saturate(self.max * other.max))
 
     def scaled(self, factor: float) -> Range:
-        """In floating point and rounded up, as Go computes it."""
+        """The range times a factor, in floating point and rounded up, as Go computes it."""
         return Range(_scale(self.min, factor), _scale(self.max, factor))
 
     def union(self, other: Range) -> Range:

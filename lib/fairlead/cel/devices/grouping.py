@@ -25,7 +25,7 @@ class _Numbering(dict[Any, int]):
 
 
 class _Picks(dict[Layout, Pick]):
-    """Per layout, the function from a device's keys to those that the selector reads."""
+    """The functions from a device's keys to those that the selector reads, one for each layout."""
 
     def __init__(self, reads: frozenset[Read]) -> None:
         self.reads = sorted(reads)
@@ -46,7 +46,7 @@ def _nothing(_: tuple[Any, ...]) -> None:
 
 
 def _pick_maps(positions: dict[tuple[str, str, str], int], reads: list[Read]) -> Pick:
-    """For selectors that read whole maps: the names are part of the key as well as the values."""
+    """The function for selectors that read whole maps: the names are part of the key as well as the values."""
     wanted = sorted(
         (place, position)
         for place, position in positions.items()

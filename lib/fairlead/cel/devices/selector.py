@@ -96,7 +96,7 @@ class Selector:
         return self.evaluate(device)
 
     def evaluate(self, device: DeviceView) -> bool:
-        """As `matches`, without raising the device's own fault. Raises EvaluationError."""
+        """Whether it matches, without raising the device's own fault. Raises EvaluationError."""
         frame: list[Any] = [None] * self._slots
         frame[0] = STEPS_MAX
         if self._device is not None:
@@ -110,7 +110,7 @@ class Selector:
         raise EvaluationError(f"CEL result of type {type_name(value)} could not be converted to bool")
 
     def verdict(self, device: DeviceView) -> Verdict:
-        """As `matches`, with an error as the third verdict. Raises AllowanceError."""
+        """Whether it matches, with an error as the third verdict. Raises AllowanceError."""
         current().spend_steps(1 + self.tokens // 8)
         try:
             return _MATCHING if self.matches(device) else _NOT_MATCHING

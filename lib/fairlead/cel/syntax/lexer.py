@@ -144,7 +144,7 @@ def _unescape(body: str, pos: int) -> str:
 
 
 def _unescape_bytes(body: str, pos: int) -> bytes:
-    """In bytes, octal and hex escapes are bytes; those of code points are not allowed."""
+    """The bytes of a literal: octal and hex escapes are bytes; those of code points are not allowed."""
     out = bytearray()
     last = 0
     for match in _ESCAPED.finditer(body):

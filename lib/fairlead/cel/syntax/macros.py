@@ -97,14 +97,14 @@ def _fold(
     step: Callable[[], ast.Node],
     condition: ast.Node | None = None,
     result: ast.Node | None = None,
-    filter_: ast.Node | None = None,
-    body: ast.Node | None = None,
+    reads: tuple[ast.Node | None, ast.Node | None],
 ) -> ast.Comprehension:
+    """`reads`: the macro's filter and body, each where it has one."""
     condition = condition or make.literal(pos, True)
     stepped = step()
     return ast.Comprehension(
         make.next_id(), pos, macro, target, names[0], names[1], ACCUMULATOR, init, condition, stepped,
-        result or make.ident(pos, ACCUMULATOR), filter_, body,
+        result or make.ident(pos, ACCUMULATOR), *reads,
     )  # fmt: skip
 
 
@@ -121,7 +121,7 @@ def _quantifier(
             init=make.literal(pos, 0),
             step=lambda: make.call(pos, "_?_:_", predicate, make.call(pos, "_+_", accu(), one), accu()),
             result=make.call(pos, "_==_", accu(), make.literal(pos, 1)),
-            filter_=predicate,
+            reads=(predicate, None),
         )  # fmt: skip
     going = accu() if kind == "all" else make.call(pos, "!_", accu())
     return _fold(
@@ -129,7 +129,7 @@ def _quantifier(
         init=make.literal(pos, kind == "all"),
         condition=make.call(pos, "@not_strictly_false", going),
         step=lambda: make.call(pos, "_&&_" if kind == "all" else "_||_", accu(), predicate),
-        filter_=predicate,
+        reads=(predicate, None),
     )  # fmt: skip
 
 
@@ -166,7 +166,7 @@ def _append(
         added = make.call(pos, "_+_", make.ident(pos, ACCUMULATOR), make.list_(pos, (body,)))
         return _when(make, pos, filter_, added)
 
-    return _fold(make, pos, macro, target, names, init=make.list_(pos), step=step, filter_=filter_, body=body)
+    return _fold(make, pos, macro, target, names, init=make.list_(pos), step=step, reads=(filter_, body))
 
 
 def make_map(make: Maker, pos: int, target: ast.Node, args: NodeTuple) -> ast.Comprehension:
@@ -200,9 +200,7 @@ def _transform_map(kind: str) -> Macro:
             return _when(make, pos, filter_, make.call(pos, "cel.@mapInsert", *given))
 
         init = make.map_(pos)
-        return _fold(
-            make, pos, kind, _target(target), (key, value), init=init, step=step, filter_=filter_, body=args[-1]
-        )
+        return _fold(make, pos, kind, _target(target), (key, value), init=init, step=step, reads=(filter_, args[-1]))
 
     return expand
 

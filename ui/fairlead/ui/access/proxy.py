@@ -136,7 +136,7 @@ def names_of(certificate: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _read(path: Path) -> str:
-    """Each time anew: who renews the secret need not restart anything."""
+    """Read each time: who renews the secret need not restart anything."""
     try:
         secret = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -149,5 +149,5 @@ def _read(path: Path) -> str:
 
 
 def _equal(given: str, secret: str) -> bool:
-    """In a time that says nothing of how much is equal, nor of the length."""
+    """Whether two secrets are equal, in a time that says nothing of how much of them is, nor of their length."""
     return hmac.compare_digest(*(hashlib.sha256(text.encode("utf-8", "replace")).digest() for text in (given, secret)))

@@ -170,7 +170,7 @@ class Reviews:
         )
 
     async def user(self, token: str) -> User | None:
-        """Of the token; None where it is not accepted. Raises ReviewError."""
+        """The token's user; None where it is not accepted. Raises ReviewError."""
         return await self._users.get(
             self._hash(token), lambda: self._review(token), yes=lambda user: user is not None, no_s=NO_S
         )

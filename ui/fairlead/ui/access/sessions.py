@@ -84,7 +84,7 @@ class Sessions:
         return base64.urlsafe_b64encode(found + key).decode().rstrip("=")
 
     def token(self, value: str) -> str | None:
-        """Of the session that the cookie's value belongs to, which is used by that; None where there is none any more."""
+        """The token of the session that the cookie's value belongs to, which counts as use; None where there is none any more."""
         parts = _parts(value)
         if parts is None:
             return None
@@ -105,7 +105,7 @@ class Sessions:
         return token
 
     def end(self, value: str) -> None:
-        """Of a value whose key is wrong, too: who knows the first part may end it, and no more."""
+        """Ends the session; a value whose key is wrong ends it, too: who knows the first part may end it, and no more."""
         parts = _parts(value)
         if parts is not None:
             self._kept.pop(_hash(parts[0]), None)

@@ -12,7 +12,7 @@ AUTHENTICATED = "system:authenticated"
 
 @dataclass(frozen=True, kw_only=True)
 class User:
-    """As a TokenReview names it. `extra`: what an authenticator adds, for authorizers that read it."""
+    """A user as a TokenReview names it. `extra`: what an authenticator adds, for authorizers that read it."""
 
     name: str
     uid: str = ""
@@ -22,7 +22,7 @@ class User:
 
 @dataclass(frozen=True, kw_only=True)
 class Right:
-    """To list objects of a kind; `namespace` "": in all namespaces, or of a kind that has none."""
+    """The right to list objects of a kind; `namespace` "": in all namespaces, or of a kind that has none."""
 
     group: str
     version: str

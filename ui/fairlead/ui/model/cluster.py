@@ -38,7 +38,6 @@ MEANING: Mapping[State, str] = {
     "drained": "free, and kept back: drained, or its node is cordoned",
     "broken": "free, but tainted, or its node is away",
 }
-NO_QUEUE = ""
 _HOLDS: tuple[State, ...] = ("held", "starting", "idle")  # a GPU with parts in several states: the first of these
 
 
@@ -100,7 +99,7 @@ class NodeView:
 
     @property
     def queues(self) -> frozenset[str]:
-        """Of the claims that hold something there."""
+        """The queues of the claims that hold something there."""
         found = {hold.queue for gpu in self.gpus for hold in gpu.holds}
         return frozenset(found.union(hold.queue for gpu in self.gpus for part in gpu.parts for hold in part.holds))
 
@@ -138,7 +137,7 @@ class ClusterView:
 class Memory:
     """What is kept from one picture to the next of one cluster, for viewers of the same rights; it changes no picture.
 
-    Only nodes of which something changed are drawn anew: the others are the same objects as in the picture before.
+    Only nodes of which something changed are drawn again: the others are the same objects as in the picture before.
     """
 
     places: Places = field(default_factory=Places)

@@ -41,7 +41,7 @@ NEXT: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """`by` and `where` as they are written, so that an address has what was typed."""
+    """What a viewer chose; `by` and `where` as they are written, so that an address has what was typed."""
 
     asked: Asked
     window: str
@@ -50,7 +50,7 @@ class Choice:
 
     @classmethod
     def of(cls, query: Iterable[tuple[str, str]], scope: Scope) -> Choice:
-        """From the pairs of a URL's query. Raises CostError that names what is wrong, as `fairlead cost` does."""
+        """The choice in the pairs of a URL's query. Raises CostError that names what is wrong, as `fairlead cost` does."""
         pairs = [(name, value.strip()) for name, value in query]
         last = dict(pairs)
         by = ",".join(value for name, value in pairs if name == "by" and value) or "queue"
@@ -67,7 +67,7 @@ class Choice:
         return cls(asked=asked, window=last.get("window") or USUAL, by=by, where=where)
 
     def query(self, *, without: str = "", also: str = "", **changed: str) -> str:
-        """As a URL's query. `without`, `also`: a condition that is left out, or added."""
+        """The choice as a URL's query. `without`, `also`: a condition that is left out, or added."""
         fields = {"by": self.by, "window": self.window, "basis": self.asked.basis, "idle": self.asked.idle, **changed}
         usual = {"by": "queue", "window": USUAL, "basis": "allocated", "idle": "holder"}
         pairs = [(name, value) for name, value in fields.items() if value and value != usual.get(name)]
@@ -134,7 +134,7 @@ def cost_view(bill: Bill, choice: Choice, queues: Iterable[Raw]) -> CostView:
 
 
 def as_json(bill: Bill) -> dict[str, Any]:
-    """As `fairlead cost -o json` prints it; without what became of all device time where a viewer sees a part of it."""
+    """The bill as `fairlead cost -o json` prints it; without what became of all device time where a viewer sees a part of it."""
     found = written.bill_json(bill)
     if bill.asked.namespaces is not None:
         del found["deviceTime"]

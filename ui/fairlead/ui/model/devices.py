@@ -51,7 +51,7 @@ class Places:
         self._known: dict[tuple[str, str], tuple[Pool, int, tuple[GpuPlace, ...]]] = {}
 
     def of(self, pool: Pool) -> tuple[GpuPlace, ...]:
-        """By island, then by name, `gpu-2` before `gpu-10`."""
+        """The devices by island, then by name, `gpu-2` before `gpu-10`."""
         key = (pool.driver, pool.name)
         known = self._known.get(key)
         if known is None or known[0] is not pool or known[1] != pool.built:

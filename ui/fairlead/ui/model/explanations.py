@@ -41,7 +41,7 @@ class Explanation:
 
 
 def gang_explanation(raw: Raw, *, now: float, devices: str = "") -> Explanation:
-    """Of a Gang object; `devices` says how busy those that it holds are."""
+    """Explains a Gang object; `devices` says how busy those that it holds are."""
     status, seen = raw.get("status") or {}, line(raw, now=now)
     why = status.get("why") or {}
     place = f", {_ordinal(seen.position)} in line" if seen.position else ""
@@ -101,8 +101,10 @@ def _forecast(status: Raw, seen: Line, *, now: float) -> tuple[str, ...]:
         return ()
     said: tuple[str, ...] = ()
     if found.get("p50"):
-        late = f"; by {found['p90']} nine times in ten" if found.get("p90") else ""
-        said = (with_time_left(f"by {found['p50']} with even odds{late} (as of {found.get('asOf', '?')})", now=now),)
+        late = f"; by {found['p90']} with 90 % probability" if found.get("p90") else ""
+        said = (
+            with_time_left(f"by {found['p50']} with 50 % probability{late} (as of {found.get('asOf', '?')})", now=now),
+        )
     return (*said, _sentence(found.get("because") or "")) if found.get("because") else said
 
 
@@ -118,7 +120,7 @@ def _nodes(status: Raw, *, now: float) -> tuple[str, ...]:
 
 
 def with_time_left(text: str, *, now: float) -> str:
-    """With each time to come said as what is left: `until 2026-11-21T14:02:11Z (5m left)`."""
+    """The text, each time to come followed by what is left: `until 2026-11-21T14:02:11Z (5m left)`."""
 
     def left(found: re.Match[str]) -> str:
         try:
@@ -182,7 +184,7 @@ def _waited(status: Raw, seen: Line, *, now: float) -> str:
 def queue_explanation(
     raw: Raw, gangs: Sequence[Raw], pods: Sequence[Raw] = (), *, now: float, unseen: str = ""
 ) -> Explanation:
-    """Of a Queue and the gangs in it, some of which only `pods` show; `unseen` says which gangs the user may not list."""
+    """Explains a Queue and the gangs in it, some of which only `pods` show; `unseen` says which gangs the user may not list."""
     seen = queue_line(raw)
     found = [*(line(gang, now=now) for gang in gangs), *plain_pods.lines(pods, gangs, now=now)]
     own = order([each for each in found if each.queue == seen.name])
@@ -231,7 +233,7 @@ def queue_explanation(
 
 
 def pod_explanation(pod: Raw, gang: Raw | None, *, now: float, devices: str = "") -> Explanation:
-    """Of a pod, and of its gang where it has one; `devices` says how busy those of the gang, or else of the pod, are."""
+    """Explains a pod, and its gang where it has one; `devices` says how busy those of the gang, or else of the pod, are."""
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     gates = [gate["name"] for gate in spec.get("schedulingGates") or ()]
     on = f" on {spec['nodeName']}" if spec.get("nodeName") else ""
@@ -292,7 +294,7 @@ def gang_of(pod: Raw) -> str:
 
 
 def _filled(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Without empty lines and empty parts."""
+    """The explanation without empty lines and empty parts."""
     kept = (Part(title=part.title, lines=tuple(text for text in part.lines if text)) for part in parts)
     return tuple(part for part in kept if part.lines)
 

@@ -17,7 +17,7 @@ ELSEWHERE = "a gang of another namespace"  # in place of a name that the viewer 
 
 
 def gang_text(gang: str) -> str:
-    """As it stands in a sentence: `gang namespace/name`, or that the viewer may not see which."""
+    """The gang in a sentence: `gang namespace/name`, or that the viewer may not see which."""
     return ELSEWHERE if gang == ELSEWHERE else f"gang {gang}"
 
 

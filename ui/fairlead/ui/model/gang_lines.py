@@ -46,7 +46,7 @@ class GangLines:
 
 
 class LineMemory:
-    """Of one cluster, for viewers of the same rights."""
+    """The lines of one cluster's gangs as they were last, for viewers of the same rights."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], _Entry] = {}

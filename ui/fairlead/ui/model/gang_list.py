@@ -41,7 +41,7 @@ class Choice:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Choice:
-        """From a URL's query. Raises ValueError that names the field, the value and what may stand there."""
+        """The choice in a URL's query. Raises ValueError that names the field, the value and what may stand there."""
         sort, page = query.get("sort") or "line", query.get("page") or "1"
         if sort not in SORTS:
             raise ValueError(f"sort: {sort!r}: there is {', '.join(SORTS)}")
@@ -54,7 +54,7 @@ class Choice:
         return cls(**chosen, phase=phase, sort=next(each for each in SORTS if each == sort), page=int(page))
 
     def query(self, **changed: Any) -> str:
-        """As a URL's query, "" where everything is chosen."""
+        """The choice as a URL's query, "" where everything is chosen."""
         fields = {
             name: getattr(replace(self, **changed), name)
             for name in ("namespace", "queue", "phase", "text", "sort", "page")
@@ -64,7 +64,7 @@ class Choice:
 
     @staticmethod
     def key(sort: Sort) -> Callable[[Line], Any] | None:
-        """By what lines are sorted; None for the order in which they are."""
+        """What lines are sorted by; None for the order in which they are."""
         return _KEYS.get(sort)
 
     @property
@@ -112,7 +112,7 @@ class GangList:
 
 
 def lines(facts: Facts) -> list[Line]:
-    """As `fairlead gangs -A -o json` has them."""
+    """The chosen gangs, as `fairlead gangs -A -o json` has them."""
     found = [line(raw, now=facts.at) for raw in facts.gangs]
     return order([*found, *plain_pods.lines(facts.pods, facts.gangs, now=facts.at)])
 

@@ -39,7 +39,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """A forecast: since when it waits, and when it starts with even odds and nine times in ten. Unix seconds."""
+    """A forecast: since when it waits, and when it starts with 50 % probability and with 90 % probability. Unix seconds."""
 
     queued: float
     now: float
@@ -84,7 +84,7 @@ def spread(facts: Facts, raw: Raw) -> Spread | None:
 
 
 def ended_runs(past: Past, namespace: str, name: str) -> tuple[str, ...]:
-    """Of a gang that is not there any more: each run in a sentence, the last first."""
+    """The runs of a gang that is not there any more, each in a sentence, the last first."""
     return tuple(
         f"It ran from {timestamps.seconds(run.start)} to {timestamps.seconds(run.end or run.start)} in queue {run.queue or '-'} on "
         f"{_devices(run.devices)}: {ENDS.get(run.ended, 'why it ended is not known')}."
@@ -144,9 +144,9 @@ def _of_forecast(raw: Raw) -> Iterator[Moment]:
         return
     p50, p90 = _time(found.get("p50")), _time(found.get("p90"))
     if p50 is not None:
-        yield Moment(at=p50, source="Forecast", what="Starts by then", text="with even odds")
+        yield Moment(at=p50, source="Forecast", what="Starts by then", text="with 50 % probability")
     if p90 is not None:
-        yield Moment(at=p90, source="Forecast", what="Starts by then", text="nine times in ten")
+        yield Moment(at=p90, source="Forecast", what="Starts by then", text="with 90 % probability")
 
 
 def _devices(count: int | None) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import get_args
 
-from fairlead.api.gang import Phase
+from fairlead.api.phases import Phase
 from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
 from fairlead.ui.model.line import Line, line_of
@@ -78,7 +78,7 @@ def _why(status: Raw) -> tuple[str, str]:
 
 
 def order(lines: Sequence[Line]) -> list[Line]:
-    """By phase, waiting gangs first; then by position in their queues, namespace and name."""
+    """The lines by phase, waiting gangs first; then by position in their queues, namespace and name."""
     return sorted(lines, key=order_key)
 
 
@@ -88,7 +88,7 @@ def order_key(each: Line) -> tuple[int, int, str, str]:
 
 
 def age(seconds: float) -> str:
-    """As kubectl prints ages: 45s, 12m, 3h, 2d."""
+    """The age as kubectl prints it: 45s, 12m, 3h, 2d."""
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * size:
             return f"{int(seconds // size)}{unit}"

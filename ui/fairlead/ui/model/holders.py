@@ -20,7 +20,7 @@ from fairlead.ui.model.facts import Holder, Usage
 
 
 def holders(claims: Iterable[ResourceClaim], pods: Iterable[Raw], gangs: Iterable[Raw]) -> dict[str, Holder]:
-    """By claim UID, of the claims that are allocated. Where the pods are not known it says no more than that."""
+    """The holder of each allocated claim, by claim UID. Where the pods are not known it says no more than that."""
     by_uid = {pod["metadata"].get("uid", ""): pod for pod in pods}
     queues = {(raw["metadata"].get("namespace", ""), raw["metadata"]["name"]): queue_of(raw) for raw in gangs}
     return {
@@ -56,7 +56,7 @@ def _since(claim: ResourceClaim, pods: Iterable[Raw]) -> float | None:
 
 
 def usage_by_device(claims: Iterable[ResourceClaim], *, now: float) -> dict[DeviceId, Usage]:
-    """Of devices of which their driver wrote lately. `now`: unix seconds."""
+    """How busy devices are, of which their driver wrote lately. `now`: unix seconds."""
     return lately((usage_of(claim) for claim in claims), now=now)
 
 
@@ -83,5 +83,5 @@ def reserved(gangs: Iterable[Raw]) -> dict[str, str]:
 
 
 def queue_of(raw: Raw) -> str:
-    """Of a gang: the queue that it is in; "" where the controller has not said so yet. What its spec names may be a user's."""
+    """The queue that a gang is in; "" where the controller has not said so yet. What its spec names may be a user's."""
     return str((raw.get("status") or {}).get("queue") or "")

@@ -17,14 +17,14 @@ LISTED_MAX = 8
 
 
 def readable(claims: Iterable[Raw]) -> Iterator[ResourceClaim]:
-    """Without those that are not of the API's form."""
+    """The entries that are of the API's form."""
     for raw in claims:
         with contextlib.suppress(msgspec.ValidationError):
             yield msgspec.convert(raw, ResourceClaim)
 
 
 def line(claims: Iterable[ResourceClaim], pods: Collection[str], *, now: float) -> str:
-    """Of the claims that are reserved for these pods (UIDs); "" where the driver said nothing lately."""
+    """How busy the claims that are reserved for these pods (UIDs) are; "" where the driver said nothing lately."""
     devices: set[DeviceId] = set()
     said: dict[DeviceId, DeviceUsage] = {}
     for claim in claims:

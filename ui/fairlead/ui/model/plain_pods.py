@@ -66,7 +66,7 @@ def _origin(source: claim_sources.ClaimSource) -> str:
 
 
 def line(pod: Raw, *, now: float) -> Line:
-    """Of a pod that `is_plain`; of one that cannot be read what it is called, and why."""
+    """The line of a pod that `is_plain`; of one that cannot be read what it is called, and why."""
     return line_of(partial(_line, pod, now=now), pod)
 
 

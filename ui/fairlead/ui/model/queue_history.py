@@ -57,7 +57,7 @@ class QueueHistory:
 
 
 def window_of(query: Mapping[str, str]) -> str:
-    """From a URL's query. Raises ValueError that names the field, the value and what may stand there."""
+    """The window in a URL's query. Raises ValueError that names the field, the value and what may stand there."""
     window = query.get("window") or USUAL
     if window not in WINDOWS:
         raise ValueError(f"window: {window[:40]!r}: there is {', '.join(WINDOWS)}")
@@ -155,7 +155,7 @@ def _below(queues: Iterable[Raw], name: str) -> frozenset[str]:
 
 
 def _waited(past: Past, spans: Iterable[Span], names: frozenset[str]) -> Iterable[tuple[str, float, float, float]]:
-    """Flavor, amount, and from when to when: of gangs that were admitted. One that was evicted keeps its age: it waits anew from the end of
+    """Flavor, amount, and from when to when: of gangs that were admitted. One that was evicted keeps its age: it waits again from the end of
     its earlier run on, and what it held until then is in what was used.
     """
     begun: dict[tuple[str, str], list[Span]] = {}

@@ -104,7 +104,7 @@ def _line(raw: Raw, *, depth: int, leaf: bool) -> Line:
 
 
 def _hold(status: Mapping[str, Any]) -> str:
-    """As the controller says it."""
+    """The hold in a sentence, as the controller says it."""
     conditions = status.get("conditions") or ()
     found = (each for each in conditions if each.get("type") == "OnHold" and each.get("status") == "True")
     return next((str(each.get("message") or "on hold") for each in found), "")
@@ -134,7 +134,7 @@ def _schedule(spec: Raw, status: Raw) -> Iterable[str]:
     if now is None:
         return
     for entry in now.get("inForce") or ():
-        until = f"until {entry['until']}" if entry.get("until") else "all the time: it begins anew before it ends"
+        until = f"until {entry['until']}" if entry.get("until") else "all the time: it starts again before it ends"
         yield f"{entry['name']} is in force {until}"
     if not now.get("inForce"):
         change = f"; an entry comes into force at {now['nextChange']}" if now.get("nextChange") else ""

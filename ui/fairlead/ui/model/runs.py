@@ -108,7 +108,7 @@ def runs(facts: Facts, past: Past, *, since: float, scope: Scope = EVERYTHING, b
 
 
 def past_runs(past: Past, gang: str) -> tuple[Run, ...]:
-    """Of one gang, namespace/name, as the ledger saw them, in order of time; one that went on then is `runs`."""
+    """The runs of one gang, namespace/name, as the ledger saw them, in order of time; one that went on then is `runs`."""
     return _past_runs(past, by_node=False).get(_Key(gang, True, ""), ())
 
 
@@ -183,7 +183,7 @@ def _pieces_of(claim: ResourceClaim, holder: Holder, at: float, *, by_node: bool
 
 
 def _unreadable(claim: ResourceClaim, at: float, _: Exception) -> list[tuple[_Key, _Piece]]:
-    """By its own name, from now on."""
+    """The run of a claim that cannot be read, under the claim's own name, from now on."""
     return [(_Key(_name(claim), False, ""), _Piece(at, at, "", "", True, "", False))]
 
 
@@ -200,7 +200,7 @@ def _since(claim: ResourceClaim, holder: Holder, now: float) -> float:
 
 
 def _past_runs(past: Past, *, by_node: bool) -> Mapping[_Key, tuple[Run, ...]]:
-    """Of each gang in order of time; kept with the past."""
+    """The runs of each gang in order of time; kept with the past."""
     made: Mapping[_Key, tuple[Run, ...]] | None = past.made.get(("runs", by_node))
     if made is None:
         pieces: dict[_Key, list[_Piece]] = {}

@@ -120,7 +120,7 @@ class Sorted:
 
     @cached_property
     def holders(self) -> Mapping[str, Mapping[str, Holder]]:
-        """By namespace of the claim, then by claim UID; "" for claims that are not known."""
+        """The gang that holds a claim, by namespace of the claim, then by claim UID; "" for claims that are not known."""
         found: dict[str, dict[str, Holder]] = {}
         hardware = self.facts.hardware
         for uid, holder in hardware.holders.items() if hardware is not None else ():
@@ -196,7 +196,7 @@ class _View:
 
 
 def _without_texts(raw: Raw, _: Exception) -> Raw:
-    """Of one that cannot be read."""
+    """An object whose status cannot be read, without it."""
     return {**raw, "status": {}}
 
 
@@ -209,7 +209,7 @@ def restrict_events(events: Iterable[Raw], facts: Facts, scope: Scope) -> tuple[
 
 
 def restrict_decisions(decisions: Iterable[Decision], facts: Facts, scope: Scope) -> tuple[Decision, ...]:
-    """As `restrict_events`, of what the ledger has of a gang."""
+    """Like `restrict_events`, for what the ledger has of a gang."""
     if scope.namespaces is None:
         return tuple(decisions)
     redaction = redaction_of(facts, scope)
@@ -217,7 +217,7 @@ def restrict_decisions(decisions: Iterable[Decision], facts: Facts, scope: Scope
 
 
 def redaction_of(facts: Facts, scope: Scope) -> Redaction:
-    """Of texts for a viewer of that scope. `facts`: all of them, not restricted."""
+    """The redaction of texts for a viewer of that scope. `facts`: all of them, not restricted."""
     return _redaction(Sorted(facts), scope)
 
 
@@ -248,7 +248,7 @@ def _by_namespace(objects: Iterable[Raw]) -> dict[str, list[Raw]]:
 
 
 def _own(by_namespace: Mapping[str, Sequence[T]], every: Sequence[T], scope: Scope) -> Iterable[T]:
-    """In the order of all: by namespace."""
+    """The entries of the viewer's namespaces, in the order of all."""
     if scope.namespaces is None:
         return every
     return (each for name in sorted(scope.namespaces) for each in by_namespace.get(name, ()))

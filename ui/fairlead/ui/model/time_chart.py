@@ -34,7 +34,7 @@ class Choice:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Choice:
-        """From a URL's query. Raises ValueError that names the field, the value and what may stand there."""
+        """The choice in a URL's query. Raises ValueError that names the field, the value and what may stand there."""
         by, window, page = query.get("by") or "queue", query.get("window") or USUAL, query.get("page") or "1"
         if by not in BYS:
             raise ValueError(f"by: {by[:40]!r}: there is {', '.join(BYS)}")
@@ -46,7 +46,7 @@ class Choice:
         return cls(by=next(each for each in BYS if each == by), window=window, only=only, page=int(page))
 
     def query(self, **changed: Any) -> str:
-        """As a URL's query, "" where everything is as usual."""
+        """The choice as a URL's query, "" where everything is as usual."""
         made = replace(self, **changed)
         fields = {"by": made.by, "window": made.window, "only": made.only, "page": made.page}
         kept = {name: value for name, value in fields.items() if value not in {"", 1, "queue", USUAL}}
@@ -113,7 +113,7 @@ def time_chart(facts: Facts, past: Past, choice: Choice, scope: Scope = EVERYTHI
 
 
 def as_json(chart: TimeChart) -> dict[str, Any]:
-    """Of all runs of the page, those too that the picture folds."""
+    """All runs of the page, those too that the picture folds."""
     return {
         "asOf": timestamps.seconds(chart.now),
         "window": {"from": timestamps.seconds(chart.since), "to": timestamps.seconds(chart.until)},

@@ -101,7 +101,7 @@ class UsualRequests:
 
 
 def claim_name(pod: Pod) -> str:
-    """Of the pod's first claim; "" while it is not made."""
+    """The name of the pod's first claim; "" while it is not made."""
     entry = pod.spec.resource_claims[0]
     if entry.resource_claim_name:
         return entry.resource_claim_name

@@ -27,7 +27,7 @@ class Bar:
 
 
 def bars(lines: Sequence[Line]) -> Mapping[tuple[str, str], Bar]:
-    """By queue and flavor. Queues of one parent have one scale."""
+    """The bars by queue and flavor. Queues of one parent have one scale."""
     scales: dict[tuple[str | None, str], float] = {}
     for line in lines:
         for share in line.shares:

@@ -286,7 +286,7 @@ def _ticks(chart: TimeChart, scale: _Scale) -> Iterable[Tick]:
 
 @dataclass(frozen=True, slots=True)
 class SpreadPicture:
-    """Of one gang: boxes, and what they say."""
+    """The picture of one gang's forecast: boxes, and what they say."""
 
     wait: Markup
     now: Markup
@@ -299,14 +299,14 @@ class SpreadPicture:
 def spread_picture(spread: Spread) -> SpreadPicture:
     last = spread.p90 or spread.p50
     scale = _Scale(spread.queued, last + max(1.0, 0.03 * (last - spread.queued)))
-    late = "" if spread.p90 is None else f", in {age(max(0.0, spread.p90 - spread.now))} nine times in ten"
+    late = "" if spread.p90 is None else f", in {age(max(0.0, spread.p90 - spread.now))} with 90 % probability"
     return SpreadPicture(
         wait=scale.box(spread.queued, spread.p50, 6, BAR),
         now=_line(scale.place(spread.now), 0, 26, 2),
         p50=_line(scale.place(spread.p50), 6, BAR, 3),
         whisker=NOTHING if spread.p90 is None else scale.box(spread.p50, spread.p90, 12, 2),
         p90=NOTHING if spread.p90 is None else _line(scale.place(spread.p90), 8, BAR - 4, 2),
-        label=f"waits for {age(max(0.0, spread.now - spread.queued))}; starts in {age(max(0.0, spread.p50 - spread.now))} with even odds{late}",
+        label=f"waits for {age(max(0.0, spread.now - spread.queued))}; starts in {age(max(0.0, spread.p50 - spread.now))} with 50 % probability{late}",
     )
 
 

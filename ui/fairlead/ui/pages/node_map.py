@@ -88,7 +88,7 @@ def summary(node: NodeView) -> str:
 
 
 def kinds(node: NodeView) -> str:
-    """As "8 × H100 80GB HBM3"; several kinds in the order of the devices. The maker's name tells none apart and is left out."""
+    """The kinds of GPUs, as "8 × H100 80GB HBM3", in the order of the devices. The maker's name tells none apart and is left out."""
     found = Counter(gpu.product.removeprefix("NVIDIA ") or "GPU" for gpu in node.gpus)
     return ", ".join(f"{number} × {product}" for product, number in found.items())
 

@@ -182,7 +182,7 @@ class NodeItems:
         self._palette: tuple[ClusterView, Mapping[str, str]] | None = None
 
     def colours(self, view: ClusterView) -> Mapping[str, str]:
-        """By queue, as `palette`: found once for a picture, however many pages show it."""
+        """The colour of each queue, as `palette` has it: found once for a picture, however many pages show it."""
         if self._palette is None or self._palette[0] is not view:
             self._palette = (view, palette(view))
         return self._palette[1]

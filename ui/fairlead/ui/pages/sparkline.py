@@ -62,7 +62,7 @@ def _picture(series: Series) -> Picture:
 
 
 def _boxes(heights: Sequence[tuple[float, float]], scale: float) -> Iterable[Markup]:
-    """From and to; neighbours that are the same are one box."""
+    """Beginning and end of each box; neighbours that are the same are one."""
     begin = 0
     for place in range(1, len(heights) + 1):
         if place < len(heights) and heights[place] == heights[begin]:

@@ -24,7 +24,7 @@ class Cluster:
         return self._client
 
     async def list(self, resource: Resource[Any], namespace: str | None = None) -> list[Raw]:
-        """In the order of their names. Raises NotReadError."""
+        """The objects in the order of their names. Raises NotReadError."""
         try:
             found = (await self._client.list(resources.raw(resource), namespace)).items
         except errors.ApiError as error:
@@ -44,7 +44,7 @@ class Cluster:
 
 
 async def list_if_allowed(cluster: Cluster, resource: Resource[Any], namespace: str | None = None) -> list[Raw]:
-    """As `Cluster.list`; nothing where the user may not list these. Raises NotReadError for other reasons."""
+    """Lists as `Cluster.list` does; nothing where the user may not list these. Raises NotReadError for other reasons."""
     try:
         return await cluster.list(resource, namespace)
     except NotReadError as error:

@@ -16,7 +16,7 @@ _STATUS = ("phase", "reason", "message", "conditions", "resourceClaimStatuses", 
 
 
 def lean(pod: Raw) -> Raw:
-    """Of a pod that no page names, metadata alone. Metadata is as it was, without what writers note of themselves."""
+    """The metadata alone of a pod that no page names, without what writers note of themselves."""
     meta = {key: value for key, value in pod["metadata"].items() if key != "managedFields"}
     if not concerns(pod):
         kept = ("name", "namespace", "uid", "resourceVersion")

@@ -88,7 +88,7 @@ class Ledger:
             return Past(missing=f"of the past nothing is known: {error}")
 
     async def decisions(self, namespace: str, gang: str) -> tuple[Decision, ...]:
-        """About a gang, the newest first; none where the ledger cannot be read, which `past` tells of."""
+        """The decisions about a gang, the newest first; none where the ledger cannot be read, which `past` tells of."""
         if not self.where:
             return ()
         try:

@@ -215,7 +215,7 @@ class _Tables:
         self._slices = now
 
     def _set_rules(self, rules: list[DeviceTaintRule]) -> None:
-        """A rule that changed makes every node be looked at anew."""
+        """A rule that changed makes every node be looked at again."""
         now = {each.metadata.name: each for each in rules}
         for name in self._rules.keys() - now.keys():
             self._inventory.drop_taint_rule(name)

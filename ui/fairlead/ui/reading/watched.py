@@ -134,7 +134,7 @@ class WatchedSource:
         return self._facts
 
     async def events(self, kind: str, namespace: str, name: str) -> tuple[Raw, ...]:
-        """Of gangs."""
+        """The events about gangs."""
         return tuple(self._events.by_index("object", f"{namespace}/{name}")) if kind == "Gang" else ()
 
     async def _watch_rules(self) -> None:

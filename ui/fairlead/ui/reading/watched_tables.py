@@ -153,7 +153,7 @@ class WatchedTables:
         self._usual.set_pod(pod)
 
     def _hold(self, uid: str) -> None:
-        """Of an allocated claim: what holds it now."""
+        """What holds an allocated claim now."""
         before, found = self._holders.get(uid), holder(self._claims[uid], self.pods, self._queues)
         if found == before:
             return

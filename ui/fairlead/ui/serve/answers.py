@@ -58,5 +58,5 @@ def wants_json(accept: str, query: str) -> bool:
 
 
 def as_json(value: Any) -> str:
-    """As `-o json` prints it."""
+    """The answer as `-o json` prints it."""
     return json.dumps(value, indent=2) + "\n"

@@ -37,7 +37,7 @@ class Channel:
 
     @property
     def revision(self) -> str:
-        """Of the page as it is now: no other rendering of any page has it."""
+        """The revision of the page as it is now: no other rendering of any page has it."""
         return f"{self._serial}-{self._revision}"
 
     def update(self, shown: Shown, of: object) -> None:

@@ -82,7 +82,7 @@ class Hub:
             await asyncio.sleep(max(EVERY_S - took, took * (1 - SHARE) / SHARE))
 
     async def serving(self, app: web.Application) -> AsyncIterator[None]:
-        """For an application's `cleanup_ctx`."""
+        """A context for an application's `cleanup_ctx`, in which pages are kept up to date."""
         task = asyncio.create_task(self.run(), name="live pages")
         yield
         task.cancel()

@@ -36,7 +36,7 @@ class Shown(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As it is sent to a reader without a stream."""
+        """The page as it is sent to a reader without a stream."""
         return render.page(self.marked)
 
 
@@ -92,7 +92,7 @@ def one_queue(facts: Facts, everything: Facts, past: Past, name: str, window: st
 
 
 def history_of_queue(facts: Facts, everything: Facts, past: Past, name: str, window: str) -> Shown:
-    """As JSON."""
+    """The history of a queue as JSON."""
     raw = _queue(facts, name)
     if raw is None:
         return _no_queue(facts, name, json=True)
@@ -219,7 +219,7 @@ def away(text: str, *, json: bool) -> Shown:
     what = Trouble(
         title="The cluster cannot be read",
         text=text,
-        steps=("Load this page again when that is mended: the server goes on, and asks anew each time.",),
+        steps=("Load this page again when that is mended: the server goes on, and asks again each time.",),
     )
     return trouble(what, 503, json=json)
 

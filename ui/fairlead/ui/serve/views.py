@@ -44,7 +44,7 @@ class Address(NamedTuple):
 
     @property
     def queue(self) -> str:
-        """Of one queue's page; "" for others."""
+        """The queue of one queue's page; "" for others."""
         return self.parts[1] if len(self.parts) == 2 and self.parts[0] == "queues" else ""
 
     @property
@@ -66,7 +66,7 @@ class Address(NamedTuple):
 
 
 def live_address(text: str) -> Address | None:
-    """Of a page on this server that is live; None for anything else."""
+    """The address of a page on this server that is live; None for anything else."""
     try:
         parts = urlsplit(text) if len(text) <= ADDRESS_MAX else None
     except ValueError:
@@ -78,7 +78,7 @@ def live_address(text: str) -> Address | None:
 
 
 class Views:
-    """Of one source: pages of live addresses."""
+    """The live pages of one source, by address."""
 
     def __init__(self, source: Source, scoped: ScopedFacts, ledger: Ledger) -> None:
         self._source = source

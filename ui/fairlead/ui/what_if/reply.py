@@ -1,4 +1,4 @@
-"""The answer to one question, with the cluster or snapshot that it is about read anew: the heavy part of `child`."""
+"""The answer to one question, with the cluster or snapshot that it is about read again: the heavy part of `child`."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def gangs(
 
 
 def _grouped(results: list[Result], priorities: Priorities) -> dict[tuple[str, str], list[_Pods]]:
-    """By namespace and name of the gang; name#place for what is in none."""
+    """The pods by namespace and name of their gang; name#place for what is in none."""
     groups: dict[tuple[str, str], list[_Pods]] = {}
     counts = _counts(results)
     for place, result in enumerate(each for each in results if each.review.kind == "Pod"):
@@ -187,7 +187,7 @@ def _run_s(pods: list[_Pods]) -> float | None:
 
 
 def _claim_specs(namespace: str, pods: _Pods, world: World) -> dict[str, tuple[str, resource.ResourceClaimSpec]]:
-    """By entry of the pod: the shared claim's name ("" where each pod has its own), and the spec."""
+    """For each entry of the pod the shared claim's name ("" where each pod has its own), and the spec."""
     annotations = pods.pod.metadata.annotations
     try:
         named = claim_sources.read(annotations) if names.CLAIM_SOURCES in annotations else {}

@@ -104,7 +104,7 @@ class InformerCache:
         return [str(informer.resource) for informer in self.informers if not informer.synced.is_set()]
 
     def sign_with(self, key: bytes) -> None:
-        """From now on; what the key before it signed is still genuine."""
+        """Signs with this key from now on; what the key before it signed is still genuine."""
         if key != self._signing_key:
             self._former_signing_key = self._signing_key or None
             self._signing_key = key

@@ -53,7 +53,7 @@ def mounted_fault(material: Material, now: dt.datetime) -> str | None:
 
 
 def _pair_fault(pair: Pair, now: dt.datetime) -> str | None:
-    """Of a pair of ours, whose key is on an elliptic curve."""
+    """What is wrong with a pair that this program made, whose key is on an elliptic curve."""
     found = _served_fault(pair, now)
     if found is not None:
         return found

@@ -25,7 +25,7 @@ def is_copy(pod: Json) -> bool:
 
 
 def faults(review: Review, facts: Facts) -> list[str]:
-    """Of the annotation on a new pod that a controller made; [] without one. Raises MalformedError."""
+    """What is wrong with the annotation on a new pod that a controller made; [] without one. Raises MalformedError."""
     pod = review.object or {}
     metadata = map_at(pod, "metadata")
     annotations, owner = strings_at(metadata, "annotations", "metadata"), controller_of(metadata)

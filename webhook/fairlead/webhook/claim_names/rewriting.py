@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.api import claim_sources, names
-from fairlead.api.base import is_dns_label, is_dns_subdomain
 from fairlead.api.claim_sources import ClaimSource
+from fairlead.api.object_names import is_dns_label, is_dns_subdomain
 from fairlead.webhook.claim_names.way import way_of
 from fairlead.webhook.objects.fields import list_at, map_at, strings_at, text_at
 from fairlead.webhook.objects.pods import controller_of

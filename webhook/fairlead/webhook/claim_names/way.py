@@ -65,13 +65,13 @@ def described(pod: Json, facts: Facts) -> str:
 
 
 def faults(metadata: Json, where: str = "metadata") -> Iterator[str]:
-    """Of the annotation of a pod, or of a pod template. Raises MalformedError."""
+    """What is wrong with the annotation of a pod or pod template. Raises MalformedError."""
     annotations, _ = annotations_and_labels(metadata, where)
     yield from _value_faults(annotations, f"{where}.annotations[{names.CLAIM_NAMES}]")
 
 
 def namespace_faults(namespace: str, metadata: Json, facts: Facts) -> Iterator[str]:
-    """Of the namespace's label, where the pod does not say itself what it wants. Raises MalformedError."""
+    """What is wrong with the namespace's label, where the pod does not say itself what it wants. Raises MalformedError."""
     if names.CLAIM_NAMES not in annotations_and_labels(metadata)[0]:
         yield from _value_faults(facts.namespace_labels, f"Namespace {namespace}: metadata.labels[{names.CLAIM_NAMES}]")
 

@@ -45,7 +45,7 @@ def changed(before: Json, after: Json, *, by_controller: bool) -> Iterator[str]:
     """Faults of two versions of a stored pod's metadata. No account may change the sources of claims. Raises MalformedError."""
     old, new = strings_at(before, "annotations", "metadata"), strings_at(after, "annotations", "metadata")
     if old.get(names.CLAIM_SOURCES) != new.get(names.CLAIM_SOURCES):
-        cure = "leave it as it is, or delete the pod and create it anew"
+        cure = "leave it as it is, or delete the pod and create it again"
         yield f"metadata.annotations[{names.CLAIM_SOURCES}]: is written once, when the webhook admits the pod; {cure}"
     if not by_controller:
         yield from users.changed(before, after)

@@ -34,7 +34,7 @@ def unsuspend(patch: PatchBuilder, group_resource: str, facts: Facts) -> Iterato
     if facts.namespace_labels.get(names.QUEUE_SYSTEM) == KUEUE:
         return
     if names.KUEUE_API in facts.served_apis:
-        yield f"{dotted(field)}: true is Kueue's to lift, whose API is served; if Kueue no longer runs here, set it to false"
+        yield f"{dotted(field)}: true is for Kueue to set to false, whose API is served; if Kueue no longer runs here, set it to false"
         return
     patch.set(field, False)
     yield (

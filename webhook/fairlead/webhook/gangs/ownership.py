@@ -12,7 +12,7 @@ from fairlead.webhook.review.facts import Facts
 
 
 def faults(pod: Json, namespace: str, facts: Facts) -> Iterator[str]:
-    """Of a pod, or the pod of a template, that surely asks for managed devices. Raises MalformedError."""
+    """Why a pod, or the pod of a template, that surely asks for managed devices is refused here. Raises MalformedError."""
     if names.QUEUE_SYSTEM not in facts.namespace_labels:
         return
     try:
@@ -37,7 +37,7 @@ def warnings(pod: Json, namespace: str, facts: Facts) -> Iterator[str]:
 
 
 def suspended_faults(group_resource: str, workload: Json, namespace: str, facts: Facts) -> Iterator[str]:
-    """Of a new workload: in a namespace of Fairlead's one that is suspended for Kueue, whose API is served. Raises MalformedError."""
+    """Why a new workload is refused that is suspended for Kueue in a namespace of Fairlead's, where Kueue's API is served. Raises MalformedError."""
     field = WORKLOADS[group_resource].suspend
     if field is None or not suspended(group_resource, workload):
         return
@@ -45,7 +45,7 @@ def suspended_faults(group_resource: str, workload: Json, namespace: str, facts:
     of_fairlead = facts.namespace_labels.get(names.QUEUE_SYSTEM) == owners.FAIRLEAD
     if labelled and of_fairlead and names.KUEUE_API in facts.served_apis:
         yield (
-            f"{dotted(field)}: true is Kueue's to lift ({names.KUEUE_QUEUE}), but Namespace {namespace} is Fairlead's (label {names.QUEUE_SYSTEM}): "
+            f"{dotted(field)}: true is for Kueue to set to false ({names.KUEUE_QUEUE}), but Namespace {namespace} is Fairlead's (label {names.QUEUE_SYSTEM}): "
             f"name the queue by {names.QUEUE} and remove the field, or write {names.QUEUE_SYSTEM}: {owners.KUEUE} on the namespace"
         )
 

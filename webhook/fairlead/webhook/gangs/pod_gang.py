@@ -39,7 +39,7 @@ class PodGang(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def intent_of(pod: Json) -> Intent:
-    """Of a pod, or a pod template. Raises IntentError, MalformedError."""
+    """What a pod, or a pod template, says of its gang and queue. Raises IntentError, MalformedError."""
     return read_intent(*_intent_source(pod))
 
 
@@ -173,11 +173,11 @@ def _cannot(new: str | None) -> str:
 
 def _stays(old: object) -> str:
     said = "is not there" if old is None else f"is {old!r}"
-    return f"it {said} since the pod was admitted; delete the pod and create it anew"
+    return f"it {said} since the pod was admitted; delete the pod and create it again"
 
 
 def _disagreements(intent: Intent, members: tuple[GangMember, ...], gang: Key) -> tuple[str, ...]:
-    """For each of size, queue, topology, models and subgroups: the first existing member with another value."""
+    """The first existing member with another value, for each of size, queue, topology, models and subgroups."""
     pairs: tuple[tuple[str, object, Iterator[tuple[str, object]], str], ...] = (
         (names.GANG_SIZE, intent.size, ((m.name, m.size) for m in members), "give all members one size"),
         (names.QUEUE, intent.queue, ((m.name, m.queue) for m in members), "a gang waits in one queue"),

@@ -2,7 +2,7 @@
 
 - Our annotations and the queue label are copied; where workload and template both have one, the values must agree. But a trace
   context may differ, and the template's counts: a pipeline writes a new one each time that it applies a Deployment, which is
-  neither wrong nor a reason to start its pods anew.
+  neither wrong nor a reason to start its pods again.
 - What a template got from its workload follows the workload: where that changes, the template, which says what the workload said before,
   is changed, too, for the pods that are made from then on. Where a template says something else, a user wrote it.
 - A queue in another system's annotation or label is copied as it is written, not as `fairlead.dev/queue`: it then means the same

@@ -59,7 +59,7 @@ def stamp_pod(review: Review, patch: PatchBuilder) -> None:
 
 
 def stamp_templates(review: Review, patch: PatchBuilder, templates: Iterable[PodTemplate]) -> None:
-    """Of a workload that is created or updated. Raises MalformedError."""
+    """Writes the user into the templates of a workload that is created or updated. Raises MalformedError."""
     for template in templates:
         _write(patch, template.path, _user_of_template(review, template))
 

@@ -26,9 +26,9 @@ from fairlead.kube.resource import (
 from fairlead.webhook.objects.claim_specs import claim_spec
 from fairlead.webhook.objects.device_models import unservable_reason
 from fairlead.webhook.objects.fields import MalformedError, map_at
-from fairlead.webhook.policy.cel_rules import rule_findings
-from fairlead.webhook.policy.claims import claim_findings
+from fairlead.webhook.policy import rules
 from fairlead.webhook.policy.policies import apply_findings
+from fairlead.webhook.policy.rules import Kind, Subject
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.pod_claims import Managed, managed_requests, request_managed
@@ -67,11 +67,9 @@ def validate(review: Review, facts: Facts) -> Verdict:
     others = others_fault(spec, facts.classes, facts.drivers)
     if others is not None:
         warnings.append(f"{path}.{others}; until then pods wait")
-    findings = (
-        *claim_findings(facts.policies, spec, path, facts),
-        *rule_findings(facts.policies, review, facts),
-    )
-    return apply_findings(allow("claim", warnings=warnings), review.subject, findings)
+    judged = Subject(kind=Kind.CLAIM, where=f"{path}.", claim=spec, review=review)
+    verdict = allow("claim", warnings=warnings)
+    return apply_findings(verdict, review.subject, rules.findings(facts.policies, [judged], facts))
 
 
 def _unservable(managed: Iterable[tuple[str, Request]], path: str, facts: Facts) -> Iterator[str]:

@@ -19,15 +19,13 @@ from fairlead.webhook.gangs.pod_gang import PodGang
 from fairlead.webhook.legacy.requests import LegacyLimits, legacy_limits, translate
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at, text_at
 from fairlead.webhook.objects.pods import gated, recorded_sources
-from fairlead.webhook.policy import bounds, device_bypass, policies
-from fairlead.webhook.policy.cel_rules import rule_findings
-from fairlead.webhook.policy.claims import legacy_limit_findings, pod_claim_findings
-from fairlead.webhook.policy.pods import keep_idle_findings, pod_findings, set_defaults
+from fairlead.webhook.policy import bounds, defaults, policies, rules
+from fairlead.webhook.policy.rules import Kind, Subject
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.patch import PatchBuilder
 from fairlead.webhook.review.pod_claims import Managed, PodClaim, pod_claims
-from fairlead.webhook.review.verdict import UNTOUCHED, Finding, Verdict, allow, deny
+from fairlead.webhook.review.verdict import UNTOUCHED, Verdict, allow, deny
 
 ADMINISTRATORS = frozenset({"system:masters"})
 """Groups that may do anything: the webhook cannot restrain them."""
@@ -69,17 +67,13 @@ def mutate(review: Review, facts: Facts) -> Verdict:
     name_claims(review, patch, claims, facts)
     if not gated(patch.patched):
         patch.append(("spec", "schedulingGates"), {"name": names.ADMISSION_GATE})
-    findings: list[Finding] = []
-    if facts.policies:
-        set_defaults(facts.policies, patch)
-        device_bypass.void_visible_devices(facts.policies, patch)
-        findings += _legacy_findings(legacy, facts, translated=translated)
-        findings += _managed_findings(patch.patched, claims[:written], gang.intent, facts)
+    defaults.of_managed_pod(facts.policies, patch)
+    judged = _managed(patch.patched, legacy, claims[:written], gang.intent, translated=translated)
     warnings += bounds.default_warnings(gang.intent, map_at(patch.patched, "spec"), facts)
     missing = [claim.wait for claim in claims if claim.wait]
     trace, ignored = traces.stamp(patch, gang.intent.gang, review, facts.traces_ratio)
     verdict = allow("gated", patch=patch.operations, warnings=(*gang.warnings, *warnings, *ignored, *missing))
-    verdict = policies.apply_findings(verdict, review.subject, findings)
+    verdict = policies.apply_findings(verdict, review.subject, rules.findings(facts.policies, [judged], facts))
     return verdict if trace is None else replace(verdict, gang=gang.intent.gang or "", trace=trace)
 
 
@@ -116,27 +110,21 @@ def validate(review: Review, facts: Facts) -> Verdict:
             "create it again, and see that no other webhook removes the gate"
         )
         return deny("gate", *review.about([fault]), code=TRY_AGAIN)
-    if not facts.policies:
-        return allow("managed")
-    findings = [
-        *_legacy_findings(legacy, facts, translated=False),
-        *_managed_findings(review.object, claims, gang.intent, facts),
-        *rule_findings(facts.policies, review, facts),
-    ]
-    return policies.apply_findings(allow("managed"), review.subject, findings)
+    judged = _managed(review.object, legacy, claims, gang.intent, review=review)
+    return policies.apply_findings(allow("managed"), review.subject, rules.findings(facts.policies, [judged], facts))
 
 
 def mutate_ephemeral(review: Review, facts: Facts) -> Verdict:
     """The verdict on ephemeral containers (`kubectl debug`): only device bypasses are judged. Raises MalformedError."""
     patch = PatchBuilder(review.object or {})
-    device_bypass.void_visible_devices(facts.policies, patch, before=review.old or {})
-    return allow("bypass", patch=patch.operations) if patch.operations else UNTOUCHED
+    changed = defaults.of_other_pod(facts.policies, patch, before=review.old or {})
+    return allow("bypass", patch=patch.operations) if changed else UNTOUCHED
 
 
 def validate_ephemeral(review: Review, facts: Facts) -> Verdict:
     """Raises MalformedError."""
-    findings = device_bypass.bypass_findings(facts.policies, review.object or {}, drivers=facts.drivers, added=True)
-    return policies.apply_findings(UNTOUCHED, review.subject, findings)
+    added = Subject(kind=Kind.EPHEMERAL, pod=review.object or {})
+    return policies.apply_findings(UNTOUCHED, review.subject, rules.findings(facts.policies, [added], facts))
 
 
 def _validate_update(review: Review, facts: Facts) -> Verdict:
@@ -172,11 +160,10 @@ def _validate_update(review: Review, facts: Facts) -> Verdict:
         return deny(cause, *review.about(faults))
     verdict = allow("managed" if managed else "unmanaged")
     kept = strings_at(metadata[0], "annotations", "metadata").get(names.KEEP_IDLE)
-    if not managed or not facts.policies or kept == "true":
+    if not managed or kept == "true":
         return verdict
-    return policies.apply_findings(
-        verdict, review.subject, list(keep_idle_findings(facts.policies, metadata[1], "metadata"))
-    )
+    updated = Subject(kind=Kind.UPDATED_POD, pod=new)
+    return policies.apply_findings(verdict, review.subject, rules.findings(facts.policies, [updated], facts))
 
 
 def _may_remove_gate(review: Review, facts: Facts) -> bool:
@@ -205,15 +192,10 @@ def _unmanaged(review: Review, patch: PatchBuilder | None, legacy: LegacyLimits,
     if names.GANG in strings_at(map_at(pod, "metadata"), "annotations", "metadata") and not legacy.any:
         nothing = "the pod asks for no device that Fairlead manages: it is not gated, and does not count as a member"
         verdict = verdict.with_warnings([f"{names.GANG}: {nothing}"])
-    if not facts.policies:
-        return verdict
-    if patch is not None and device_bypass.void_visible_devices(facts.policies, patch):
+    if patch is not None and defaults.of_other_pod(facts.policies, patch):
         verdict = allow("bypass", patch=patch.operations, warnings=verdict.warnings)
-    findings = [
-        *_legacy_findings(legacy, facts, translated=False),
-        *device_bypass.bypass_findings(facts.policies, pod, drivers=facts.drivers),
-    ]
-    return policies.apply_findings(verdict, review.subject, findings)
+    judged = Subject(kind=Kind.POD, pod=pod, legacy=legacy)
+    return policies.apply_findings(verdict, review.subject, rules.findings(facts.policies, [judged], facts))
 
 
 def _denial(review: Review, gang: PodGang, pod: Json, claims: list[PodClaim], facts: Facts) -> Verdict | None:
@@ -242,22 +224,23 @@ def _write_gang(patch: PatchBuilder, intent: Intent) -> None:
             patch.set(("metadata", "annotations", names.SIZE_FROM), source_text(*intent.size_from))
 
 
-def _managed_findings(pod: Json, claims: list[PodClaim], intent: Intent, facts: Facts) -> list[Finding]:
-    governing = facts.policies
-    pod_group = intent.gang if intent.size_elsewhere else None
-    findings = list(policies.gang_findings(governing, intent.size, "metadata.annotations", pod_group=pod_group))
-    for claim in claims:
-        findings += pod_claim_findings(governing, claim, "", facts)
-    findings += pod_findings(governing, map_at(pod, "spec"), "spec")
-    findings += keep_idle_findings(governing, map_at(pod, "metadata"), "metadata")
-    findings += bounds.bound_findings(governing, intent, map_at(pod, "spec"))
-    findings += device_bypass.bypass_findings(governing, pod, drivers=facts.drivers)
-    return findings
-
-
-def _legacy_findings(legacy: LegacyLimits, facts: Facts, *, translated: bool) -> list[Finding]:
-    """Of legacy limits; where they were translated, also of the claims that they became."""
-    findings = list(policies.legacy_findings(facts.policies, legacy.paths))
-    for limit in legacy.limits if translated else ():
-        findings += legacy_limit_findings(facts.policies, limit, "", facts)
-    return findings
+def _managed(
+    pod: Json,
+    legacy: LegacyLimits,
+    claims: list[PodClaim],
+    intent: Intent,
+    *,
+    translated: bool = False,
+    review: Review | None = None,
+) -> Subject:
+    return Subject(
+        kind=Kind.MANAGED_POD,
+        pod=pod,
+        legacy=legacy,
+        translated=translated,
+        claims=claims,
+        intent=intent,
+        size=intent.size,
+        pod_group=intent.gang if intent.size_elsewhere else None,
+        review=review,
+    )

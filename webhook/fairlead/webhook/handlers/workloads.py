@@ -30,15 +30,14 @@ from fairlead.webhook.gangs.workload_gangs import MemberTemplate, WorkloadGangs
 from fairlead.webhook.legacy.requests import LegacyLimits, legacy_limits
 from fairlead.webhook.objects.fields import Path, dotted, map_at, object_at, strings_at
 from fairlead.webhook.objects.pod_templates import WORKLOADS, PodTemplate, parallel_pods, pod_templates
-from fairlead.webhook.policy import bounds, device_bypass, jobs, policies
-from fairlead.webhook.policy.cel_rules import rule_findings
-from fairlead.webhook.policy.claims import devices_of, legacy_limit_findings, pod_claim_findings
-from fairlead.webhook.policy.pods import keep_idle_findings, pod_findings
+from fairlead.webhook.policy import bounds, defaults, policies, rules
+from fairlead.webhook.policy.claims import devices_of
+from fairlead.webhook.policy.rules import Kind, Subject
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.patch import PatchBuilder
 from fairlead.webhook.review.pod_claims import Managed, PodClaim, pod_claims
-from fairlead.webhook.review.verdict import UNTOUCHED, Finding, Verdict, allow, deny
+from fairlead.webhook.review.verdict import UNTOUCHED, Verdict, allow, deny
 
 IMMUTABLE = frozenset({"jobs.batch", "trainjobs.trainer.kubeflow.org"})
 """Kinds whose templates never change: their updates are not judged."""
@@ -87,17 +86,21 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
     assert review.object is not None
     if review.operation == "UPDATE" and review.group_resource in IMMUTABLE:
         return _changed_annotations(review, facts)
-    patch = PatchBuilder(review.object)
+    patch, whole = PatchBuilder(review.object), Subject(kind=Kind.WORKLOAD, review=review if stored else None)
     if review.group_resource == TRAIN_JOB:
-        rules = rule_findings(facts.policies, review, facts) if stored else ()
-        return policies.apply_findings(_train_job(review, patch, facts), review.subject, rules)
+        verdict = _train_job(review, patch, facts)
+        return policies.apply_findings(verdict, review.subject, rules.findings(facts.policies, [whole], facts))
     forged = list(_forged_keys(review))
     if forged:
         return deny("annotations", *review.about(forged), code=422)
     templates = list(_managed_templates(review, patch, facts))
-    findings = list(_bypass_findings(review, patch, facts))
+    subjects = [
+        Subject(kind=Kind.TEMPLATE, where=f"{template.where}.", pod=object_at(patch.patched, template.path))
+        for template in pod_templates(review.group_resource, patch.patched)
+    ]
+    found = rules.findings(facts.policies, subjects, facts)
     if not templates:
-        return policies.apply_findings(UNTOUCHED, review.subject, findings)
+        return policies.apply_findings(UNTOUCHED, review.subject, found)
     faults = [f"{t.where}.{fault}" for t in templates if t.translated for fault in t.legacy.faults]
     cause = "legacy" if faults else "gang"
     warnings: list[str] = []
@@ -136,9 +139,11 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
         warnings += foreign_schedulers.unsuspend(patch, review.group_resource, facts)
     if any(template.surely_managed for template in templates):
         warnings += running_out(review.kind, patch.patched)
-    if facts.policies:
-        findings += _managed_findings(facts, patch, templates, members, assigned)
-        findings += rule_findings(facts.policies, review, facts) if stored else ()
+    gang_jobs = [
+        each.template.job_spec for each in templates if each.template.job_spec and each.where in assigned.gangs
+    ]
+    defaults.of_gang_jobs(facts.policies, patch, gang_jobs)
+    found += rules.findings(facts.policies, [*_subjects(patch, templates, members, assigned, facts), whole], facts)
     warnings += _eviction_warnings(patch, templates, assigned)
     warnings += [
         f"{template.where}.{claim.missing}; the pods wait until it does"
@@ -147,7 +152,7 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
         if claim.missing
     ]
     verdict = allow("job", patch=patch.operations, warnings=list(dict.fromkeys(warnings)))
-    return policies.apply_findings(verdict, review.subject, findings)
+    return policies.apply_findings(verdict, review.subject, found)
 
 
 def _faults_of_pods(
@@ -190,7 +195,7 @@ def _taken_names(
 
 
 def _changed_annotations(review: Review, facts: Facts) -> Verdict:
-    """Of a Job: while it is suspended the annotations of its template may change, but not what only Fairlead writes; nor a TrainJob's user."""
+    """The verdict on an update of a Job: while it is suspended its template's annotations may change, but not what only Fairlead writes."""
     if review.username in facts.controllers or users.is_maker(review.username):
         return UNTOUCHED
     faults, warnings = list(_forged_keys(review)), list[str]()
@@ -244,16 +249,10 @@ def _pod_warnings(
     yield from ownership.warnings(object_at(patch.patched, path), review.namespace, facts)
 
 
-def _bypass_findings(review: Review, patch: PatchBuilder, facts: Facts) -> Iterator[Finding]:
-    for template in pod_templates(review.group_resource, patch.patched) if facts.policies else ():
-        pod = object_at(patch.patched, template.path)
-        yield from device_bypass.bypass_findings(facts.policies, pod, template.where, drivers=facts.drivers)
-
-
 def _eviction_warnings(
     patch: PatchBuilder, templates: list[_ManagedTemplate], assigned: WorkloadGangs
 ) -> tuple[str, ...]:
-    """About gangs of several pods whose Jobs would not be back soon after an eviction."""
+    """Warnings about gangs of several pods whose Jobs would not be back soon after an eviction."""
     found: list[tuple[Path, int]] = []
     for template in templates:
         gang, job_spec = assigned.gangs.get(template.where), template.template.job_spec
@@ -263,46 +262,37 @@ def _eviction_warnings(
     return job_evictions.eviction_warning(patch.patched, found)
 
 
-def _managed_findings(
-    facts: Facts,
+def _subjects(
     patch: PatchBuilder,
     templates: list[_ManagedTemplate],
     members: list[MemberTemplate],
     assigned: WorkloadGangs,
-) -> list[Finding]:
-    """Of the templates with managed devices; sets the defaults for failed pods."""
-    governing, findings = facts.policies, list[Finding]()
+    facts: Facts,
+) -> Iterator[Subject]:
+    """The templates with managed devices, and the workload where some are in no gang."""
     for template, member in zip(templates, members, strict=True):
-        where, gang = template.where, assigned.gangs.get(template.where)
-        findings += policies.gang_findings(
-            governing,
-            gang.size if gang is not None and gang.size else member.intent.size,
-            f"{where}.metadata.annotations",
+        gang = assigned.gangs.get(template.where)
+        yield Subject(
+            kind=Kind.MANAGED_TEMPLATE,
+            where=f"{template.where}.",
+            pod=object_at(patch.patched, template.template.path),
+            legacy=template.legacy,
+            translated=template.translated,
+            claims=template.claims,
+            intent=member.intent,
+            size=gang.size if gang is not None and gang.size else member.intent.size,
             pod_group=None if gang is None else gang.pod_group,
+            object=patch.patched,
+            job=None if gang is None else template.template.job_spec,
         )
-        findings += policies.legacy_findings(governing, [f"{where}.{path}" for path in template.legacy.paths])
-        for limit in template.legacy.limits if template.translated else ():
-            findings += legacy_limit_findings(governing, limit, f"{where}.", facts)
-        for claim in template.claims:
-            findings += pod_claim_findings(governing, claim, f"{where}.", facts)
-        spec = map_at(object_at(patch.patched, template.template.path), "spec", where)
-        findings += pod_findings(governing, spec, f"{where}.spec", template=True)
-        metadata = map_at(object_at(patch.patched, template.template.path), "metadata", where)
-        findings += keep_idle_findings(governing, metadata, f"{where}.metadata")
-        findings += bounds.bound_findings(governing, member.intent, spec, f"{where}.")
-        job_spec = template.template.job_spec
-        if gang is not None and job_spec is not None:
-            jobs.set_failure_defaults(governing, patch, job_spec)
-            findings += jobs.failure_findings(governing, patch.patched, job_spec)
     gangless = [template for template in templates if template.where not in assigned.gangs]
     if gangless:
-        findings += jobs.missing_gang_findings(
-            governing,
+        yield Subject(
+            kind=Kind.WORKLOAD,
+            where=f"{gangless[0].where}.",
             pods=sum(each.template.pods for each in gangless),
             devices=sum(each.template.pods * each.devices(facts) for each in gangless),
-            where=f"{gangless[0].where}.metadata.annotations",
         )
-    return findings
 
 
 def _train_job(review: Review, patch: PatchBuilder, facts: Facts) -> Verdict:

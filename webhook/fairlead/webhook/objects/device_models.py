@@ -60,12 +60,12 @@ class DeviceModel:
         return f"{profile} of {name}" if profile else name
 
     def has_capacity(self, name: str) -> bool:
-        """By name, or by domain and name."""
+        """Whether there is one of this name, or domain and name."""
         domain, _, plain = name.rpartition("/")
         return plain in self.view.capacity.get(domain or self.view.driver, {})
 
     def _attribute(self, name: str) -> object:
-        """By name, or by domain and name."""
+        """The attribute of this name, or domain and name."""
         domain, _, plain = name.rpartition("/")
         return self.view.attributes.get(domain or self.view.driver, {}).get(plain)
 

@@ -25,7 +25,7 @@ _CURE = "write at most that, or remove it"
 
 
 def bound_findings(policies: Policies, intent: Intent, spec: Json, where: str = "") -> Iterator[Finding]:
-    """Of one pod, or of a template at `where`, which ends in a dot."""
+    """Findings about one pod, or a template at `where`, which ends in a dot."""
     for policy in policies:
         bounds = read_bounds(policy.spec, f"TenancyPolicy {policy.name}")
         if bounds != NO_BOUNDS:
@@ -78,7 +78,7 @@ def _beyond(bounds: Bounds, intent: Intent, spec: Json, where: str) -> Iterator[
 
 
 def _asked(intent: Intent, spec: Json, where: str) -> dict[str, tuple[str, float]]:
-    """By rule: the field, and its seconds."""
+    """What is asked for, by rule: the field, and its seconds."""
     found: dict[str, tuple[str, float]] = {}
     if intent.min_runtime_s is not None:
         found["maxMinRuntime"] = (f"{where}metadata.annotations[{names.MIN_RUNTIME}]", intent.min_runtime_s)
@@ -124,7 +124,7 @@ def _selecting(facts: Facts) -> str | None:
 
 
 def _text(seconds: float) -> str:
-    """As a user would write it: `30m`, `90s`."""
+    """A duration as a user would write it: `30m`, `90s`."""
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= size and seconds % size == 0:
             return f"{seconds / size:.0f}{unit}"

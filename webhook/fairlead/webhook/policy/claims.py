@@ -27,13 +27,13 @@ from fairlead.webhook.review.verdict import Finding
 
 
 def pod_claim_findings(policies: Policies, claim: PodClaim, prefix: str, facts: Facts) -> Iterator[Finding]:
-    """Of a pod's claim; prefix goes before the claim's own path. One that does not exist is judged when it is created."""
+    """Findings about a pod's claim; prefix goes before the claim's own path. One that does not exist is judged when it is created."""
     if claim.spec is not None:
         yield from claim_findings(policies, claim.spec, f"{prefix}{claim.path}", facts)
 
 
 def legacy_limit_findings(policies: Policies, limit: LegacyLimit, prefix: str, facts: Facts) -> Iterator[Finding]:
-    """Of a legacy limit, judged as the claim that it becomes; prefix goes before the limit's own path."""
+    """Findings about a legacy limit, judged as the claim that it becomes; prefix goes before the limit's own path."""
     path = f"{prefix}{limit.path}"
     spec = legacy_claim_spec(legacy.template_name(limit.resource, limit.count), legacy_driver(facts.drivers))
     for found in claim_findings(policies, spec, f"{path}: as a claim: spec", facts):
@@ -43,7 +43,7 @@ def legacy_limit_findings(policies: Policies, limit: LegacyLimit, prefix: str, f
 
 
 def claim_findings(policies: Policies, spec: ResourceClaimSpec, path: str, facts: Facts) -> Iterator[Finding]:
-    """Of a claim's spec; path is where the spec is, or what it was translated from."""
+    """Findings about a claim's spec; path is where the spec is, or what it was translated from."""
     if not policies:
         return
     managed = managed_requests(spec, facts)
@@ -166,7 +166,7 @@ def devices_of(spec: ResourceClaimSpec, facts: Facts) -> int:
 
 
 def _sharing_findings(policies: Policies, spec: ResourceClaimSpec, path: str, facts: Facts) -> Iterator[Finding]:
-    """Of sharing, by the claim's own configurations and by those of its classes."""
+    """Findings about sharing, by the claim's own configurations and by those of its classes."""
     shared = [
         (f"{path}.devices.config[{index}].opaque.parameters.sharing.strategy", strategy)
         for index, config in enumerate(spec.devices.config)

@@ -47,7 +47,7 @@ _CHANGE = "an administrator can allow it by spec.hostAccess.{} of the policy"
 
 
 def pod_findings(pod: Json, prefix: str, allowed: HostAccess) -> Iterator[str]:
-    """Of the fields of a pod that are not its containers'. Raises MalformedError."""
+    """What the fields of a pod that are not its containers' reach. Raises MalformedError."""
     where = f"{prefix}spec"
     spec = map_at(pod, "spec", prefix.removesuffix("."))
     for field, name in _NAMESPACES.items():
@@ -77,7 +77,7 @@ def read_only_volumes(spec: Json, allowed: HostAccess) -> frozenset[str]:
 def container_findings(
     container: Json, where: str, read_only: frozenset[str], capabilities: Sequence[str]
 ) -> Iterator[str]:
-    """Of one container of a pod with these read-only volumes; capabilities: beyond the baseline. Raises MalformedError."""
+    """What one container of a pod with these read-only volumes reaches; capabilities: beyond the baseline. Raises MalformedError."""
     security = map_at(container, "securityContext", where)
     if security.get("privileged"):
         yield f"{where}.securityContext.privileged: a privileged container sees every GPU of its node; remove it"
@@ -168,7 +168,7 @@ def _capabilities(security: Json, where: str, more: Sequence[str]) -> Iterator[s
 
 
 def _profiles(security: Json, where: str) -> Iterator[str]:
-    """Of the security context of a pod or a container."""
+    """Faults of the profiles in the security context of a pod or a container."""
     for field in ("seccompProfile", "appArmorProfile"):
         if text_at(map_at(security, field, where), "type", f"{where}.{field}") == "Unconfined":
             yield f"{where}.{field}.type: 'Unconfined': only RuntimeDefault and Localhost are allowed; remove it"

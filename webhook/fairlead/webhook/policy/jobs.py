@@ -18,7 +18,7 @@ from fairlead.webhook.review.verdict import Finding
 
 
 def missing_gang_findings(policies: Policies, *, pods: int, devices: int, where: str) -> Iterator[Finding]:
-    """Of pods that run at once without a gang, and hold so many devices; where: the annotations of their template."""
+    """Findings about pods that run at once without a gang, and hold so many devices; where: the annotations of their template."""
     if pods < 2 or devices < 2:
         return
     for policy in policies:
@@ -54,7 +54,7 @@ def set_failure_defaults(policies: Policies, patch: PatchBuilder, job: Path) -> 
 
 
 def failure_findings(policies: Policies, object_: Json, job: Path) -> Iterator[Finding]:
-    """Of a gang Job whose evictions count as failures. Raises MalformedError."""
+    """Findings about a gang Job whose evictions count as failures. Raises MalformedError."""
     where, spec = dotted(job), object_at(object_, job)
     for policy in policies:
         rule, mode = policy.spec.pod_failure_policy, policy.spec.mode

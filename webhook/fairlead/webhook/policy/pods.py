@@ -21,7 +21,7 @@ from fairlead.webhook.review.verdict import Finding
 
 
 def pod_findings(policies: Policies, spec: Json, path: str, *, template: bool = False) -> Iterator[Finding]:
-    """Of a pod spec at path; template: of a template's pods, to which defaults are added when they are created. Raises MalformedError."""
+    """Findings about a pod spec at path; template: of a template's pods, to which defaults are added when they are created. Raises MalformedError."""
     for policy in policies:
         rules = policy.spec
         if rules.resource_requests == "EqualLimits":
@@ -43,7 +43,7 @@ def pod_findings(policies: Policies, spec: Json, path: str, *, template: bool = 
 
 
 def keep_idle_findings(policies: Policies, metadata: Json, where: str) -> Iterator[Finding]:
-    """Of the metadata of a pod, or of a template, at `where`. Raises MalformedError."""
+    """Findings about the metadata of a pod, or of a template, at `where`. Raises MalformedError."""
     if strings_at(metadata, "annotations", where).get(names.KEEP_IDLE) != "true":
         return
     for policy in policies:

@@ -168,7 +168,7 @@ def _judged_namespaces() -> list[Json]:
 
 
 def _bypass_webhooks(target: Target, path: str, more: Json) -> list[Json]:
-    """For each policy that judges every pod: the pods that are not marked, and containers that are added later."""
+    """The webhooks of each policy that judges every pod: for pods that are not marked, and for containers that are added later."""
     pods, debug = [_rule("", "pods", ["CREATE"])], [_rule("", "pods/ephemeralcontainers", ["UPDATE"])]
     unmarked, added = f"!({MARKED_POD})", "has(object.spec.ephemeralContainers)"
     found: list[Json] = []

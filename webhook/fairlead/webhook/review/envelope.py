@@ -87,7 +87,7 @@ class _OuterRequest(msgspec.Struct):
 
 
 class _Outer(msgspec.Struct):
-    """As much of a review as a refusal needs; the rest is skipped without being kept."""
+    """What a refusal needs of a review; the rest is skipped without being kept."""
 
     request: _OuterRequest
 
@@ -173,7 +173,7 @@ def encode(uid: str, verdict: Verdict) -> bytes:
 
 
 def _cut_to_limits(warnings: tuple[str, ...]) -> list[str]:
-    """As many warnings as the apiserver shows: long ones cut, those beyond the total counted."""
+    """The warnings that the apiserver shows: long ones cut, those beyond the total counted."""
     kept: list[str] = []
     left = WARNINGS_CHARS_MAX
     for index, warning in enumerate(warnings):

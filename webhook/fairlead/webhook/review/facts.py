@@ -44,7 +44,7 @@ class GangMember:
 
 
 class Template(msgspec.Struct, frozen=True):
-    """A ResourceClaimTemplate. One that is deleted and made anew under its name has another UID, and perhaps another spec."""
+    """A ResourceClaimTemplate. One that is deleted and recreated under its name has another UID, and perhaps another spec."""
 
     uid: str
     spec: ResourceClaimSpec

@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlead.api import foreign, names
-from fairlead.api.base import is_dns_subdomain
+from fairlead.api.object_names import is_dns_subdomain
 from fairlead.webhook.objects.fields import Json, list_at, map_at, object_at, text_at
 from fairlead.webhook.objects.pod_templates import ROLLED, ROLLED_TEMPLATE, WORKLOADS, pod_templates, suspended
 from fairlead.webhook.objects.pods import (
@@ -54,7 +54,7 @@ def needs(review: Review) -> Needs:
 
 
 def _pod_needs(namespace: str, spec: Json, metadata: Json) -> Needs:
-    """Of a pod, or of the pods of a template."""
+    """What must be looked up to judge a pod, or the pods of a template."""
     sources = recorded_sources(metadata)
     templates = {(namespace, source.template) for source in sources.values() if not source.is_legacy}
     claims: set[Key] = set()

@@ -52,7 +52,7 @@ class PodClaim(msgspec.Struct, frozen=True, kw_only=True):
         """`missing`, with what follows from it for a pod; "" where nothing is missing."""
         if not self.missing or self.managed is Managed.UNKNOWN:
             return self.missing and f"{self.missing}; the pod waits until it does"
-        return f"{self.missing}; delete the pod, so that its owner makes it anew"
+        return f"{self.missing}; delete the pod, so that its owner recreates it"
 
 
 def request_managed(request: Request, facts: Facts) -> Managed:
@@ -119,7 +119,7 @@ def _by_template(namespace: str, name: str, path: str, facts: Facts) -> PodClaim
 
 
 def _by_source(namespace: str, source: ClaimSource, path: str, facts: Facts) -> PodClaim:
-    """Of a claim that the webhook named: managed, whether or not the controller has made it yet."""
+    """The claim that the webhook named for the pod: managed, whether or not the controller has made it yet."""
     subject = _template_subject(namespace, source.template, path)
     if source.is_legacy:
         spec = legacy_claim_spec(source.template, legacy_driver(facts.drivers))

@@ -11,7 +11,7 @@ CHARS_MAX = 2_000
 
 
 class LimitedLog:
-    """At most `lines` lines per window; the first line after a window says how many were left out."""
+    """A log of at most `lines` lines per window; the first line after a window says how many were left out."""
 
     def __init__(
         self, log: logging.Logger, level: int, lines: int, clock: Callable[[], float] = time.monotonic

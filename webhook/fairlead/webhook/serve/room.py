@@ -132,7 +132,7 @@ class Room:
         guest.proven = True
 
     def rank(self, guest: Guest) -> Rank:
-        """Of the guest's next turn in its lane: by what its address has cost; then the newest first, if it is not proven."""
+        """The order of the guest's next turn in its lane: by what its address has cost; then the newest first, if it is not proven."""
         now = self._clock()
         work_s = round(guest.address.work(now), 2)
         if guest.proven:

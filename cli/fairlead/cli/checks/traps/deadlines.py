@@ -16,7 +16,7 @@ DEPTH_MAX: Final = 24
 
 
 def of_run(object_: Json, others: Sequence[Json]) -> Iterator[Trap]:
-    """Of an Argo Workflow, or what makes one, and of Tekton's runs, where they or the tasks beside them ask for GPUs."""
+    """The traps of an Argo Workflow, of what makes one, and of Tekton's runs, where they or the tasks beside them ask for GPUs."""
     kind = str(object_.get("kind"))
     tekton = _TEKTON.get(kind)
     if not any(map(_asks, (object_, *(others if tekton else ())))):

@@ -26,7 +26,7 @@ LIVE = "/v2/health/live"
 
 
 def of_pod(pod: Json, where: str, *, defaulted: bool = False) -> Iterator[Trap]:
-    """Of the model servers among a pod's containers. `defaulted`: its controller adds a readiness probe where there is none."""
+    """The traps of model servers among a pod's containers. `defaulted`: its controller adds a readiness probe where there is none."""
     for index, container in enumerate(mappings(pod, "containers")):
         if not _serves(container):
             continue

@@ -58,7 +58,7 @@ def reachability(seen: Seen) -> Iterator[Finding]:
             if tls
             else "the apiserver does not reach the webhook: pods for GPUs are refused",
             evidence=(f"a pod created for trial (dry run): {seen.trial.message}", *state(seen, WEBHOOK)),
-            next_step=f"kubectl -n {names.NAMESPACE} rollout restart deployment/{SERVICE}: it makes a certificate that is registered anew"
+            next_step=f"kubectl -n {names.NAMESPACE} rollout restart deployment/{SERVICE}: it makes a certificate that is registered again"
             if tls
             else f"see that the webhook runs ({_WEBHOOK_PODS}), and that a NetworkPolicy lets the apiserver to its port 9443 (networkPolicy.webhookFrom)",
         )
@@ -96,7 +96,7 @@ def _client_configs(seen: Seen) -> Iterator[Raw]:
 
 
 def certificate(seen: Seen) -> Iterator[Finding]:
-    """Of the authorities that the apiserver is told to trust. One that is valid now is enough; without any it takes the system's."""
+    """Judges the authorities that the apiserver is told to trust. One that is valid now is enough; without any it takes the system's."""
     bundles = {found for config in _client_configs(seen) if isinstance(found := config.get("caBundle"), str) and found}
     problems = sorted({problem for bundle in bundles if (problem := _problem(bundle, seen.now)) is not None})
     for stops, told in problems[:1]:
@@ -146,7 +146,7 @@ def classes(seen: Seen) -> Iterator[Finding]:
 
 
 def fence(seen: Seen) -> Iterator[Finding]:
-    """Without it kube-scheduler allocates our devices to any pod that names their class, as it does with every other driver's."""
+    """Looks for the policy without which kube-scheduler allocates our devices to any pod that names their class, as it does with every other driver's."""
     if seen.gap(VALIDATING_POLICIES, VALIDATING_POLICY_BINDINGS):
         return
     policy = seen.one(VALIDATING_POLICIES, FENCE)

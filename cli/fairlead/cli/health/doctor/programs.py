@@ -54,7 +54,7 @@ def rights(seen: Seen) -> Iterator[Finding]:
             stops=Stops.EVERYTHING,
             what=f"{account} may not {', '.join(lost)}: its role or its binding is missing or of an older version",
             evidence=tuple(_can_i(right, account) for right in lost),
-            next_step="apply the roles anew: kubectl apply --server-side --force-conflicts -k manifests/base, or helm upgrade (docs/install.md)",
+            next_step="apply the roles again: kubectl apply --server-side --force-conflicts -k manifests/base, or helm upgrade (docs/install.md)",
         )
 
 

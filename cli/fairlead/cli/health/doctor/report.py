@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from fairlead.cli.health import reading as clusters
+from fairlead.cli.health.commands import Doctor
 from fairlead.cli.health.doctor.diagnose import diagnose, gaps
 from fairlead.cli.health.doctor.finding import Finding, Stops
 from fairlead.cli.health.doctor.waiting import reasons
@@ -44,36 +44,26 @@ _WEIGHTS = {Stops.EVERYTHING: "stops everything", Stops.SOME: "stops some", Stop
 _COLOURS = {Stops.EVERYTHING: "red", Stops.SOME: "yellow", Stops.NOTHING: ""}
 
 
-def doctor(
-    *,
-    namespace: str,
-    drivers: Sequence[str],
-    try_slices: bool,
-    try_webhook: bool,
-    output: str,
-    kubeconfig: Path | None,
-    context: str | None,
-) -> int:
+def doctor(asked: Doctor) -> int:
     """The exit status: 0 where nothing was found that stops gangs, 1 where something was, 3 where the cluster was not reached."""
 
     async def work(cluster: Cluster) -> Seen:
         return await clusters.read(
             cluster,
             KINDS,
-            drivers=drivers,
+            drivers=asked.managed_drivers,
             look_into=SERVED_GROUPS,
-            gates=True,
-            rights=True,
-            try_slices=try_slices,
-            try_webhook=namespace if try_webhook else None,
+            parts=("gates", "rights"),
+            try_slices=asked.try_slices,
+            try_webhook=asked.namespace if asked.try_webhook else None,
         )
 
-    _, seen = reading.run(work, kubeconfig=kubeconfig, context=context)
+    _, seen = reading.run(work, kubeconfig=asked.kubeconfig, context=asked.context)
     if seen is None:
         return NOT_REACHED
     found = diagnose(seen)
-    if output != "table":
-        printing.structured(structured(seen, found), output)
+    if asked.output != "table":
+        printing.structured(structured(seen, found), asked.output)
     else:
         _print(seen, found)
     return FOUND if any(each.stops is not Stops.NOTHING for each in found) else WELL

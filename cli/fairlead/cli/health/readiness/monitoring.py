@@ -73,7 +73,7 @@ def _intervals(monitor: Raw) -> list[str]:
 
 
 def _seconds(text: str) -> float | None:
-    """Of Prometheus' durations, those of one unit."""
+    """The seconds of a duration of Prometheus in one unit."""
     match = re.fullmatch(r"(\d{1,9})(ms|s|m|h)", text)
     return int(match[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2]] if match else None
 
@@ -139,7 +139,7 @@ def queue_metrics(seen: Seen) -> Answer:
 
 
 def utilisation(seen: Seen) -> Answer:
-    """Of the moment: what the driver wrote last into claims that hold devices; free devices count as idle."""
+    """Judges what the driver wrote last into claims that hold devices; free devices count as idle."""
     if gap := seen.gap(RESOURCE_CLAIMS, RESOURCE_SLICES):
         return unknown(gap)
     devices = sum(len(devices_of(each)) for each in seen.slices)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from fairlead.cli.health import reading as clusters
+from fairlead.cli.health.commands import Readiness
 from fairlead.cli.health.readiness import infrastructure, monitoring, platform, scheduling
 from fairlead.cli.health.readiness.kinds import KINDS, LOOK_INTO, OPTIONAL
 from fairlead.cli.health.readiness.model import Answer, Group, Item, Status
@@ -40,35 +40,27 @@ _COLOURS: dict[Status, str] = {"pass": "green", "fail": "red", "not checkable he
 Answered = list[tuple[Group, Item, Answer]]
 
 
-def readiness(
-    *,
-    groups: Sequence[str],
-    try_slices: bool,
-    drivers: Sequence[str],
-    output: str,
-    kubeconfig: Path | None,
-    context: str | None,
-) -> int:
+def readiness(asked: Readiness) -> int:
     """The exit status: 0 where no item failed, 1 where one did, 3 where the cluster was not reached."""
-    chosen = [group for group in GROUPS if not groups or group.key in groups]
+    chosen = [group for group in GROUPS if not asked.groups or group.key in asked.groups]
 
     async def work(cluster: Cluster) -> Seen:
         platform_too = infrastructure.GROUP in chosen
         return await clusters.read(
             cluster,
             KINDS,
-            drivers=drivers,
+            drivers=asked.managed_drivers,
             look_into=LOOK_INTO,
             optional=OPTIONAL,
-            gates=platform_too,
-            kubelets=platform_too,
-            try_slices=platform_too and try_slices,
+            parts=("gates", "kubelets") if platform_too else (),
+            try_slices=platform_too and asked.try_slices,
         )
 
-    _, seen = reading.run(work, kubeconfig=kubeconfig, context=context)
+    _, seen = reading.run(work, kubeconfig=asked.kubeconfig, context=asked.context)
     if seen is None:
         return NOT_REACHED
     answered = answers(seen, chosen)
+    output = "json" if asked.as_json else asked.output
     if output == "table":
         _print(answered)
     else:

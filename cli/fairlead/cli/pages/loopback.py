@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import signal
 import sys
-from pathlib import Path
 
-from fairlead.api import names
+from fairlead.cli.pages.commands import Ui
 from fairlead.cli.printer import say
 from fairlead.cli.views import reading
 from fairlead.kube import resources
+from fairlead.kube.credentials import Credentials
 from fairlead.kube.garbage import frozen_heap
 from fairlead.ui.reading.cluster import Cluster
 from fairlead.ui.reading.computing import Computing, Where
@@ -23,40 +23,29 @@ from fairlead.ui.reading.source import Source
 from fairlead.ui.serve.app import HOST, serve
 
 
-def show(
-    *,
-    snapshot: Path | None,
-    kubeconfig: Path | None,
-    context: str | None,
-    port: int,
-    ledger: str = "",
-    drivers: tuple[str, ...] = (names.DRIVER,),
-) -> int:
+def show(asked: Ui) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit code."""
-    if snapshot is not None:
+    if asked.snapshot is not None:
         try:
-            source = FileSource(snapshot)
+            source = FileSource(asked.snapshot)
         except NotReadError as error:
             say(error, file=sys.stderr)
             return 1
-        return asyncio.run(_serve(source, port, Ledger(ledger), Computing(Where(snapshot=snapshot)), drivers))
+        return asyncio.run(_serve(asked, source, Ledger(asked.ledger), Computing(Where(snapshot=asked.snapshot))))
+    kubeconfig, context = asked.kubeconfig, asked.context
+    assert not isinstance(kubeconfig, str | Credentials)
 
     async def live(cluster: Cluster) -> int:
         namespace = reading.own_namespace(kubeconfig, context)
-        known = Ledger(ledger, flavors=lambda: cluster.list(resources.FLAVORS))
-        return await _serve(
-            LiveSource(cluster.client, namespace=namespace),
-            port,
-            known,
-            Computing(Where(kubeconfig=kubeconfig, context=context)),
-            drivers,
-        )
+        known = Ledger(asked.ledger, flavors=lambda: cluster.list(resources.FLAVORS))
+        computing = Computing(Where(kubeconfig=kubeconfig, context=context))
+        return await _serve(asked, LiveSource(cluster.client, namespace=namespace), known, computing)
 
     code, ended = reading.run(live, kubeconfig=kubeconfig, context=context)
     return code if ended is None else ended
 
 
-async def _serve(source: Source, port: int, ledger: Ledger, computing: Computing, drivers: tuple[str, ...]) -> int:
+async def _serve(asked: Ui, source: Source, ledger: Ledger, computing: Computing) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -67,12 +56,12 @@ async def _serve(source: Source, port: int, ledger: Ledger, computing: Computing
         )  # what is listed lives long: to look at all of it again costs a quarter of a second
         try:
             address = await stack.enter_async_context(
-                serve(source, port=port, ledger=ledger, computing=computing, drivers=drivers)
+                serve(source, port=asked.port, ledger=ledger, computing=computing, drivers=asked.managed_drivers)
             )
         except OSError as error:
             reason = error.strerror or str(error)
             say(
-                f"cannot listen on {HOST}:{port}: {reason}; choose another port with --port, or 0 for any",
+                f"cannot listen on {HOST}:{asked.port}: {reason}; choose another port with --port, or 0 for any",
                 file=sys.stderr,
             )
             return 1
