@@ -158,3 +158,30 @@ def test_a_wheel_runs_the_command_and_finds_its_data(tmp_path):
     *paths, profiles = ran.stdout.split()
     assert [path for path in paths if not path.startswith(str(site))] == []
     assert profiles == "1"
+
+
+WITHOUT_OPTIONAL = """
+import importlib, sys
+for name in ("psycopg", "psycopg_binary", "opentelemetry", "kubernetes", "jinja2", "uvloop"):
+    sys.modules[name] = None  # as not installed: an import of it fails
+importlib.import_module(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["fairlead.driver.app", "fairlead.webhook.app", "fairlead.controller.app", "fairlead.history.ledger"]
+)
+def test_a_program_starts_without_the_wheels_that_only_some_use(module):
+    done = subprocess.run([sys.executable, "-c", WITHOUT_OPTIONAL, module], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_ledger_in_postgresql_says_what_it_needs_where_psycopg_is_not_installed():
+    code = (
+        "import sys; sys.modules['psycopg'] = None\n"
+        "from fairlead.history.ledger.store.reader import open_reader\n"
+        "open_reader('postgresql://me@db/ledger')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "PostgreSQL needs psycopg and libpq" in done.stderr
+    assert "install psycopg[binary], or give a directory" in done.stderr

@@ -267,3 +267,13 @@ def test_a_class_that_shares_is_no_way_around_isolation() -> None:
     }
     verdict = dispatch.validate(review(body), facts(classes={"shared": shared}, policies=(policy,)))
     assert "DeviceClass shared: spec.config[0]: 'TimeSlicing' shares a device" in verdict.message
+
+
+def test_time_slices_for_a_share_of_a_gpu_are_refused_and_mps_is_not():
+    part = request(capacity={"requests": {"memory": "20Gi"}})
+    slices = config(sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}})
+    message = validate(claim(part, config=[slices])).message
+    assert "sharing.strategy: 'TimeSlicing' would change the GPU for the other claims that share it" in message
+    assert "write MPS" in message
+    assert validate(claim(request(), config=[slices])).allowed
+    assert validate(claim(part, config=[config(sharing={"strategy": "MPS"})])).allowed

@@ -92,10 +92,10 @@ async def preparer(
             # Simulated hardware serves no CUDA programs, and its driver need not run privileged.
             size_limits=SizeLimits(shm_bytes=options.mps_shm_bytes) if options.backend == "nvml" else None,
         ),
-        mounts=await threads.run(
-            libraries.find,
-            options.driver_root,
-            hardware.inventory.driver_version,
-            host_root=options.driver_root_host,
-        ),
+        driver_files=await threads.run(_driver_files, options, paths, hardware.inventory.driver_version),
     )
+
+
+def _driver_files(options: DriverOptions, paths: PluginPaths, driver_version: str | None) -> libraries.DriverFiles:
+    found = libraries.find(options.driver_root, driver_version, host_root=options.driver_root_host)
+    return found.linked(paths.libraries.absolute())

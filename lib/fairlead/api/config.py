@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from fairlead.api import names
 from fairlead.api.base import ManifestError, Part, Quantity, checked
+from fairlead.api.capabilities import CAPABILITIES, DEFAULT_CAPABILITIES, Capability
 from fairlead.api.nulls import without_nulls
 
 Interval = Literal["Default", "Short", "Medium", "Long"]
@@ -46,6 +47,7 @@ def _at_least_a_mebibyte(limit: int | str) -> int | str:
     return limit
 
 
+Capabilities = Annotated[tuple[Capability, ...], Field(min_length=1, max_length=len(CAPABILITIES))]
 MpsMemory = Annotated[Quantity, AfterValidator(_at_least_a_mebibyte)]
 
 
@@ -124,6 +126,8 @@ class GpuConfig(Part):
     """Absent means that the claim's containers share without limits."""
     nccl_topology: bool = False
     """Whether containers get a topology file of the claim's GPUs for NCCL, and NCCL_TOPO_FILE."""
+    capabilities: Capabilities = Field(default=DEFAULT_CAPABILITIES)
+    """Which libraries and programs of NVIDIA's driver containers get."""
 
 
 class MigDeviceConfig(Part):
@@ -133,6 +137,8 @@ class MigDeviceConfig(Part):
     kind: Literal["MigDeviceConfig"]
     sharing: MigSharing | None = None
     """Absent means that the claim's containers share without limits."""
+    capabilities: Capabilities = Field(default=DEFAULT_CAPABILITIES)
+    """Which libraries and programs of NVIDIA's driver containers get."""
 
 
 DeviceConfig = GpuConfig | MigDeviceConfig

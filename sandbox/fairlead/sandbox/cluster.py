@@ -40,6 +40,7 @@ from fairlead.sandbox.install.apply import Applier
 from fairlead.sandbox.install.pod_files import PodFiles
 from fairlead.sandbox.install.programs import Program, ProgramHost, Programs
 from fairlead.sandbox.install.workloads import Processes, Workloads
+from fairlead.sandbox.kubelet.runtime import Runtime
 from fairlead.sandbox.node import Node, NodeSpec, NodeTimes
 from fairlead.sandbox.release import NEWEST, Release, as_release
 from fairlead.sandbox.scheduler.loop import Scheduler
@@ -65,7 +66,8 @@ class ClusterOptions:
 
     `run_programs` False leaves Fairlead's webhook and controller out (drivers run where a node has a profile);
     `install` False leaves manifests/base out, too. `flags` are more flags of the three programs, by program. `drivers`
-    is another place for the nodes' drivers to run than processes. `release` is which Kubernetes the cluster is: as `(1, 34)`, or
+    is another place for the nodes' drivers to run than processes, `runtime` another container runtime of each node than one that executes
+    nothing. `release` is which Kubernetes the cluster is: as `(1, 34)`, or
     with feature gates, `Release.of((1, 34), {"DRADeviceTaints": True})`.
     """
 
@@ -81,6 +83,7 @@ class ClusterOptions:
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     drivers: Callable[[], AbstractAsyncContextManager[Programs]] | None = None
     release: Release | Minor = NEWEST
+    runtime: Callable[[], Runtime] = Runtime
 
 
 class Cluster:
@@ -256,6 +259,7 @@ class Cluster:
                 times=self.options.times,
                 random=Random(f"{self.options.seed}/{spec.name}"),  # noqa: S311
                 release=self.release,
+                runtime=self.options.runtime,
             )
             self.nodes[spec.name] = node
             self._stack.push_async_callback(node.stop)

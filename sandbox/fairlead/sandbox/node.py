@@ -80,11 +80,12 @@ class Node:
         times: NodeTimes,
         random: Random,
         release: Release = NEWEST,
+        runtime: Callable[[], Runtime] = Runtime,
     ) -> None:
         self.spec = spec
         self.name = spec.name
         self.root = root
-        self.runtime = Runtime()
+        self.runtime = runtime()
         self._access = access
         self._kubeconfig = kubeconfig
         self._programs = programs

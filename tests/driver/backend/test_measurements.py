@@ -14,10 +14,11 @@ from fairlead.driver.backend.nvml.sysfs import Kernel
 from fairlead.driver.backend.types import THROTTLE_REASONS
 from tests.support import cpu
 from tests.support.driver.fake_nvml import FakeNvml
+from tests.support.driver.fake_nvml.gpu import MIG_RESERVED, RESERVED
 
 LOADS = {
     "nvmlDeviceGetUtilizationRates": {"utilization_percent"},
-    "nvmlDeviceGetMemoryInfo": {"memory_used_bytes"},
+    "nvmlDeviceGetMemoryInfo": {"memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes"},
     "nvmlDeviceGetPowerUsage": {"power_w"},
     "nvmlDeviceGetTemperature": {"temperature_c"},
     "nvmlDeviceGetFieldValues": {"nvlink_sent_bytes", "nvlink_received_bytes"},
@@ -115,6 +116,25 @@ class TestAbsent:
         for mig in migs:
             assert (mig.memory_used_bytes is None) == (call == "nvmlDeviceGetMemoryInfo")
             assert (mig.sm_active_ratio is None) == (call != "nvmlDeviceGetMemoryInfo")
+
+    def test_what_the_driver_reserves_is_not_in_use(self, fake: FakeNvml, backend: NvmlBackend) -> None:
+        cut(backend, range(1))
+        fake.memory_used[backend.inventory().gpus[1].uuid] = 4 * 2**30
+        found = {reading.uuid: reading for reading in backend.telemetry()}
+        for gpu in backend.inventory().gpus:
+            reading = found[gpu.uuid]
+            assert reading.memory_used_bytes == (4 * 2**30 if gpu.minor == 1 else 0)
+            assert reading.memory_reserved_bytes == RESERVED
+            assert gpu.memory_bytes == reading.memory_used_bytes + RESERVED + (reading.memory_free_bytes or 0)
+        migs = [reading for uuid, reading in found.items() if uuid.startswith("MIG-")]
+        assert {(each.memory_used_bytes, each.memory_reserved_bytes) for each in migs} == {(0, MIG_RESERVED)}
+
+    def test_a_driver_before_510_has_it_in_what_is_used(self, fake: FakeNvml, backend: NvmlBackend) -> None:
+        fake.memory_v2 = False
+        [gpu, *_] = backend.inventory().gpus
+        assert gpu.memory_bytes == 81559 * 2**20
+        [reading, *_] = backend.telemetry()
+        assert (reading.memory_used_bytes, reading.memory_reserved_bytes) == (RESERVED, None)
 
     def test_a_driver_before_535_calls_the_reasons_throttling(
         self, fake: FakeNvml, backend: NvmlBackend, monkeypatch: pytest.MonkeyPatch

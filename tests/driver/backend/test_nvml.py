@@ -64,7 +64,8 @@ class TestUnsupported:
     def test_all_optional_queries_at_once(self, tmp_path: Path) -> None:
         fake = fake_of("hgx-h100", tmp_path)
         fake.errors |= dict.fromkeys(
-            [*OPTIONAL, "nvmlDeviceGetGpuFabricInfoV", "nvmlSystemGetDriverVersion"], UNSUPPORTED
+            [*OPTIONAL, "nvmlDeviceGetMemoryAffinity", "nvmlDeviceGetGpuFabricInfoV", "nvmlSystemGetDriverVersion"],
+            UNSUPPORTED,
         )
         devices = slices.build(on(fake, tmp_path).inventory()).devices
         assert [device.name for device in devices] == [f"gpu-{minor}" for minor in range(8)]
@@ -83,12 +84,37 @@ class TestUnsupported:
         assert len(inventory.warnings) == 8
 
     def test_a_kernel_that_says_nothing_leaves_numa_and_root_out(self, tmp_path: Path) -> None:
-        backend = NvmlBackend(
-            FakeNvml(profiles.load("hgx-h100"), node="n1"), kernel=Kernel(sys=tmp_path, proc=tmp_path, dev=tmp_path)
-        )
+        fake = FakeNvml(profiles.load("hgx-h100"), node="n1")
+        fake.errors["nvmlDeviceGetMemoryAffinity"] = UNSUPPORTED
+        backend = NvmlBackend(fake, kernel=Kernel(sys=tmp_path, proc=tmp_path, dev=tmp_path))
         gpu = backend.inventory().gpus[0]
         assert (gpu.numa_node, gpu.pcie_root, gpu.pci_bus_id) == (None, None, "0001:00:00.0")
         assert backend.control_nodes() == ()
+
+
+class TestNumaNodes:
+    """Where the kernel says -1 of every PCI device, as in many virtual machines."""
+
+    def numa(self, path: Path, *, numa_nodes: int, affinity: int | None = None, code: int | None = None) -> int | None:
+        fake = FakeNvml(profiles.load("l40s"), node="n1", root=path, numa_nodes=numa_nodes, virtual=True)
+        fake.memory_affinity = {} if affinity is None else {0: affinity}
+        if code is not None:
+            fake.errors["nvmlDeviceGetMemoryAffinity"] = code
+        return on(fake, path).inventory().gpus[0].numa_node
+
+    def test_the_only_node_of_a_machine_is_that_of_its_gpus(self, tmp_path: Path) -> None:
+        assert self.numa(tmp_path, numa_nodes=1, code=UNSUPPORTED) == 0
+
+    @pytest.mark.parametrize("node", [0, 1, 70])
+    def test_of_several_it_is_the_one_that_nvml_names(self, tmp_path: Path, node: int) -> None:
+        assert self.numa(tmp_path, numa_nodes=2, affinity=node) == node
+
+    def test_what_neither_tells_is_left_out(self, tmp_path: Path) -> None:
+        assert self.numa(tmp_path, numa_nodes=2, code=UNSUPPORTED) is None
+
+    def test_several_at_once_are_none(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(FakeNvml, "nvmlDeviceGetMemoryAffinity", lambda *_: [0b11] + [0] * 15)
+        assert self.numa(tmp_path, numa_nodes=2) is None
 
 
 class TestNvLink:

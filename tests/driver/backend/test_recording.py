@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,20 @@ class TestCommands:
         path = tmp_path / "node.yaml"
         assert cli.record("simulated:t4", output=path) == 0
         assert len(inventory(str(path)).gpus) == 4
+
+    def test_record_takes_the_file_as_its_argument(self, tmp_path: Path) -> None:
+        file = tmp_path / "node.yaml"
+
+        def record(*words: object) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-m", "fairlead", "record", *map(str, words), "--backend", "simulated:l40s"]
+            return subprocess.run(command, capture_output=True, text=True, check=False)
+
+        done = record(file)
+        assert (done.returncode, inventory(str(file)).gpus[0].product_name) == (0, "NVIDIA L40S"), done.stderr
+        again = record(file)
+        assert (again.returncode, "is there already" in " ".join(again.stderr.split())) == (2, True)
+        two = record(tmp_path / "a", tmp_path / "b")
+        assert (two.returncode, "name one file" in " ".join(two.stderr.split())) == (2, True)
 
     def test_a_fault_is_written_where_the_driver_reads_it(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -130,6 +130,7 @@ class TestMig:
         assert h100.of(mig.uuid) == {
             ("memory_bytes", ""): mig.profile.memory_bytes,
             ("memory_used_bytes", ""): 2**30,
+            ("memory_reserved_bytes", ""): 0,
             ("sm_active_ratio", ""): 0.85,
             ("tensor_active_ratio", ""): 0.5,
             ("dram_active_ratio", ""): 0.4,

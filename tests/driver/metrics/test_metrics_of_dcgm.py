@@ -112,10 +112,10 @@ class TestCardinality:
     @pytest.mark.parametrize(
         ("devices", "dcgm", "node", "cluster"),
         [
-            (whole, False, 217, 108_500),
-            (whole, True, 337, 168_500),
-            (in_seven, False, 537, 268_500),
-            (in_seven, True, 929, 464_500),
+            (whole, False, 225, 112_500),
+            (whole, True, 353, 176_500),
+            (in_seven, False, 601, 300_500),
+            (in_seven, True, 1_057, 528_500),
         ],
     )
     def test_the_number_of_series_is_what_the_docs_say(

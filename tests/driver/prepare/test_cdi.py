@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.api.capabilities import DEFAULT_CAPABILITIES
 from fairlead.driver.backend.types import DeviceNode, Mount
 from fairlead.driver.prepare import cdi, libraries
 from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
@@ -157,30 +158,70 @@ class TestLibraries:
         (firmware / "gsp_ga10x.bin").write_bytes(b"")
         return path
 
-    def test_libraries_come_under_every_name_that_programs_load(self, tmp_path: Path) -> None:
-        found = libraries.find(self.root(tmp_path), self.VERSION)
-        inside = [mount.container_path for mount in found]
-        directory, common = "/usr/lib/x86_64-linux-gnu", "/usr/local/nvidia/lib64"
-        names = ("libcuda.so", "libcuda.so.1", f"libcuda.so.{self.VERSION}", "libnvidia-ml.so.1")
-        assert inside == sorted(
+    def paths(self, root: Path, *capabilities: str, links: Path | None = None, **more: Path) -> dict[str, str]:
+        """Of what a container gets, the path on the host by that in the container."""
+        files = libraries.find(root, self.VERSION, **more)
+        files = files if links is None else files.linked(links)
+        return {mount.container_path: mount.host_path for mount in files.of(capabilities or DEFAULT_CAPABILITIES)}
+
+    def test_each_library_comes_once_under_the_name_that_programs_load(self, tmp_path: Path) -> None:
+        found = self.paths(self.root(tmp_path))
+        directory = "/usr/lib/x86_64-linux-gnu"
+        assert list(found) == sorted(
             [
-                *(f"{where}/{name}" for where in (directory, common) for name in names),
-                f"{directory}/libnvidia-ml.so.{self.VERSION}",
-                f"{common}/libnvidia-ml.so.{self.VERSION}",
+                *(f"{directory}/{name}" for name in ("libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1")),
                 "/usr/bin/nvidia-smi",
                 f"/lib/firmware/nvidia/{self.VERSION}/gsp_ga10x.bin",
             ]
         )
-        by_path = {mount.container_path: mount.host_path for mount in found}
-        assert by_path[f"{directory}/libcuda.so.1"] == str(tmp_path / f"{directory[1:]}/libcuda.so.{self.VERSION}")
+        assert found[f"{directory}/libcuda.so.1"] == str(tmp_path / f"{directory[1:]}/libcuda.so.{self.VERSION}")
+
+    def test_images_of_other_distributions_find_every_name_by_links_in_one_directory(self, tmp_path: Path) -> None:
+        links = tmp_path / "links"
+        found = self.paths(self.root(tmp_path / "root"), links=links)
+        assert found[libraries.LIBRARY_DIR] == str(links)
+        targets = {path.name: str(path.readlink()) for path in links.iterdir()}
+        directory = "/usr/lib/x86_64-linux-gnu"
+        assert targets == dict.fromkeys(
+            ["libcuda.so", "libcuda.so.1", f"libcuda.so.{self.VERSION}"], f"{directory}/libcuda.so.1"
+        ) | dict.fromkeys(["libnvidia-ml.so.1", f"libnvidia-ml.so.{self.VERSION}"], f"{directory}/libnvidia-ml.so.1")
+        assert set(targets.values()) <= set(found)
+
+    def test_links_of_another_version_go_and_those_that_are_right_stay(self, tmp_path: Path) -> None:
+        links = tmp_path / "links"
+        root = self.root(tmp_path / "root")
+        self.paths(root, links=links)
+        (links / "libcuda.so.535.1").symlink_to("/usr/lib64/libcuda.so.1")
+        (links / "libcuda.so").unlink()
+        (links / "libcuda.so").symlink_to("/elsewhere")
+        kept = (links / "libcuda.so.1").lstat().st_ino
+        self.paths(root, links=links)
+        assert not (links / "libcuda.so.535.1").is_symlink()
+        assert str((links / "libcuda.so").readlink()) == "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
+        assert (links / "libcuda.so.1").lstat().st_ino == kept
+
+    def test_graphics_and_video_come_for_claims_that_ask(self, tmp_path: Path) -> None:
+        root = self.root(tmp_path)
+        for name in ("libEGL_nvidia.so.0", "libnvidia-glcore.so", "libnvidia-encode.so.1", "libnvidia-nvvm.so.4"):
+            real = f"{name.partition('.so')[0]}.so.{self.VERSION}"
+            (root / "usr/lib/x86_64-linux-gnu" / real).write_bytes(b"\x7fELF")
+            (root / "usr/lib/x86_64-linux-gnu" / name).symlink_to(real)
+
+        def names(*capabilities: str) -> set[str]:
+            return {Path(path).name for path in self.paths(root, *capabilities) if "/lib/x86_64" in path}
+
+        plain = names()
+        assert "libnvidia-nvvm.so.4" in plain
+        assert names("compute", "graphics") - plain == {"libEGL_nvidia.so.0", f"libnvidia-glcore.so.{self.VERSION}"}
+        assert names("video") - plain == {"libnvidia-encode.so.1"}
+        assert names("utility") == {"libnvidia-ml.so.1"}
 
     def test_a_root_that_the_host_sees_elsewhere_is_named_as_the_host_sees_it(self, tmp_path: Path) -> None:
-        found = libraries.find(self.root(tmp_path), self.VERSION, host_root=Path("/run/nvidia/driver"))
+        root = self.root(tmp_path)
+        found = self.paths(root, host_root=Path("/run/nvidia/driver"))
         assert found
-        assert all(mount.host_path.startswith("/run/nvidia/driver/") for mount in found)
-        assert {mount.container_path for mount in found} == {
-            mount.container_path for mount in libraries.find(tmp_path, self.VERSION)
-        }
+        assert all(path.startswith("/run/nvidia/driver/") for path in found.values())
+        assert set(found) == set(self.paths(root))
 
     def test_symlinks_are_read_within_the_root_and_never_lead_out_of_it(self, tmp_path: Path) -> None:
         root = self.root(tmp_path / "root")
@@ -190,11 +231,12 @@ class TestLibraries:
         (directory / "libnvidia-out.so.1").symlink_to(f"../../../../outside.so.{self.VERSION}")
         (tmp_path / f"outside.so.{self.VERSION}").write_bytes(b"")
         (directory / "libloop.so.1").symlink_to("libloop.so.1")
-        found = {mount.container_path: mount.host_path for mount in libraries.find(root, self.VERSION)}
+        found = self.paths(root)
         assert found["/usr/lib/x86_64-linux-gnu/libcuda.so.1"] == f"{directory}/libcuda.so.{self.VERSION}"
         assert not [path for path in found if "out" in path or "loop" in path]
 
     def test_a_host_without_the_driver_gives_nothing(self, tmp_path: Path) -> None:
-        assert libraries.find(tmp_path, self.VERSION) == ()
-        assert libraries.find(self.root(tmp_path), None) == ()
-        assert libraries.find(tmp_path, "1.2.3") == ()
+        there = self.root(tmp_path / "root")
+        for root, version in ((tmp_path, self.VERSION), (there, None), (there, "1.2.3")):
+            assert libraries.find(root, version).linked(tmp_path / "links") == libraries.NO_FILES
+        assert not (tmp_path / "links").exists()

@@ -126,3 +126,38 @@ def test_a_program_that_is_a_link_is_followed_within_the_root(tmp_path: Path) ->
     (tmp_path / "opt/nvidia/nvidia-smi").unlink()
     (tmp_path / "opt/nvidia/nvidia-smi").mkdir()  # a directory that a bind mount of nothing made
     assert DriverRoot(tmp_path).find_program("nvidia-smi") is None
+
+
+class TestBinds:
+    """What a program finds where directories are bound for it: of a launch with these mounts, what `ls` says."""
+
+    def launch(self, *binds: Path, target: Path) -> subprocess.CompletedProcess[str]:
+        words = [word for at in range(0, len(binds), 2) for word in ("--bind", str(binds[at]), str(binds[at + 1]))]
+        command = (sys.executable, "-I", "-S", launch.__file__, *words, "--", "/bin/ls", str(target))
+        return subprocess.run(command, check=False, capture_output=True, text=True)
+
+    @needs_root
+    def test_a_directory_below_the_target_of_another_is_bound_all_the_same(self, tmp_path: Path) -> None:
+        common, claim = (
+            tmp_path / "tmp",
+            tmp_path / "tmp/claim",
+        )  # a daemon's directory in /tmp, which gets another /tmp
+        for each in (common, claim / "tmp", claim / "shm", tmp_path / "shm"):
+            each.mkdir(exist_ok=True, parents=True)
+        (claim / "shm/found").touch()
+        done = self.launch(claim / "tmp", common, claim / "shm", tmp_path / "shm", target=tmp_path / "shm")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "found\n", "")
+
+    @needs_root
+    def test_a_target_that_is_missing_is_made(self, tmp_path: Path) -> None:
+        (tmp_path / "shm").mkdir()
+        (tmp_path / "shm/found").touch()
+        done = self.launch(tmp_path / "shm", tmp_path / "dev/shm", target=tmp_path / "dev/shm")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "found\n", "")
+
+    @needs_root
+    def test_only_a_privilege_that_is_missing_is_said_to_be_missing(self, tmp_path: Path) -> None:
+        done = self.launch(tmp_path / "nowhere", tmp_path, target=tmp_path)
+        assert done.returncode == 127
+        assert "No such file or directory" in done.stderr
+        assert "privileged" not in done.stderr

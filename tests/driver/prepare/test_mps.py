@@ -23,7 +23,7 @@ from fairlead.driver.prepare.claims import ClaimError
 from fairlead.driver.prepare.mps.daemons import Limits
 from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
 from fairlead.driver.prepare.preparer import PrepareError
-from tests.support.driver.claims import claim, mps
+from tests.support.driver.claims import claim, mps, time_slicing
 from tests.support.driver.node import Node
 
 EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
@@ -146,11 +146,50 @@ class TestManyAtOnce:
         assert node.leftovers() == EMPTY
 
 
+def share(memory: str, multiprocessors: int = 0, share_id: str = "a") -> dict[str, Any]:
+    """An allocation result: a part of gpu-0."""
+    consumed = {"memory": memory, "multiprocessors": str(multiprocessors)}
+    return {"device": "gpu-0", "shareID": share_id, "consumedCapacity": consumed}
+
+
+class TestShares:
+    """Of a GPU that several claims share each has a daemon of its own, with its share as the limit of each program."""
+
+    def test_a_share_is_the_limit_of_its_programs_and_the_gpu_stays_open_for_others(
+        self, node: Node, hgx: SimulatedBackend
+    ) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", share("20Gi", 33, "a"), config=[mps()]))
+        driver.prepare(claim("u2", share("40Gi", 0, "b"), config=[mps(defaultActiveThreadPercentage=10)]))
+        driver.prepare(claim("u3", share("1Gi", 0, "c")))
+        uuid = hgx.inventory().gpus[0].uuid
+        limits = [PERCENTAGE, f"get_default_device_pinned_mem_limit {uuid}"]
+        assert node.daemons.command("u1", limits).split() == ["25.0", "20480M"]
+        assert node.daemons.command("u2", limits).split() == ["10.0", "40960M"]
+        assert node.daemons.uids() == ["u1", "u2"]
+        assert hgx.compute_mode(uuid) == "Default"
+        for uid in ("u1", "u2", "u3"):
+            driver.unprepare(uid)
+        assert node.leftovers() == EMPTY
+
+    def test_all_of_a_gpu_may_be_time_sliced_as_no_other_claim_has_a_share(
+        self, node: Node, hgx: SimulatedBackend
+    ) -> None:
+        whole = share(f"{81559}Mi")
+        node.start().prepare(claim("u1", whole, config=[time_slicing("Long")]))
+        assert hgx.state.time_slices == {0: "Long"}
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         ("devices", "config", "words"),
         [
-            ([{"device": "gpu-0", "shareID": "a"}], mps(), "would change gpu-0 for the other claims"),
+            ([share("40Gi")], mps(defaultPinnedDeviceMemoryLimit="41Gi"), "are more than the claim's share of 40960Mi"),
+            (
+                [share("40Gi", 33)],
+                mps(defaultActiveThreadPercentage=50),
+                r"defaultActiveThreadPercentage: 50 is more than the claim's share of gpu-0, 25",
+            ),
             ([{"device": "gpu-0", "adminAccess": True}], mps(), "adminAccess only observes its device"),
             (
                 ["gpu-0"],

@@ -184,3 +184,15 @@ def test_the_field_is_checked_where_claims_are_admitted() -> None:
         opaque.decode({**good, "ncclTopology": "maybe"}, subject="claim")
     with pytest.raises(Exception, match="ncclTopology"):  # NCCL does not run over MIG devices of one GPU
         opaque.decode({**good, "kind": "MigDeviceConfig"}, subject="claim")
+
+
+def test_a_gpu_and_switches_of_which_the_kernel_knows_no_node_stand_below_that_of_the_gpu(tmp_path: Path) -> None:
+    root = tmp_path / "sys"
+    plug(root, "pci0000:00/0000:00:01.0", kind="0x060400", numa=-1)
+    plug(root, "pci0000:00/0000:00:01.0/0000:01:00.0", kind="0x060400", numa=-1)
+    plug(root, "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0", kind="0x030200", numa=-1)
+    for node in range(2):
+        write(root / f"devices/system/node/node{node}/cpumap", f"0000000{node + 1}")
+    tree = Kernel(sys=root).pci_tree(["0000:02:00.0"])
+    [cpu] = read(nccl.topology([gpu(0, "0000:02:00.0", numa_node=1)], tree, machine="x86_64"))
+    assert (cpu.get("numaid"), cpu.get("affinity")) == ("1", "00000002")

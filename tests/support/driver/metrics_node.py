@@ -119,6 +119,7 @@ IDLE_H100 = {
     ("memory_bytes", ""): 81559 * 2**20,
     ("utilization_percent", ""): 0,
     ("memory_used_bytes", ""): 0,
+    ("memory_reserved_bytes", ""): 0,
     ("power_watts", ""): 60,
     ("power_limit_watts", ""): 700,
     ("temperature_celsius", ""): 30,

@@ -35,9 +35,11 @@ class Record:
 
     paths: Annotated[
         tuple[Path, ...],
-        typer.Argument(metavar="[IN OUT]", help="With --anonymise: what to read, and where to write."),
+        typer.Argument(
+            metavar="[FILE]",
+            help="File to write. Default: print it. With --anonymise IN OUT: what to read, where to write.",
+        ),
     ] = ()
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write. Default: print it.")] = None
     backend: Backend = "nvml"
     uuids: Annotated[bool, typer.Option("--uuids", help="Keep the GPUs' UUIDs.")] = False
     anonymise: Annotated[
@@ -64,11 +66,20 @@ class Record:
                     param_hint="IN OUT",
                 )
             return anonymous(*self.paths, self.key_file)
-        if self.paths:
-            raise typer.BadParameter(f"{self.paths[0]}: files are for --anonymise IN OUT", param_hint="IN OUT")
+        if len(self.paths) > 1:
+            raise typer.BadParameter(
+                f"{self.paths[1]}: name one file to write the profile to; two are for --anonymise IN OUT",
+                param_hint="FILE",
+            )
+        if self.paths and self.paths[0].exists():
+            raise typer.BadParameter(
+                f"{self.paths[0]}: is there already; name a new file for the profile, or --anonymise IN OUT to take names out of "
+                "that one",
+                param_hint="FILE",
+            )
         from fairlead.cli.node.devices import record
 
-        return record(self.backend, output=self.output, uuids=self.uuids)
+        return record(self.backend, output=self.paths[0] if self.paths else None, uuids=self.uuids)
 
 
 @dataclass(frozen=True, kw_only=True)

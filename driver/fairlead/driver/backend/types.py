@@ -202,7 +202,8 @@ THROTTLE_REASONS: tuple[ThrottleReason, ...] = get_args(ThrottleReason)
 class Telemetry:
     """The load of a GPU or a MIG device now; None where the hardware does not report it, such as utilization in MIG mode.
 
-    The NVLink bytes are the sum over all links since NVIDIA's driver was loaded. The active ratios, 0 to 1, are means
+    `memory_reserved_bytes` is what NVIDIA's driver keeps for itself, neither used nor free; where the driver is too old to
+    tell (before 510), it is in what is used. The NVLink bytes are the sum over all links since NVIDIA's driver was loaded. The active ratios, 0 to 1, are means
     over the time since the reading before: of the multiprocessors that had work, of the time that tensor cores
     worked, of the memory's bandwidth. `throttled` has each reason that the hardware can tell, and whether it holds now.
     """
@@ -210,6 +211,8 @@ class Telemetry:
     uuid: str
     utilization_percent: float | None = None
     memory_used_bytes: int | None = None
+    memory_free_bytes: int | None = None
+    memory_reserved_bytes: int | None = None
     power_w: float | None = None
     temperature_c: float | None = None
     nvlink_sent_bytes: int | None = None

@@ -3,13 +3,15 @@
     python -I -S launch.py [--root DIR] [--bind SOURCE TARGET]... [--pid FILE] -- COMMAND...
 
 `--root` changes the root, so that a program of the host runs with the host's libraries. `--bind` mounts a directory at
-another path under that root, in a mount namespace of the program's own. `--pid` starts the program in a session of its
+another path under that root, in a mount namespace of the program's own; the path is made where it is missing, as a host without
+/dev/shm. `--pid` starts the program in a session of its
 own and writes its process ID and start time to FILE. File descriptors are inherited.
 It is a program, run by path in a bare interpreter: the driver's own process keeps its root, mounts and session. Imports
 nothing of fairlead, and little else, to start fast.
 """
 
 import ctypes
+import errno
 import os
 import sys
 
@@ -65,9 +67,13 @@ def enter(root: str, binds: list[tuple[str, str]]) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         check(libc.unshare(CLONE_NEWNS), "unshare the mounts")
         check(libc.mount(b"none", b"/", None, MS_REC | MS_SLAVE, None), "keep mounts from the host")
-        for source, target in binds:
+        # Opened before anything is mounted: a source may be below a target, as a directory in /tmp is below /tmp.
+        sources = [(os.open(source, os.O_PATH), target) for source, target in binds]
+        for source, target in sources:
             at = os.fsencode(root.rstrip("/") + target)
-            check(libc.mount(os.fsencode(source), at, None, MS_BIND | MS_REC, None), f"mount {target}")
+            os.makedirs(at, exist_ok=True)  # noqa: PTH103 - pathlib triples the start's time
+            check(libc.mount(b"/proc/self/fd/%d" % source, at, None, MS_BIND | MS_REC, None), f"mount {target}")
+            os.close(source)
     if root != "/":
         os.chroot(root)
     os.chdir("/")
@@ -77,7 +83,8 @@ def check(status: int, what: str) -> None:
     """Raise the OSError of a failed libc call."""
     if status:
         number = ctypes.get_errno()
-        raise OSError(number, f"cannot {what}: {os.strerror(number)}; the driver has to run privileged")
+        step = "; the driver has to run privileged" if number in (errno.EPERM, errno.EACCES) else ""
+        raise OSError(number, f"cannot {what}: {os.strerror(number)}{step}")
 
 
 def stat(pid: int) -> tuple[str, str]:

@@ -55,6 +55,10 @@ class PluginPaths:
         return self.data / "dra-device-metadata"
 
     @property
+    def libraries(self) -> Path:
+        return self.data / "libraries"
+
+    @property
     def mps(self) -> Path:
         return self.data / "mps"
 

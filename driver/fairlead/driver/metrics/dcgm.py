@@ -34,11 +34,6 @@ def _scaled(value: float | None, unit: float) -> float | None:
     return None if value is None else value / unit
 
 
-def _free(device: Measured) -> float | None:
-    used = device.telemetry.memory_used_bytes
-    return None if used is None or device.memory_bytes is None else max(0.0, (device.memory_bytes - used) / _MIB)
-
-
 def _rows(device: Measured, name: str) -> float | None:
     rows = device.condition.remapped_rows
     return None if rows is None else float(getattr(rows, name))
@@ -47,7 +42,12 @@ def _rows(device: Measured, name: str) -> float | None:
 _ALIASES: tuple[tuple[str, str, Callable[[Measured], float | None]], ...] = (
     ("DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).", lambda d: d.telemetry.utilization_percent),
     ("DCGM_FI_DEV_FB_USED", "Memory used (in MiB).", lambda d: _scaled(d.telemetry.memory_used_bytes, _MIB)),
-    ("DCGM_FI_DEV_FB_FREE", "Memory free (in MiB).", _free),
+    ("DCGM_FI_DEV_FB_FREE", "Memory free (in MiB).", lambda d: _scaled(d.telemetry.memory_free_bytes, _MIB)),
+    (
+        "DCGM_FI_DEV_FB_RESERVED",
+        "Memory reserved (in MiB).",
+        lambda d: _scaled(d.telemetry.memory_reserved_bytes, _MIB),
+    ),
     ("DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).", lambda d: d.telemetry.power_w),
     ("DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", lambda d: d.telemetry.temperature_c),
     ("DCGM_FI_DEV_SM_CLOCK", "SM clock (in MHz).", lambda d: _scaled(d.telemetry.sm_clock_hz, _MHZ)),

@@ -55,6 +55,11 @@ READINGS = (
         _P + "utilization_percent", "Part of the time that a kernel ran.", lambda d: d.telemetry.utilization_percent
     ),
     _Reading(_P + "memory_used_bytes", "Memory in use.", lambda d: d.telemetry.memory_used_bytes),
+    _Reading(
+        _P + "memory_reserved_bytes",
+        "Memory that NVIDIA's driver keeps for itself, neither in use nor free.",
+        lambda d: d.telemetry.memory_reserved_bytes,
+    ),
     _Reading(_P + "power_watts", "Power drawn.", lambda d: d.telemetry.power_w),
     _Reading(_P + "power_limit_watts", "Power that it may draw.", lambda d: d.condition.power_limit_w),
     _Reading(_P + "temperature_celsius", "Temperature.", lambda d: d.telemetry.temperature_c),

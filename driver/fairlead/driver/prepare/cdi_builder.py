@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from fairlead.driver.backend.interface import Backend
-from fairlead.driver.backend.types import Mount
 from fairlead.driver.prepare import cdi, nccl
+from fairlead.driver.prepare.libraries import DriverFiles
 from fairlead.driver.prepare.metadata import Metadata
 from fairlead.driver.prepare.mps.daemons import CONTAINER_PIPE, Daemons
 from fairlead.driver.prepare.records import ClaimRecord
@@ -17,12 +17,12 @@ from fairlead.driver.prepare.records import ClaimRecord
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CdiBuilder:
-    """`mounts` are the files of NVIDIA's driver, which every claim gets."""
+    """`driver_files` are those of NVIDIA's driver, of which a claim gets what its capabilities say."""
 
     backend: Backend
     metadata: Metadata
     daemons: Daemons
-    mounts: tuple[Mount, ...]
+    driver_files: DriverFiles
     boot_id: str
 
     def build(self, record: ClaimRecord) -> dict[str, Any]:
@@ -48,5 +48,5 @@ class CdiBuilder:
             boot_id=self.boot_id,
             edits=edits,
             control=self.backend.control_nodes(),
-            mounts=self.mounts,
+            mounts=self.driver_files.of(record.capabilities),
         )

@@ -85,12 +85,12 @@ def reset_time_slice(backend: Backend, record: ClaimRecord, device: DeviceRecord
 def with_mps_begun(backend: Backend, record: ClaimRecord) -> ClaimRecord:
     """The record to write before the MPS daemon starts: with the compute modes to restore. Raises BackendError.
 
-    A MIG device has no compute mode of its own.
+    A MIG device has no compute mode of its own, and a GPU that others share keeps its mode: each claim has a daemon there.
     """
     assert record.mps is not None
     modes: dict[str, ComputeMode] = {}
     for device in record.devices:
-        if device.device in record.mps.devices and device.mig is None:
+        if device.device in record.mps.devices and device.mig is None and not device.share_id:
             mode = backend.compute_mode(device.gpu_uuid)
             if mode is not None and mode != "ExclusiveProcess":
                 modes[device.gpu_uuid] = mode

@@ -14,6 +14,7 @@ Source: NCCL, src/graph/xml.cc and topo.cc (2.2x): tags, attributes, which of th
 
 from __future__ import annotations
 
+import dataclasses
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from typing import Final
@@ -29,12 +30,17 @@ def topology(gpus: Sequence[Gpu], tree: PciTree, *, machine: str) -> bytes:
     """The file for these GPUs and all network cards; GPUs without a bus ID are left out. `machine` as uname has it.
 
     A GPU that the tree lacks stands below its NUMA node; one whose NUMA node is not known, below node -1, as NCCL writes it.
+    Where the kernel does not know the node of a GPU or of the switches above it, it is the one that the GPU reports.
     """
     system = ET.Element("system", version=VERSION)
     by_bus = {gpu.pci_bus_id: gpu for gpu in gpus if gpu.pci_bus_id is not None}
     known = {device.bus_id: device for device in tree.devices}
     for bus_id, gpu in by_bus.items():
-        known.setdefault(bus_id, PciDevice(bus_id=bus_id, numa_node=gpu.numa_node, kind=_GPU_CLASS))
+        known.setdefault(bus_id, PciDevice(bus_id=bus_id, kind=_GPU_CLASS))
+        at: str | None = bus_id
+        while at in known and at is not None and known[at].numa_node is None:
+            known[at] = dataclasses.replace(known[at], numa_node=gpu.numa_node)
+            at = known[at].parent
     made: dict[str, ET.Element] = {}
     cpus: dict[int, ET.Element] = {}
     for node in sorted({_node(device) for device in known.values() if device.parent not in known}):

@@ -19,12 +19,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
+from fairlead.api.capabilities import DEFAULT_CAPABILITIES, Capability
 from fairlead.driver.backend.interface import Backend, BackendError
-from fairlead.driver.backend.types import Inventory, Mount
+from fairlead.driver.backend.types import Inventory
 from fairlead.driver.common import files
 from fairlead.driver.common.locks import KeyedLocks
 from fairlead.driver.prepare import claims, hardware, records, shares
@@ -33,6 +34,7 @@ from fairlead.driver.prepare.cdi_files import CdiFiles
 from fairlead.driver.prepare.checkpoint import Checkpoint, Unreadable
 from fairlead.driver.prepare.claims import ClaimError
 from fairlead.driver.prepare.leftovers import Leftovers, reason
+from fairlead.driver.prepare.libraries import NO_FILES, DriverFiles
 from fairlead.driver.prepare.metadata import Metadata
 from fairlead.driver.prepare.mps.daemons import Daemons
 from fairlead.driver.prepare.record_cache import RecordCache
@@ -83,7 +85,7 @@ class Preparer:
         closed: Callable[[str], str | None] | None = None,
         metadata: Metadata,
         daemons: Daemons,
-        mounts: Iterable[Mount] = (),
+        driver_files: DriverFiles = NO_FILES,
         on_step: Callable[[str], None] = _ignore,
     ) -> None:
         self._driver = driver
@@ -105,7 +107,7 @@ class Preparer:
                 backend=backend,
                 metadata=metadata,
                 daemons=daemons,
-                mounts=tuple(mounts),
+                driver_files=driver_files,
                 boot_id=checkpoint.boot_id,
             ),
             metadata=metadata,
@@ -178,11 +180,13 @@ class Preparer:
             partitionable=self._partitionable(),
         )
         mps, nccl_topology = None, False
+        capabilities: tuple[Capability, ...] = DEFAULT_CAPABILITIES
         if claims.configured(claim, driver=self._driver):
             from fairlead.driver.prepare import sharing  # a sixth of a start's CPU time, and few claims have configs
 
             planned, mps = sharing.plan(claim, planned, driver=self._driver, inventory=inventory)
             nccl_topology = sharing.wants_nccl_topology(claim, planned, driver=self._driver)
+            capabilities = sharing.capabilities(claim, planned, driver=self._driver)
         for device in planned:
             if self._unusable is not None and (reason := self._unusable(device.gpu_uuid)) is not None:
                 raise ClaimError(
@@ -197,6 +201,7 @@ class Preparer:
             devices=planned,
             mps=mps,
             nccl_topology=nccl_topology,
+            capabilities=capabilities,
             pod_claim=claims.pod_claim(claim),
         )
 

@@ -14,6 +14,7 @@ from typing import Literal, Self
 
 import msgspec
 
+from fairlead.api.capabilities import DEFAULT_CAPABILITIES
 from fairlead.driver.backend.types import ComputeMode, TimeSlice
 
 
@@ -106,7 +107,7 @@ class MpsRecord(_Record, frozen=True, kw_only=True):
 class ClaimRecord(_Record, frozen=True, kw_only=True):
     """One claim. "preparing" and "unpreparing": not finished, and not answered as such.
 
-    `nccl_topology`: its containers get a topology file. `pod_claim` is the pod's name for the claim, where it was created from a template.
+    `nccl_topology`: its containers get a topology file. `capabilities`: which files of NVIDIA's driver they get. `pod_claim` is the pod's name for the claim, where it was created from a template.
     """
 
     uid: str
@@ -116,6 +117,7 @@ class ClaimRecord(_Record, frozen=True, kw_only=True):
     devices: tuple[DeviceRecord, ...] = ()
     mps: MpsRecord | None = None
     nccl_topology: bool = False
+    capabilities: tuple[str, ...] = DEFAULT_CAPABILITIES
     pod_claim: str | None = None
 
     def __str__(self) -> str:

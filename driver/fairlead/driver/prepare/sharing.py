@@ -1,7 +1,7 @@
 """What a claim's opaque configs request: a time slice for each GPU, or one MPS daemon for all; NCCL's topology file. Pure.
 
 Reads GpuConfig and MigDeviceConfig against the devices of the claim. Refuses what cannot be applied, rather than
-prepare the claim without it. Class before claim, the later wins. A config that names requests must suit their devices;
+prepare the claim without it. With MPS a share of a device is the limit of each program of its claim. Class before claim, the later wins. A config that names requests must suit their devices;
 one for all requests is skipped for devices of the other kind. Configs of other drivers are skipped.
 """
 
@@ -14,7 +14,9 @@ import msgspec
 
 from fairlead.api import config as opaque
 from fairlead.api.base import ManifestError
+from fairlead.api.capabilities import CAPABILITIES, DEFAULT_CAPABILITIES, Capability
 from fairlead.driver.backend.types import Inventory
+from fairlead.driver.prepare import shares
 from fairlead.driver.prepare.claims import ClaimError, describe
 from fairlead.driver.prepare.records import DeviceRecord, MpsRecord
 from fairlead.kube.quantity import Quantity
@@ -47,13 +49,13 @@ def plan(
             raise ClaimError(
                 f"{requested.field}: a request with adminAccess only observes its device; remove the config"
             )
-        if device.share_id:
-            raise ClaimError(
-                f"{requested.field}.strategy: {requested.sharing.strategy!r} would change {device.device} for the "
-                "other claims that have a share of it; remove sharing"
-            )
         if requested.sharing.strategy == "MPS":
             shared.append((device, requested))
+        elif device.share_id and not _is_whole(device, inventory):
+            raise ClaimError(
+                f"{requested.field}.strategy: {requested.sharing.strategy!r} would change {device.device} for the "
+                "other claims that have a share of it; remove sharing, or ask for all of its memory"
+            )
         elif isinstance(requested.sharing, opaque.GpuSharing):
             chosen = requested.sharing.time_slicing_config
             sliced[-1] = msgspec.structs.replace(device, time_slice=chosen.interval if chosen else "Default")
@@ -66,6 +68,13 @@ def wants_nccl_topology(claim: ResourceClaim, devices: Iterable[DeviceRecord], *
     return any(
         found is not None and isinstance(found[1], opaque.GpuConfig) and found[1].nccl_topology for found in configs
     )
+
+
+def capabilities(claim: ResourceClaim, devices: Iterable[DeviceRecord], *, driver: str) -> tuple[Capability, ...]:
+    """Of NVIDIA's driver, those that the config of one of the claim's devices asks for. Raises ClaimError."""
+    configs = [_config(claim, device, driver=driver) for device in devices]
+    wanted = {each for found in configs for each in (found[1].capabilities if found else DEFAULT_CAPABILITIES)}
+    return tuple(each for each in CAPABILITIES if each in wanted)
 
 
 def _requested(claim: ResourceClaim, device: DeviceRecord, *, driver: str) -> _Requested | None:
@@ -143,12 +152,59 @@ def _mps(claim: ResourceClaim, shared: list[tuple[DeviceRecord, _Requested]], in
     field = f"{first.field}.mpsConfig"
     if wanted.multi_user:
         _check_multi_user(field, devices, inventory)
+    memory_mib = _memory(field, wanted, devices)
+    percentage = wanted.default_active_thread_percentage
+    for device in devices:
+        part = _part(device, inventory)
+        if part is None:
+            continue
+        if memory_mib.setdefault(device.device, part.memory_mib) > part.memory_mib:
+            raise ClaimError(
+                f"{field}: {memory_mib[device.device]}Mi of {device.device} for a program are more than the claim's share of "
+                f"{part.memory_mib}Mi; ask for a larger share, or write a smaller limit"
+            )
+        if part.thread_percentage is None:
+            continue
+        if percentage is not None and percentage > part.thread_percentage:
+            raise ClaimError(
+                f"{field}.defaultActiveThreadPercentage: {percentage} is more than the claim's share of {device.device}, "
+                f"{part.thread_percentage}; ask for more multiprocessors, or write less"
+            )
+        percentage = part.thread_percentage if percentage is None else percentage
     return MpsRecord(
-        devices=tuple(device.device for device in devices),
-        active_thread_percentage=wanted.default_active_thread_percentage,
-        memory_mib=_memory(field, wanted, devices),
+        # Two shares of one device are one device to CUDA.
+        devices=tuple(dict.fromkeys(device.device for device in devices)),
+        active_thread_percentage=percentage,
+        memory_mib=memory_mib,
         multi_user=wanted.multi_user,
     )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """What a share is of its device: MiB of memory, percent of the multiprocessors (None: the claim asks for none of its own)."""
+
+    memory_mib: int
+    thread_percentage: int | None
+
+
+def _part(device: DeviceRecord, inventory: Inventory) -> _Part | None:
+    """None where the claim has the device alone, or its share says nothing of memory."""
+    memory = device.consumed.get("memory")
+    if not device.share_id or memory is None:
+        return None
+    asked = device.consumed.get("multiprocessors", 0)
+    there = shares.capacities(inventory.gpus).get(device.uuid, {}).get("multiprocessors")
+    return _Part(
+        memory_mib=memory // _MIB,
+        thread_percentage=max(1, 100 * asked // there) if asked and there else None,
+    )
+
+
+def _is_whole(device: DeviceRecord, inventory: Inventory) -> bool:
+    """Whether a share has all memory of its device, so that no other claim can have one."""
+    there = shares.capacities(inventory.gpus).get(device.uuid, {}).get("memory")
+    return there is not None and device.consumed.get("memory") == there
 
 
 def _memory(field: str, config: opaque.MpsConfig, devices: list[DeviceRecord]) -> dict[str, int]:

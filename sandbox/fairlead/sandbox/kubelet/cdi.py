@@ -34,6 +34,9 @@ class Edits:
     device_nodes: tuple[str, ...] = ()
     mounts: tuple[tuple[str, str], ...] = ()  # host path, container path
     hooks: tuple[str, ...] = ()
+    applied: tuple[
+        Mapping[str, Any], ...
+    ] = ()  # the specs' containerEdits as they are written, for a runtime that executes
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ def resolve(directory: Path, names: Iterable[str]) -> Edits:
     nodes: dict[str, None] = {}
     mounts: dict[tuple[str, str], None] = {}
     hooks: list[str] = []
+    every: list[Mapping[str, Any]] = []
     applied: set[Path] = set()
     for name in wanted:
         found = known.get(name)
@@ -64,6 +68,7 @@ def resolve(directory: Path, names: Iterable[str]) -> Edits:
         device = found[0]
         parts = [device.edits] if device.file in applied else [device.spec_edits, device.edits]
         applied.add(device.file)
+        every += parts
         for edits in parts:
             for each in edits.get("env") or ():
                 key, _, value = str(each).partition("=")
@@ -73,7 +78,14 @@ def resolve(directory: Path, names: Iterable[str]) -> Edits:
             for mount in edits.get("mounts") or ():
                 mounts[str(mount["hostPath"]), str(mount["containerPath"])] = None
             hooks += [str(hook["path"]) for hook in edits.get("hooks") or ()]
-    return Edits(cdi_devices=wanted, env=env, device_nodes=tuple(nodes), mounts=tuple(mounts), hooks=tuple(hooks))
+    return Edits(
+        cdi_devices=wanted,
+        env=env,
+        device_nodes=tuple(nodes),
+        mounts=tuple(mounts),
+        hooks=tuple(hooks),
+        applied=tuple(every),
+    )
 
 
 def _load(directory: Path) -> dict[str, list[_Device]]:

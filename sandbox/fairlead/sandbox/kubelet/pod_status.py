@@ -136,5 +136,7 @@ def _container(spec: Mapping[str, Any], container: Container | None, *, waiting:
 
 def _termination_message(container: Container) -> str:
     prefix = container.program.reports
+    if container.message:
+        return container.message[:4096]
     lines = [f"{name}={value}" for name, value in sorted(container.env.items()) if prefix and name.startswith(prefix)]
     return "\n".join(lines)[:4096]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 SIGTERM_EXIT: Final = 143
@@ -37,6 +37,7 @@ class Program:
     stop_exit_code: int = SIGTERM_EXIT
     pre_stop_s: float = 0.0
     reports: str = ""  # how the variables begin that are its termination message
+    command: tuple[str, ...] = field(default=(), compare=False)  # for a runtime that executes it
 
 
 def program_of(container: Mapping[str, Any]) -> Program:
@@ -47,7 +48,7 @@ def program_of(container: Mapping[str, Any]) -> Program:
         if {"TERM", "SIGTERM", "15"} & set(signals.split()):
             made = _trapped(made, quoted or double or ("" if bare in {"''", '""'} else bare))
     report = _REPORT.search(text)
-    return replace(made, pre_stop_s=_pre_stop_s(container), reports=report[1] if report else "")
+    return replace(made, pre_stop_s=_pre_stop_s(container), reports=report[1] if report else "", command=tuple(words))
 
 
 def _running(words: list[str], text: str) -> Program:

@@ -31,6 +31,7 @@ class Container:
     ended_s: float | None = None
     exit_code: int | None = None
     signalled: bool = False  # with SIGTERM
+    message: str = ""  # what a program that was executed left in its termination log
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     timer: asyncio.TimerHandle | None = None
 

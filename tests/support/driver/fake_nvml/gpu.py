@@ -10,6 +10,9 @@ import pynvml
 from fairlead.driver.backend.nvml.tables import ARCHITECTURES, BRANDS, CORES
 from tests.support.driver.fake_nvml.node import Device, FakeNode, MigHandle
 
+# What an idle H200 of driver 580 answers; of a MIG device, what nvidia-smi shows of an idle one.
+RESERVED, MIG_RESERVED = 644_939_776, 12 * 2**20
+
 
 class GpuCalls(FakeNode):
     def nvmlDeviceGetUUID(self, device: Device | MigHandle) -> str:
@@ -37,8 +40,10 @@ class GpuCalls(FakeNode):
         count = int(self._or_unsupported(self._check(device).multiprocessors))
         return count * CORES[self.nvmlDeviceGetCudaComputeCapability(device)]
 
-    def nvmlDeviceGetMemoryInfo(self, device: Device | MigHandle) -> Any:
-        gpu, info = self._check(device), pynvml.c_nvmlMemory_t()
+    def nvmlDeviceGetMemoryInfo(self, device: Device | MigHandle, version: int | None = None) -> Any:
+        if version is not None and not self.memory_v2:
+            self._fail(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        gpu, info = self._check(device), pynvml.c_nvmlMemory_v2_t()
         if isinstance(device, MigHandle):
             if all(ci.mig is not device for ci in device.gpu_instance.compute_instances):
                 self._fail(pynvml.NVML_ERROR_INVALID_ARGUMENT)
@@ -47,7 +52,17 @@ class GpuCalls(FakeNode):
         else:
             info.total = self._or_unsupported(gpu.memory_bytes)
             info.used = self.memory_used.get(gpu.uuid, 0)
+        info.reserved = MIG_RESERVED if isinstance(device, MigHandle) else RESERVED
+        info.free = info.total - info.used - info.reserved
+        if version is None:
+            info.used += info.reserved  # as the library, which had no word for it
         return info
+
+    def nvmlDeviceGetMemoryAffinity(self, device: Device, words: int, scope: int) -> Any:
+        gpu = self._check(device)
+        assert scope == pynvml.NVML_AFFINITY_SCOPE_NODE
+        node = self._or_unsupported(self.memory_affinity.get(gpu.minor, gpu.numa_node))
+        return [(1 << node) >> (64 * at) & (2**64 - 1) for at in range(words)]
 
     def nvmlDeviceGetAddressingMode(self, device: Device) -> int:
         return {"None": 0, "HMM": 1, "ATS": 2}[self._or_unsupported(self._check(device).addressing_mode)]

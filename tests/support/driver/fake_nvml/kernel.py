@@ -10,12 +10,15 @@ CAPS_MAJOR = 237
 
 
 class FakeKernel:
-    """Without `root` there are no files, and nothing is written."""
+    """Without `root` there are no files, and nothing is written. `virtual`: of a PCI device the kernel knows no NUMA node, and says -1."""
 
-    def __init__(self, root: Path | None) -> None:
+    def __init__(self, root: Path | None, *, numa_nodes: int = 2, virtual: bool = False) -> None:
         self._root = root
+        self._virtual = virtual
         if root is not None:
             _put(root / "proc/devices", f"Character devices:\n195 nvidia\n{CAPS_MAJOR} nvidia-caps\n")
+            for node in range(numa_nodes):
+                _put(root / f"sys/devices/system/node/node{node}/cpumap", f"{0xFFFF << (16 * node):08x}\n")
             for name in ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"):
                 _put(root / "dev" / name, "")
 
@@ -23,7 +26,7 @@ class FakeKernel:
         if self._root is None or gpu.pci_bus_id is None:
             return
         device = self._root / "sys/devices" / (gpu.pcie_root or "pci0000:00") / "0000:00:01.0" / gpu.pci_bus_id
-        _put(device / "numa_node", f"{-1 if gpu.numa_node is None else gpu.numa_node}\n")
+        _put(device / "numa_node", f"{-1 if gpu.numa_node is None or self._virtual else gpu.numa_node}\n")
         link = self._root / "sys/bus/pci/devices" / gpu.pci_bus_id
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(device)

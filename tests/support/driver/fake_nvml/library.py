@@ -23,8 +23,16 @@ from tests.support.driver.fake_nvml.nvlink import NvLinkCalls
 class FakeNvml(GpuCalls, NvLinkCalls, GpmCalls, MigCalls):
     """`nv` for NvmlBackend. With `root`, the node's /sys, /proc and /dev are files under it."""
 
-    def __init__(self, node_profile: NodeProfile, *, node: str, root: Path | None = None) -> None:
-        super().__init__(FakeKernel(root))
+    def __init__(
+        self,
+        node_profile: NodeProfile,
+        *,
+        node: str,
+        root: Path | None = None,
+        numa_nodes: int = 2,
+        virtual: bool = False,
+    ) -> None:
+        super().__init__(FakeKernel(root, numa_nodes=numa_nodes, virtual=virtual))
         inventory = SimulatedBackend(node_profile, node=node).inventory()
         self._versions = inventory.driver_version, inventory.cuda_driver_version
         self._devices = [Device(gpu=gpu, mode=int(bool(gpu.mig_enabled))) for gpu in inventory.gpus]

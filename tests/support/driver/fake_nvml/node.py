@@ -55,7 +55,8 @@ class FakeNode:
     `errors` makes a call fail with an NVML error code, by function's name; `lost` holds minors of GPUs off the bus;
     `busy` says that MIG devices have clients. `recovery` is NVML's recovery action by minor; `xids` are (minor, code)
     to be reported; `guests` holds minors of GPUs that a hypervisor lends, as vGPUs. `utilization` (percent) and
-    `memory_used` (bytes) are by UUID. `clock_events` are NVML's bits by minor, `ecc` (corrected, uncorrected) errors,
+    `memory_used` (bytes) are by UUID; without `memory_v2` the driver is older than 510. `memory_affinity` is the NUMA node by
+    minor where it is not the profile's. `clock_events` are NVML's bits by minor, `ecc` (corrected, uncorrected) errors,
     `remapped` (corrected, uncorrected, pending, failed) rows. `processes` are the PIDs on a GPU, by minor.
     `calls` counts the calls, by function's name.
     """
@@ -71,6 +72,8 @@ class FakeNode:
         self.guests: set[int] = set()
         self.utilization: dict[str, int] = {}
         self.memory_used: dict[str, int] = {}
+        self.memory_v2 = True
+        self.memory_affinity: dict[int, int] = {}
         self.clock_events: dict[int, int] = {}
         self.ecc: dict[int, tuple[int, int]] = {}
         self.remapped: dict[int, tuple[int, int, int, int]] = {}

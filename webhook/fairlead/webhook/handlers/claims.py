@@ -55,6 +55,7 @@ def validate(review: Review, facts: Facts) -> Verdict:
     for index, requests, opaque in configs:
         faults += _config_faults(opaque, f"{path}.devices.config[{index}].opaque.parameters", _classes(spec, requests))
         faults += _mps_faults(spec, opaque, requests, f"{path}.devices.config[{index}].opaque.parameters")
+        faults += _share_faults(spec, opaque, requests, f"{path}.devices.config[{index}].opaque.parameters")
     faults += _reserved_name_faults(review, spec, facts)
     if faults:
         return deny("claim", *review.about(faults), code=422)
@@ -158,6 +159,27 @@ def _mps_faults(
     )
     if count > 1:
         yield f"{path}.sharing.strategy: 'MPS' over {count} MIG devices: {MPS_ON_ONE_MIG_DEVICE}"
+
+
+def _share_faults(
+    spec: ResourceClaimSpec, opaque: OpaqueDeviceConfiguration, requests: tuple[str, ...], path: str
+) -> Iterator[str]:
+    """Time slices for a share of a GPU: their length is the whole GPU's. The driver refuses them where no request says so."""
+    try:
+        config = decode(opaque.parameters, subject=path)
+    except ManifestError:
+        return
+    if not isinstance(config, GpuConfig) or config.sharing is None or config.sharing.strategy != "TimeSlicing":
+        return
+    for request in spec.devices.requests:
+        if requests and request.name not in requests:
+            continue
+        options = (request.exactly,) if request.exactly is not None else request.first_available
+        if any(option.capacity is not None and option.capacity.requests for option in options):
+            yield (
+                f"{path}.sharing.strategy: 'TimeSlicing' would change the GPU for the other claims that share it, and request "
+                f"{request.name!r} asks for a share (capacity.requests); write MPS, which limits this claim alone, or remove one of both"
+            )
 
 
 def _is_mig(request: DeviceRequest) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from fairlead.driver.backend.interface import BackendError, DeviceGone
 from fairlead.driver.backend.nvml import nvlink, tables
@@ -16,6 +16,8 @@ from fairlead.driver.backend.nvml.calls import Calls, text
 from fairlead.driver.backend.nvml.mig import NvmlMig
 from fairlead.driver.backend.nvml.sysfs import Kernel
 from fairlead.driver.backend.types import Gpu, Inventory, MigDevice, MigProfile, NvLink
+
+T = TypeVar("T")
 
 
 class Discovery:
@@ -50,14 +52,17 @@ class Discovery:
         uuid = text(self._calls.call("DeviceGetUUID", device))
         assert uuid is not None
 
-        def query(name: str, *arguments: Any) -> Any:
+        def asked(call: Callable[[], T]) -> T | None:
             try:
-                return self._calls.query(name, device, *arguments)
+                return call()
             except DeviceGone:
                 raise
             except BackendError as error:
                 warnings.append(f"{uuid}: {error}; what depends on it is left out")
                 return None
+
+        def query(name: str, *arguments: Any) -> Any:
+            return asked(lambda: self._calls.query(name, device, *arguments))
 
         pci = query("DeviceGetPciInfo")
         bus_id = _bus_id(pci)
@@ -71,7 +76,10 @@ class Discovery:
         capability = query("DeviceGetCudaComputeCapability")
         cores = query("DeviceGetNumGpuCores")
         cores_each = tables.CORES.get(tuple(capability)) if capability else None
-        memory = query("DeviceGetMemoryInfo")
+        memory = asked(lambda: self._calls.memory(device))
+        numa_node = self._kernel.numa_node(bus_id) if bus_id else None
+        if numa_node is None:  # the kernel of a virtual machine may not tell
+            numa_node = asked(lambda: self._calls.numa_node(device))
         mode = query("DeviceGetMigMode")
         mig_profiles, mig_devices = self._mig_of(device, uuid, int(minor), mode, warnings)
         return Gpu(
@@ -81,13 +89,13 @@ class Discovery:
             brand=tables.BRANDS.get(query("DeviceGetBrand") or 0),
             architecture=tables.ARCHITECTURES.get(architecture or 0),
             cuda_compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
-            memory_bytes=int(memory.total) if memory is not None and memory.total else None,
+            memory_bytes=memory.total or None if memory is not None else None,
             multiprocessors=cores // cores_each if cores and cores_each else None,
             addressing_mode=tables.ADDRESSING.get(query("DeviceGetAddressingMode")),
             pci_device_id=_device_id(pci),
             pci_bus_id=bus_id,
             pcie_root=self._kernel.pcie_root(bus_id) if bus_id else None,
-            numa_node=self._kernel.numa_node(bus_id) if bus_id else None,
+            numa_node=numa_node,
             nvlink=self._nvlink(query, capability),
             clique=self._clique(device, warnings),
             mig_enabled=None if mode is None else bool(mode[0]),

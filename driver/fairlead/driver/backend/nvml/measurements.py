@@ -13,7 +13,7 @@ from typing import Any
 
 from fairlead.driver.backend.interface import BackendError, DeviceGone
 from fairlead.driver.backend.nvml import tables
-from fairlead.driver.backend.nvml.calls import Calls
+from fairlead.driver.backend.nvml.calls import Calls, Memory
 from fairlead.driver.backend.nvml.gpm import Gpm
 from fairlead.driver.backend.types import GpuCondition, MigDevice, RemappedRows, Telemetry, ThrottleReason
 
@@ -78,7 +78,7 @@ class Measurements:
         read, nv = self._calls.reading, self._calls.nv
         try:
             utilization = read("DeviceGetUtilizationRates", device)
-            memory = read("DeviceGetMemoryInfo", device)
+            memory = self._memory(device)
             power = read("DeviceGetPowerUsage", device)
             temperature = read("DeviceGetTemperature", device, nv.NVML_TEMPERATURE_GPU)
             sm_clock = read("DeviceGetClockInfo", device, nv.NVML_CLOCK_SM)
@@ -90,7 +90,9 @@ class Measurements:
         return Telemetry(
             uuid=uuid,
             utilization_percent=None if utilization is None else float(utilization.gpu),
-            memory_used_bytes=None if memory is None else int(memory.used),
+            memory_used_bytes=None if memory is None else memory.used,
+            memory_free_bytes=None if memory is None else memory.free,
+            memory_reserved_bytes=None if memory is None else memory.reserved,
             power_w=None if power is None else power / 1000,
             temperature_c=None if temperature is None else float(temperature),
             nvlink_sent_bytes=sent,
@@ -128,15 +130,29 @@ class Measurements:
             handle = self._mig_handles.get(mig.uuid)
             if handle is None:
                 handle = self._mig_handles[mig.uuid] = self._calls.call("DeviceGetHandleByUUID", mig.uuid)
-            memory = self._calls.reading("DeviceGetMemoryInfo", handle)
+            memory = self._memory(handle)
             instance = self._calls.reading("DeviceGetGpuInstanceId", handle)
         except BackendError:
             self._mig_handles.pop(mig.uuid, None)
             return None
         if memory is None and instance is None:
             return None
-        used = None if memory is None else int(memory.used)
-        return Telemetry(uuid=mig.uuid, memory_used_bytes=used), None if instance is None else int(instance)
+        load = Telemetry(
+            uuid=mig.uuid,
+            memory_used_bytes=None if memory is None else memory.used,
+            memory_free_bytes=None if memory is None else memory.free,
+            memory_reserved_bytes=None if memory is None else memory.reserved,
+        )
+        return load, None if instance is None else int(instance)
+
+    def _memory(self, device: Any) -> Memory | None:
+        """None where the reading fails. Raises DeviceGone for a lost GPU."""
+        try:
+            return self._calls.memory(device)
+        except DeviceGone:
+            raise
+        except BackendError:
+            return None
 
     def _with_activity(self, read: Telemetry, gpu: Any, gpu_uuid: str, instance: int | None = None) -> Telemetry | None:
         """`gpu` is the handle of the GPU, `instance` the GPU instance of a MIG device. None when the GPU is lost."""

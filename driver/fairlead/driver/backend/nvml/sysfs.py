@@ -25,9 +25,16 @@ class Kernel:
         self._dev = dev
 
     def numa_node(self, bus_id: str) -> int | None:
-        """None also for the -1 of a machine without NUMA."""
+        """Where the kernel says -1, as in many virtual machines: the only node of the machine, or None where it has several."""
         text = _read(self._sys / "bus/pci/devices" / bus_id / "numa_node")
-        return int(text) if text is not None and text.isdigit() else None
+        if text is None or text.isdigit():
+            return None if text is None else int(text)
+        nodes = self._numa_nodes()
+        return nodes[0] if len(nodes) == 1 else None
+
+    def _numa_nodes(self) -> list[int]:
+        paths = (self._sys / "devices/system/node").glob("node[0-9]*")
+        return sorted(int(path.name[4:]) for path in paths if path.name[4:].isdigit())
 
     def pcie_root(self, bus_id: str) -> str | None:
         """The root complex above the device, such as `pci0000:64`: the first part of its path under /sys/devices."""
@@ -39,7 +46,7 @@ class Kernel:
         return path.parts[0] if path.parts and _PCI_ROOT.fullmatch(path.parts[0]) else None
 
     def pci_tree(self, bus_ids: Collection[str]) -> PciTree:
-        """These GPUs, the network cards, and the switches above; CPUs of their NUMA nodes.
+        """These GPUs, the network cards, and the switches above; CPUs of the NUMA nodes.
 
         Of a switch the upstream port stands for all of it, as NCCL names it: each second bridge above a device.
         """
@@ -50,8 +57,7 @@ class Kernel:
                 parent = path[-3] if len(path) > 2 else None
                 found[path[-1]] = self._pci_device(path[-1], parent)
                 path = path[:-2]
-        nodes = sorted({each.numa_node for each in found.values() if each.numa_node is not None})
-        maps = {node: _read(self._sys / f"devices/system/node/node{node}/cpumap") for node in nodes}
+        maps = {node: _read(self._sys / f"devices/system/node/node{node}/cpumap") for node in self._numa_nodes()}
         return PciTree(
             devices=tuple(found[bus_id] for bus_id in sorted(found)),
             cpus={node: text for node, text in maps.items() if text},

@@ -70,10 +70,13 @@ def of_gpu(
     drawn_w = 0.0 if product is None else max(0.0, product.power_limit_w - _IDLE_W) * _POWER * busy
     hot = {"thermal_hw", "thermal_sw"} & set(throttled)
     sm, tensor, dram = _activity(gpu, busy)
+    used = load.memory_used_bytes + sum(each.memory_used_bytes for _, each in in_migs)
     return Telemetry(
         uuid=gpu.uuid,
         utilization_percent=None if gpu.mig_enabled else load.utilization_percent,
-        memory_used_bytes=load.memory_used_bytes + sum(each.memory_used_bytes for _, each in in_migs),
+        memory_used_bytes=used,
+        memory_free_bytes=_free(used, gpu.memory_bytes),
+        memory_reserved_bytes=0,
         power_w=_IDLE_W + drawn_w * (0.6 if throttled else 1.0),
         temperature_c=_HOT_C if hot else _IDLE_C + (_FULL_C - _IDLE_C) * busy,
         nvlink_sent_bytes=nvlink_bytes if gpu.nvlink else None,
@@ -92,6 +95,8 @@ def of_mig(gpu: Gpu, mig: MigDevice, load: Load) -> Telemetry:
     return Telemetry(
         uuid=mig.uuid,
         memory_used_bytes=load.memory_used_bytes,
+        memory_free_bytes=_free(load.memory_used_bytes, mig.profile.memory_bytes),
+        memory_reserved_bytes=0,
         sm_active_ratio=sm,
         tensor_active_ratio=tensor,
         dram_active_ratio=dram,
@@ -130,6 +135,10 @@ def within(load: Load, memory_bytes: int | None) -> Load:
         memory_used_bytes=min(load.memory_used_bytes, memory_bytes),
         nvlink_bytes_per_second=load.nvlink_bytes_per_second,
     )
+
+
+def _free(used_bytes: int, memory_bytes: int | None) -> int | None:
+    return None if memory_bytes is None else max(0, memory_bytes - used_bytes)
 
 
 def _busy(load: Load) -> float:

@@ -70,9 +70,8 @@ class DaemonDirectory:
         try:
             mounts.mount_tmpfs(target, size_bytes=size_bytes, inodes=inodes, mode=0o1777)
         except OSError as error:
-            raise BackendError(
-                f"cannot mount a tmpfs of {size_bytes} bytes ({files.describe(error)}); the driver has to run privileged"
-            ) from error
+            step = "; the driver has to run privileged" if isinstance(error, PermissionError) else ""
+            raise BackendError(f"cannot mount a tmpfs of {size_bytes} bytes ({files.describe(error)}){step}") from error
         if not mounts.reaches_host(target):
             mounts.unmount_below(target)
             raise BackendError(

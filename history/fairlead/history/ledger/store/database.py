@@ -121,6 +121,13 @@ class Database:
 
     def _postgres(self) -> Engine:
         assert self.place.url is not None
+        try:
+            import psycopg  # noqa: F401 - a ledger in a directory needs neither it nor libpq
+        except ImportError as error:
+            raise LedgerError(
+                f"ledger {self.place.text}: PostgreSQL needs psycopg and libpq ({error}): install psycopg[binary], or give a "
+                "directory"
+            ) from None
         engine = create_engine(
             self.place.url,
             pool_pre_ping=True,  # the server restarts more often than this program

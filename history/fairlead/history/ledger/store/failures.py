@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import sys
 from collections.abc import Iterator
 from typing import Final
 
-import psycopg
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from fairlead.history.ledger.store.errors import CorruptLedgerError, LedgerError, UnavailableError
@@ -57,7 +57,9 @@ def translated(place: Place) -> Iterator[None]:
     """Raises LedgerErrors for what the database raises within."""
     try:
         yield
-    except (SQLAlchemyError, sqlite3.Error, psycopg.Error) as error:
+    except Exception as error:
+        if not isinstance(error, (SQLAlchemyError, sqlite3.Error, *_psycopg("Error"))):
+            raise
         # Not chained: the cause of a failed login may show the URL, and a statement shows its values.
         raise failure(place, error) from None
 
@@ -71,13 +73,13 @@ def failure(place: Place, error: Exception) -> LedgerError:
             code & _PRIMARY, (LedgerError, "see whether this is a ledger of this version (`fairlead ledger info`)")
         )
         return kind(f"ledger {place.text}: {words}: {step}")
-    if isinstance(original, psycopg.Error):
-        state = original.sqlstate or ""
+    if isinstance(original, _psycopg("Error")):
+        state = getattr(original, "sqlstate", None) or ""
         for begin, kind, step in _POSTGRES:
             if state.startswith(begin):
                 return kind(f"ledger {place.text}: {words}: {step}")
         if state.startswith("08") or (
-            not state and isinstance(original, psycopg.OperationalError | psycopg.InterfaceError)
+            not state and isinstance(original, _psycopg("OperationalError", "InterfaceError"))
         ):
             return UnavailableError(
                 f"ledger {place.text}: {words}: no connection; see that the server runs and can be reached from here"
@@ -86,3 +88,9 @@ def failure(place: Place, error: Exception) -> LedgerError:
             f"ledger {place.text}: {words}: see whether this is a ledger of this version (`fairlead ledger info`)"
         )
     return UnavailableError(f"ledger {place.text}: {words}: try again")
+
+
+def _psycopg(*names: str) -> tuple[type[Exception], ...]:
+    """These errors of psycopg, which only a ledger in PostgreSQL needs: none where nothing has imported it."""
+    module = sys.modules.get("psycopg")
+    return () if module is None else tuple(getattr(module, name) for name in names)

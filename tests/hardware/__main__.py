@@ -1,0 +1,166 @@
+"""`python -m tests.hardware`, or `make gpu`: everything on one machine with an NVIDIA GPU, and a report of it.
+
+Exit code 0: no check failed; 1: one did; 3: there is no GPU here. Settings of the GPU stay as they are unless `--settings` allows
+to change them; then they are put back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime as dt
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from fairlead.driver.common.driver_root import DriverRoot
+from tests.hardware import checks_devices, checks_load, checks_node, checks_shares, runtime
+from tests.hardware.report import Check, Line, checked, summary
+from tests.hardware.smi import SETTINGS, Smi
+from tests.hardware.stage import stage
+
+CHECKS: dict[str, Check] = {
+    "discovery": checks_devices.discovery,
+    "isolation": checks_devices.isolation,
+    "CUDA": checks_devices.cuda,
+    "one of several": checks_devices.only_one_of_several,
+    "capabilities": checks_devices.capabilities,
+    "load against nvidia-smi": checks_load.load,
+    "driver killed under load": checks_load.restart,
+    "Xid of a program": checks_load.xid,
+    "shares side by side": checks_shares.side_by_side,
+    "memory limit of a share": checks_shares.limits,
+    "multiprocessors of a share": checks_shares.threads,
+    "fault beside a share": checks_shares.fault_beside,
+    "NCCL topology file": checks_node.nccl,
+    "time slice": checks_node.time_slice,
+    "smoke": checks_node.smoke,
+    "leftovers": checks_node.leftovers,
+}
+ROOTS = (Path("/"), Path("/usr/local/nvidia"), Path("/run/nvidia/driver"), Path("/home/kubernetes/bin/nvidia"))
+STANDIN = Path(__file__).resolve().with_name("standin")
+NO_GPU = 3
+
+
+def main(arguments: list[str] | None = None) -> int:
+    given = _parsed(arguments)
+    with tempfile.TemporaryDirectory(prefix="fl-") as path:
+        if given.standin:
+            _stand_in(given, Path(path))
+        return _main(given)
+
+
+def _stand_in(given: argparse.Namespace, state: Path) -> None:
+    """Programs that are started from here on find the stand-in."""
+    os.environ["GPU_STATE"] = str(state)
+    before = filter(None, (os.environ.get("PYTHONPATH"),))
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(STANDIN), str(STANDIN.parents[2]), *before))
+    given.smi, given.driver_root = str(STANDIN / "nvidia-smi"), state
+
+
+def _main(given: argparse.Namespace) -> int:
+    smi = _smi(given)
+    if smi is None:
+        print("no nvidia-smi here: name where NVIDIA's driver is, --driver-root DIR", file=sys.stderr)
+        return NO_GPU
+    try:
+        before = smi.settings()
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"nvidia-smi does not answer: {error}", file=sys.stderr)
+        return NO_GPU
+    with tempfile.TemporaryDirectory(prefix="fl-") as path:
+        lines = asyncio.run(_run(given, smi, Path(path)))
+        if given.record is not None:
+            _record(given.record)
+    after = smi.settings()
+    same = f"{', '.join(SETTINGS)} as before" if after == before else f"before {before}, after {after}"
+    lines.append(Line(name="settings", result="ok" if after == before else "failed", detail=same, seconds=0))
+    print(lines[-1])
+    print(*summary(lines), sep="\n")
+    return int(any(line.result == "failed" for line in lines))
+
+
+async def _run(given: argparse.Namespace, smi: Smi, workdir: Path) -> list[Line]:
+    kind, refused = runtime.choose(
+        workdir / "trials", root=given.rootfs, environment=_environment(given), shared=_shared(given)
+    )
+    for each in smi.gpus():
+        print(f"{each['name']}, {each['memory.total']} MiB, driver {each['driver_version']}, on {socket.gethostname()}")
+    print(f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d %H:%M} UTC; containers: {kind}; not: {'; '.join(refused)}")
+    lines: list[Line] = []
+    try:
+        async with stage(
+            kind=kind,
+            smi=smi,
+            workdir=workdir,
+            driver_root=given.driver_root,
+            settings=given.settings,
+            port=_free_port(),
+        ) as made:
+            for name, check in CHECKS.items():
+                if not given.only or name in given.only:
+                    lines.append(await checked(name, check, made))
+                    print(lines[-1], flush=True)
+    finally:
+        if given.logs is not None:
+            for logs in (workdir / "c/logs", workdir / "containers"):
+                if logs.is_dir():
+                    shutil.copytree(logs, given.logs / logs.name, dirs_exist_ok=True, ignore=_scratch)
+    return lines
+
+
+def _scratch(directory: str, names: list[str]) -> list[str]:
+    return [name for name in names if name == "scratch"]
+
+
+def _parsed(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.hardware", description=__doc__)
+    parser.add_argument("--driver-root", type=Path, help="where NVIDIA's driver is installed; default: looked for")
+    parser.add_argument(
+        "--rootfs", type=Path, help="a root file system for the containers, with python3; default: this host's"
+    )
+    parser.add_argument("--settings", action="store_true", help="change settings of the GPU, too, and put them back")
+    parser.add_argument("--record", type=Path, help="write the machine as a profile into this file")
+    parser.add_argument("--logs", type=Path, help="keep the programs' logs in this directory")
+    parser.add_argument("--only", action="append", choices=list(CHECKS), help="this check (several times: these)")
+    parser.add_argument("--smi", help="the nvidia-smi to compare with; default: that of the driver")
+    parser.add_argument("--standin", action="store_true", help="no GPU: what takes its place in CI")
+    return parser.parse_args(arguments)
+
+
+def _smi(given: argparse.Namespace) -> Smi | None:
+    """nvidia-smi; and the driver's root, where it was not named."""
+    for root in (given.driver_root,) if given.driver_root else ROOTS:
+        path = DriverRoot(root).find_program("nvidia-smi")
+        if path is not None or given.smi:
+            given.driver_root = root
+            return Smi((given.smi or str(root / (path or "")),))
+    return None
+
+
+def _environment(given: argparse.Namespace) -> tuple[tuple[str, str], ...]:
+    if not given.standin:
+        return ()
+    return ("GPU_STANDIN", str(STANDIN)), ("GPU_STATE", os.environ["GPU_STATE"])
+
+
+def _shared(given: argparse.Namespace) -> tuple[Path, ...]:
+    return (Path(os.environ["GPU_STATE"]), STANDIN) if given.standin else ()
+
+
+def _record(file: Path) -> None:
+    subprocess.run([sys.executable, "-m", "fairlead", "record", str(file)], check=False)
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
