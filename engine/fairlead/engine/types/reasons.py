@@ -90,7 +90,14 @@ class Rejection(StrEnum):
 
 
 _MAY_SERVE = frozenset(
-    {Rejection.IN_USE, Rejection.HELD, Rejection.COUNTERS, Rejection.SHARED_FULL, Rejection.SELECTOR_ERROR}
+    {
+        Rejection.IN_USE,
+        Rejection.RELEASING,
+        Rejection.HELD,
+        Rejection.COUNTERS,
+        Rejection.SHARED_FULL,
+        Rejection.SELECTOR_ERROR,
+    }
 )
 
 
