@@ -132,7 +132,7 @@ POLICY: Json = {
     "status": {"observedGeneration": 1, "conditions": [CONDITION]},
 }  # fmt: skip
 GPU: Json = {
-    "apiVersion": "gpu.fairlead.dev/v1alpha1", "kind": "GpuConfig", "sharing": {"strategy": "MPS", "mpsConfig": MPS},
+    "apiVersion": "gpu.fairlead.dev/v1alpha1", "kind": "GpuConfig", "capabilities": ["compute", "utility"], "sharing": {"strategy": "MPS", "mpsConfig": MPS},
 }  # fmt: skip
 TIME_SLICES: Json = {
     "apiVersion": "gpu.fairlead.dev/v1alpha1", "kind": "GpuConfig", "ncclTopology": True,

@@ -152,4 +152,5 @@ def test_what_is_recorded_of_a_slice_makes_the_same_inventory():
         for inventory in (first, again)
     ]
     assert views[0] == views[1]
+    assert [pool.withheld for pool in again.pools()] == [pool.withheld for pool in first.pools()] == [{"gpu-1"}]
     assert set(views[0]) == {"gpu-0", "gpu-1"}

@@ -184,7 +184,7 @@ def next_step(want: Wanted, found: Sequence[Seen], now: float) -> Step:
     again = current.at + min(RETRY_MAX_S, RETRY_S * 2.0 ** (current.attempt - 1))
     said = f"the autoscaler refused ProvisioningRequest {want.namespace}/{current.name}: {current.message}"
     if current.attempt >= ATTEMPTS_MAX:
-        note = f"{said}; that was attempt {current.attempt}, the last until the flavor's patience begins anew: see the autoscaler's log"
+        note = f"{said}; that was attempt {current.attempt}, the last until the flavor's patience starts again: see the autoscaler's log"
         return Step(delete=old, note=note)
     if now < again:
         return Step(delete=old, note=f"{said}; asked again at {timestamps.seconds(again)}", due=again)

@@ -75,6 +75,11 @@ def _withheld(slice_: resource.ResourceSlice) -> Iterator[resource.Device]:
         )
 
 
+def _is_withheld(device: Device) -> bool:
+    """Also as a recording has it, where its taints are those of a device: only of one that is withheld no attribute is known."""
+    return bool(device.kind.spec.taints) and device.kind.driver == names.DRIVER and not device.attributes
+
+
 class Pool(PoolCounters):
     """`problem` says why its devices can't be used; None when they can. `added`: the counters of `overlaps`, by device."""
 
@@ -148,7 +153,7 @@ class Pool(PoolCounters):
             entry.withheld = [device for device in entry.noted if device.name not in published]
             published |= {device.name for device in entry.withheld}
             built += entry.withheld
-        self.withheld = frozenset(device.name for entry in current for device in entry.withheld)
+        self.withheld = frozenset(device.name for device in built if _is_withheld(device))
         self.binding = any(device.kind.spec.binding_conditions for device in built)
         self.devices = {device.name: device for device in built}
         self.published = len(self.devices)
