@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 import aiohttp
 
-from fairlead.kube.exchange import Answer
+from fairlead.kube.exchange import Answer, ExchangeError
 from fairlead.sandbox.apiserver.wire.exchange import Request, Response, Stream
 from tests.chaos.loop import Process, VirtualLoop
 from tests.chaos.virtual import CLOCK, PROCESS
@@ -27,8 +27,8 @@ ORDER_S = 1e-6  # between two messages of a connection: a timer of the same mome
 REPEATED = frozenset({"GET", "PUT", "DELETE"})  # what a client may send again by itself, so that it arrives twice
 
 
-class Reset(aiohttp.ClientConnectionError):
-    """The connection was refused, or broke."""
+class Reset(ExchangeError, aiohttp.ClientConnectionError):
+    """The connection was refused, or broke: as a `Wire` says it, and as calls of webhooks do."""
 
 
 @dataclass
