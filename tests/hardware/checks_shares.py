@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.hardware.stage import Stage
+from tests.hardware.stage import SkippedError, Stage
 
 MIB = 2**20
 MPS = {"sharing": {"strategy": "MPS"}}
@@ -26,8 +26,14 @@ async def side_by_side(stage: Stage) -> str:
     return "three of 4Gi at once, launches a second: " + ", ".join(f"{rate:.0f}" for rate in rates)
 
 
+def _needs_mounts(stage: Stage) -> None:
+    if not stage.runtime.kind.isolated:
+        raise SkippedError("containers are plain processes here, which find no MPS daemon; needs root")
+
+
 async def limits(stage: Stage) -> str:
     """With MPS a program gets the memory of its share and no more, while a neighbour computes."""
+    _needs_mounts(stage)
     neighbour = await stage.start("neighbour", "spin", 12, claim=share("4Gi"), **MPS)
     await stage.phase(neighbour, "Running")
     within = await stage.run("within", "allocate", 2048 * MIB, claim=share("4Gi"), **MPS)
@@ -44,6 +50,7 @@ async def limits(stage: Stage) -> str:
 
 async def threads(stage: Stage) -> str:
     """With MPS a share of the multiprocessors is what a program has."""
+    _needs_mounts(stage)
     [device, *_] = await stage.devices()
     there = int(device["capacity"]["multiprocessors"]["value"])
     whole = await stage.run("all-threads", "spin", 4, claim=share("4Gi"))
@@ -57,6 +64,7 @@ async def threads(stage: Stage) -> str:
 
 async def fault_beside(stage: Stage) -> str:
     """A fault of one claim's program ends no program of another claim."""
+    _needs_mounts(stage)
     neighbour = await stage.start("unharmed", "spin", 12, claim=share("4Gi"), **MPS)
     await stage.phase(neighbour, "Running")
     found = await stage.run("harmful", "fault", claim=share("4Gi"), **MPS)

@@ -21,6 +21,7 @@ from typing import Any
 from fairlead.sandbox.kubelet.cdi import Edits
 from fairlead.sandbox.kubelet.program import Program
 from fairlead.sandbox.kubelet.runtime import Container, Runtime
+from tests.hardware.container import OWN
 
 CONTAINER = Path(__file__).with_name("container.py")
 PROGRAM = Path(__file__).with_name("gpu_program.py")
@@ -159,9 +160,12 @@ def _bound(path: Path) -> dict[str, Any]:
 
 
 def _kept() -> list[str]:
-    """Where this Python is, as far as that is on a file system of its own: the root has those of the directories in `/` alone."""
+    """Where this Python is, as far as the root lacks it: below a directory that a container has of its own, or on a file system below one in `/`."""
     found = {Path(sys.prefix), Path(sys.base_prefix), PROGRAM.parent}
-    return sorted(str(path) for path in found if path.stat().st_dev != Path("/", path.parts[1]).stat().st_dev)
+    tops = {path: path.parts[1] for path in found}
+    return sorted(
+        str(path) for path, top in tops.items() if top in OWN or path.stat().st_dev != Path("/", top).stat().st_dev
+    )
 
 
 def choose(
