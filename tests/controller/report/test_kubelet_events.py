@@ -218,7 +218,9 @@ async def test_a_driver_that_is_not_registered_is_the_gangs_reason_within_second
         await bench.until(lambda: bench.bound(pods), "its pods are bound")
         bound_s = time.monotonic()
         await bench.until(lambda: bench.status("early").get("reason") == "StartRefused", "the gang says so")
-        assert time.monotonic() - bound_s < 5.0
+        assert (
+            time.monotonic() - bound_s < FIRST_S + TURN_S + 5.0
+        )  # and kubelet's own time, on a machine that does other things
         assert f"does not start: {REFUSED}: " in bench.status("early")["message"]
         for node in bench.cluster.nodes.values():
             await node.start_driver()
