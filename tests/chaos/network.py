@@ -27,7 +27,7 @@ ORDER_S = 1e-6  # between two messages of a connection: a timer of the same mome
 REPEATED = frozenset({"GET", "PUT", "DELETE"})  # what a client may send again by itself, so that it arrives twice
 
 
-class Reset(ExchangeError, aiohttp.ClientConnectionError):
+class Reset(ExchangeError, aiohttp.ClientConnectionError):  # noqa: N818 - says what the connection was
     """The connection was refused, or broke: as a `Wire` says it, and as calls of webhooks do."""
 
 
