@@ -42,7 +42,11 @@ UNUSED: dict[Permission, str] = {
     ("controller", "get", "fairlead.dev/gangs"): CONFLICT,
     ("controller", "get", "resource.k8s.io/resourceclaimtemplates"): CONFLICT,
     ("controller", "patch", "/events"): "an event that comes again is counted, not written again",
-    ("controller", "list", "/events"): "why kubelet does not start a pod, where neither its status nor its claims say it",
+    (
+        "controller",
+        "list",
+        "/events",
+    ): "why kubelet does not start a pod, where neither its status nor its claims say it",
     ("controller", "delete", "/pods"): "a rolled-back pod whose eviction is not possible",
     ("controller", "create", "/pods/eviction"): "rolling back a gang, reclaim and preemption",
     ("controller", "create", "resource.k8s.io/resourceclaims"): "claims that the claim controller has not made yet",
