@@ -10,11 +10,7 @@ import aiohttp
 
 from fairlead.kube.credentials import Credentials
 from fairlead.kube.exchange import Answer, ExchangeError
-from fairlead.kube.wire import Streamed
-
-CONNECTIONS = 100
-CLOSE_S = 2.0
-"""Most that closing waits for sockets; those of TLS close some turns of the loop after their connection."""
+from fairlead.kube.wire import CLOSE_S, CONNECTIONS, Streamed
 
 
 class AiohttpWire:

@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING
 
 from fairlead.kube.credentials import Credentials
 from fairlead.kube.exchange import Answer, Exchange
-from fairlead.kube.wire import Streamed
+from fairlead.kube.wire import CLOSE_S, CONNECTIONS, Streamed
 
 if TYPE_CHECKING:
     from fairlead.kube.aiohttp_wire import AiohttpWire
-
-CONNECTIONS = 100
-CLOSE_S = 2.0
-"""Most that closing waits for sockets."""
 
 
 class HttpWire:

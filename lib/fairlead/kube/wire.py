@@ -1,9 +1,14 @@
 """What a `Transport` needs of the way to an apiserver: one request, one answer. `http_wire` is the way over HTTP."""
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from fairlead.kube.exchange import Answer
+
+CONNECTIONS: Final = 100
+"""Most of one way to one apiserver."""
+CLOSE_S: Final = 2.0
+"""Most that closing waits for sockets; those of TLS close some turns of the loop after their connection."""
 
 
 class Streamed(Protocol):
