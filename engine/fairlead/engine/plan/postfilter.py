@@ -72,7 +72,7 @@ class PostFilter:
         if pending.observes:
             return why if isinstance(why, Reason) else Unschedulable(why)
         preemptor = self._preemptor(pending)
-        if not self.preemption.possible and not self._session.snapshot.inventory.releasing():
+        if not self.preemption.possible and not self._session.being_released:
             if isinstance(why, Reason):
                 return why
             demand = self.demands.consider(pending, why)

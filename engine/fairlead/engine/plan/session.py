@@ -93,9 +93,13 @@ class Session:
         leaving = self.running.with_leaving(self.leaving)
         if leaving:
             self._due += self.pipelined.leave(leaving, self.leaving, self.now)
-        releasing = self.snapshot.inventory.releasing()
-        if releasing:
-            self._due += self.pipelined.release(releasing, self.now)
+        if self.being_released:
+            self._due += self.pipelined.release(self.being_released, self.now)
+
+    @cached_property
+    def being_released(self) -> list[Device]:
+        """Devices that their nodes are releasing."""
+        return self.snapshot.inventory.releasing()
 
     def leaving_on(self, nodes: Sequence[str]) -> list[str]:
         """Of pods there that are deleted and hold devices: since when, and from when they are not awaited any more."""
@@ -205,7 +209,7 @@ class Session:
     @cached_property
     def unknown_devices(self) -> bool:
         """Whether nodes are releasing devices that are not published meanwhile: that a gang fits nowhere says nothing then."""
-        return any(device.name in device.pool.withheld for device in self.snapshot.inventory.releasing())
+        return any(device.name in device.pool.withheld for device in self.being_released)
 
     @cached_property
     def _grows(self) -> bool:
