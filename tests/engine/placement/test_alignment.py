@@ -312,3 +312,84 @@ def test_likewise_where_a_value_comes_several_times(nodes: list[list[int]], pods
     assert bool(plan.admissions) == holds
     if holds:
         common(world, plan)
+
+
+class TestPreemption:
+    def holder(self, world: World, node: str, minors: Sequence[int], name: str) -> GangRequest:
+        only = " || ".join(f'device.attributes["{names.DRIVER}"].uuid == "GPU-{minor}"' for minor in minors)
+        asked = gang(name, 1, claim_spec(device_request(len(minors), cel=only)), pod={"nodeSelector": {HOST: node}})
+        assert not world.carry_out(world.decide(asked), [asked])
+        return asked
+
+    def test_what_is_in_the_way_on_the_rails_is_evicted(self):
+        world = cluster({"a": range(4), "b": range(4)}, gpus=4)
+        self.holder(world, "a", [0, 1], "left")
+        self.holder(world, "b", [2, 3], "right")
+        urgent = job(2, 2, priority=10)
+        plan = world.decide(urgent)
+        assert [each.name for each in plan.evictions] in (["left"], ["right"])
+        waiting = world.carry_out(plan, [urgent])
+        world.gone()
+        plan = world.decide(*waiting)
+        assert common(world, plan) in ([0, 1], [2, 3])
+
+    def test_of_the_rails_those_for_which_least_is_evicted(self):
+        """One GPU is free on a and b each; on rail 2 one eviction suffices, on the others two."""
+        world = cluster({"a": range(4), "b": range(4), "c": range(4)}, gpus=4)
+        for node, minors in {"a": (0, 1, 3), "b": (0, 1), "c": (1, 2)}.items():
+            for minor in minors:
+                self.holder(world, node, [minor], f"{node}-{minor}")
+        plan = world.decide(job(3, 1, priority=10))
+        assert [each.name for each in plan.evictions] == ["c-2"]
+        plan = world.decide(job(3, 1, priority=10), replace(job(1, 1, "other"), align=None))
+        assert [each.name for each in plan.evictions] == ["c-2"]
+
+    def test_nobody_is_evicted_where_that_would_not_align_it(self):
+        world = World()
+        world.add_node("a", [railed(n, n) for n in range(2)], labels={HOST: "a"})
+        world.add_node("b", [railed(n, n + 2) for n in range(2)], labels={HOST: "b"})
+        self.holder(world, "a", [0], "left")
+        plan = world.decide(job(2, 2, priority=10))
+        assert not plan.evictions
+        assert reason(plan).code is Code.NEVER_FITS
+
+    def test_nor_more_than_one_choice_of_rails_needs(self):
+        world = cluster({"a": range(2), "b": range(2)}, gpus=2)
+        for node, minor in (("a", 0), ("b", 1)):
+            self.holder(world, node, [minor], f"{node}-{minor}")
+        plan = world.decide(job(2, 1, priority=10))
+        assert len(plan.evictions) == 1
+        waiting = world.carry_out(plan, [job(2, 1, priority=10)])
+        world.gone()
+        assert common(world, world.decide(*waiting)) in ([0], [1])
+
+    def test_free_rails_are_taken_before_anybody_is_evicted(self):
+        world = cluster({"a": range(4), "b": range(4), "c": range(4)}, gpus=4)
+        self.holder(world, "a", [0, 1], "left")
+        plan = world.decide(job(3, 2, priority=10))
+        assert not plan.evictions
+        assert common(world, plan) == [2, 3]
+
+
+@given(data=st.data())
+def test_whatever_comes_and_goes_each_admitted_gang_is_aligned(data: st.DataObject):
+    world = World()
+    for number in range(data.draw(st.integers(1, 3))):
+        on = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=6))
+        world.add_node(f"n{number}", [railed(n, rail) for n, rail in enumerate(on)])
+    waiting: list[GangRequest] = []
+    for number in range(data.draw(st.integers(1, 6))):
+        pods, gpus, priority = (data.draw(st.integers(1, 3)) for _ in range(3))
+        mode = data.draw(st.sampled_from([RAIL, f"{RAIL}=distinct", None]))
+        waiting.append(gang(f"g{number}", pods, claim_spec(device_request(gpus)), align=mode, priority=priority))
+        plan = world.decide(*waiting)
+        for admission in plan.admissions:
+            align = next(each.align for each in waiting if each.id == admission.id)
+            values = rails(world, plan, admission.name).values()
+            if align == RAIL:
+                assert len(set(map(tuple, values))) == 1
+            elif align is not None:
+                every = [value for of in values for value in set(of)]
+                assert len(every) == len(set(every))
+        waiting = world.carry_out(plan, waiting) + world.gone()
+        assert not world.decide(*waiting).admissions or plan.evictions

@@ -94,6 +94,7 @@ class _Wanted:
     units: list[int] = field(default_factory=list)  # indexes
     requests: dict[UnitShape, tuple[tuple[CompiledRequest, ...], int]] = field(default_factory=dict)
     kinds: list[NodeKind] = field(default_factory=list)
+    free: list[NodeKind] = field(default_factory=list)  # as `kinds`, without devices that would have to come free
 
     @property
     def needs(self) -> list[int]:
@@ -135,11 +136,22 @@ class AlignmentRule:
         self._capacity = capacity
 
     def choices(
-        self, gang: GangRequest, units: Sequence[PlacementUnit], scope: NodeScope, budget: StepBudget
+        self,
+        gang: GangRequest,
+        units: Sequence[PlacementUnit],
+        scope: NodeScope,
+        budget: StepBudget,
+        *,
+        occupied: bool = False,
     ) -> Choices | None:
-        """Ways to give every part its values, best first; None where there is nothing to choose. Raises InvalidClaimError."""
+        """Ways to give every part its values, best first; None where there is nothing to choose. Raises InvalidClaimError.
+
+        `occupied`: with devices that are in use, too; those for which least has to come free are first then.
+        """
         entries = parse(gang)
         wanted = self._wanted(units, entries, scope)
+        for each in wanted if occupied else ():
+            each.kinds = self._kinds(each, scope, occupied=True)
         if not wanted:
             return None
         held = self._held(gang, entries)
@@ -188,7 +200,7 @@ class AlignmentRule:
                 _, count = wanted.requests.get(unit.shape, (alternatives, 0))
                 wanted.requests[unit.shape] = (alternatives, count + 1)
         for wanted in found.values():
-            wanted.kinds = self._kinds(wanted, scope)
+            wanted.kinds = wanted.free = self._kinds(wanted, scope)
         return list(found.values())
 
     def _held(self, gang: GangRequest, entries: Sequence[Alignment]) -> dict[Part, list[Multiset]]:
@@ -230,17 +242,17 @@ class AlignmentRule:
 
     # -- what there is
 
-    def _kinds(self, wanted: _Wanted, scope: NodeScope) -> list[NodeKind]:
-        """Of each shape and each of its alternatives, nodes by what they have free."""
+    def _kinds(self, wanted: _Wanted, scope: NodeScope, *, occupied: bool = False) -> list[NodeKind]:
+        """Of each shape and each of its alternatives, nodes by what they have free, or with `occupied` at all."""
         attribute, snapshot, ledger = wanted.part.entry.attribute, self._placer.node_snapshot, self._placer.ledger
         found: Counter[tuple[int, Multiset, int, bool, bool]] = Counter()
         for number, (shape, (alternatives, _)) in enumerate(wanted.requests.items()):
-            for node, units in self._nodes(shape, scope):
+            for node, units in self._nodes(shape, scope, occupied=occupied):
                 if attribute == names.ORDINAL:
                     ordinals.number(node.devices)
                 for request in alternatives:
                     there = snapshot.candidates(node, request)
-                    usable = [device for device in there.devices if device.shared or ledger.free(device)]
+                    usable = [device for device in there.devices if occupied or device.shared or ledger.free(device)]
                     free = Counter(value for device in usable if (value := device.values(attribute)))
                     if request.all and (there.all_problem or free.total() < len(there.devices)):
                         continue
@@ -248,9 +260,9 @@ class AlignmentRule:
                     found[number, multiset(free), most, bool(there.consumption), request.all] += 1
         return [NodeKind(shape, free, most, nodes, *how) for (shape, free, most, *how), nodes in found.items() if free]
 
-    def _nodes(self, shape: UnitShape, scope: NodeScope) -> Iterator[tuple[CandidateNode, int]]:
+    def _nodes(self, shape: UnitShape, scope: NodeScope, *, occupied: bool) -> Iterator[tuple[CandidateNode, int]]:
         """Those that may take a unit, with how many at most."""
-        if self._placer.node_snapshot.has_network_attached or shape.facets:
+        if occupied or self._placer.node_snapshot.has_network_attached or shape.facets:
             yield from ((node, UNBOUNDED) for node in self._placer.scored_nodes(shape, scope).among)
         else:
             yield from self._capacity.by_node(shape, scope).items()
@@ -342,7 +354,8 @@ def _serving(wanted: _Wanted, budget: StepBudget) -> tuple[list[Multiset], bool]
             break
         if all(map(int.__ge__, served(wanted.kinds, values, len(needs)), needs)):
             found.append(values)
-    found.sort(key=lambda values: rank(wanted.kinds, values, needs))
+    short = {values: sum(needs) - sum(map(min, served(wanted.free, values, len(needs)), needs)) for values in found}
+    found.sort(key=lambda values: (short[values], rank(wanted.kinds, values, needs)))
     return found, every and next(ways, None) is None
 
 
