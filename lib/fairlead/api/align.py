@@ -61,6 +61,11 @@ def alignments(text: str) -> tuple[Alignment, ...]:
     return tuple(found)
 
 
+def by_subgroup(text: str | None) -> bool:
+    """Whether members of subgroups are compared. `text` can be read."""
+    return text is not None and any(each.scope == "subgroup" for each in alignments(text))
+
+
 def _entry(part: str) -> Alignment:
     words = part.split()
     attribute, equals, mode = words[0].partition("=")
