@@ -97,6 +97,7 @@ async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> 
             node=options.node_name,
             data=paths.data,
             driver_root=options.driver_root,
+            rails=dict(options.rails),
             held=records.held,
         )
         try:

@@ -11,7 +11,7 @@ import contextlib
 import ctypes
 import functools
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -95,7 +95,7 @@ class NvmlBackend:
         self._start_session()
 
     @classmethod
-    def open(cls, *, driver_root: Path = Path("/")) -> Backend:
+    def open(cls, *, driver_root: Path = Path("/"), rails: Mapping[str, int]) -> Backend:
         """NVML from under `driver_root`. Raises BackendError."""
         import pynvml
 
@@ -109,6 +109,7 @@ class NvmlBackend:
         root = DriverRoot(driver_root.absolute())
         return cls(
             pynvml,
+            kernel=Kernel(rails=rails),
             smi_runner=smi.runner(root),
             smi_reset=smi.runner(root, smi.RESET_TIMEOUT_S),
             mps=lambda: mps_programs.locate(root),
