@@ -52,7 +52,7 @@ def figures() -> list[dict[str, Any]]:
 def _rails(nodes: int, sizes: tuple[int, ...]) -> list[dict[str, Any]]:
     """Gangs of half a node each on the same rails, where each node has three to six rails free at random: the first decision."""
     world = _cluster(nodes, partitioned=False)
-    draw = random.Random(1)  # noqa: S311 - the same cluster each time
+    draw = random.Random(1)
     for number in range(nodes):
         node = f"node-{number:05d}"
         for minor in draw.sample(range(8), draw.randint(2, 5)):
