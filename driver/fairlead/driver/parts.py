@@ -93,6 +93,7 @@ async def preparer(
             size_limits=SizeLimits(shm_bytes=options.mps_shm_bytes) if options.backend == "nvml" else None,
         ),
         driver_files=await threads.run(_driver_files, options, paths, hardware.inventory.driver_version),
+        shared_limits=options.shared_limits,
     )
 
 

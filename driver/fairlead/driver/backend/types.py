@@ -131,6 +131,9 @@ TimeSlice = Literal["Default", "Short", "Medium", "Long"]
 # Which processes may have a CUDA context on a GPU: any, one (an MPS server, which then serves many), or none.
 ComputeMode = Literal["Default", "ExclusiveProcess", "Prohibited"]
 
+# What holds the claims of a shared device to their shares, where they say nothing of it.
+SharedLimits = Literal["none", "MPS"]
+
 # The action that the hardware asks for; "imex": its multi-node domain needs it, not the GPU.
 RecoveryAction = Literal["none", "reset", "drain", "reboot", "imex"]
 
