@@ -59,7 +59,7 @@ def plan(
             )
         if requested.sharing.strategy == "MPS":
             shared.append((device, requested))
-        elif device.share_id and not _is_whole(device, inventory):
+        elif device.share_id and not shares.is_all(device, shares.capacities(inventory.gpus)):
             raise ClaimError(
                 f"{requested.field}.strategy: {requested.sharing.strategy!r} would change {device.device} for the "
                 "other claims that have a share of it; remove sharing, or ask for all of its memory"
@@ -90,7 +90,8 @@ def capabilities(claim: ResourceClaim, devices: Iterable[DeviceRecord], *, drive
 
 def _default(claim: ResourceClaim, devices: Iterable[DeviceRecord], inventory: Inventory) -> _Requested | None:
     """MPS for the claim's devices if one of them is a share beside which others may be: CUDA shows its programs what the daemon serves."""
-    if not any(device.share_id and not device.admin and not _is_whole(device, inventory) for device in devices):
+    known = shares.capacities(inventory.gpus)
+    if not any(device.share_id and not device.admin and not shares.is_all(device, known) for device in devices):
         return None
     return _Requested(f"{describe(claim)}: the driver's --shared-limits", opaque.GpuSharing(strategy="MPS"))
 
@@ -219,12 +220,6 @@ def _parts(devices: Iterable[DeviceRecord], inventory: Inventory) -> dict[str, _
             thread_percentage=max(1, 100 * asked // there) if asked and there else None,
         )
     return found
-
-
-def _is_whole(device: DeviceRecord, inventory: Inventory) -> bool:
-    """Whether a share has all memory of its device, so that no other claim can have one."""
-    there = shares.capacities(inventory.gpus).get(device.uuid, {}).get("memory")
-    return there is not None and device.consumed.get("memory") == there
 
 
 def _memory(field: str, config: opaque.MpsConfig, devices: list[DeviceRecord]) -> dict[str, int]:
