@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.driver.backend import profiles
@@ -119,22 +120,18 @@ def _whole_gpus(nodes: int, bar: float | None) -> list[dict[str, Any]]:
 def _levels(world: World, large: GangRequest, label: str, *, bars: bool) -> list[dict[str, Any]]:
     """The same gang by one level, by three, and in subgroups of eight with ranks; and one that no block holds."""
     levels = "preferred:block, preferred:rack, preferred:kubernetes.io/hostname"
-    members = tuple(
-        dataclasses.replace(each, rank=number, subgroup=str(number // 8)) for number, each in enumerate(large.members)
-    )
+    members = tuple(replace(each, rank=number, subgroup=str(number // 8)) for number, each in enumerate(large.members))
     kinds = {
-        "level": dataclasses.replace(large, topology="preferred:rack"),
-        "levels-3": dataclasses.replace(large, topology=levels),
-        "subgroups": dataclasses.replace(
-            large, topology="preferred:block", subgroup_topology="required:rack", members=members
-        ),
+        "level": replace(large, topology="preferred:rack"),
+        "levels-3": replace(large, topology=levels),
+        "subgroups": replace(large, topology="preferred:block", subgroup_topology="required:rack", members=members),
     }
     found = []
     for name, asked in kinds.items():
         seconds, plan = _timed(partial(_decide, world, asked))
         assert plan.admissions
         found.append(_figure(label.format(f"gang-1024x8-{name}"), seconds, "s", 1.0 if bars else None))
-    refused = dataclasses.replace(large, topology="required:block, preferred:rack")
+    refused = replace(large, topology="required:block, preferred:rack")
     seconds, plan = _timed(lambda: _decide(world, refused))
     assert plan.waiting[0].reason.could_ever_fit is False
     return [*found, _figure(label.format("refuse-1024x8-levels"), seconds, "s", None)]

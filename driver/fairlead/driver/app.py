@@ -40,6 +40,7 @@ from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
 from fairlead.driver.prepare.orphan_gc import OrphanGc
 from fairlead.driver.prepare.orphans import Orphans
 from fairlead.driver.prepare.preparer import Preparer
+from fairlead.driver.prepare.programs import SharePrograms
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.driver.prepare.recovery_report import RecoveryReporter
@@ -99,6 +100,7 @@ async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> 
             driver_root=options.driver_root,
             rails=dict(options.rails),
             held=records.held,
+            shares=SharePrograms(records, parts.claim_directories(options, paths)),
         )
         try:
             async with (
@@ -173,6 +175,7 @@ class Driver:
             sync_delay_s=options.sync_delay_s,
             on_write=self._metrics.wrote,
         )
+        self._sampler = sampler
         self._usage_writer = UsageWriter(
             client,
             sampler,
@@ -368,6 +371,7 @@ class Driver:
                 xids=self._monitor.xids,
                 records=self._preparer.records,
                 pods=self._consumers.pods,
+                usages=lambda uid: self._sampler.usages(uid, time.time()),
                 node=self._options.node_name,
                 with_dcgm=self._options.dcgm_metrics,
             )

@@ -11,6 +11,7 @@ import typer
 from fairlead.api.mig_profiles import MigStrategy
 from fairlead.api.withheld import Group
 from fairlead.driver.backend import rails
+from fairlead.driver.backend.types import SharedLimits
 from fairlead.kube.credentials import Kubeconfig
 from fairlead.kube.flags import KUBECONFIG, SIZE, DynamicMig, Form, MetricsBind, OtlpEndpoint
 
@@ -91,6 +92,12 @@ class DriverOptions:
             min=1, max=128, help="Of a shared device a claim that does not say how much gets one of so many shares."
         ),
     ] = 1
+    shared_limits: Annotated[
+        SharedLimits,
+        typer.Option(
+            help="What holds a share to its limits where neither its claim nor its class says so: none, or MPS."
+        ),
+    ] = "none"
     dcgm_metrics: Annotated[bool, typer.Option("--dcgm-metrics", help="Serve GPU metrics under DCGM's names, too.")] = (
         False
     )
@@ -158,6 +165,13 @@ class DriverOptions:
     sync_delay_s: float = 2.0
     self_check_s: float = 15.0
     self_check_timeout_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        if self.shared_limits != "none" and not (self.shared_gpus or self.shared_mig):
+            raise typer.BadParameter(
+                f"{self.shared_limits}: no device of this node is shared; add --shared-gpus or --shared-mig, or remove it",
+                param_hint="--shared-limits",
+            )
 
     @property
     def wanted(self) -> frozenset[Group]:

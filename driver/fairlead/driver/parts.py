@@ -5,6 +5,9 @@ Holds no logic of its own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 from fairlead.api import names
 from fairlead.driver.backend.interface import Backend
 from fairlead.driver.common.threads import Threads
@@ -87,13 +90,24 @@ async def preparer(
             published=lambda: {device.name: device for device in hardware.built.known},
         ),
         daemons=Daemons(
-            (options.mps_dir or paths.mps).absolute(),
+            _mps_directory(options, paths),
             backend.mps_program,
             # Simulated hardware serves no CUDA programs, and its driver need not run privileged.
             size_limits=SizeLimits(shm_bytes=options.mps_shm_bytes) if options.backend == "nvml" else None,
         ),
         driver_files=await threads.run(_driver_files, options, paths, hardware.inventory.driver_version),
+        shared_limits=options.shared_limits,
     )
+
+
+def claim_directories(options: DriverOptions, paths: PluginPaths) -> Callable[[str], tuple[Path, ...]]:
+    """By a claim's UID, where the files are that its containers get mounted; those of MPS may be mounts of their own."""
+    mps, metadata = _mps_directory(options, paths).resolve(), paths.metadata.resolve()
+    return lambda uid: (metadata / uid, mps / uid, mps / uid / "tmp", mps / uid / "shm")
+
+
+def _mps_directory(options: DriverOptions, paths: PluginPaths) -> Path:
+    return (options.mps_dir or paths.mps).absolute()
 
 
 def _driver_files(options: DriverOptions, paths: PluginPaths, driver_version: str | None) -> libraries.DriverFiles:

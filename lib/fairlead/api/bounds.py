@@ -11,25 +11,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from fairlead.api.durations import duration_s
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True, gc=False):
     """`source` is for messages: where it is set."""
 
     seconds: float
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class PriorityBound:
+class PriorityBound(msgspec.Struct, frozen=True, gc=False):
     value: int
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """None: not set here."""
 
     min_runtime: Bound | None = None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fairlead.api import names
 from fairlead.driver.backend.interface import Backend
+from fairlead.driver.backend.types import SharedLimits
 from fairlead.driver.prepare.cdi_files import CdiFiles
 from fairlead.driver.prepare.checkpoint import Checkpoint
 from fairlead.driver.prepare.metadata import Metadata
@@ -36,6 +37,7 @@ class Node:
     boot_id: str = "boot-1"
     passed: Callable[[str], None] | None = None
     device_metadata: bool = True
+    shared_limits: SharedLimits = "none"
     own_daemons: Daemons | None = None
     closed: Callable[[str], str | None] | None = None
     published: dict[str, Device] = dataclasses.field(default_factory=dict)
@@ -63,6 +65,7 @@ class Node:
             closed=self.closed,
             metadata=Metadata(self.path / "metadata", enabled=self.device_metadata, published=lambda: self.published),
             daemons=self.daemons,
+            shared_limits=self.shared_limits,
             on_step=self._passed,
         )
 

@@ -25,7 +25,7 @@ import msgspec
 
 from fairlead.api.capabilities import DEFAULT_CAPABILITIES, Capability
 from fairlead.driver.backend.interface import Backend, BackendError
-from fairlead.driver.backend.types import Inventory
+from fairlead.driver.backend.types import Inventory, SharedLimits
 from fairlead.driver.common import files
 from fairlead.driver.common.locks import KeyedLocks
 from fairlead.driver.prepare import claims, hardware, records, shares
@@ -65,7 +65,7 @@ def _ignore(step: str) -> None:
 
 class Preparer:
     """The claims of one node. `inventory` gives the present hardware, `partitionable` the GPUs whose MIG devices are
-    created on demand, `unusable` why no claim can be prepared on a GPU (by UUID), `closed` why none can be for a while.
+    created on demand, `shared_limits` what holds shares of which no config says it, `unusable` why no claim can be prepared on a GPU (by UUID), `closed` why none can be for a while.
 
     Safe to call from many threads. `recover` comes first, before any other thread.
     """
@@ -86,6 +86,7 @@ class Preparer:
         metadata: Metadata,
         daemons: Daemons,
         driver_files: DriverFiles = NO_FILES,
+        shared_limits: SharedLimits = "none",
         on_step: Callable[[str], None] = _ignore,
     ) -> None:
         self._driver = driver
@@ -98,6 +99,7 @@ class Preparer:
         self._partitionable = partitionable
         self._unusable = unusable
         self._closed = closed
+        self._shared_limits = shared_limits
         self._daemons = daemons
         self._steps = Steps(
             backend=backend,
@@ -181,10 +183,13 @@ class Preparer:
         )
         mps, nccl_topology = None, False
         capabilities: tuple[Capability, ...] = DEFAULT_CAPABILITIES
-        if claims.configured(claim, driver=self._driver):
+        limited = self._shared_limits != "none" and any(device.share_id for device in planned)
+        if limited or claims.configured(claim, driver=self._driver):
             from fairlead.driver.prepare import sharing  # a sixth of a start's CPU time, and few claims have configs
 
-            planned, mps = sharing.plan(claim, planned, driver=self._driver, inventory=inventory)
+            planned, mps = sharing.plan(
+                claim, planned, driver=self._driver, inventory=inventory, limits=self._shared_limits
+            )
             nccl_topology = sharing.wants_nccl_topology(claim, planned, driver=self._driver)
             capabilities = sharing.capabilities(claim, planned, driver=self._driver)
         for device in planned:

@@ -10,8 +10,9 @@ with pool=h1000 no kind takes it. With hostname=a, a node's name, it lacks devic
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.placement.candidate_nodes import CandidateNode

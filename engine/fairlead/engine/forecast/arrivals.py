@@ -7,8 +7,9 @@ share. An hour that is the same of the day is drawn where the past has one, else
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from fairlead.engine.types.references import PodRef
 

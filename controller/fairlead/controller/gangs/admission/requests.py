@@ -12,6 +12,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from fairlead.api import names
 from fairlead.api.models import Models, worker_group
 from fairlead.controller.gangs.claims.allocations import node_of, pod_ref
@@ -229,7 +231,7 @@ def placed_members(gang: Gang) -> tuple[PlacedMember, ...]:
 
 def _needs(member: Member, namespaces: Namespaces | None) -> PodNeeds:
     needs = PodNeeds.of(member.pod, namespaces)
-    return dataclasses.replace(needs, volumes=member.volumes) if member.volumes else needs
+    return replace(needs, volumes=member.volumes) if member.volumes else needs
 
 
 def _claim_requests(gang: Gang, members: Iterable[Member]) -> tuple[ClaimRequest, ...]:
