@@ -3,7 +3,7 @@
 `Facts` is a whole state or a change of one: each table by key, with null for what is gone. What equals its default is left out.
 Amounts of flavors are whole numbers, or fractions as texts ("1/7"); resources of nodes and pods are in thousandths; times are
 unix seconds; parts of Kubernetes objects are as resource.k8s.io/v1 and core/v1 have them.
-A field that is added later has a default; one that changes its meaning makes version 2.
+A field that is added later has a default; one that changes its meaning makes version 2 (`tests/history/test_schema.py`).
 """
 
 # ruff: noqa: RUF012 - msgspec copies empty defaults itself; they are not shared
