@@ -16,6 +16,7 @@ import pytest
 from fairlead.driver.backend.interface import BackendError
 from fairlead.driver.backend.nvml import mps_programs
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.backend.types import SharedLimits
 from fairlead.driver.common.driver_root import DriverRoot
 from fairlead.driver.common.process_lock import ProcessLock
 from fairlead.driver.common.threads import Threads
@@ -189,6 +190,37 @@ class TestShares:
         of_class = mps() | {"source": "FromClass"}
         node.start().prepare(claim("u1", share("20Gi", 33), config=[of_class, gpu_config(capabilities=["compute"])]))
         assert node.daemons.command("u1", [PERCENTAGE]) == "25.0"
+
+    @pytest.mark.parametrize("default", ["none", "MPS"])
+    def test_a_share_of_a_mig_device_counts_in_its_memory_and_multiprocessors(
+        self, static_node: Node, dgx: SimulatedBackend, default: SharedLimits
+    ) -> None:
+        static_node.shared_limits = default
+        consumed = {"memory": "4Gi", "multiprocessors": "7"}
+        part = {"device": "gpu-6-mig-1g10gb-19-0", "shareID": "a", "consumedCapacity": consumed}
+        driver = static_node.start()
+        configs = [] if default == "MPS" else [mps("MigDeviceConfig")]
+        record = driver.prepare(claim("u1", part, config=configs))
+        [device] = record.devices
+        assert device.uuid.startswith("MIG-")
+        limit = f"get_default_device_pinned_mem_limit {device.uuid}"
+        assert static_node.daemons.command("u1", [PERCENTAGE, limit]).split() == ["50.0", "4096M"]
+        pid = (static_node.path / "mps/u1/pid").read_text().split()[0]
+        environment = Path("/proc", pid, "environ").read_bytes().split(b"\0")
+        assert f"CUDA_VISIBLE_DEVICES={device.uuid}".encode() in environment
+        assert dgx.state.compute_modes == {}
+        driver.unprepare("u1")
+        assert static_node.leftovers() == EMPTY
+
+    def test_shares_of_two_mig_devices_in_one_claim_are_refused_with_the_reason(self, static_node: Node) -> None:
+        static_node.shared_limits = "MPS"
+        both = [
+            {"device": f"gpu-6-mig-1g10gb-19-{start}", "shareID": "ab"[start], "consumedCapacity": {"memory": "4Gi"}}
+            for start in (0, 1)
+        ]
+        with pytest.raises(ClaimError, match=r"--shared-limits.* CUDA shows .* one MIG device only"):
+            static_node.start().prepare(claim("u1", *both))
+        assert static_node.leftovers() == EMPTY
 
 
 class TestDefaultOfTheDriver:
