@@ -10,6 +10,7 @@ import typer
 
 from fairlead.api.mig_profiles import MigStrategy
 from fairlead.api.withheld import Group
+from fairlead.driver.publish.slices import Offer
 from fairlead.kube.credentials import Kubeconfig
 from fairlead.kube.flags import KUBECONFIG, SIZE, DynamicMig, Form, MetricsBind, OtlpEndpoint
 
@@ -147,6 +148,16 @@ class DriverOptions:
     sync_delay_s: float = 2.0
     self_check_s: float = 15.0
     self_check_timeout_s: float = 5.0
+
+    @property
+    def offer(self) -> Offer:
+        return Offer(
+            dynamic_mig=self.dynamic_mig,
+            shared=self.shared_gpus,
+            shared_mig=self.shared_mig,
+            replicas=self.shared_replicas,
+            mig_strategy=self.mig_strategy,
+        )
 
     @property
     def wanted(self) -> frozenset[Group]:
