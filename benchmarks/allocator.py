@@ -186,7 +186,7 @@ def _slices(*, partitioned: bool) -> list[dict[str, Any]]:
     gpus = tuple(dataclasses.replace(gpu, uuid=f"GPU-{gpu.minor}") for gpu in inventory.gpus)
     inventory = dataclasses.replace(inventory, gpus=gpus)
     cut = frozenset(gpu.uuid for gpu in gpus) if partitioned else frozenset()
-    built = slices.build(inventory, partitionable=cut).slices
+    built = slices.build(inventory, slices.Facts(partitionable=cut)).slices
     return [
         {
             "metadata": {"name": f"{NODE}-{place}"},

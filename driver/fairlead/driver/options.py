@@ -12,6 +12,7 @@ from fairlead.api.mig_profiles import MigStrategy
 from fairlead.api.withheld import Group
 from fairlead.driver.backend import rails
 from fairlead.driver.backend.types import SharedLimits
+from fairlead.driver.publish.slices import Offer
 from fairlead.kube.credentials import Kubeconfig
 from fairlead.kube.flags import KUBECONFIG, SIZE, DynamicMig, Form, MetricsBind, OtlpEndpoint
 
@@ -172,6 +173,16 @@ class DriverOptions:
                 f"{self.shared_limits}: no device of this node is shared; add --shared-gpus or --shared-mig, or remove it",
                 param_hint="--shared-limits",
             )
+
+    @property
+    def offer(self) -> Offer:
+        return Offer(
+            dynamic_mig=self.dynamic_mig,
+            shared=self.shared_gpus,
+            shared_mig=self.shared_mig,
+            replicas=self.shared_replicas,
+            mig_strategy=self.mig_strategy,
+        )
 
     @property
     def wanted(self) -> frozenset[Group]:
