@@ -52,13 +52,17 @@ def job(pods: int, gpus: int, name: str = "job", align: str = RAIL, **more: Any)
     return gang(name, pods, claim_spec(device_request(gpus)), align=align, **more)
 
 
-def rails(world: World, plan: Plan, name: str = "job", attribute: str = RAIL) -> dict[str, list[Any]]:
-    """By pod, the values of its devices, sorted."""
+def rails(
+    world: World, plan: Plan, name: str = "job", attribute: str = RAIL, request: str = ""
+) -> dict[str, list[Any]]:
+    """By pod, the values of its devices, or of those of one request, sorted."""
     found: dict[str, list[Any]] = {}
     (admission,) = (each for each in plan.admissions if each.name == name)
     for claim in admission.claims:
         for result in claim.allocation.results:
             device = world.inventory.device(result.device)
+            if request and result.request != request:
+                continue
             assert device is not None
             found.setdefault(claim.reserved_for[0].name, []).extend(value for _, value in device.values(attribute))
     return {pod: sorted(values) for pod, values in found.items()}
@@ -111,17 +115,8 @@ class TestSame:
         spec = claim_spec(device_request(2), device_request(1))
         aligned = gang("job", 2, spec, align=f"{RAIL} of r0")
         plan = world.decide(aligned)
-        (admission,) = plan.admissions
-        first = [
-            sorted(
-                v
-                for r in claim.allocation.results
-                if r.request == "r0"
-                for _, v in world.inventory.device(r.device).values(RAIL)
-            )  # type: ignore[union-attr]
-            for claim in admission.claims
-        ]
-        assert first[0] == first[1]
+        found = rails(world, plan, request="r0")
+        assert found["job-0"] == found["job-1"]
 
     def test_unlike_numbers_can_never_be_the_same(self):
         world = cluster({"a": range(8), "b": range(8)})

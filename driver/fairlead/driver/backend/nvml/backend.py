@@ -13,6 +13,7 @@ import functools
 import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from fairlead.driver.backend.interface import Backend, BackendError, DeviceGone, InUse, NoShares, Shares
@@ -96,7 +97,13 @@ class NvmlBackend:
         self._start_session()
 
     @classmethod
-    def open(cls, *, driver_root: Path = Path("/"), shares: Shares | None = None, rails: Mapping[str, int]) -> Backend:
+    def open(
+        cls,
+        *,
+        driver_root: Path = Path("/"),
+        shares: Shares | None = None,
+        rails: Mapping[str, int] = MappingProxyType({}),
+    ) -> Backend:
         """NVML from under `driver_root`. Raises BackendError."""
         import pynvml
 
