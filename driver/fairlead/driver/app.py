@@ -336,7 +336,7 @@ class Driver:
         self._publisher.publish(built.slices, self._kept_reporter.notes(built))
 
     def _follow_what_is_kept(self, found: Found) -> None:
-        """Nothing is written that rests on what the apiserver drops: slices are built anew before the next write."""
+        """Nothing is written that rests on what the apiserver drops: slices are built again before the next write."""
         self._kept_reporter.changed(found)
         self._monitor.keep(found.kept)
         self._publish(self._monitor.built)

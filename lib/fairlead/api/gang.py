@@ -100,7 +100,7 @@ class GangWhy(Part):
     """Which filters removed devices and nodes, the decisive ones first."""
     holders: list[GangHolder] = Field(default_factory=list, max_length=16)
     """Running gangs with devices that it could use."""
-    barriers: list[Line] = Field(default_factory=list, max_length=16)
+    blockers: list[Line] = Field(default_factory=list, max_length=16)
     """Why it may not reclaim or preempt: shares of queues, and the protections of running gangs."""
 
 
@@ -154,7 +154,7 @@ class GangLevel(Part):
 
 
 class GangModels(Part):
-    """Of which GPU models its devices are."""
+    """The GPU models of its devices."""
 
     rule: Models
     """same: one model, for each worker group where it has several. any: models may mix. As its pods, a TenancyPolicy or its Queue say."""

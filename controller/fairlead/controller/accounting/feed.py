@@ -199,7 +199,7 @@ class LedgerFeed:
         )
 
     def _wait(self, held: Held, seen: ClaimSeen) -> Wait | None:
-        """Of a gang that held nothing before."""
+        """The wait of a gang that held nothing before."""
         pod = held.first_pod
         if pod is None or held.uid in self._gang_of:
             return None

@@ -41,7 +41,7 @@ LABELS = f"{names.MANAGED_BY}={names.MANAGED_BY_VALUE}"
 
 
 class NodeRequests:
-    """Of one term. `client` is guarded by the lease. `namespace`: Fairlead's own."""
+    """The requests for nodes of one term. `client` is guarded by the lease. `namespace`: Fairlead's own."""
 
     def __init__(
         self,

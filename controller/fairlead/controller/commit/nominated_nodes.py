@@ -37,7 +37,7 @@ REFUSED_S = 60.0  # until it is tried again after the apiserver refused it
 
 
 class NominatedNodes:
-    """Of one term."""
+    """The nominations of one term."""
 
     def __init__(
         self,

@@ -127,7 +127,7 @@ def _jobs(gang: GangId, members: Sequence[Member], lookup: Lookup) -> tuple[JobP
 def _subgroups(
     intents: Intents, jobs: Sequence[JobPods], size: int | None
 ) -> tuple[dict[str, str], GangProblem | None]:
-    """Of members, by UID; and the problem that one which waits is in none."""
+    """The subgroups of members, by UID; and the problem that one which waits is in none."""
     by_rank = ranks((member for member, _ in intents), jobs)
     found: dict[str, str] = {}
     problem: GangProblem | None = None

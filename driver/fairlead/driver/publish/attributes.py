@@ -19,7 +19,7 @@ _PCI_BUS_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 
 
 class GpuAttributes:
-    """Of one GPU: `gpu` for the whole of it, `mig` for a MIG device on it. What is left out is added to `warnings`."""
+    """The attributes of one GPU: `gpu` for the whole of it, `mig` for a MIG device on it. What is left out is added to `warnings`."""
 
     def __init__(
         self,

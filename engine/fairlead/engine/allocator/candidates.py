@@ -48,7 +48,7 @@ class Candidates:
 
     @property
     def models(self) -> frozenset[Model]:
-        """Of these devices, once it is asked for."""
+        """The models of these devices, computed when first read."""
         if self._models is None:
             self._models = frozenset(map(model_of, self.devices))
         return self._models

@@ -43,7 +43,7 @@ class Option(NamedTuple):
 
 
 class Counting:
-    """Of one search, in the state before it. Alternatives with the same candidates are counted once."""
+    """The counts of one search, in the state before it. Alternatives with the same candidates are counted once."""
 
     def __init__(self, space: SearchSpace) -> None:
         self._space = space

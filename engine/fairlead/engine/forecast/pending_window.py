@@ -1,4 +1,4 @@
-"""Of the gangs that wait, those that the next simulated decision looks at: the first few of each kind.
+"""The gangs that the next simulated decision looks at: the first few of each kind.
 
 A decision that looks at 2,000 waiting gangs takes most of a second, and a forecast makes hundreds. Of gangs of one queue that are
 alike but for their age the later ones are refused where the first is (`plan.scheduling`), so a few of each kind are enough; once all of

@@ -190,11 +190,11 @@ class Device:
 
     @property
     def attributes(self) -> dict[str, resource.DeviceAttribute]:
-        """As published."""
+        """The attributes as published."""
         return dict(zip(self.schema.names, self.attribute_values, strict=True))
 
     def attribute(self, name: str) -> resource.DeviceAttribute | None:
-        """By fully qualified name."""
+        """The attribute of that fully qualified name."""
         index = self.schema.index.get(name)
         return None if index is None else self.attribute_values[index]
 

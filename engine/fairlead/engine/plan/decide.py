@@ -100,7 +100,7 @@ class Engine:
 
 
 def decide(snapshot: Snapshot, now: float) -> Plan:
-    """As `Engine.decide`, once."""
+    """Decide once, as `Engine.decide`."""
     return Engine().decide(snapshot, now)
 
 

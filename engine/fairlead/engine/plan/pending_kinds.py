@@ -42,7 +42,7 @@ Known = tuple["GangRequest", Kinds, Kinds, Kinds, Terms, Rank]
 
 
 class PendingKinds:
-    """Of one decision. `known` is kept between decisions, by gang UID; memory only."""
+    """The kinds of pending gangs of one decision. `known` is kept between decisions, by gang UID; memory only."""
 
     def __init__(
         self,

@@ -81,7 +81,7 @@ class Gang:
 
     @cached_property
     def ranks(self) -> Mapping[str, int]:
-        """Of members, by UID."""
+        """The ranks of members, by UID."""
         return {} if self.solo else ranks(self.members, self.jobs)
 
     @cached_property
@@ -116,7 +116,7 @@ class Gang:
 
     @property
     def lost(self) -> int:
-        """Of `done`: indexes of its Jobs that have failed for good."""
+        """The part of `done` that are indexes of its Jobs which have failed for good."""
         return min(self.done, sum(job.lost for job in self.jobs if not job.failed))
 
     @property

@@ -36,7 +36,7 @@ STEPS_MIN = 2_000  # for a model, of those that the gang has
 
 
 class _Rank(NamedTuple):
-    """Of a choice, low is better."""
+    """The rank of a choice: low is better."""
 
     avoided: int
     alternative: int
