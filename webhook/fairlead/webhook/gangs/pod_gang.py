@@ -182,6 +182,8 @@ def _stays(old: object) -> str:
 
 def _disagreements(intent: Intent, members: tuple[GangMember, ...], gang: Key) -> tuple[str, ...]:
     """The first existing member with another value, for each of size, queue, topology, models, alignment and subgroups."""
+    if not members:
+        return ()
     pairs: tuple[tuple[str, object, Iterator[tuple[str, object]], str], ...] = (
         (names.GANG_SIZE, intent.size, ((m.name, m.size) for m in members), "give all members one size"),
         (names.QUEUE, intent.queue, ((m.name, m.queue) for m in members), "a gang waits in one queue"),
