@@ -98,6 +98,12 @@ PLACEHOLDER_PRIORITY: Final = "fairlead-placeholder"
 # On all objects of a tenant's baseline (`tenant_objects`): its name. A namespace with it and QUEUE, as labels, is bound to that queue.
 TENANT: Final = "fairlead.dev/tenant"
 
+# On pods, a label: the webhook has gated them, or the template that they are of. By it an apiserver sends them without evaluating CEL; it
+# proves nothing, and whoever writes it gets more reviews.
+REVIEWED: Final = "fairlead.dev/reviewed"
+REVIEWED_TEMPLATE: Final = "template"
+REVIEWED_POD: Final = "pod"
+
 # On namespaces: the webhook does not review their objects.
 IGNORE_LABEL: Final = "fairlead.dev/ignore"
 EXEMPT_NAMESPACES: Final = ("kube-system", "kube-public", "kube-node-lease", NAMESPACE)

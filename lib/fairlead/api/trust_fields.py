@@ -16,7 +16,6 @@ from fairlead.api.trust_kinds import (
     RBAC,
     SLICE_POLICY,
     SUBRESOURCE,
-    USAGE_POLICY,
     WEBHOOK_CHECKED,
     Row,
 )
@@ -123,7 +122,7 @@ FIELDS: Final[tuple[Row, ...]] = (
         on=("ResourceClaim",),
         keys=("status.devices",),
         writers=("driver",),
-        guards=(FENCE, USAGE_POLICY),
+        guards=(FENCE,),
         absurd="as if it were not there",
         scope=NODE,
     ),

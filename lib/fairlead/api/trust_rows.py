@@ -13,6 +13,7 @@ from fairlead.api.trust_kinds import (
     RBAC,
     SLICE_POLICY,
     WEBHOOK_CHECKED,
+    WEBHOOK_FIXED,
     WEBHOOK_MARKS,
     WEBHOOK_SIGNED,
     WEBHOOK_STAMPED,
@@ -61,6 +62,14 @@ MARKS: Final[tuple[Row, ...]] = (
         writers=("webhook", "controller"),
         guards=("webhook: removed only by who may update resourceclaims/binding in all namespaces", POD_POLICY),
         absurd="without the gate kube-scheduler finds no allocation, and the fence lets nobody else make one",
+    ),
+    Row(
+        on=("Pod", "pod template"),
+        keys=(names.REVIEWED,),
+        form="label",
+        writers=("webhook", "users"),
+        guards=(WEBHOOK_FIXED, POD_POLICY),
+        absurd="chooses another webhook with the same handler, which fails closed; decides nothing",
     ),
     Row(
         on=("Pod",),
