@@ -18,7 +18,7 @@ export GPUS ?= 400
 export KILLS ?= 10
 # Which Kubernetes the clusters of a run are (1.34, 1.35, 1.36; empty: the newest): demo, test, e2e, chaos.
 export KUBERNETES ?=
-# Where a shell or an image forbids bytecode, each of the hundreds of programs that tests start would compile all of its modules anew.
+# Where a shell or an image forbids bytecode, each of the hundreds of programs that tests start would compile all of its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -84,7 +84,7 @@ replays: $(VENV)/.dev  ## record simulated days and decide again (REPLAYED=10000
 soak: $(VENV)/.dev  ## thirty days (DAYS=30) of twenty queues in virtual time, with nodes that break and controllers that restart
 	@SOAK_DAYS=$(or $(DAYS),30) $(BIN)/python -m pytest -m scale --no-header tests/engine/test_soak.py
 
-decisions: $(VENV)/.dev  ## compare 120,000 decisions with their record (minutes; RECORD=1 writes it anew, ONLY=source)
+decisions: $(VENV)/.dev  ## compare 120,000 decisions with their record (minutes; RECORD=1 writes it again, ONLY=source)
 	@$(BIN)/python -m tests.support.decisions $(if $(RECORD),record,compare) tests/support/data/decisions.txt $(if $(ONLY),--only $(ONLY))
 
 gpu: $(VENV)/.dev  ## try everything on this machine's NVIDIA GPU, without a cluster: SETTINGS=yes, ROOTFS=dir, DRIVER_ROOT=dir, RECORD=file, STANDIN=yes

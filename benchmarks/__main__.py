@@ -27,7 +27,12 @@ from benchmarks import calibration
 
 WIDTH = 120  # of tables that go to a file
 MODERATE = {
-    "protocol": ("--parts=writes,gang8,bare,churn,failover", "--qps=0", "--churn-seconds=20", "--failover-nodes=1000")
+    "protocol": (
+        "--parts=writes,gang8,bare,admission,churn,failover",
+        "--qps=0",
+        "--churn-seconds=20",
+        "--failover-nodes=1000",
+    )
 }
 """Options of a benchmark whose whole size takes long, where none is named; named, it runs whole."""
 PACKAGE = Path(__file__).resolve().parent

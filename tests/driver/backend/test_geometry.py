@@ -89,7 +89,7 @@ class TestFirstFit:
     PROFILES = GPU.mig_profiles
     PUBLISHED = tuple(
         device.name
-        for device in slices.build(Inventory(gpus=(GPU,)), partitionable=frozenset({GPU.uuid})).devices
+        for device in slices.build(Inventory(gpus=(GPU,)), slices.Facts(partitionable=frozenset({GPU.uuid}))).devices
         if "-mig-" in device.name
     )
 

@@ -187,7 +187,7 @@ async def test_slices_that_overlap_are_not_written_whoever_asks(
     async with publishing(api, backend, time) as driver:
         writes = len(api.writes)
         inventory = driver.monitor.inventory
-        wrong = slices.build(inventory, partitionable=frozenset(gpu.uuid for gpu in inventory.gpus))
+        wrong = slices.build(inventory, slices.Facts(partitionable=frozenset(gpu.uuid for gpu in inventory.gpus)))
         driver.publisher.publish(wrong.slices)
         await time.advance(60)
         assert len(api.writes) == writes

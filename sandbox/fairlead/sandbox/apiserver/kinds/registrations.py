@@ -18,7 +18,6 @@ from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.names import qualified_name_complaints, subdomain_complaints
-from fairlead.sandbox.apiserver.tables import others
 
 _OPERATIONS = ("*", "CREATE", "UPDATE", "DELETE", "CONNECT")
 _SCOPES = ("*", "Cluster", "Namespaced")
@@ -94,7 +93,6 @@ def _rule(rule: Json, path: str) -> Iterator[FieldError]:
 class WebhooksStrategy(BuiltIn):
     """Mutating and validating webhook configurations: they differ in the model and in reinvocation."""
 
-    table = others.WEBHOOKS
     generation = True
     allow_unconditional_update = False
 
@@ -177,7 +175,6 @@ def _client(client: Json, path: str) -> Iterator[FieldError]:
 
 class PolicyStrategy(BuiltIn):
     model = "V1ValidatingAdmissionPolicy"
-    table = others.POLICIES
     generation = True
     allow_unconditional_update = False
     status_resets_metadata = True
@@ -222,7 +219,6 @@ class PolicyStrategy(BuiltIn):
 
 class PolicyBindingStrategy(BuiltIn):
     model = "V1ValidatingAdmissionPolicyBinding"
-    table = others.POLICY_BINDINGS
     generation = True
     allow_unconditional_update = False
 
