@@ -256,16 +256,3 @@ async def test_a_claim_in_use_that_is_deleted_stays_until_its_pod_ends(stock: St
     await view.phase("p", "Succeeded")
     await view.gone(RESOURCE_CLAIMS, claim["metadata"]["name"])
     assert list(made.nodes["gpu"].leftovers()) == []
-
-
-async def test_a_class_that_does_not_exist_is_named_to_the_user(stock: Stock) -> None:
-    made, view = stock
-    wanted = template("odd")
-    wanted["spec"]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "no-such-class"
-    await made.apply([wanted, pod("p", claim="odd")])
-
-    async def reported() -> bool:
-        scheduled = condition(await view.pod("p"), "PodScheduled")
-        return scheduled is not None and "device class no-such-class does not exist" in scheduled.get("message", "")
-
-    await until(reported)
