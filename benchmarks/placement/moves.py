@@ -42,7 +42,7 @@ class Outcome:
 
 
 def moves_figures() -> list[dict[str, Any]]:
-    """Of the benchmark `placement`: figure, value, unit."""
+    """Figure, value and unit, for the benchmark `placement`."""
     return [*_of("packed"), *_of("spread")]
 
 

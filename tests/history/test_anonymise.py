@@ -12,8 +12,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from fairlead.api import names
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.types.gangs import GangRequest, RefusedNode
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PlacedMember, RefusedNode
 from fairlead.engine.types.settings import Autoscaling, FlavorSpec
 from fairlead.history.facts import form
 from fairlead.history.facts.snapshot_file import dump, load
@@ -191,6 +192,34 @@ def test_texts_that_only_people_read_and_names_of_classes_are_not_kept():
     assert kept.selectors[0].cel is not None
     for node in found.nodes:
         assert node in kept.selectors[0].cel.expression
+
+
+def test_what_aligns_a_gang_names_its_requests_as_its_claims_do():
+    claims = tuple(
+        ClaimRequest(
+            key=key,
+            namespace="ml",
+            name=key,
+            spec=msgspec.convert(
+                {"devices": {"requests": [{"name": "secret", "exactly": {"deviceClassName": "c", "count": 1}}]}},
+                resource.ResourceClaimSpec,
+            ),
+        )
+        for key in ("c1", "c2")
+    )
+    asked = f"{names.DRIVER}/rail=same of secret per subgroup"
+    held = (PlacedMember(claims=claims[1:], subgroup="first"),)
+    gang = GangRequest(
+        namespace="ml", name="train", uid="1", size=1, claims=claims[:1], align=asked, placed_members=held
+    )
+    facts = form.Facts(gangs={"ml/train": gang, "ml/other": replace(gang, name="other", align="secret")})
+    collected = Collected()
+    Renaming(collected).facts(facts)
+    found = Renaming(Pseudonyms(collected, KEY)).facts(facts)
+    text = msgspec.json.encode(found).decode()
+    assert [name for name in ("secret", "first", "train") if name in text] == []
+    renamed = next(each for each in found.gangs.values() if each is not None and " of " in str(each.align))
+    assert renamed.align == asked.replace("secret", renamed.claims[0].spec.devices.requests[0].name)
 
 
 def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path):

@@ -108,7 +108,7 @@ class Replacements:
         return {gang_id: known for gang_id, known in self._known.items() if known.lifted}
 
     def _apart(self, request: GangRequest, lifted: Mapping[GangId, Replacement]) -> GangRequest:
-        """Of two gangs with held places neither takes the other's while there is another."""
+        """Two gangs with held places do not take one another's while there are others."""
         if not request.replaces:
             return request
         mine = (request.namespace, request.name)

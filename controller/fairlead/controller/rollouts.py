@@ -67,7 +67,7 @@ class Rollouts:
 
 
 def _generation(gang: Gang) -> Generation | None:
-    """Of all its members; None where they are not of one."""
+    """The generation of all its members; None where they are not of one."""
     found = set()
     for member in gang.members:
         owner = member.pod.metadata.controller

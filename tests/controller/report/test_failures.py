@@ -24,13 +24,13 @@ from fairlead.controller.report.queue_series import series
 from fairlead.controller.report.status_writer import StatusWriter
 from fairlead.controller.reporting import Reporting
 from fairlead.controller.snapshot import SnapshotBuilder
-from fairlead.controller.timing import Time
 from fairlead.controller.watch import allocated_claims
 from fairlead.engine.types.gangs import RunningGang
 from fairlead.engine.types.plan import FlavorUse, QueueUse
 from fairlead.engine.types.reasons import Code
 from fairlead.history.ledger import keeper
 from fairlead.history.ledger.store.reader import open_reader
+from fairlead.kube.timing import Time
 from tests.controller.conftest import Bench
 from tests.controller.report.series import claim_caches, facts, values, waiting
 

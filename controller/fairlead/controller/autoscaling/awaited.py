@@ -26,7 +26,7 @@ SAMPLES_MAX = 16
 
 
 class AwaitedNodes:
-    """Of one term. `recorded`: since when the Gang object says that nodes are asked for; `remembered`: a Flavor's past scale-ups.
+    """The nodes that gangs wait for, in one term. `recorded`: since when the Gang object says that nodes are asked for; `remembered`: a Flavor's past scale-ups.
 
     `on_scale_up` is told the flavor, and how many seconds one took.
     """

@@ -31,7 +31,7 @@ SHOWN_PARTS = 1000  # of a budget: the status is written when one more of them i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetNow:
-    """For Queue status. `spent`: GPU-hours, None where that is not known; a moment old, as statuses are not written for each second."""
+    """A budget as Queue status shows it. `spent`: GPU-hours, None where that is not known; a moment old, as statuses are not written for each second."""
 
     budget: Budget
     period: Period
@@ -51,7 +51,7 @@ class Said(NamedTuple):
 
 @dataclass(slots=True)
 class _Account:
-    """Of one queue with a budget."""
+    """What one queue with a budget has spent."""
 
     budget: Budget
     period: Period
@@ -75,7 +75,7 @@ class _Account:
 
 
 class SpendingBudgets:
-    """Of one term of leadership."""
+    """The budgets of queues in one term of leadership."""
 
     def __init__(self, source: Spending) -> None:
         self._source = source

@@ -66,6 +66,8 @@ class NodeKinds:
             gang,
             topology=None,
             subgroup_topology=None,
+            align=None,
+            placed_members=(),
             placed_nodes=(),
             placed_subgroups=(),
             placed_claims=(),

@@ -90,6 +90,7 @@ def _renamed(gang: GangRequest, number: str, at: float) -> GangRequest:
         ),
         placed_nodes=(),
         placed_claims=(),
+        placed_members=(),
         kept=(),
         preemptor=False,
         replaces=False,

@@ -42,7 +42,7 @@ class SimulatedCluster:
         self.restore()
 
     def restore(self) -> None:
-        """As the snapshot is."""
+        """Put everything back as the snapshot has it."""
         for uid, claim in self._claims.items():
             if claim is None:
                 self._inventory.drop_claim(uid)

@@ -78,7 +78,7 @@ class Submissions:
 
 
 class Simulation:
-    """Of one snapshot, whose tables are used for nothing else meanwhile; each sample leaves them as they were."""
+    """Simulates from one snapshot, whose tables are used for nothing else meanwhile; each sample leaves them as they were."""
 
     def __init__(
         self,

@@ -152,7 +152,7 @@ def _near(name: str, snapshot: Snapshot) -> str:
 
 
 def _requests(snapshot: Snapshot, known: Mapping[str, GangRequest], change: Change) -> dict[str, GangRequest]:
-    """Of running gangs, what they would request again; gangs on removed nodes need it, others if they are evicted."""
+    """What running gangs would request again; gangs on removed nodes need it, others if they are evicted."""
     found = dict(known)
     for gang in snapshot.running:
         if gang.id not in found and (request := resubmitted(gang, snapshot)) is not None:

@@ -176,7 +176,7 @@ class Places:
     def _ever(self, gang: GangRequest, units: list[PlacementUnit], account: StepAccount) -> bool | None:
         placer, domains = self.cache.empty
         placer.begin()
-        if not gang.topology and not gang.subgroup_topology:
+        if not gang.topology and not gang.subgroup_topology and not gang.align:
             choices = domains.models.choices(gang, units)
             found = _alike_fit([choice.units for choice in choices.of] if choices else [units], placer)
             if found is not None and (found or choices is None or choices.whole):

@@ -98,7 +98,7 @@ class MovePolicy(EvictionPolicy):
 
 
 class MoveCost(NamedTuple):
-    """Of the gangs that have to move from one node."""
+    """The cost of the gangs that have to move from one node."""
 
     gpu_seconds: float
     gangs: int

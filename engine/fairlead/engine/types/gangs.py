@@ -49,6 +49,14 @@ class PendingMember(Fact, frozen=True, kw_only=True):
     worker_group: str = ""
 
 
+class PlacedMember(Fact, frozen=True, kw_only=True):
+    """A released member: what it holds decides for those that join. `claims` in the order of the pod's spec."""
+
+    claims: tuple[ClaimRequest, ...]
+    subgroup: str = ""
+    worker_group: str = ""
+
+
 class RefusedNode(Fact, frozen=True, kw_only=True):
     """kube-scheduler refused a pod of the gang that was pinned there: not chosen for it until then, unix seconds."""
 
@@ -77,12 +85,14 @@ class GangRequest(Named, Fact, frozen=True, kw_only=True):
     created: float = 0.0  # unix seconds; age orders equals, so a requeued gang keeps its first time
     topology: str | None = None  # the annotation's text, as `api.topology.levels` reads it
     subgroup_topology: str | None = None  # likewise, of each subgroup by itself
+    align: str | None = None  # the annotation's text, as `api.align` reads it
     models: Models | None = None  # its devices come from one model, or from any; None: as its queue says
     placed_nodes: tuple[str, ...] = ()
     placed_subgroups: tuple[tuple[str, str], ...] = ()  # subgroup and node of released members that are of one
     placed_claims: tuple[
         tuple[str, ClaimRequest], ...
     ] = ()  # what released members hold, by worker group: of each kind of claim a few, which tell the model
+    placed_members: tuple[PlacedMember, ...] = ()  # released members of an aligned gang
     kept: tuple[DeviceRef, ...] = ()  # it takes these and no others, if they and their nodes still do
     avoid: tuple[str, ...] = ()
     refused: tuple[RefusedNode, ...] = ()  # as of now: the snapshot has none that are over

@@ -6,12 +6,14 @@ Kubernetes, Fairlead or NVIDIA (`names.public`): the structure that decisions de
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from fairlead.api.align import alignments
 from fairlead.api.bounds import Bounds
 from fairlead.engine.inventory.allocated import AllocatedClaim
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, RefusedNode, RunningGang
@@ -175,12 +177,22 @@ class Renaming(RenamingObjects):
             namespace_labels=self._labels(value.namespace_labels),
             topology=self._topology(value.topology),
             subgroup_topology=self._topology(value.subgroup_topology),
+            align=self._align(value.align),
             placed_nodes=self._places(value.placed_nodes),
             placed_subgroups=tuple(
                 (self._names.name(subgroup), self._names.place(node)) for subgroup, node in value.placed_subgroups
             ),
             placed_claims=tuple(
                 (self._worker_group(group), self._claim(claim)) for group, claim in value.placed_claims
+            ),
+            placed_members=tuple(
+                replace(
+                    each,
+                    claims=tuple(map(self._claim, each.claims)),
+                    subgroup=self._names.name(each.subgroup) if each.subgroup else "",
+                    worker_group=self._worker_group(each.worker_group),
+                )
+                for each in value.placed_members
             ),
             kept=tuple(replace(each, pool=self._names.place(each.pool)) for each in value.kept),
             avoid=self._places(value.avoid),
@@ -197,6 +209,16 @@ class Renaming(RenamingObjects):
         if text is None:
             return None
         return ", ".join(self._level(entry.strip()) for entry in text.split(","))
+
+    def _align(self, text: str | None) -> str | None:
+        """Attributes keep their names, as in slices; requests have those of the claims."""
+        if text is None:
+            return None
+        try:
+            entries = alignments(text)
+        except ValueError:
+            return self._names.name(text)
+        return ", ".join(str(dataclasses.replace(each, requests=self._each(each.requests))) for each in entries)
 
     def _level(self, text: str) -> str:
         word, colon, label = text.partition(":")

@@ -102,7 +102,7 @@ def _of_profile(text: str, name: str, drivers: tuple[str, ...], *, own_profiles:
         inventory = backend.inventory()
     finally:
         backend.close()
-    bodies = slices.build(inventory, partitionable=frozenset()).slices
+    bodies = slices.build(inventory).slices
 
     def make(node: str) -> NewNode:
         pool = resource.ResourcePool(name=node, generation=1, resource_slice_count=len(bodies))

@@ -31,7 +31,7 @@ class Leftover:
 def leftover(
     pod: core.Pod, claims: Iterable[resource.ResourceClaim], gang_id: GangId, queue: str | None
 ) -> Leftover | None:
-    """Of a pod that was deleted; None where it holds nothing alone."""
+    """What a pod that was deleted still holds; None where it holds nothing alone."""
     uid = pod.metadata.uid
     held = tuple(
         sorted(

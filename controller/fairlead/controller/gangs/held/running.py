@@ -119,6 +119,7 @@ def _relocation(
         topology=gang.topology,
         subgroup_topology=gang.subgroup_topology,
         models=gang.models or context.models,
+        align=gang.align,
         placed_claims=placed_claims(members),
     )
 
