@@ -20,8 +20,8 @@ def published() -> list[slices.PoolSlices]:
     for name in profiles.known():
         inventory = SimulatedBackend(profiles.load(name), node="n1").inventory()
         found += [
-            slices.build(inventory, mig_strategy="mixed"),
-            slices.build(inventory, partitionable=frozenset(gpu.uuid for gpu in inventory.gpus)),
+            slices.build(inventory, slices.Facts(offer=slices.Offer(mig_strategy="mixed"))),
+            slices.build(inventory, slices.Facts(partitionable=frozenset(gpu.uuid for gpu in inventory.gpus))),
         ]
     return found
 
@@ -52,6 +52,7 @@ def test_every_metric_is_documented_and_every_documented_metric_exists() -> None
             xids=XidCounts(),
             records=list,
             pods=lambda _uid: (),
+            usages=lambda _uid: {},
             node="n1",
             with_dcgm=True,
         )

@@ -68,6 +68,7 @@ FIELDS: Final[tuple[Row, ...]] = (
             "spec.topology",
             "spec.models",
             "spec.subgroupSize",
+            "spec.align",
             "spec.subgroupTopology",
             "spec.minRuntime",
         ),

@@ -88,6 +88,7 @@ MARKS: Final[tuple[Row, ...]] = (
             names.QUEUE,
             names.TOPOLOGY,
             names.MODELS,
+            names.ALIGN,
             names.SUBGROUP,
             names.SUBGROUP_SIZE,
             names.SUBGROUP_TOPOLOGY,

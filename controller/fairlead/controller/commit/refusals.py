@@ -62,7 +62,7 @@ class Refusals:
         return tuple(sorted((e for e in known.nodes.values() if e.until > now), key=lambda e: (-e.until, e.node)))
 
     def of(self, gang: Gang, now: float) -> tuple[RefusedNode, ...]:
-        """In the order of names."""
+        """Refusals in the order of names."""
         known = self._known.get(_key(gang))
         if known is None:
             return ()

@@ -147,7 +147,7 @@ class RunTimes:
         return max(end, now)
 
     def _key(self, gang: GangRequest | RunningGang) -> GangKey:
-        """Of an arrival that a simulation draws: as of the gang that it is drawn from."""
+        """The key of an arrival that a simulation draws: that of the gang that it is drawn from."""
         return GangKey.of(gang, self._users.get(gang.id.partition("~")[0], ""))
 
     def _lasts(self, key: GangKey, elapsed_s: float, limit_s: float | None, uniform: float) -> float:
@@ -205,7 +205,7 @@ def _ratios(groups: Iterable[list[tuple[float, bool]]]) -> SurvivalCurve | None:
 
 
 def _median_without(ordered: Sequence[float], place: int) -> float:
-    """Of all but one of two or more."""
+    """The median of all but one of two or more."""
     low, high = (len(ordered) - 2) // 2, (len(ordered) - 1) // 2  # among those that are left
     return (ordered[low + (low >= place)] + ordered[high + (high >= place)]) / 2
 

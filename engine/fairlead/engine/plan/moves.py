@@ -36,7 +36,7 @@ NODES_NAMED = 3
 
 
 class Moves:
-    """Of one decision."""
+    """The moves of one decision."""
 
     def __init__(self, session: Session, preemption: Preemption, reservations: Reservations) -> None:
         self._session = session
@@ -117,7 +117,7 @@ class Moves:
             session.commit()
 
     def _first(self, unit: EvictionUnit, noticed: dict[str, NodeNotice]) -> tuple[str, NodeNotice] | None:
-        """Of the nodes that it runs on the one that goes first."""
+        """The node that goes first of those it runs on."""
         found = [(node, noticed[node]) for node in unit.nodes if node in noticed]
         return min(found, key=lambda each: (each[1].by is None, each[1].by or 0.0, each[0]), default=None)
 

@@ -100,7 +100,7 @@ def _entitled(queue: Queue, flavor: str, *, guaranteed: bool) -> str:
 
 
 def _afterwards(unit: EvictionUnit) -> str:
-    return "made anew, its pods wait with its age" if unit.whole else "its other pods run on"
+    return "recreated, its pods wait with its age" if unit.whole else "its other pods run on"
 
 
 def making_room(made: Sequence[Eviction]) -> Reason:

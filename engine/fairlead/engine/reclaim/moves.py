@@ -19,8 +19,10 @@ Ends: each plan places one more gang and stops none, so gangs that only wait can
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.allocator.steps import StepBudget
@@ -96,7 +98,7 @@ class MovePolicy(EvictionPolicy):
 
 
 class MoveCost(NamedTuple):
-    """Of the gangs that have to move from one node."""
+    """The cost of the gangs that have to move from one node."""
 
     gpu_seconds: float
     gangs: int

@@ -230,7 +230,7 @@ class PodWorker:
         self.kubelet.runtime.forget(self.uid)
 
     async def _stop_containers(self) -> None:
-        """Within the grace period. A deletion that shortens it begins anew, with less."""
+        """Stop the containers within the grace period. A deletion that shortens it begins again, with less."""
         allowed_s: float | None = None
 
         def grace_s() -> float:

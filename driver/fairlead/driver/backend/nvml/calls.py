@@ -113,6 +113,17 @@ class Calls:
             raise self.nv.NVMLError(self.nv.NVML_ERROR_FUNCTION_NOT_FOUND)
         return function(*arguments)
 
+    def running(self, device: Any) -> dict[int, int | None] | None:
+        """Bytes that each process with a context uses, by PID, None where NVML does not tell; None without a list. Raises BackendError."""
+        found: dict[int, int | None] = {}
+        lists = [
+            self.query(f"DeviceGet{kind}RunningProcesses", device) for kind in ("Compute", "Graphics", "MPSCompute")
+        ]
+        for each in (process for listed in lists for process in listed or ()):
+            pid, used = int(each.pid), each.usedGpuMemory
+            found[pid] = max((size for size in (found.get(pid), used) if size is not None), default=None)
+        return None if all(listed is None for listed in lists) else found
+
     # -- MIG ---------------------------------------------------------------------------------------------------------
 
     def profiles(self, device: Any) -> list[Any]:
@@ -202,7 +213,7 @@ class Calls:
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}.{int(info.cliqueId)}"
 
     def memory(self, device: Any) -> Memory | None:
-        """Of a GPU or a MIG device; None where it is not told. Raises BackendError and its kinds, as `query`.
+        """The memory of a GPU or a MIG device; None where NVML does not say it. Raises BackendError and its kinds, as `query`.
 
         Version 1 of the call counts as used what the driver reserves (615 MiB on an idle H200); version 2, from driver 510
         on, has it apart.

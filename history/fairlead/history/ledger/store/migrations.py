@@ -66,7 +66,7 @@ def create_or_migrate(database: Database, *, newest: int = VERSION, steps: Mappi
 
 
 def check_version(connection: Connection, place: Place) -> None:
-    """For readers, who migrate nothing. Raises LedgerErrors."""
+    """Refuse a version that a reader, which migrates nothing, cannot read. Raises LedgerErrors."""
     found = version(connection)
     if found is None:
         raise UnavailableError(
