@@ -207,7 +207,7 @@ def _disagreements(intent: Intent, members: tuple[GangMember, ...], gang: Key) -
 
 
 def in_no_subgroup(pod: Json, intent: Intent) -> Iterator[str]:
-    """Where each subgroup has a topology, a pod that is in none would wait for ever."""
+    """Where each subgroup has a topology, a pod that is in none would wait forever."""
     if intent.subgroup_topology is None or intent.subgroup is not None:
         return
     annotations, labels = annotations_and_labels(map_at(pod, "metadata"))
