@@ -18,6 +18,7 @@ from fairlead.ui.model import explanations, idle_devices
 from tests.support.commands import invoke
 
 NOW = 1_800_000_000.0
+GIB = 2**30
 TEN_IDLE: tuple[State, ...] = ("Idle",) * 10
 
 
@@ -56,6 +57,21 @@ def claim(
 )  # fmt: skip
 def test_idle_devices_are_counted_and_named(claims: list[dict[str, Any]], expected: str) -> None:
     assert idle_devices.line(idle_devices.readable(claims), {"p"}, now=NOW) == expected
+
+
+def test_shares_are_told_of_with_their_use_their_limits_and_what_a_fault_ends() -> None:
+    made = claim("a", "Busy")
+    usage = DeviceUsage(
+        state="Busy", since_s=NOW - 60, sampled_at_s=NOW - 10, shared=True, memory_used_bytes=3 * GIB,
+        memory_bytes=20 * GIB, memory_limit_bytes=20 * GIB,
+    )  # fmt: skip
+    for entry in (made["status"]["devices"][0], made["status"]["allocation"]["devices"]["results"][0]):
+        entry["shareID"] = "s"
+    made["status"]["devices"][0]["data"] = usage.to_json()
+    assert idle_devices.line(idle_devices.readable([made]), {"p"}, now=NOW) == (
+        "0 of 1 idle, 1 busy; shares: a/gpu-0 3.0 GiB of a share of 20.0 GiB, each program at most 20.0 GiB by MPS; "
+        "a fatal error of one program ends the claim's other programs on the device, and no other claim's"
+    )
 
 
 def test_a_running_gang_is_told_of_with_its_devices() -> None:

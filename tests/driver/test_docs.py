@@ -52,6 +52,7 @@ def test_every_metric_is_documented_and_every_documented_metric_exists() -> None
             xids=XidCounts(),
             records=list,
             pods=lambda _uid: (),
+            usages=lambda _uid: {},
             node="n1",
             with_dcgm=True,
         )

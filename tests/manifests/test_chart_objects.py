@@ -71,7 +71,14 @@ def test_every_port_that_is_named_is_declared(template):
 
 
 def test_every_flag_is_one_that_the_program_has(template):
-    pool = {"name": "", "backend": "nvml", "dynamicMig": True, "sharedGpus": True, "sharedMig": True}
+    pool = {
+        "name": "",
+        "backend": "nvml",
+        "dynamicMig": True,
+        "sharedGpus": True,
+        "sharedMig": True,
+        "sharedLimits": "MPS",
+    }
     values = {
         "driver": {
             "pools": [pool],

@@ -4,6 +4,7 @@ import pytest
 
 from fairlead.api.drivers import AMD, EXAMPLE, INTEL, NVIDIA
 from fairlead.api.repair import DRAIN_TAINT, TAINT
+from fairlead.kube.device_usage import DeviceUsage
 from fairlead.ui.model.cluster import Memory, cluster
 from fairlead.ui.model.devices import natural
 from fairlead.ui.pages.node_map import node_map, summary
@@ -56,6 +57,26 @@ async def test_the_load_that_the_driver_wrote_is_told_of_each_held_gpu():
     assert [[hold.utilization_percent for hold in each.holds] for each in view.nodes[0].gpus] == [[90], [0], []]
     drawn = node_map(view.nodes[0], {}, cell=16)
     assert "load 90 %" in drawn.cells[0].title
+
+
+async def test_each_share_of_a_gpu_says_what_its_claim_has_uses_and_is_held_to():
+    lists = held(held(one_node(gpu(0, allowMultipleAllocations=True)), "gpu-0"), "gpu-0", name="b")
+    for claim, used, limit in zip(lists["resourceclaims"], (3, 7), (20, None), strict=True):
+        usage = DeviceUsage(
+            state="Busy", since_s=ui.NOW - 60, sampled_at_s=ui.NOW - 10, utilization_percent=90, shared=True,
+            memory_used_bytes=used * 2**30, memory_bytes=20 * 2**30, memory_limit_bytes=limit and limit * 2**30,
+            multiprocessors_limit=limit and 33,
+        )  # fmt: skip
+        share = {"shareID": claim["metadata"]["uid"]}
+        claim["status"]["allocation"]["devices"]["results"][0] |= share | {"consumedCapacity": {"memory": "20Gi"}}
+        claim["status"]["devices"][0] |= share | {"data": usage.to_json()}
+    view = await seen(lists)
+    said = {hold.gang: hold.share for hold in view.nodes[0].gpus[0].holds}
+    assert said == {
+        "team-0/a": "3.0 GiB of a share of 20.0 GiB, each program at most 20.0 GiB and 33 multiprocessors by MPS",
+        "team-0/b": "7.0 GiB of a share of 20.0 GiB, held to it by nothing",
+    }
+    assert said["team-0/a"] in node_map(view.nodes[0], {}, cell=16).cells[0].title
 
 
 @pytest.mark.parametrize(

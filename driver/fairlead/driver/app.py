@@ -29,13 +29,14 @@ from fairlead.driver.layouts.keeper import LayoutKeeper
 from fairlead.driver.layouts.state import NodeLabel
 from fairlead.driver.metrics.collector import GpuCollector, SlicesCollector
 from fairlead.driver.options import DriverOptions
-from fairlead.driver.parts import Parts
+from fairlead.driver.parts import Parts, claim_directories
 from fairlead.driver.prepare import hardware
 from fairlead.driver.prepare.claim_consumers import ClaimConsumers
 from fairlead.driver.prepare.cleaner import Cleaner
 from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
 from fairlead.driver.prepare.orphan_gc import OrphanGc
 from fairlead.driver.prepare.orphans import Orphans
+from fairlead.driver.prepare.programs import SharePrograms
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.driver.prepare.recovery_report import RecoveryReporter
@@ -89,7 +90,9 @@ async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> 
             node=options.node_name,
             data=paths.data,
             driver_root=options.driver_root,
+            rails=dict(options.rails),
             held=records.held,
+            shares=SharePrograms(records, claim_directories(options, paths)),
         )
         try:
             async with (
@@ -156,6 +159,7 @@ class Driver:
             sync_delay_s=options.sync_delay_s,
             on_write=self._metrics.wrote,
         )
+        self._sampler = parts.sampler
         self._usage_writer = UsageWriter(
             client,
             parts.sampler,
@@ -315,6 +319,7 @@ class Driver:
                 xids=self._monitor.xids,
                 records=self._preparer.records,
                 pods=self._consumers.pods,
+                usages=lambda uid: self._sampler.usages(uid, time.time()),
                 node=self._options.node_name,
                 with_dcgm=self._options.dcgm_metrics,
             )

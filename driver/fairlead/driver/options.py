@@ -10,6 +10,8 @@ import typer
 
 from fairlead.api.mig_profiles import MigStrategy
 from fairlead.api.withheld import Group
+from fairlead.driver.backend import rails
+from fairlead.driver.backend.types import SharedLimits
 from fairlead.driver.publish.slices import Offer
 from fairlead.kube.credentials import Kubeconfig
 from fairlead.kube.flags import KUBECONFIG, SIZE, DynamicMig, Form, MetricsBind, OtlpEndpoint
@@ -30,6 +32,8 @@ def _levels(text: str) -> tuple[float, ...]:
 
 
 LEVELS = Form(_levels, lambda levels: ",".join(f"{each:g}" for each in levels))
+
+RAILS = Form(rails.parse, rails.text)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,6 +93,12 @@ class DriverOptions:
             min=1, max=128, help="Of a shared device a claim that does not say how much gets one of so many shares."
         ),
     ] = 1
+    shared_limits: Annotated[
+        SharedLimits,
+        typer.Option(
+            help="What holds a share to its limits where neither its claim nor its class says so: none, or MPS."
+        ),
+    ] = "none"
     dcgm_metrics: Annotated[bool, typer.Option("--dcgm-metrics", help="Serve GPU metrics under DCGM's names, too.")] = (
         False
     )
@@ -110,6 +120,14 @@ class DriverOptions:
             help="MIG layouts, of which the node's label nvidia.com/mig.config chooses one, as NVIDIA's MIG manager.",
         ),
     ] = None
+    rails: Annotated[
+        tuple[tuple[str, int], ...],
+        RAILS,
+        typer.Option(
+            metavar="PCI=RAIL,…",
+            help="Which rail of the fabric GPUs are on, where their PCIe switches do not tell: 0000:18:00.0=0,0000:3a:00.0=1.",
+        ),
+    ] = ()
     device_usage: Annotated[
         bool,
         typer.Option(
@@ -148,6 +166,13 @@ class DriverOptions:
     sync_delay_s: float = 2.0
     self_check_s: float = 15.0
     self_check_timeout_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        if self.shared_limits != "none" and not (self.shared_gpus or self.shared_mig):
+            raise typer.BadParameter(
+                f"{self.shared_limits}: no device of this node is shared; add --shared-gpus or --shared-mig, or remove it",
+                param_hint="--shared-limits",
+            )
 
     @property
     def offer(self) -> Offer:

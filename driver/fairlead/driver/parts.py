@@ -6,6 +6,7 @@ Holds no logic of its own.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 from fairlead.driver.backend.interface import Backend
@@ -75,6 +76,7 @@ class Parts:
                 partitionable=monitor.partitionable,
                 unusable=monitor.unusable,
                 closed=drains.closed,
+                shared_limits=options.shared_limits,
             ),
             metadata=Metadata(
                 paths.metadata,
@@ -82,7 +84,7 @@ class Parts:
                 published=lambda: {device.name: device for device in monitor.built.known},
             ),
             daemons=Daemons(
-                (options.mps_dir or paths.mps).absolute(),
+                _mps_directory(options, paths),
                 backend.mps_program,
                 # Simulated hardware serves no CUDA programs, and its driver need not run privileged.
                 size_limits=SizeLimits(shm_bytes=options.mps_shm_bytes) if options.backend == "nvml" else None,
@@ -95,6 +97,16 @@ class Parts:
             sampler=sampler,
             cutter=Cutter(backend=backend, intents=Intents(paths.mig_config, boot_id=boot_id)),
         )
+
+
+def claim_directories(options: DriverOptions, paths: PluginPaths) -> Callable[[str], tuple[Path, ...]]:
+    """By a claim's UID, where the files are that its containers get mounted; those of MPS may be mounts of their own."""
+    mps, metadata = _mps_directory(options, paths).resolve(), paths.metadata.resolve()
+    return lambda uid: (metadata / uid, mps / uid, mps / uid / "tmp", mps / uid / "shm")
+
+
+def _mps_directory(options: DriverOptions, paths: PluginPaths) -> Path:
+    return (options.mps_dir or paths.mps).absolute()
 
 
 def _driver_files(options: DriverOptions, paths: PluginPaths, driver_version: str | None) -> libraries.DriverFiles:

@@ -123,7 +123,7 @@ class GpuConfig(Part):
     api_version: Literal["gpu.fairlead.dev/v1alpha1"]
     kind: Literal["GpuConfig"]
     sharing: GpuSharing | None = None
-    """Absent means that the claim's containers share without limits."""
+    """Absent: as the config of the class says, else as the driver's default for shares, else without limits."""
     nccl_topology: bool = False
     """Whether containers get a topology file of the claim's GPUs for NCCL, and NCCL_TOPO_FILE."""
     capabilities: Capabilities = Field(default=DEFAULT_CAPABILITIES)
@@ -136,7 +136,7 @@ class MigDeviceConfig(Part):
     api_version: Literal["gpu.fairlead.dev/v1alpha1"]
     kind: Literal["MigDeviceConfig"]
     sharing: MigSharing | None = None
-    """Absent means that the claim's containers share without limits."""
+    """Absent: as the config of the class says, else as the driver's default for shares, else without limits."""
     capabilities: Capabilities = Field(default=DEFAULT_CAPABILITIES)
     """Which libraries and programs of NVIDIA's driver containers get."""
 

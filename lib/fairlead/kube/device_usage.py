@@ -45,8 +45,10 @@ class DeviceUsage:
     """One device. Times are epoch seconds; what the hardware does not report is None.
 
     `since_s` is when the state began: the first idle sample, not the end of the window that proved it.
-    `utilization_percent` is the mean over the last window, `memory_used_peak_bytes` the most since the claim was prepared.
-    `shared`: the device serves other claims, too, and the figures are those of all of them.
+    `utilization_percent` is the mean over the last window, `memory_used_bytes` the last sample and `memory_used_peak_bytes` the most
+    since the claim was prepared. `shared`: the device serves other claims, too, and the utilisation is that of all of them. Of a share
+    `memory_bytes` is its size and the memory in use that of the claim's own programs.
+    `memory_limit_bytes`, `multiprocessors_limit`: to what MPS holds each program of the claim; None: nothing does.
     `below`: (percent, since when) of each of the driver's levels that the utilisation has been below for a whole window, lowest
     first; since when is the first sample below it.
     """
@@ -55,8 +57,11 @@ class DeviceUsage:
     since_s: float
     sampled_at_s: float
     utilization_percent: int | None = None
+    memory_used_bytes: int | None = None
     memory_used_peak_bytes: int | None = None
     memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    multiprocessors_limit: int | None = None
     shared: bool = False
     below: tuple[tuple[float, float], ...] = ()
 
@@ -71,8 +76,11 @@ class DeviceUsage:
             since=timestamps.seconds(self.since_s),
             sampled_at=timestamps.seconds(self.sampled_at_s),
             utilization_percent=self.utilization_percent,
+            memory_used_bytes=self.memory_used_bytes,
             memory_used_peak_bytes=self.memory_used_peak_bytes,
             memory_bytes=self.memory_bytes,
+            memory_limit_bytes=self.memory_limit_bytes,
+            multiprocessors_limit=self.multiprocessors_limit,
             shared=self.shared,
             below_since={f"{level:g}": timestamps.seconds(since_s) for level, since_s in self.below} or None,
         )
@@ -88,8 +96,11 @@ class _Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     since: str
     sampled_at: str
     utilization_percent: Annotated[int, msgspec.Meta(ge=0, le=100)] | None = None
+    memory_used_bytes: _Bytes | None = None
     memory_used_peak_bytes: _Bytes | None = None
     memory_bytes: _Bytes | None = None
+    memory_limit_bytes: _Bytes | None = None
+    multiprocessors_limit: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
     shared: bool = False
     below_since: Annotated[dict[_Level, str], msgspec.Meta(max_length=16)] | None = None
 
@@ -109,8 +120,11 @@ def read(data: object) -> DeviceUsage | None:
         since_s=since_s,
         sampled_at_s=sampled_at_s,
         utilization_percent=wire.utilization_percent,
+        memory_used_bytes=wire.memory_used_bytes,
         memory_used_peak_bytes=wire.memory_used_peak_bytes,
         memory_bytes=wire.memory_bytes,
+        memory_limit_bytes=wire.memory_limit_bytes,
+        multiprocessors_limit=wire.multiprocessors_limit,
         shared=wire.shared,
         below=tuple(below),
     )

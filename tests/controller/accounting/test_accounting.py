@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from fairlead.api import names, repair
 from fairlead.controller.accounting.claims import Attribution, claim_ended, claim_seen
@@ -65,9 +67,15 @@ def hold(world: World, device: str, uid: str = "c1", **more: Any) -> resource.Re
 
 
 def claim_of(
-    uid: str, device: str, *, name: str = "c", at: str = "2026-11-01T00:00:04Z", **status: Any
+    uid: str,
+    device: str,
+    *,
+    name: str = "c",
+    at: str = "2026-11-01T00:00:04Z",
+    share: Mapping[str, Any] = MappingProxyType({}),
+    **status: Any,
 ) -> resource.ResourceClaim:
-    result = {"request": "gpu", "driver": names.DRIVER, "pool": "n1", "device": device}
+    result = {"request": "gpu", "driver": names.DRIVER, "pool": "n1", "device": device, **share}
     body = {
         "metadata": {"uid": uid, "namespace": "ml", "name": name},
         "status": {"allocation": {"devices": {"results": [result]}, "allocationTimestamp": at}, **status},
@@ -198,6 +206,26 @@ def test_a_gpu_that_becomes_mig_capable_stays_the_same_unit():
         "n1", [device for devices, _ in both for device in devices], counters=[counters for _, counters in both]
     )
     assert told.look() == {}
+
+
+def test_a_share_is_told_as_its_part_of_the_device_with_its_own_use_against_its_size():
+    world = World()
+    memory = {"value": "80Gi", "requestPolicy": {"default": "80Gi"}}
+    world.add_node("n1", [gpu(0, allowMultipleAllocations=True) | {"capacity": {"memory": memory}}])
+    usage = DeviceUsage(
+        state="Busy", since_s=30.0, sampled_at_s=60.0, utilization_percent=90, shared=True,
+        memory_used_peak_bytes=7 * 2**30, memory_bytes=20 * 2**30, memory_limit_bytes=20 * 2**30,
+    )  # fmt: skip
+    entry = {"driver": names.DRIVER, "pool": "n1", "device": "gpu-0", "shareID": "s", "data": usage.to_json()}
+    claim = hold(world, "gpu-0", share={"shareID": "s", "consumedCapacity": {"memory": "20Gi"}}, devices=[entry])
+    held = Held(claim, {"p1": pod_of()})
+    measures = Measures(FLAVORS, ("h100",))
+    attribution = Attribution(queue_of=lambda _: "q")
+    seen = claim_seen(held, attribution, world.inventory, Units(world.inventory), measures, lambda _: None)
+    [part] = seen.parts
+    assert part.measure.share_ppm == WHOLE_PPM // 4
+    assert part.usage is not None
+    assert (part.usage.memory_peak_bytes, part.usage.memory_bytes) == (7 * 2**30, 20 * 2**30)
 
 
 def test_a_claim_is_told_with_its_pod_its_times_and_what_the_driver_says_of_it():

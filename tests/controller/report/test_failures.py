@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import socket
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -133,7 +133,7 @@ def test_a_queue_or_a_gang_that_cannot_be_counted_leaves_the_other_series(caplog
         for name, used in (("first", 1), ("bad", Bad(1)), ("last", 2))
     )  # fmt: skip
     gangs = [waiting(name, "team", Code.HELD, h100=4) for name in ("a", "bad", "c")]
-    gangs[1] = replace(gangs[1], asks=None)  # type: ignore[arg-type]
+    gangs[1] = dataclasses.replace(gangs[1], asks=None)  # type: ignore[arg-type]
     metrics = Metrics()
     found = list(series(facts(*gangs, uses=uses), metrics.failures))
     assert values(found, "fairlead_queue_used") == {("first", "h100"): 1, ("last", "h100"): 2}

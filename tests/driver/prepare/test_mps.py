@@ -16,14 +16,16 @@ import pytest
 from fairlead.driver.backend.interface import BackendError
 from fairlead.driver.backend.nvml import mps_programs
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.backend.types import SharedLimits
 from fairlead.driver.common.driver_root import DriverRoot
 from fairlead.driver.common.process_lock import ProcessLock
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.prepare.claims import ClaimError
 from fairlead.driver.prepare.mps.daemons import Limits
 from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
-from fairlead.driver.prepare.preparer import Gpus, PrepareError
-from tests.support.driver.claims import claim, mps, time_slicing
+from fairlead.driver.prepare.preparer import Gpus, PrepareError, Preparer
+from tests.support.commands import invoke
+from tests.support.driver.claims import claim, gpu_config, mps, time_slicing
 from tests.support.driver.node import Node
 
 EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
@@ -178,6 +180,116 @@ class TestShares:
         whole = share(f"{81559}Mi")
         node.start().prepare(claim("u1", whole, config=[time_slicing("Long")]))
         assert hgx.state.time_slices == {0: "Long"}
+
+    def test_two_shares_of_one_gpu_in_one_claim_are_one_limit(self, node: Node, hgx: SimulatedBackend) -> None:
+        node.start().prepare(claim("u1", share("20Gi", 33, "a"), share("10Gi", 33, "b"), config=[mps()]))
+        limit = f"get_default_device_pinned_mem_limit {hgx.inventory().gpus[0].uuid}"
+        assert node.daemons.command("u1", [PERCENTAGE, limit]).split() == ["50.0", "30720M"]
+
+    def test_a_config_of_the_claim_without_sharing_leaves_the_classs_limits(self, node: Node) -> None:
+        of_class = mps() | {"source": "FromClass"}
+        node.start().prepare(claim("u1", share("20Gi", 33), config=[of_class, gpu_config(capabilities=["compute"])]))
+        assert node.daemons.command("u1", [PERCENTAGE]) == "25.0"
+
+    @pytest.mark.parametrize("default", ["none", "MPS"])
+    def test_a_share_of_a_mig_device_counts_in_its_memory_and_multiprocessors(
+        self, static_node: Node, dgx: SimulatedBackend, default: SharedLimits
+    ) -> None:
+        static_node.shared_limits = default
+        consumed = {"memory": "4Gi", "multiprocessors": "7"}
+        part = {"device": "gpu-6-mig-1g10gb-19-0", "shareID": "a", "consumedCapacity": consumed}
+        driver = static_node.start()
+        configs = [] if default == "MPS" else [mps("MigDeviceConfig")]
+        record = driver.prepare(claim("u1", part, config=configs))
+        [device] = record.devices
+        assert device.uuid.startswith("MIG-")
+        limit = f"get_default_device_pinned_mem_limit {device.uuid}"
+        assert static_node.daemons.command("u1", [PERCENTAGE, limit]).split() == ["50.0", "4096M"]
+        pid = (static_node.path / "mps/u1/pid").read_text().split()[0]
+        environment = Path("/proc", pid, "environ").read_bytes().split(b"\0")
+        assert f"CUDA_VISIBLE_DEVICES={device.uuid}".encode() in environment
+        assert dgx.state.compute_modes == {}
+        driver.unprepare("u1")
+        assert static_node.leftovers() == EMPTY
+
+    def test_shares_of_two_mig_devices_in_one_claim_are_refused_with_the_reason(self, static_node: Node) -> None:
+        static_node.shared_limits = "MPS"
+        both = [
+            {"device": f"gpu-6-mig-1g10gb-19-{start}", "shareID": "ab"[start], "consumedCapacity": {"memory": "4Gi"}}
+            for start in (0, 1)
+        ]
+        with pytest.raises(ClaimError, match=r"--shared-limits.* CUDA shows .* one MIG device only"):
+            static_node.start().prepare(claim("u1", *both))
+        assert static_node.leftovers() == EMPTY
+
+
+class TestDefaultOfTheDriver:
+    """`--shared-limits MPS`: a share holds though neither its claim nor its class says so."""
+
+    @pytest.fixture
+    def limited(self, node: Node) -> Preparer:
+        node.shared_limits = "MPS"
+        return node.start()
+
+    def test_a_share_of_which_nothing_is_said_holds(self, node: Node, limited: Preparer, hgx: SimulatedBackend) -> None:
+        limited.prepare(claim("u1", share("20Gi", 33, "a")))
+        limited.prepare(claim("u2", share("10Gi", 0, "b"), config=[gpu_config(capabilities=["compute"])]))
+        uuid = hgx.inventory().gpus[0].uuid
+        limits = [PERCENTAGE, f"get_default_device_pinned_mem_limit {uuid}"]
+        assert node.daemons.command("u1", limits).split() == ["25.0", "20480M"]
+        assert node.daemons.command("u2", limits).split() == ["100.0", "10240M"]
+        assert "CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps" in edits(node, "u1")["u1-gpu-0-a"]["env"]
+        for uid in ("u1", "u2"):
+            limited.unprepare(uid)
+        assert node.leftovers() == EMPTY
+
+    def test_less_that_the_claim_or_its_class_says_wins(self, node: Node, limited: Preparer) -> None:
+        of_class = mps(defaultActiveThreadPercentage=20) | {"source": "FromClass"}
+        limited.prepare(claim("u1", share("20Gi", 33), config=[of_class]))
+        own = mps(defaultActiveThreadPercentage=10)
+        limited.prepare(claim("u2", share("20Gi", 33, "b"), config=[of_class, own]))
+        assert [node.daemons.command(uid, [PERCENTAGE]) for uid in ("u1", "u2")] == ["20.0", "10.0"]
+
+    @pytest.mark.parametrize("device", ["gpu-0", share(f"{81559}Mi"), {"device": "gpu-0", "adminAccess": True}])
+    def test_nothing_limits_who_has_a_gpu_alone_or_observes(
+        self, node: Node, limited: Preparer, device: str | dict[str, Any]
+    ) -> None:
+        limited.prepare(claim("u1", device))
+        assert node.daemons.uids() == []
+
+    def test_all_of_a_gpu_is_time_sliced_as_its_claim_says(self, limited: Preparer, hgx: SimulatedBackend) -> None:
+        limited.prepare(claim("u1", share(f"{81559}Mi"), config=[time_slicing("Long")]))
+        assert hgx.state.time_slices == {0: "Long"}
+
+    def test_the_claims_other_gpu_is_served_by_the_same_daemon(
+        self, node: Node, limited: Preparer, hgx: SimulatedBackend
+    ) -> None:
+        record = limited.prepare(claim("u1", share("20Gi"), share(f"{81559}Mi", 0, "b") | {"device": "gpu-1"}))
+        assert record.mps is not None
+        assert record.mps.devices == ("gpu-0", "gpu-1")
+
+    def test_time_slices_beside_it_are_refused(self, node: Node, limited: Preparer) -> None:
+        both = [share("20Gi") | {"request": "a"}, share(f"{81559}Mi", 0, "b") | {"device": "gpu-1", "request": "b"}]
+        config = time_slicing("Long") | {"requests": ["b"]}
+        with pytest.raises(
+            ClaimError, match=r"'TimeSlicing' of gpu-1, and another .* --shared-limits, .* make two claims"
+        ):
+            limited.prepare(claim("u1", *both, config=[config]))
+        assert node.leftovers() == EMPTY
+
+    def test_a_host_without_mps_says_so(
+        self, node: Node, limited: Preparer, hgx: SimulatedBackend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(hgx, "mps_program", lambda: mps_programs.locate(DriverRoot(node.path / "nowhere")))
+        with pytest.raises(PrepareError, match="MPS needs nvidia-cuda-mps-control and nvidia-cuda-mps-server"):
+            limited.prepare(claim("u1", share("20Gi")))
+        assert node.leftovers() == EMPTY
+
+    def test_a_node_without_shared_devices_has_none(self) -> None:
+        found = invoke(["driver", "--node-name=n1", "--shared-limits=MPS"])
+        assert found.exit_code == 2
+        said = " ".join(found.output.replace("│", " ").split())
+        assert "MPS: no device of this node is shared; add --shared-gpus" in said
 
 
 class TestRefusals:

@@ -152,7 +152,8 @@ class TestRefusals:
 
     def test_the_claims_config_overrides_the_classs(self, node: Node) -> None:
         of_class = gpu_config(sharing={"strategy": "MPS"}) | {"source": "FromClass"}
-        assert node.start().prepare(claim("u1", "gpu-0", config=[gpu_config(), of_class])).mps is None
+        own = gpu_config(sharing={"strategy": "TimeSlicing"})
+        assert node.start().prepare(claim("u1", "gpu-0", config=[own, of_class])).mps is None
 
     def test_fields_of_a_newer_version_in_a_config_are_tolerated(self, node: Node) -> None:
         node.start().prepare(claim("u1", "gpu-0", config=[gpu_config(colour="red")]))

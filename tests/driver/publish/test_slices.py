@@ -51,6 +51,7 @@ class TestAttributes:
             "nvlinkVersion": 4,
             "nvlinkPeers": "0xfd",
             "nvlinkDomain": 0,
+            "rail": 1,
         }
         assert {name: capacity.value for name, capacity in device.capacity.items()} == {
             "memory": "81559Mi",

@@ -17,6 +17,7 @@ from tests.support.driver.cluster import DriverCluster, free_port
 from tests.support.driver.kubelet import Kubelet
 
 GIB = 2**30
+UUID = "00000000-0000-4000-8000-00000000000"
 QUICK: dict[str, Any] = {"hardware_interval_s": 0.02, "idle_window_s": 0.2, "usage_interval_s": 0.3}
 
 
@@ -61,6 +62,29 @@ async def test_busy_and_idle_follow_the_load_and_outlast_a_restart(cluster: Driv
         after = await usages(cluster)
         assert (after["gpu-0"].since_s, after["gpu-0"].memory_used_peak_bytes) == (idle["gpu-0"].since_s, 20 * GIB)
         await kubelet.unprepare(wanted)
+
+
+async def test_a_share_that_the_nodes_default_holds_says_what_it_uses_and_its_limits(cluster: DriverCluster) -> None:
+    amounts = {"memory": "20Gi", "multiprocessors": "33"}
+    mine = await cluster.allocate({"device": "gpu-0", "shareID": f"{UUID}a", "consumedCapacity": amounts})
+    other = {"device": "gpu-0", "shareID": f"{UUID}b", "consumedCapacity": {"memory": "40Gi"}}
+    theirs = await cluster.allocate(other, name="other")
+    options = {"shared_gpus": True, "shared_limits": "MPS", **QUICK}
+    async with cluster.driver(**options), Kubelet.connect(cluster.registration) as kubelet:
+        load = Load(device="gpu-0", plugins_dir=cluster.path / "plugins", utilization=90, memory="30Gi")
+        assert load.run() == 0
+        for each in (mine, theirs):
+            await kubelet.prepare(each)
+
+        async def written() -> bool:
+            found = (await usages(cluster)).get("gpu-0")
+            return found is not None and found.memory_used_bytes == 10 * GIB
+
+        await cluster.until(written)
+        found = (await usages(cluster))["gpu-0"]
+        assert (found.memory_bytes, found.memory_limit_bytes, found.multiprocessors_limit) == (20 * GIB, 20 * GIB, 33)
+        for each in (mine, theirs):
+            await kubelet.unprepare(each)
 
 
 async def test_of_mig_devices_the_memory_is_known_and_nothing_is_guessed(cluster: DriverCluster) -> None:

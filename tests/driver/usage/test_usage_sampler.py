@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import msgspec
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from fairlead.api import names
 from fairlead.driver.backend.types import Gpu, Inventory, MigProfile, Telemetry
-from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord, MigRecord
+from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord, MigRecord, MpsRecord
 from fairlead.driver.usage.sampler import Sampler, Settings
 from fairlead.kube.device_usage import DeviceId, DeviceUsage
 
@@ -232,13 +233,38 @@ def test_only_prepared_claims_count_and_admin_access_does_not() -> None:
     assert sampler.usages("a", 5) == {}
 
 
-def test_shares_have_the_gpus_figures_and_say_so() -> None:
+def test_shares_have_the_gpus_utilisation_and_the_memory_of_their_own_programs() -> None:
     sampler = Sampler(SETTINGS)
-    records = [record(uid, whole(0, share_id=uid)) for uid in ("s1", "s2")]
-    sampler.observe(0, [reading(0, 50, GIB)], records, INVENTORY)
-    for uid in ("s1", "s2"):
-        found = sampler.usages(uid, 0)[key(share=uid)]
-        assert (found.shared, found.utilization_percent, found.memory_used_peak_bytes) == (True, 50, GIB)
+    records = [record(uid, whole(0, share_id=uid, consumed={"memory": 20 * GIB})) for uid in ("s1", "s2")]
+    for at_s, own in ((0.0, {"s1": 7 * GIB}), (5.0, {"s1": 3 * GIB})):
+        read = dataclasses.replace(reading(0, 50, 9 * GIB), memory_by_claim=own)
+        sampler.observe(at_s, [read], records, INVENTORY)
+    one, two = (sampler.usages(uid, 5)[key(share=uid)] for uid in ("s1", "s2"))
+    assert [(found.shared, found.utilization_percent, found.memory_bytes) for found in (one, two)] == [
+        (True, 50, 20 * GIB),
+        (True, 50, 20 * GIB),
+    ]
+    assert (one.memory_used_bytes, one.memory_used_peak_bytes) == (3 * GIB, 7 * GIB)
+    assert (two.memory_used_bytes, two.memory_used_peak_bytes) == (None, None), "not known is not all of the GPU"
+
+
+def test_a_share_that_is_all_of_the_gpu_has_all_that_is_in_use() -> None:
+    sampler = Sampler(SETTINGS)
+    sampler.observe(
+        0, [reading(0, 50, 9 * GIB)], [record("u", whole(0, share_id="s", consumed={"memory": 80 * GIB}))], INVENTORY
+    )
+    assert sampler.usages("u", 0)[key(share="s")].memory_used_peak_bytes == 9 * GIB
+
+
+def test_limits_of_mps_are_those_of_each_program() -> None:
+    mps = MpsRecord(devices=("gpu-0",), active_thread_percentage=15, memory_mib={"gpu-0": 20 * 1024})
+    share = whole(0, share_id="s", consumed={"memory": 20 * GIB, "multiprocessors": 20})
+    held = msgspec.structs.replace(record("u", share), mps=mps)
+    gpu = dataclasses.replace(INVENTORY.gpus[0], multiprocessors=132)
+    sampler = Sampler(SETTINGS)
+    sampler.observe(0, [reading(0, 50, 0)], [held], dataclasses.replace(INVENTORY, gpus=(gpu,)))
+    found = sampler.usages("u", 0)[key(share="s")]
+    assert (found.memory_limit_bytes, found.multiprocessors_limit) == (20 * GIB, 20)
 
 
 def test_a_mig_device_has_its_own_memory_and_no_utilisation() -> None:

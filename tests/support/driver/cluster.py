@@ -94,7 +94,7 @@ class DriverCluster:
                 "devices": {
                     "results": [
                         {"request": r.request, "driver": r.driver, "pool": r.pool, "device": r.device}
-                        | ({"shareID": r.share_id} if r.share_id else {})
+                        | ({"shareID": r.share_id, "consumedCapacity": r.consumed_capacity} if r.share_id else {})
                         | ({"adminAccess": True} if r.admin_access else {})
                         for r in wanted.status.allocation.devices.results
                     ]

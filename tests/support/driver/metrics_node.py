@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -11,8 +12,11 @@ from fairlead.driver.backend import profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.types import GpuCondition, Telemetry
 from fairlead.driver.metrics.collector import GpuCollector, SlicesCollector
-from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord, MigRecord
+from fairlead.driver.prepare.programs import SharePrograms
+from fairlead.driver.prepare.record_cache import RecordCache
+from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord, MigRecord, MpsRecord
 from fairlead.driver.publish.xid_counts import XidCounts
+from fairlead.driver.usage.sampler import Sampler
 
 Series = dict[str, float]
 
@@ -26,10 +30,12 @@ class Node:
         self.pods: dict[str, Sequence[str]] = {}
         self.xids = XidCounts()
         self.synced_at_s: float | None = None
+        self.cache, self.sampler = RecordCache(), Sampler()
         self.backend = SimulatedBackend(
             profiles.load(profile),
             node="n1",
             held=lambda: {device.uuid for record in self.records for device in record.devices},
+            shares=SharePrograms(self.cache, lambda uid: ()),
             clock=lambda: self.now_s,
         )
         self.inventory = self.backend.inventory()
@@ -44,6 +50,7 @@ class Node:
                 xids=self.xids,
                 records=lambda: self.records,
                 pods=lambda uid: self.pods.get(uid, ()),
+                usages=lambda uid: self.sampler.usages(uid, self.now_s),
                 node="n1",
                 with_dcgm=dcgm,
             )
@@ -65,6 +72,14 @@ class Node:
                 uid=uid, namespace="ml", name=uid, state="prepared", devices=tuple(self._device(u) for u in uuids)
             )
         )
+
+    def hold_share(self, uid: str, uuid: str, memory_bytes: int, mps: MpsRecord | None = None) -> None:
+        """A claim of a share of a device, with one pod."""
+        self.pods[uid] = (f"pod-{uid}",)
+        device = msgspec.structs.replace(self._device(uuid), share_id=f"s-{uid}", consumed={"memory": memory_bytes})
+        record = ClaimRecord(uid=uid, namespace="ml", name=uid, state="prepared", devices=(device,), mps=mps)
+        self.records.append(record)
+        self.cache.put(record)
 
     def _device(self, uuid: str) -> DeviceRecord:
         for gpu in self.inventory.gpus:
@@ -94,6 +109,7 @@ class Node:
         self.inventory = self.backend.inventory()
         self.telemetry, self.conditions = self.backend.telemetry(), self.backend.conditions()
         self.xids.add(self.backend.xids())
+        self.sampler.observe(self.now_s, self.telemetry, self.records, self.inventory)
 
     def samples(self) -> Iterator[tuple[str, dict[str, str], float]]:
         for family in text_string_to_metric_families(generate_latest(self.registry).decode()):

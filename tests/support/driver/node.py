@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fairlead.driver.backend.interface import Backend
+from fairlead.driver.backend.types import SharedLimits
 from fairlead.driver.prepare.cdi_files import CdiFiles
 from fairlead.driver.prepare.checkpoint import Checkpoint
 from fairlead.driver.prepare.metadata import Metadata
@@ -35,6 +36,7 @@ class Node:
     boot_id: str = "boot-1"
     passed: Callable[[str], None] | None = None
     device_metadata: bool = True
+    shared_limits: SharedLimits = "none"
     own_daemons: Daemons | None = None
     closed: Callable[[str], str | None] = lambda _: None
     published: dict[str, Device] = dataclasses.field(default_factory=dict)
@@ -56,7 +58,12 @@ class Node:
             checkpoint=Checkpoint(self.path / "claims", boot_id=self.boot_id),
             cdi_files=self.cdi_files,
             cache=RecordCache(),
-            gpus=Gpus(inventory=self.backend.inventory, partitionable=lambda: cuttable, closed=self.closed),
+            gpus=Gpus(
+                inventory=self.backend.inventory,
+                partitionable=lambda: cuttable,
+                closed=self.closed,
+                shared_limits=self.shared_limits,
+            ),
             metadata=Metadata(self.path / "metadata", enabled=self.device_metadata, published=lambda: self.published),
             daemons=self.daemons,
             on_step=self._passed,

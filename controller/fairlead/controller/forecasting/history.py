@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.engine.forecast.arrivals import Arrivals
 from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome

@@ -9,10 +9,12 @@ is enforced when it is exhausted and not at the next sum. Facts are the same obj
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from fairlead.api.budget import Budget, Period, period
 from fairlead.controller.spending.held import HeldGpus

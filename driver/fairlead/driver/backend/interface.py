@@ -7,7 +7,7 @@ NvmlBackend and SimulatedBackend implement it; one contract suite tests both.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from fairlead.driver.backend.types import (
@@ -48,6 +48,26 @@ class PlacementTaken(BackendError):
 
 class InUse(BackendError):
     """The MIG instance, or the GPU, has clients: it cannot be destroyed, or reset, now."""
+
+
+class Shares(Protocol):
+    """Which claims have shares of a device, and which of them a process works for."""
+
+    def of(self, uuid: str) -> Mapping[str, int]:
+        """Bytes of memory of each prepared claim's share of the device, by the claim's UID; empty of one that is not shared."""
+
+    def claims(self, pids: Iterable[int]) -> Mapping[int, frozenset[str]] | None:
+        """UIDs of the claims of the container in which a process is, of those that are in one; None where that cannot be told."""
+
+
+class NoShares:
+    """Of hardware without claims."""
+
+    def of(self, uuid: str) -> Mapping[str, int]:
+        return {}
+
+    def claims(self, pids: Iterable[int]) -> None:
+        return None
 
 
 class Backend(Protocol):

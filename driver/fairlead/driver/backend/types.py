@@ -85,6 +85,7 @@ class Gpu:
     pci_bus_id: str | None = None
     pcie_root: str | None = None
     numa_node: int | None = None
+    rail: int | None = None
     nvlink: NvLink | None = None
     clique: str | None = None
     mig_enabled: bool | None = None
@@ -130,6 +131,9 @@ TimeSlice = Literal["Default", "Short", "Medium", "Long"]
 
 # Which processes may have a CUDA context on a GPU: any, one (an MPS server, which then serves many), or none.
 ComputeMode = Literal["Default", "ExclusiveProcess", "Prohibited"]
+
+# What holds the claims of a shared device to their shares, where they say nothing of it.
+SharedLimits = Literal["none", "MPS"]
 
 # The action that the hardware asks for; "imex": its multi-node domain needs it, not the GPU.
 RecoveryAction = Literal["none", "reset", "drain", "reboot", "imex"]
@@ -205,7 +209,8 @@ class Telemetry:
     `memory_reserved_bytes` is what NVIDIA's driver keeps for itself, neither used nor free; where the driver is too old to
     tell (before 510), it is in what is used. The NVLink bytes are the sum over all links since NVIDIA's driver was loaded. The active ratios, 0 to 1, are means
     over the time since the reading before: of the multiprocessors that had work, of the time that tensor cores
-    worked, of the memory's bandwidth. `throttled` has each reason that the hardware can tell, and whether it holds now.
+    worked, of the memory's bandwidth. `memory_by_claim` are the bytes that the programs of each claim with a share of the device use, by
+    the claim's UID, of those of which the list of processes tells. `throttled` has each reason that the hardware can tell, and whether it holds now.
     """
 
     uuid: str
@@ -222,6 +227,7 @@ class Telemetry:
     sm_active_ratio: float | None = None
     tensor_active_ratio: float | None = None
     dram_active_ratio: float | None = None
+    memory_by_claim: Mapping[str, int] = dataclasses.field(default_factory=dict)
     throttled: Mapping[ThrottleReason, bool] = dataclasses.field(default_factory=dict)
 
 

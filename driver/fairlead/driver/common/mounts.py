@@ -15,6 +15,8 @@ from pathlib import Path
 
 _NOSUID, _NODEV, _NOEXEC, _NOSYMFOLLOW = 2, 4, 8, 256  # <sys/mount.h>; NOSYMFOLLOW: Linux 5.10, ignored before
 _DETACH, _UMOUNT_NOFOLLOW = 2, 8
+# The kernel's number for the first process namespace (PROC_PID_INIT_INO).
+_HOST_PIDS = "pid:[4026531836]"
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 
 
@@ -42,11 +44,10 @@ def unmount_below(path: Path, *, table: Path = Path("/proc/self/mountinfo")) -> 
 def mounts_below(path: Path, *, table: Path = Path("/proc/self/mountinfo")) -> list[Path]:
     """Where something is mounted, at `path` or below it, the innermost first. Raises OSError.
 
-    Source: proc(5), mountinfo: the fifth field is the mount point, with blanks and the like as octal numbers.
+    Source: proc(5), mountinfo.
     """
     own = os.fsencode(path.parent.resolve() / path.name)
-    points = [_OCTAL.sub(lambda code: bytes([int(code[1], 8)]), line.split()[4]) for line in _lines(table)]
-    found = [point for point in points if point == own or point.startswith(own + b"/")]
+    found = [point for point, _, _ in origins(table) if is_below(point, own)]
     return [Path(os.fsdecode(point)) for point in reversed(found)]
 
 
@@ -62,6 +63,40 @@ def reaches_host(target: Path, *, proc: Path = Path("/proc")) -> bool:
         return any(line.split()[2] == own for line in _lines(proc / "1/mountinfo"))
     except OSError:
         return True
+
+
+def sees_host_processes(proc: Path = Path("/proc")) -> bool:
+    """Whether process IDs here are the host's. Raises OSError."""
+    return str((proc / "self/ns/pid").readlink()) == _HOST_PIDS
+
+
+def origins(table: Path = Path("/proc/self/mountinfo")) -> list[tuple[bytes, bytes, bytes]]:
+    """Of each mount, in their order: the mount point, and the device and the path on it that is mounted. Raises OSError."""
+    found = []
+    for line in _lines(table):
+        device, path, point = line.split()[2:5]
+        found.append((_plain(point), device, _plain(path)))
+    return found
+
+
+def origin(path: Path, known: list[tuple[bytes, bytes, bytes]]) -> tuple[bytes, bytes] | None:
+    """The device, and the path on it, of what is at `path`, a path without links, going by the mounts that are `known`."""
+    wanted = os.fsencode(path)
+    within = [each for each in known if is_below(wanted, each[0])]
+    if not within:
+        return None
+    point, device, root = max(within, key=lambda each: len(each[0]))
+    return device, root.rstrip(b"/") + wanted[len(point.rstrip(b"/")) :]
+
+
+def is_below(path: bytes, directory: bytes) -> bool:
+    """Whether it is the directory, or in it."""
+    return path == directory or path.startswith(directory.rstrip(b"/") + b"/")
+
+
+def _plain(field: bytes) -> bytes:
+    """A field of mountinfo, which has blanks and the like as octal numbers."""
+    return _OCTAL.sub(lambda code: bytes([int(code[1], 8)]), field)
 
 
 def _lines(table: Path) -> list[bytes]:

@@ -8,7 +8,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from fairlead.driver.backend.types import GpuCondition, Inventory, Telemetry
-from fairlead.driver.metrics import dcgm, holders, readings
+from fairlead.driver.metrics import dcgm, holders, readings, shares
 from fairlead.driver.metrics.devices import measured
 from fairlead.driver.metrics.readings import Family
 from fairlead.driver.prepare.records import ClaimRecord
@@ -16,7 +16,8 @@ from fairlead.driver.publish.xid_counts import XidCounts
 
 
 class GpuCollector(Collector):
-    """Each callable is called at each scrape and must not block. `pods` gives a claim's pods (names) by its UID.
+    """Each callable is called at each scrape and must not block. `pods` gives a claim's pods (names), `usages` how busy its
+    devices are, by its UID.
 
     With `with_dcgm` each measurement is also served under DCGM's name.
     """
@@ -30,6 +31,7 @@ class GpuCollector(Collector):
         xids: XidCounts,
         records: Callable[[], Iterable[ClaimRecord]],
         pods: holders.Pods,
+        usages: shares.Usages,
         node: str,
         with_dcgm: bool = False,
     ) -> None:
@@ -39,6 +41,7 @@ class GpuCollector(Collector):
         self._xids = xids
         self._records = records
         self._pods = pods
+        self._usages = usages
         self._node = node
         self._with_dcgm = with_dcgm
 
@@ -51,6 +54,7 @@ class GpuCollector(Collector):
         records = tuple(self._records())
         yield from readings.families(devices)
         yield holders.device_claims(records, self._pods)
+        yield from shares.families(records, self._usages)
         if self._with_dcgm:
             yield from dcgm.families(devices, holders.sole_pods(records, self._pods), self._node)
 

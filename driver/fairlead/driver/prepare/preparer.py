@@ -26,7 +26,7 @@ import msgspec
 from fairlead.api import names
 from fairlead.api.capabilities import DEFAULT_CAPABILITIES, Capability
 from fairlead.driver.backend.interface import Backend, BackendError
-from fairlead.driver.backend.types import Inventory
+from fairlead.driver.backend.types import Inventory, SharedLimits
 from fairlead.driver.common import files
 from fairlead.driver.common.locks import KeyedLocks
 from fairlead.driver.prepare import claims, hardware, records, shares
@@ -71,13 +71,14 @@ def _no_reason(uuid: str) -> str | None:
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Gpus:
     """The node's GPUs as they are now. `inventory` gives the present hardware, `partitionable` the GPUs whose MIG devices are
-    created on demand, `unusable` why no claim can be prepared on a GPU (by UUID), `closed` why none can be for a while.
+    created on demand, `unusable` why no claim can be prepared on a GPU (by UUID), `closed` why none can be for a while, `shared_limits` what holds shares of which no config says it.
     """
 
     inventory: Callable[[], Inventory]
     partitionable: Callable[[], frozenset[str]] = frozenset
     unusable: Callable[[str], str | None] = _no_reason
     closed: Callable[[str], str | None] = _no_reason
+    shared_limits: SharedLimits = "none"
 
 
 class Preparer:
@@ -186,10 +187,13 @@ class Preparer:
         )
         mps, nccl_topology = None, False
         capabilities: tuple[Capability, ...] = DEFAULT_CAPABILITIES
-        if claims.configured(claim, driver=names.DRIVER):
+        limited = self._gpus.shared_limits != "none" and any(device.share_id for device in planned)
+        if limited or claims.configured(claim, driver=names.DRIVER):
             from fairlead.driver.prepare import sharing  # a sixth of a start's CPU time, and few claims have configs
 
-            planned, mps = sharing.plan(claim, planned, driver=names.DRIVER, inventory=inventory)
+            planned, mps = sharing.plan(
+                claim, planned, driver=names.DRIVER, inventory=inventory, limits=self._gpus.shared_limits
+            )
             nccl_topology = sharing.wants_nccl_topology(claim, planned, driver=names.DRIVER)
             capabilities = sharing.capabilities(claim, planned, driver=names.DRIVER)
         for device in planned:

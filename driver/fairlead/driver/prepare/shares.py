@@ -7,11 +7,14 @@ twice. Example: shares of 40Gi and 30Gi are prepared on a GPU of 80Gi; one of 20
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping
 
 from fairlead.driver.backend.types import Gpu
-from fairlead.driver.prepare.records import ClaimRecord
+from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
 from fairlead.kube.quantity import Quantity
+
+_MIB = 1024 * 1024
 
 Capacities = Mapping[str, Mapping[str, int]]
 """By the UUID of a GPU or MIG device, and the capacity's name; what is not known is not checked."""
@@ -42,6 +45,37 @@ def capacities(gpus: Iterable[Gpu]) -> Capacities:
         for mig in gpu.mig_devices:
             found[mig.uuid] = _known(mig.profile.memory_bytes, mig.profile.multiprocessors)
     return found
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a claim has of a device (bytes), and to what each of its programs is held by MPS. None: not known, or by nothing."""
+
+    memory_bytes: int | None = None
+    program_memory_bytes: int | None = None
+    program_multiprocessors: int | None = None
+
+
+def limits(record: ClaimRecord, device: DeviceRecord, known: Capacities) -> Limits:
+    """Those of one device of the claim. MPS rounds a percentage up to whole multiprocessors."""
+    there = known.get(device.uuid, {})
+    memory_mib, percentage = None, None
+    if record.mps is not None and device.device in record.mps.devices:
+        memory_mib, percentage = record.mps.memory_mib.get(device.device), record.mps.active_thread_percentage
+    multiprocessors = there.get("multiprocessors")
+    return Limits(
+        memory_bytes=device.consumed.get("memory") if device.share_id else there.get("memory"),
+        program_memory_bytes=None if memory_mib is None else memory_mib * _MIB,
+        program_multiprocessors=None
+        if percentage is None or multiprocessors is None
+        else math.ceil(multiprocessors * percentage / 100),
+    )
+
+
+def is_all(device: DeviceRecord, known: Capacities) -> bool:
+    """Whether a share has all memory of its device, so that no other claim can have one. Shares are whole mebibytes."""
+    there = known.get(device.uuid, {}).get("memory")
+    return there is not None and device.consumed.get("memory", 0) >= there - there % _MIB
 
 
 def _known(memory_bytes: int | None, multiprocessors: int | None) -> dict[str, int]:

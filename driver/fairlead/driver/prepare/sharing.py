@@ -1,21 +1,22 @@
 """What a claim's opaque configs request: a time slice for each GPU, or one MPS daemon for all; NCCL's topology file. Pure.
 
 Reads GpuConfig and MigDeviceConfig against the devices of the claim. Refuses what cannot be applied, rather than
-prepare the claim without it. With MPS a share of a device is the limit of each program of its claim. Class before claim, the later wins. A config that names requests must suit their devices;
-one for all requests is skipped for devices of the other kind. Configs of other drivers are skipped.
+prepare the claim without it. With MPS a share of a device is the limit of each program of its claim. Class before claim, the later wins;
+sharing is that of the last config that has any, and shares of which none says it are as the driver's default says. A config that names
+requests must suit their devices; one for all requests is skipped for devices of the other kind. Configs of other drivers are skipped.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from fairlead.api import config as opaque
 from fairlead.api.base import ManifestError
 from fairlead.api.capabilities import CAPABILITIES, DEFAULT_CAPABILITIES, Capability
-from fairlead.driver.backend.types import Inventory
+from fairlead.driver.backend.types import Inventory, SharedLimits
 from fairlead.driver.prepare import shares
 from fairlead.driver.prepare.claims import ClaimError, describe
 from fairlead.driver.prepare.records import DeviceRecord, MpsRecord
@@ -28,20 +29,27 @@ _MULTI_USER_SINCE = (7, 0)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Requested:
-    """A config's sharing, and its field path in the claim."""
+    """A config's sharing, and its field path in the claim; of the driver's default the flag."""
 
     field: str
     sharing: opaque.GpuSharing | opaque.MigSharing
 
 
 def plan(
-    claim: ResourceClaim, devices: Iterable[DeviceRecord], *, driver: str, inventory: Inventory
+    claim: ResourceClaim,
+    devices: Iterable[DeviceRecord],
+    *,
+    driver: str,
+    inventory: Inventory,
+    limits: SharedLimits = "none",
 ) -> tuple[tuple[DeviceRecord, ...], MpsRecord | None]:
-    """The devices with their time slices, and the claim's MPS daemon. Raises ClaimError."""
+    """The devices with their time slices, and the claim's MPS daemon. `limits` is the driver's default. Raises ClaimError."""
+    devices = tuple(devices)
     sliced: list[DeviceRecord] = []
     shared: list[tuple[DeviceRecord, _Requested]] = []
+    default = _default(claim, devices, inventory) if limits == "MPS" else None
     for device in devices:
-        requested = _requested(claim, device, driver=driver)
+        requested = _requested(claim, device, driver=driver) or (None if device.admin else default)
         sliced.append(device)
         if requested is None:
             continue
@@ -51,7 +59,7 @@ def plan(
             )
         if requested.sharing.strategy == "MPS":
             shared.append((device, requested))
-        elif device.share_id and not _is_whole(device, inventory):
+        elif device.share_id and not shares.is_all(device, shares.capacities(inventory.gpus)):
             raise ClaimError(
                 f"{requested.field}.strategy: {requested.sharing.strategy!r} would change {device.device} for the "
                 "other claims that have a share of it; remove sharing, or ask for all of its memory"
@@ -59,44 +67,57 @@ def plan(
         elif isinstance(requested.sharing, opaque.GpuSharing):
             chosen = requested.sharing.time_slicing_config
             sliced[-1] = msgspec.structs.replace(device, time_slice=chosen.interval if chosen else "Default")
+        if default is not None and requested is not None and requested.sharing.strategy != "MPS":
+            raise ClaimError(
+                f"{requested.field}.strategy: {requested.sharing.strategy!r} of {device.device}, and another device of the claim is a "
+                "share under MPS by the driver's --shared-limits, beside whose daemon programs see no other GPU; make two claims"
+            )
     return tuple(sliced), _mps(claim, shared, inventory) if shared else None
 
 
 def wants_nccl_topology(claim: ResourceClaim, devices: Iterable[DeviceRecord], *, driver: str) -> bool:
     """Whether the config of one of the claim's GPUs asks for NCCL's topology file. Raises ClaimError."""
     configs = (_config(claim, device, driver=driver) for device in devices)
-    return any(
-        found is not None and isinstance(found[1], opaque.GpuConfig) and found[1].nccl_topology for found in configs
-    )
+    return any(isinstance(found, opaque.GpuConfig) and found.nccl_topology for found in configs)
 
 
 def capabilities(claim: ResourceClaim, devices: Iterable[DeviceRecord], *, driver: str) -> tuple[Capability, ...]:
     """Of NVIDIA's driver, those that the config of one of the claim's devices asks for. Raises ClaimError."""
     configs = [_config(claim, device, driver=driver) for device in devices]
-    wanted = {each for found in configs for each in (found[1].capabilities if found else DEFAULT_CAPABILITIES)}
+    wanted = {each for found in configs for each in (found.capabilities if found else DEFAULT_CAPABILITIES)}
     return tuple(each for each in CAPABILITIES if each in wanted)
 
 
-def _requested(claim: ResourceClaim, device: DeviceRecord, *, driver: str) -> _Requested | None:
-    found = _config(claim, device, driver=driver, of_class=not device.admin)
-    if found is None or found[1].sharing is None:
+def _default(claim: ResourceClaim, devices: Iterable[DeviceRecord], inventory: Inventory) -> _Requested | None:
+    """MPS for the claim's devices if one of them is a share beside which others may be: CUDA shows its programs what the daemon serves."""
+    known = shares.capacities(inventory.gpus)
+    if not any(device.share_id and not device.admin and not shares.is_all(device, known) for device in devices):
         return None
-    return _Requested(f"{found[0]}.sharing", found[1].sharing)
+    return _Requested(f"{describe(claim)}: the driver's --shared-limits", opaque.GpuSharing(strategy="MPS"))
 
 
-def _config(
-    claim: ResourceClaim, device: DeviceRecord, *, driver: str, of_class: bool = True
-) -> tuple[str, opaque.DeviceConfig] | None:
-    """The config that holds for the device, with its field path; `of_class`: those of the device's class count. Raises ClaimError.
+def _requested(claim: ResourceClaim, device: DeviceRecord, *, driver: str) -> _Requested | None:
+    """Where a class says how its devices are shared, that is said to those who take them, and not to admin access."""
+    found = None
+    for field, config, of_class in _configs(claim, device, driver=driver):
+        if config.sharing is not None and not (of_class and device.admin):
+            found = _Requested(f"{field}.sharing", config.sharing)
+    return found
 
-    Where a class says how its devices are shared, that is said to those who take them, and not to admin access.
-    """
+
+def _config(claim: ResourceClaim, device: DeviceRecord, *, driver: str) -> opaque.DeviceConfig | None:
+    """The config that holds for the device. Raises ClaimError."""
+    configs = [config for _, config, _ in _configs(claim, device, driver=driver)]
+    return configs[-1] if configs else None
+
+
+def _configs(
+    claim: ResourceClaim, device: DeviceRecord, *, driver: str
+) -> Iterator[tuple[str, opaque.DeviceConfig, bool]]:
+    """The configs for the device, lowest precedence first: field path, config, whether it is the class's. Raises ClaimError."""
     allocation = claim.status.allocation
     wanted = "GpuConfig" if device.mig is None else "MigDeviceConfig"
-    found: tuple[str, opaque.DeviceConfig] | None = None
     for index, entry in _for_request(allocation.devices.config if allocation else (), device.request, driver):
-        if entry.source == "FromClass" and not of_class:
-            continue
         field = f"{describe(claim)}: status.allocation.devices.config[{index}].opaque.parameters"
         try:
             decoded = opaque.decode(entry.opaque.parameters if entry.opaque else None, subject=field, strict=False)
@@ -111,8 +132,7 @@ def _config(
                     f"write {wanted}"
                 )
             continue
-        found = field, decoded
-    return found
+        yield field, decoded, entry.source == "FromClass"
 
 
 def _for_request(
@@ -154,20 +174,17 @@ def _mps(claim: ResourceClaim, shared: list[tuple[DeviceRecord, _Requested]], in
         _check_multi_user(field, devices, inventory)
     memory_mib = _memory(field, wanted, devices)
     percentage = wanted.default_active_thread_percentage
-    for device in devices:
-        part = _part(device, inventory)
-        if part is None:
-            continue
-        if memory_mib.setdefault(device.device, part.memory_mib) > part.memory_mib:
+    for name, part in _parts(devices, inventory).items():
+        if memory_mib.setdefault(name, part.memory_mib) > part.memory_mib:
             raise ClaimError(
-                f"{field}: {memory_mib[device.device]}Mi of {device.device} for a program are more than the claim's share of "
+                f"{field}: {memory_mib[name]}Mi of {name} for a program are more than the claim's share of "
                 f"{part.memory_mib}Mi; ask for a larger share, or write a smaller limit"
             )
         if part.thread_percentage is None:
             continue
         if percentage is not None and percentage > part.thread_percentage:
             raise ClaimError(
-                f"{field}.defaultActiveThreadPercentage: {percentage} is more than the claim's share of {device.device}, "
+                f"{field}.defaultActiveThreadPercentage: {percentage} is more than the claim's share of {name}, "
                 f"{part.thread_percentage}; ask for more multiprocessors, or write less"
             )
         percentage = part.thread_percentage if percentage is None else percentage
@@ -182,29 +199,27 @@ def _mps(claim: ResourceClaim, shared: list[tuple[DeviceRecord, _Requested]], in
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """What a share is of its device: MiB of memory, percent of the multiprocessors (None: the claim asks for none of its own)."""
+    """What the claim has of a device: MiB of memory, percent of the multiprocessors (None: it asks for none of its own)."""
 
     memory_mib: int
     thread_percentage: int | None
 
 
-def _part(device: DeviceRecord, inventory: Inventory) -> _Part | None:
-    """None where the claim has the device alone, or its share says nothing of memory."""
-    memory = device.consumed.get("memory")
-    if not device.share_id or memory is None:
-        return None
-    asked = device.consumed.get("multiprocessors", 0)
-    there = shares.capacities(inventory.gpus).get(device.uuid, {}).get("multiprocessors")
-    return _Part(
-        memory_mib=memory // _MIB,
-        thread_percentage=max(1, 100 * asked // there) if asked and there else None,
-    )
-
-
-def _is_whole(device: DeviceRecord, inventory: Inventory) -> bool:
-    """Whether a share has all memory of its device, so that no other claim can have one."""
-    there = shares.capacities(inventory.gpus).get(device.uuid, {}).get("memory")
-    return there is not None and device.consumed.get("memory") == there
+def _parts(devices: Iterable[DeviceRecord], inventory: Inventory) -> dict[str, _Part]:
+    """By device's name, all shares of it together; without those that the claim has alone, or whose share says nothing of memory."""
+    of_device: dict[str, list[DeviceRecord]] = {}
+    for device in devices:
+        if device.share_id and "memory" in device.consumed:
+            of_device.setdefault(device.device, []).append(device)
+    known, found = shares.capacities(inventory.gpus), {}
+    for name, own in of_device.items():
+        asked = sum(device.consumed.get("multiprocessors", 0) for device in own)
+        there = known.get(own[0].uuid, {}).get("multiprocessors")
+        found[name] = _Part(
+            memory_mib=sum(device.consumed["memory"] for device in own) // _MIB,
+            thread_percentage=max(1, 100 * asked // there) if asked and there else None,
+        )
+    return found
 
 
 def _memory(field: str, config: opaque.MpsConfig, devices: list[DeviceRecord]) -> dict[str, int]:

@@ -62,6 +62,9 @@ class GpuAttributes:
         if gpu.numa_node is not None and gpu.numa_node >= 0:
             self._common[names.NUMA_NODE] = DeviceAttribute(int_=gpu.numa_node)
 
+        if gpu.rail is not None:
+            self._common["rail"] = DeviceAttribute(int_=gpu.rail)
+
     def mig(self, profile: MigProfile, uuid: str | None) -> dict[str, DeviceAttribute]:
         """`uuid` is None while the MIG device does not exist."""
         attributes = {"type": DeviceAttribute(string="mig")}

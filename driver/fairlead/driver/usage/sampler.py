@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from fairlead.api import names
 from fairlead.driver.backend.types import Inventory, Telemetry
 from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
+from fairlead.driver.prepare.shares import Capacities, Limits, capacities, is_all, limits
 from fairlead.kube.device_usage import DeviceId, DeviceUsage, State
 
 
@@ -115,7 +116,8 @@ class _Held:
     """A device of a prepared claim. It stays `shared` once it was: the peak may be another claim's."""
 
     track: Track
-    memory_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    limits: Limits = dataclasses.field(default_factory=Limits)
     shared: bool = False
 
 
@@ -134,6 +136,7 @@ class Sampler:
         by_uuid = {reading.uuid: reading for reading in readings}
         records = [record for record in records if record.state == "prepared"]
         self._claims = {record.uid: self._claims.get(record.uid, {}) for record in records}
+        known = capacities(inventory.gpus)
         users = Counter(uuid for record in records for uuid in {each.uuid for each in record.devices if not each.admin})
         for record in records:
             held = self._claims[record.uid]
@@ -146,10 +149,11 @@ class Sampler:
                 found.shared = found.shared or device.share_id is not None or users[device.uuid] > 1
                 if found.track.sampled and found.track.last_s == at_s:
                     continue
+                found.memory_used_bytes = _used(reading, record, device, known)
                 found.track = step(
-                    found.track, at_s, reading.utilization_percent, reading.memory_used_bytes, self._settings
+                    found.track, at_s, reading.utilization_percent, found.memory_used_bytes, self._settings
                 )
-                found.memory_bytes = _memory(inventory, device)
+                found.limits = _limits(inventory, record, device, known)
 
     def resume(self, uid: str, written: Mapping[DeviceId, DeviceUsage], at_s: float) -> None:
         """Continue the claim's devices from what was written of them before this process started."""
@@ -159,7 +163,8 @@ class Sampler:
             track = resumed(None if found is None else found.track, usage, at_s, self._settings)
             held[device] = _Held(
                 track=track,
-                memory_bytes=found.memory_bytes if found else usage.memory_bytes,
+                memory_used_bytes=found.memory_used_bytes if found else None,
+                limits=found.limits if found else Limits(memory_bytes=usage.memory_bytes),
                 shared=usage.shared or (found is not None and found.shared),
             )
 
@@ -180,8 +185,11 @@ def _usage(held: _Held, now_s: float, settings: Settings) -> DeviceUsage:
         since_s=seen.since_s,
         sampled_at_s=seen.last_s,
         utilization_percent=min(100, max(0, round(sum(values) / len(values)))) if values else None,
+        memory_used_bytes=held.memory_used_bytes,
         memory_used_peak_bytes=seen.peak_bytes,
-        memory_bytes=held.memory_bytes,
+        memory_bytes=held.limits.memory_bytes,
+        memory_limit_bytes=held.limits.program_memory_bytes,
+        multiprocessors_limit=held.limits.program_multiprocessors,
         shared=held.shared,
         below=tuple(
             (level, since_s)
@@ -200,10 +208,17 @@ def _reading(by_uuid: Mapping[str, Telemetry], device: DeviceRecord) -> Telemetr
     return found
 
 
-def _memory(inventory: Inventory, device: DeviceRecord) -> int | None:
-    gpu = inventory.gpu(device.gpu_uuid)
-    if gpu is None:
-        return None
-    if device.mig is None:
-        return gpu.memory_bytes
-    return next((each.memory_bytes for each in gpu.mig_profiles if each.id == device.mig.profile_id), None)
+def _used(reading: Telemetry, record: ClaimRecord, device: DeviceRecord, known: Capacities) -> int | None:
+    """Of a share what the claim's own programs use, or nothing known; of a device that the claim has alone all of it."""
+    if device.share_id and not is_all(device, known):
+        return reading.memory_by_claim.get(record.uid)
+    return reading.memory_used_bytes
+
+
+def _limits(inventory: Inventory, record: ClaimRecord, device: DeviceRecord, known: Capacities) -> Limits:
+    """A MIG device that was made for the claim is in the next inventory; until then its size is that of its profile."""
+    found, gpu = limits(record, device, known), inventory.gpu(device.gpu_uuid)
+    if found.memory_bytes is not None or gpu is None or device.mig is None:
+        return found
+    profiles = (each.memory_bytes for each in gpu.mig_profiles if each.id == device.mig.profile_id)
+    return dataclasses.replace(found, memory_bytes=next(profiles, None))

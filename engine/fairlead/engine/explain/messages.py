@@ -55,7 +55,7 @@ def code_of(
         return Code.SELECTOR_ERROR
     if worst is not None and worst.incomplete:
         return Code.POOL_INCOMPLETE
-    if result.one_model:
+    if result.rule:
         return Code.NEVER_FITS if ever is False else Code.NO_DEVICES
     if refused and ever is not False:
         return Code.NODES_REFUSED
@@ -89,7 +89,7 @@ class Evidence:
     ruled_out: Sequence[NodeShortage]  # those of them, by what the pod needs besides devices
     refused: Sequence[RefusedNode]  # that would take the pods, and that are not chosen for a while
     short: LevelShortage | None  # the innermost required level of the topology whose domains take too few units
-    one_model: str  # what each model has, where the gang fits on none alone
+    rule: str  # what there is for a gang that only a rule of its own keeps from a place
 
 
 def message_of(code: Code, gang: GangRequest, units: Sequence[PlacementUnit], found: Evidence) -> str:
@@ -140,8 +140,8 @@ def message_of(code: Code, gang: GangRequest, units: Sequence[PlacementUnit], fo
             )
     request = next((shortage for shortage in shortages if shortage.per_node_best < shortage.wanted), None)
     total = sum(other.shape.least for other in units if other.shape is unit.shape)
-    if found.one_model:
-        missing = found.one_model
+    if found.rule:
+        missing = found.rule
     elif request is not None:
         nearest = f" (the nearest of {request.alternatives} alternatives)" if request.alternatives > 1 else ""
         missing = f"request {request.request}{nearest} wants {request.wanted} on one node, the best node has {request.per_node_best} free"
@@ -223,10 +223,21 @@ def near_miss_of(gang: GangRequest, result: PlacementResult) -> NearMiss:
     return NearMiss(members_placed=result.members_placed, members_wanted=len(gang.members), node=node, lacking=lacking)
 
 
-def advice_of(code: Code, worst: RequestCounts | None, *, one_model: bool = False) -> str:
-    if one_model:
-        first = "add devices of one model, ask for less" if code is Code.NEVER_FITS else "wait"
-        return f"{first}, or write {names.MODELS}: any to mix models"
+_RULES = {
+    names.MODELS: ("add devices of one model, ask for less", f"write {names.MODELS}: any to mix models"),
+    names.ALIGN: (
+        "add nodes with such devices, ask for less",
+        f"leave out {names.ALIGN} where its pods reach one another anyway",
+    ),
+}
+"""What helps a gang that can never fit, and what every gang with such a rule may do."""
+
+
+def advice_of(code: Code, worst: RequestCounts | None, *, rule: str = "") -> str:
+    """`rule`: the annotation without whose rule it has a place."""
+    if rule:
+        first, otherwise = _RULES[rule]
+        return f"{first if code is Code.NEVER_FITS else 'wait'}, or {otherwise}"
     match code:
         case Code.NEVER_FITS:
             if worst is not None and worst.removed.get(Rejection.TAINT):

@@ -7,8 +7,9 @@ on the tables of a snapshot, which must not be read or changed otherwise meanwhi
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from fairlead.engine.inventory.allocated import AllocatedClaim
 from fairlead.engine.types.gangs import RunningGang, RunningMember, RunningSequence

@@ -51,6 +51,8 @@ class Kinds:
                 gang.subgroup_topology,
                 gang.placed_nodes,
                 gang.placed_subgroups,
+                gang.align,
+                spec_key(gang.placed_members) if gang.placed_members else b"",
                 gang.models,
                 spec_key(gang.placed_claims) if gang.placed_claims else b"",
                 gang.kept,

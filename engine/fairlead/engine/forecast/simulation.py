@@ -9,11 +9,13 @@ and runs for what it had left where it had time for a checkpoint, else all over 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import dropwhile, islice
 from math import inf
 from typing import TYPE_CHECKING, TypeVar
+
+from msgspec.structs import replace
 
 from fairlead.engine.forecast.cluster import SimulatedCluster, pods_of
 from fairlead.engine.forecast.pace import at_pace

@@ -7,10 +7,12 @@ them changed: read a snapshot for each comparison. Which gangs are evicted inclu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from fairlead.engine.forecast.budget import NO_BUDGET, CpuBudget
 from fairlead.engine.forecast.draws import Draws

@@ -200,5 +200,13 @@ def _shape(gang: GangRequest) -> Kind:
     alternatives = sum(
         max(1, len(request.first_available)) for claim in gang.claims for request in claim.spec.devices.requests
     )
-    others = (len(gang.members), gang.topology, gang.subgroup_topology, gang.queue, gang.priority, gang.run_s)
+    others = (
+        len(gang.members),
+        gang.topology,
+        gang.subgroup_topology,
+        gang.align,
+        gang.queue,
+        gang.priority,
+        gang.run_s,
+    )
     return (parts, alternatives, *others)

@@ -19,8 +19,10 @@ Ends: each plan places one more gang and stops none, so gangs that only wait can
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.allocator.steps import StepBudget

@@ -76,8 +76,12 @@ class GpuCalls(FakeNode):
         guest = self._check(device).minor in self.guests
         return int(pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU if guest else pynvml.NVML_GPU_VIRTUALIZATION_MODE_NONE)
 
-    def nvmlDeviceGetComputeRunningProcesses(self, device: Device) -> list[Any]:
-        return [types.SimpleNamespace(pid=pid) for pid in self.processes.get(self._check(device).minor, [])]
+    def nvmlDeviceGetComputeRunningProcesses(self, device: Device | MigHandle) -> list[Any]:
+        where = device.uuid if isinstance(device, MigHandle) else self._check(device).minor
+        return [
+            types.SimpleNamespace(pid=pid, usedGpuMemory=self.process_memory.get(pid))
+            for pid in self.processes.get(where, [])
+        ]
 
     def nvmlDeviceGetComputeMode(self, device: Device) -> int:
         return self.compute_modes.get(self._check(device).minor, 0)

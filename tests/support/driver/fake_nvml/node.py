@@ -57,7 +57,8 @@ class FakeNode:
     to be reported; `guests` holds minors of GPUs that a hypervisor lends, as vGPUs. `utilization` (percent) and
     `memory_used` (bytes) are by UUID; without `memory_v2` the driver is older than 510. `memory_affinity` is the NUMA node by
     minor where it is not the profile's. `clock_events` are NVML's bits by minor, `ecc` (corrected, uncorrected) errors,
-    `remapped` (corrected, uncorrected, pending, failed) rows. `processes` are the PIDs on a GPU, by minor.
+    `remapped` (corrected, uncorrected, pending, failed) rows. `processes` are the PIDs on a GPU, by minor, or on a MIG
+    device, by UUID, and `process_memory` what each uses (bytes), where NVML tells.
     `calls` counts the calls, by function's name.
     """
 
@@ -77,7 +78,8 @@ class FakeNode:
         self.clock_events: dict[int, int] = {}
         self.ecc: dict[int, tuple[int, int]] = {}
         self.remapped: dict[int, tuple[int, int, int, int]] = {}
-        self.processes: dict[int, list[int]] = {}
+        self.processes: dict[int | str, list[int]] = {}
+        self.process_memory: dict[int, int] = {}
         self.calls: Counter[str] = Counter()
         self.open = 0
         self._kernel = kernel

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, TypeVar
 
 from fairlead.controller.accounting.units import Units
@@ -22,7 +23,7 @@ from fairlead.history.ledger.entries import Unit
 from fairlead.kube.device_usage import DeviceId
 from fairlead.kube.resource import DeviceTaintRuleSpec
 from fairlead.ui.model.devices import GpuPlace, Places, natural
-from fairlead.ui.model.facts import Hardware, Holder
+from fairlead.ui.model.facts import Hardware, Holder, Usage
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -53,6 +54,7 @@ class Hold:
     state: State
     idle_since: float | None = None  # unix seconds
     utilization_percent: int | None = None  # mean, as the driver wrote last; of a shared device that of all its claims
+    share: str = ""  # of a shared device, what the claim has of it and uses
     elsewhere: bool = False
 
 
@@ -229,6 +231,11 @@ class _Picture:
         self._units = Units(hardware.inventory)
         self._usual = usual
 
+    @cached_property
+    def _of_shares(self) -> dict[tuple[str, str, str, str], Usage]:
+        """By claim UID, driver, pool and device."""
+        return {(usage.claim, *id_[:3]): usage for id_, usage in self._hardware.usage.items() if usage.claim}
+
     def draw(self, known: Mapping[str, NodeView], changed: Collection[str] | None) -> dict[str, NodeView]:
         """The nodes by name, in their order. `changed`: those that are drawn though they are known; None: all."""
         by_node: dict[str, list[Pool]] = {}
@@ -292,6 +299,8 @@ class _Picture:
     def _hold(self, uid: str, device: Device) -> Hold:
         ref = device.ref
         usage = self._hardware.usage.get(DeviceId(ref.driver, ref.pool, ref.device))
+        if usage is None and device.kind.shared:
+            usage = self._of_shares.get((uid, ref.driver, ref.pool, ref.device))
         since = usage.idle_since if usage is not None else None
         claim = self._hardware.inventory.claim(uid)
         holder = self._hardware.holders.get(uid, Holder())
@@ -304,6 +313,7 @@ class _Picture:
             state=state,
             idle_since=since,
             utilization_percent=usage.percent if usage is not None else None,
+            share=usage.share if usage is not None and seen else "",
             elsewhere=not seen,
         )
 

@@ -32,10 +32,14 @@ class Holder:
 
 
 class Usage(NamedTuple):
-    """How busy a device is. `idle_since`: unix seconds; None: it is not idle. `percent`: mean utilisation; None: the hardware does not tell."""
+    """How busy a device is. `idle_since`: unix seconds; None: it is not idle. `percent`: mean utilisation; None: the hardware does not tell.
+    Of a share of a device `claim` is the UID of its claim, and `share` says what it has and uses.
+    """
 
     idle_since: float | None = None
     percent: int | None = None
+    claim: str = ""
+    share: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from fairlead.kube.core import Pod
 from fairlead.kube.device_usage import FRESH_S, DeviceId, DeviceUsage, usage_of
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import Raw
-from fairlead.ui.model import plain_pods
+from fairlead.ui.model import idle_devices, plain_pods
 from fairlead.ui.model.explanations import gang_of
 from fairlead.ui.model.facts import Holder, Usage
 
@@ -57,16 +57,19 @@ def _since(claim: ResourceClaim, pods: Iterable[Raw]) -> float | None:
 
 def usage_by_device(claims: Iterable[ResourceClaim], *, now: float) -> dict[DeviceId, Usage]:
     """How busy devices are, of which their driver wrote lately. `now`: unix seconds."""
-    return lately((usage_of(claim) for claim in claims), now=now)
+    return lately(((claim.metadata.uid, usage_of(claim)) for claim in claims), now=now)
 
 
-def lately(written: Iterable[Mapping[DeviceId, DeviceUsage]], *, now: float) -> dict[DeviceId, Usage]:
+def lately(written: Iterable[tuple[str, Mapping[DeviceId, DeviceUsage]]], *, now: float) -> dict[DeviceId, Usage]:
+    """`written`: by claim UID."""
     return {
         device: Usage(
             idle_since=usage.since_s if usage.state == "Idle" else None,
             percent=None if usage.state == "Unknown" else usage.utilization_percent,
+            claim=uid if device.share_id else "",
+            share=idle_devices.share(usage) if device.share_id else "",
         )
-        for found in written
+        for uid, found in written
         for device, usage in found.items()
         if usage.sampled_at_s >= now - FRESH_S
     }

@@ -99,7 +99,8 @@ def hold_text(hold: Hold) -> str:
     if hold.elsewhere:
         return f"{hold.state}, {ELSEWHERE}{queue}{load}"
     who = f"gang {hold.gang}" if hold.gang else "no gang"
-    return f"{hold.state}, {who}{queue}, claim {hold.claim}{load}"
+    share = f", {hold.share}" if hold.share else ""
+    return f"{hold.state}, {who}{queue}, claim {hold.claim}{load}{share}"
 
 
 def _cell(gpu: GpuView, x: int, y: int, size: int, colours: Mapping[str, str]) -> Cell:

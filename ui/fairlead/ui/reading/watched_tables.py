@@ -53,7 +53,7 @@ class WatchedTables:
             classes=self.classes,
             workload=self._usual_now(),
             holders=dict(self._holders),
-            usage=lately(self._usage.values(), now=now),
+            usage=lately(self._usage.items(), now=now),
             reserved={node: gang for gang in sorted(self._kept) for node in self._kept[gang]},
         )
 

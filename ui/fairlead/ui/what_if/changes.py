@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.engine.forecast.what_if import ChangeError, NewNode
 from fairlead.engine.inventory.nodes import NodeInfo

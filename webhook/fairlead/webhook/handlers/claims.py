@@ -13,18 +13,18 @@ import msgspec
 from fairlead import cel
 from fairlead.api import legacy, names
 from fairlead.api.base import ManifestError
-from fairlead.api.config import MPS_ON_ONE_MIG_DEVICE, GpuConfig, MigDeviceConfig, decode
+from fairlead.api.config import GpuConfig, decode
 from fairlead.cel.devices.requests import Request, expressions, others_fault, selectors_fault
 from fairlead.kube import nulls
 from fairlead.kube.resource import (
     DeviceClassSpec,
-    DeviceRequest,
     DeviceSelector,
     OpaqueDeviceConfiguration,
     ResourceClaimSpec,
 )
+from fairlead.webhook.objects import sharing
 from fairlead.webhook.objects.claim_specs import claim_spec
-from fairlead.webhook.objects.device_models import unservable_reason
+from fairlead.webhook.objects.device_models import candidates, unservable_reason
 from fairlead.webhook.objects.fields import MalformedError, map_at
 from fairlead.webhook.policy import rules
 from fairlead.webhook.policy.policies import apply_findings
@@ -54,8 +54,10 @@ def validate(review: Review, facts: Facts) -> Verdict:
         faults += _count_faults(request, f"{path}.{where}")
     for index, requests, opaque in configs:
         faults += _config_faults(opaque, f"{path}.devices.config[{index}].opaque.parameters", _classes(spec, requests))
-        faults += _mps_faults(spec, opaque, requests, f"{path}.devices.config[{index}].opaque.parameters")
-        faults += _share_faults(spec, opaque, requests, f"{path}.devices.config[{index}].opaque.parameters")
+    shared = [
+        (f"{path}.devices.config[{index}].opaque.parameters", requests, opaque) for index, requests, opaque in configs
+    ]
+    faults += sharing.faults(spec, shared)
     faults += _reserved_name_faults(review, spec, facts)
     if faults:
         return deny("claim", *review.about(faults), code=422)
@@ -65,6 +67,7 @@ def validate(review: Review, facts: Facts) -> Verdict:
         if request.device_class_name not in facts.classes
     ]
     warnings += _unservable(managed, path, facts)
+    warnings += [f"{path}.{each}" for each in sharing.warnings(spec, shared)]
     others = others_fault(spec, facts.classes, facts.drivers)
     if others is not None:
         warnings.append(f"{path}.{others}; until then pods wait")
@@ -82,6 +85,10 @@ def _unservable(managed: Iterable[tuple[str, Request]], path: str, facts: Facts)
         reason = unservable_reason(request, device_class, facts.device_models, facts.drivers)
         if reason is not None:
             yield f"{path}.{where}: {reason}; pods wait until such a device comes"
+        elif (
+            warning := sharing.capacity_warning(request, candidates(request, device_class, facts.device_models))
+        ) is not None:
+            yield f"{path}.{where}.{warning}"
 
 
 def validate_class(review: Review, facts: Facts) -> Verdict:
@@ -140,61 +147,6 @@ def _config_faults(opaque: OpaqueDeviceConfiguration, path: str, classes: tuple[
     if classes and all(name == wrong for name in classes):
         kind, other = type(config).__name__, "MigDeviceConfig" if is_gpu else "GpuConfig"
         yield f"{path}.kind: {kind} does not apply to devices of class {wrong}; write {other}"
-
-
-def _mps_faults(
-    spec: ResourceClaimSpec, opaque: OpaqueDeviceConfiguration, requests: tuple[str, ...], path: str
-) -> Iterator[str]:
-    """MPS over more than one MIG device, where the claim's text already says so; the driver refuses the others."""
-    try:
-        config = decode(opaque.parameters, subject=path)
-    except ManifestError:
-        return
-    if not isinstance(config, MigDeviceConfig) or config.sharing is None or config.sharing.strategy != "MPS":
-        return
-    count = sum(
-        _least_devices(request)
-        for request in spec.devices.requests
-        if request.name in requests or (not requests and _is_mig(request))
-    )
-    if count > 1:
-        yield f"{path}.sharing.strategy: 'MPS' over {count} MIG devices: {MPS_ON_ONE_MIG_DEVICE}"
-
-
-def _share_faults(
-    spec: ResourceClaimSpec, opaque: OpaqueDeviceConfiguration, requests: tuple[str, ...], path: str
-) -> Iterator[str]:
-    """Time slices for a share of a GPU: their length is the whole GPU's. The driver refuses them where no request says so."""
-    try:
-        config = decode(opaque.parameters, subject=path)
-    except ManifestError:
-        return
-    if not isinstance(config, GpuConfig) or config.sharing is None or config.sharing.strategy != "TimeSlicing":
-        return
-    for request in spec.devices.requests:
-        if requests and request.name not in requests:
-            continue
-        options = (request.exactly,) if request.exactly is not None else request.first_available
-        if any(option.capacity is not None and option.capacity.requests for option in options):
-            yield (
-                f"{path}.sharing.strategy: 'TimeSlicing' would change the GPU for the other claims that share it, and request "
-                f"{request.name!r} asks for a share (capacity.requests); write MPS, which limits this claim alone, or remove one of both"
-            )
-
-
-def _is_mig(request: DeviceRequest) -> bool:
-    """Whether each of its alternatives is of the class of MIG devices."""
-    options = (request.exactly,) if request.exactly is not None else request.first_available
-    return all(option.device_class_name == names.MIG_CLASS for option in options)
-
-
-def _least_devices(request: DeviceRequest) -> int:
-    """The least that the request may get; all of a node may be one."""
-    if request.exactly is not None and request.exactly.admin_access:
-        return 0
-    options = (request.exactly,) if request.exactly is not None else request.first_available
-    counts = (1 if option.allocation_mode == "All" else option.count for option in options)
-    return min(counts, default=0)
 
 
 def _classes(spec: ResourceClaimSpec, requests: tuple[str, ...]) -> tuple[str, ...]:

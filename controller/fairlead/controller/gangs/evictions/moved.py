@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Admission
@@ -74,10 +76,10 @@ class Held:
     def claims(self) -> list[AllocatedClaim]:
         return [
             AllocatedClaim(
-                self.uid(number),
-                *self.gang,
-                tuple(AllocatedDevice(ref=ref, admin=False, whole=True, consumed=()) for ref in spot.devices),
-                len(spot.devices),
+                uid=self.uid(number),
+                namespace=self.gang[0],
+                name=self.gang[1],
+                devices=tuple(AllocatedDevice(driver=d.driver, pool=d.pool, device=d.device) for d in spot.devices),
             )
             for number, spot in enumerate(self.spots)
             if spot.devices
@@ -103,7 +105,7 @@ def with_place(running: RunningGang | None, held: Held, queue: str | None) -> Ru
         namespace, name = held.gang
         running = RunningGang(namespace=namespace, name=name, uid=held.uid(0), queue=queue, claims=())
     claims = tuple(sorted({*running.claims, *(claim.uid for claim in held.claims)}))
-    return dataclasses.replace(running, claims=claims)
+    return replace(running, claims=claims)
 
 
 def may_have(request: GangRequest, held: Held) -> bool:
@@ -129,7 +131,7 @@ def to_its_place(request: GangRequest, held: Held) -> GangRequest:
         )
         for member in request.members
     )
-    return dataclasses.replace(request, members=members, kept=tuple(sorted(held.devices())), replaces=True)
+    return replace(request, members=members, kept=tuple(sorted(held.devices())), replaces=True)
 
 
 def _on(affinity: core.NodeSelector | None, nodes: Sequence[str]) -> core.NodeSelector:

@@ -11,11 +11,12 @@ import contextlib
 import ctypes
 import functools
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from fairlead.driver.backend.interface import Backend, BackendError, DeviceGone, InUse
+from fairlead.driver.backend.interface import Backend, BackendError, DeviceGone, InUse, NoShares, Shares
 from fairlead.driver.backend.nvml import mps_programs, smi, tables
 from fairlead.driver.backend.nvml.calls import Calls
 from fairlead.driver.backend.nvml.discovery import Discovery
@@ -73,13 +74,14 @@ class NvmlBackend:
         smi_runner: smi.Runner | None = None,
         smi_reset: smi.Runner | None = None,
         mps: Callable[[], MpsProgram] | None = None,
+        shares: Shares | None = None,
     ) -> None:
         """Raises BackendError when the library or the kernel driver is missing."""
         self._calls = Calls(nv)
         self._mig = NvmlMig(self._calls)
         self._kernel = kernel or Kernel()
         self._discovery = Discovery(self._calls, self._mig, self._kernel)
-        self._measurements = Measurements(self._calls)
+        self._measurements = Measurements(self._calls, shares or NoShares())
         self._smi = smi_runner or smi.runner(DriverRoot(Path("/")))
         self._smi_reset = smi_reset or smi_runner or smi.runner(DriverRoot(Path("/")), smi.RESET_TIMEOUT_S)
         self._mps = mps or (lambda: mps_programs.locate(DriverRoot(Path("/"))))
@@ -95,7 +97,13 @@ class NvmlBackend:
         self._start_session()
 
     @classmethod
-    def open(cls, *, driver_root: Path = Path("/")) -> Backend:
+    def open(
+        cls,
+        *,
+        driver_root: Path = Path("/"),
+        shares: Shares | None = None,
+        rails: Mapping[str, int] = MappingProxyType({}),
+    ) -> Backend:
         """NVML from under `driver_root`. Raises BackendError."""
         import pynvml
 
@@ -109,9 +117,11 @@ class NvmlBackend:
         root = DriverRoot(driver_root.absolute())
         return cls(
             pynvml,
+            kernel=Kernel(rails=rails),
             smi_runner=smi.runner(root),
             smi_reset=smi.runner(root, smi.RESET_TIMEOUT_S),
             mps=lambda: mps_programs.locate(root),
+            shares=shares,
         )
 
     def close(self) -> None:
@@ -197,11 +207,8 @@ class NvmlBackend:
     @_in_session
     def processes(self, gpu_uuid: str) -> tuple[Process, ...]:
         device, _minor = self._find(gpu_uuid)
-        pids: set[int] = set()
-        for kind in ("Compute", "Graphics", "MPSCompute"):
-            found = self._calls.query(f"DeviceGet{kind}RunningProcesses", device)
-            pids |= {int(each.pid) for each in found or ()}
-        return tuple(Process(pid=pid, name=self._kernel.process_name(pid)) for pid in sorted(pids))
+        pids = sorted(self._calls.running(device) or ())
+        return tuple(Process(pid=pid, name=self._kernel.process_name(pid)) for pid in pids)
 
     @_in_session
     def reset_refusal(self, gpu_uuid: str) -> str | None:

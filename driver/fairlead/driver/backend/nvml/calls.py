@@ -113,6 +113,17 @@ class Calls:
             raise self.nv.NVMLError(self.nv.NVML_ERROR_FUNCTION_NOT_FOUND)
         return function(*arguments)
 
+    def running(self, device: Any) -> dict[int, int | None] | None:
+        """Bytes that each process with a context uses, by PID, None where NVML does not tell; None without a list. Raises BackendError."""
+        found: dict[int, int | None] = {}
+        lists = [
+            self.query(f"DeviceGet{kind}RunningProcesses", device) for kind in ("Compute", "Graphics", "MPSCompute")
+        ]
+        for each in (process for listed in lists for process in listed or ()):
+            pid, used = int(each.pid), each.usedGpuMemory
+            found[pid] = max((size for size in (found.get(pid), used) if size is not None), default=None)
+        return None if all(listed is None for listed in lists) else found
+
     # -- MIG ---------------------------------------------------------------------------------------------------------
 
     def profiles(self, device: Any) -> list[Any]:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from fairlead.driver.backend.interface import BackendError, DeviceGone
+from fairlead.driver.backend.interface import BackendError, DeviceGone, Shares
 from fairlead.driver.backend.nvml import tables
 from fairlead.driver.backend.nvml.calls import Calls, Memory
 from fairlead.driver.backend.nvml.gpm import Gpm
@@ -24,8 +24,9 @@ _CLOSE_S = 1.0
 class Measurements:
     """Handles of MIG devices and samples of activity are kept from one call to the next. Thread-safe."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Calls, shares: Shares) -> None:
         self._calls = calls
+        self._shares = shares
         self._gpm = Gpm(calls)
         self._lock = threading.Lock()
         # By MIG UUID: looking a MIG device up can take long.
@@ -85,6 +86,7 @@ class Measurements:
             memory_clock = read("DeviceGetClockInfo", device, nv.NVML_CLOCK_MEM)
             sent, received = self._calls.nvlink_bytes(device)
             throttled = self._throttled(uuid, device)
+            by_claim = self._by_claim(uuid, device)
         except BackendError:
             return None
         return Telemetry(
@@ -99,8 +101,31 @@ class Measurements:
             nvlink_received_bytes=received,
             sm_clock_hz=None if sm_clock is None else float(sm_clock) * _MHZ,
             memory_clock_hz=None if memory_clock is None else float(memory_clock) * _MHZ,
+            memory_by_claim=by_claim,
             throttled=throttled,
         )
+
+    def _by_claim(self, uuid: str, device: Any) -> dict[str, int]:
+        """Of a shared GPU or MIG device. Raises DeviceGone for a lost GPU."""
+        there = self._shares.of(uuid)
+        try:
+            used = self._calls.running(device) if there else None
+        except DeviceGone:
+            raise
+        except BackendError:
+            return {}
+        claims = None if used is None else self._shares.claims(used)
+        if used is None or claims is None:
+            return {}
+        found, unknown = dict.fromkeys(there, 0), set[str]()
+        for pid, uids in claims.items():
+            own, size = uids & there.keys(), used[pid]
+            if size is None or len(own) > 1:  # a container with two shares of this device
+                unknown |= own
+                continue
+            for uid in own:
+                found[uid] += size
+        return {uid: size for uid, size in found.items() if uid not in unknown}
 
     def _throttled(self, uuid: str, device: Any) -> dict[ThrottleReason, bool]:
         now = self._of_both_names("DeviceGetCurrentClocks{}Reasons", device)
@@ -132,6 +157,7 @@ class Measurements:
                 handle = self._mig_handles[mig.uuid] = self._calls.call("DeviceGetHandleByUUID", mig.uuid)
             memory = self._memory(handle)
             instance = self._calls.reading("DeviceGetGpuInstanceId", handle)
+            by_claim = self._by_claim(mig.uuid, handle)
         except BackendError:
             self._mig_handles.pop(mig.uuid, None)
             return None
@@ -142,6 +168,7 @@ class Measurements:
             memory_used_bytes=None if memory is None else memory.used,
             memory_free_bytes=None if memory is None else memory.free,
             memory_reserved_bytes=None if memory is None else memory.reserved,
+            memory_by_claim=by_claim,
         )
         return load, None if instance is None else int(instance)
 

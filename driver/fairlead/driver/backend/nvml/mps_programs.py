@@ -10,10 +10,8 @@ from pathlib import Path
 
 from fairlead.driver.backend.interface import BackendError
 from fairlead.driver.backend.types import MpsProgram
+from fairlead.driver.common import mounts
 from fairlead.driver.common.driver_root import DriverRoot
-
-# The kernel's number for the first process namespace (PROC_PID_INIT_INO).
-_HOST_PIDS = "pid:[4026531836]"
 
 
 def locate(root: DriverRoot, *, proc: Path = Path("/proc")) -> MpsProgram:
@@ -26,10 +24,10 @@ def locate(root: DriverRoot, *, proc: Path = Path("/proc")) -> MpsProgram:
             permanent=True,
         )
     try:
-        own = str((proc / "self/ns/pid").readlink())
+        sees_host = mounts.sees_host_processes(proc)
     except OSError as error:
         raise BackendError(f"MPS: {error}", permanent=True) from error
-    if own != _HOST_PIDS:
+    if not sees_host:
         raise BackendError(
             "MPS: the driver does not see the host's processes; set hostPID: true in its pod", permanent=True
         )

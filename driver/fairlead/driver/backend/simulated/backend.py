@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from fairlead.driver.backend import device_names, geometry, profiles, reset_group
-from fairlead.driver.backend.interface import BackendError, DeviceGone, InUse, PlacementTaken
+from fairlead.driver.backend.interface import BackendError, DeviceGone, InUse, NoShares, PlacementTaken, Shares
 from fairlead.driver.backend.profiles.schema import NodeProfile
 from fairlead.driver.backend.simulated import fault_file, mps_standin, readings
 from fairlead.driver.backend.simulated.fault_file import Load, MemoryErrors, WantedFaults
@@ -61,6 +61,7 @@ class SimulatedBackend:
         state_file: Path | None = None,
         fault_file: Path | None = None,
         held: Callable[[], Collection[str]] = frozenset,
+        shares: Shares | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.faults = InjectedFaults()
@@ -69,6 +70,7 @@ class SimulatedBackend:
         self._wanted = WantedFaults()
         self._lock = threading.Lock()
         self._held = held
+        self._shares = shares or NoShares()
         self._clock = clock
         self._last_s = clock()
         self._nvlink_bytes: defaultdict[int, float] = defaultdict(float)
@@ -284,7 +286,7 @@ class SimulatedBackend:
                 )
             )
             found += [readings.of_mig(current, mig, each) for mig, each in on_migs]
-        return tuple(sorted(found, key=lambda reading: reading.uuid))
+        return tuple(readings.shared(read, self._shares.of(read.uuid)) for read in sorted(found, key=lambda r: r.uuid))
 
     def conditions(self) -> tuple[GpuCondition, ...]:
         self._read_faults()

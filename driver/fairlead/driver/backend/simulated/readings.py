@@ -8,7 +8,7 @@ the product, from NVIDIA's data sheets; a product that is not listed has none, a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from fairlead.driver.backend.simulated.fault_file import Load, MemoryErrors
 from fairlead.driver.backend.types import (
@@ -100,6 +100,16 @@ def of_mig(gpu: Gpu, mig: MigDevice, load: Load) -> Telemetry:
         sm_active_ratio=sm,
         tensor_active_ratio=tensor,
         dram_active_ratio=dram,
+    )
+
+
+def shared(read: Telemetry, shares: Mapping[str, int]) -> Telemetry:
+    """Memory in use divided among the shares by their sizes (bytes, by claim)."""
+    used, total = read.memory_used_bytes, sum(shares.values())
+    if used is None or not total:
+        return read
+    return dataclasses.replace(
+        read, memory_by_claim={uid: min(size, used * size // total) for uid, size in shares.items()}
     )
 
 
