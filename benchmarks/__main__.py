@@ -4,7 +4,7 @@ Exists so that CI, the README and a person read one list of `{"figure", "value",
 package in this one with `figures()`; each runs in a process of its own, for one's heap and caches are another's noise. OPTIONS go to
 the one benchmark that is named, if it takes any (`figures(*words)`).
 Beside its figures each shows how long a fixed loop takes in the same run, and bars are judged at one speed (calibration.py).
-A missed bar is shown, not an error; a benchmark that fails is.
+A missed bar is shown, once more at the end, and is no error; a benchmark that fails is.
 """
 
 from __future__ import annotations
@@ -140,6 +140,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for each in breakdowns(measured):
             console.print(each)
         figures += measured
+    for figure in figures:
+        if met(figure) is False:
+            console.print(f"missed: {figure['figure']} {figure['judged']:,.4g} of {figure['bar']:,g} {figure['unit']}")
     if options.json is not None:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
     return failed

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import datetime as dt
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -18,8 +20,9 @@ import tempfile
 from pathlib import Path
 
 from fairlead.driver.common.driver_root import DriverRoot
-from tests.hardware import checks_devices, checks_load, checks_node, checks_shares, runtime
+from tests.hardware import checks_devices, checks_load, checks_node, checks_settings, checks_shares, runtime
 from tests.hardware.report import Check, Line, checked, summary
+from tests.hardware.settings import guarded
 from tests.hardware.smi import SETTINGS, Smi
 from tests.hardware.stage import stage
 
@@ -34,16 +37,20 @@ CHECKS: dict[str, Check] = {
     "Xid of a program": checks_load.xid,
     "shares side by side": checks_shares.side_by_side,
     "memory limit of a share": checks_shares.limits,
+    "use of a share": checks_shares.use,
     "multiprocessors of a share": checks_shares.threads,
     "fault beside a share": checks_shares.fault_beside,
     "NCCL topology file": checks_node.nccl,
-    "time slice": checks_node.time_slice,
+    "time slice": checks_settings.time_slice,
+    "compute mode": checks_settings.compute_mode,
+    "MIG mode": checks_settings.mig_mode,
     "smoke": checks_node.smoke,
     "leftovers": checks_node.leftovers,
 }
 ROOTS = (Path("/"), Path("/usr/local/nvidia"), Path("/run/nvidia/driver"), Path("/home/kubernetes/bin/nvidia"))
 STANDIN = Path(__file__).resolve().with_name("standin")
 NO_GPU = 3
+ENDED = 143  # by SIGTERM
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -72,16 +79,25 @@ def _main(given: argparse.Namespace) -> int:
     except (OSError, subprocess.SubprocessError) as error:
         print(f"nvidia-smi does not answer: {error}", file=sys.stderr)
         return NO_GPU
-    with tempfile.TemporaryDirectory(prefix="fl-") as path:
-        lines = asyncio.run(_run(given, smi, Path(path)))
-        if given.record is not None:
-            _record(given.record)
-    after = smi.settings()
+    with guarded(smi) if given.settings else contextlib.nullcontext():
+        try:
+            lines, after = _checks(given, smi)
+        except asyncio.CancelledError:
+            return ENDED
     same = f"{', '.join(SETTINGS)} as before" if after == before else f"before {before}, after {after}"
     lines.append(Line(name="settings", result="ok" if after == before else "failed", detail=same, seconds=0))
     print(lines[-1])
     print(*summary(lines), sep="\n")
     return int(any(line.result == "failed" for line in lines))
+
+
+def _checks(given: argparse.Namespace, smi: Smi) -> tuple[list[Line], list[tuple[str, ...]]]:
+    """What was found, and the settings afterwards."""
+    with tempfile.TemporaryDirectory(prefix="fl-") as path:
+        lines = asyncio.run(_run(given, smi, Path(path)))
+        if given.record is not None:
+            _record(given.record)
+    return lines, smi.settings()
 
 
 async def _run(given: argparse.Namespace, smi: Smi, workdir: Path) -> list[Line]:
@@ -92,6 +108,9 @@ async def _run(given: argparse.Namespace, smi: Smi, workdir: Path) -> list[Line]
         print(f"{each['name']}, {each['memory.total']} MiB, driver {each['driver_version']}, on {socket.gethostname()}")
     print(f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d %H:%M} UTC; containers: {kind}; not: {'; '.join(refused)}")
     lines: list[Line] = []
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         async with stage(
             kind=kind,
@@ -145,7 +164,8 @@ def _smi(given: argparse.Namespace) -> Smi | None:
 def _environment(given: argparse.Namespace) -> tuple[tuple[str, str], ...]:
     if not given.standin:
         return ()
-    return ("GPU_STANDIN", str(STANDIN)), ("GPU_STATE", os.environ["GPU_STATE"])
+    known = {"GPU_STANDIN": str(STANDIN), "GPU_COUNT": "1", **os.environ}
+    return tuple((name, known[name]) for name in ("GPU_STANDIN", "GPU_STATE", "GPU_COUNT"))
 
 
 def _shared(given: argparse.Namespace) -> tuple[Path, ...]:

@@ -54,13 +54,26 @@ async def cuda(stage: Stage) -> str:
 
 
 async def only_one_of_several(stage: Stage) -> str:
-    """Of several GPUs a container sees its own."""
-    if len(stage.smi.gpus()) < 2:
+    """Of several GPUs a container sees its own, another than that of a pod beside it, and a claim of two sees both."""
+    there = len(stage.smi.gpus())
+    if there < 2:
         raise SkippedError("one GPU only")
-    names_ = [await stage.start(f"own-{index}", "see", claim=WHOLE) for index in range(2)]
-    seen = [await stage.result(name) for name in names_]
-    assert all(len(each["uuids"]) == 1 for each in seen), seen
-    return "each of two pods sees one GPU"
+    if not stage.runtime.kind.isolated:
+        raise SkippedError("containers are plain processes here, which see the host's devices; needs root")
+    await stage.start("own-0", "spin", 8, claim=WHOLE)
+    await stage.phase("own-0", "Running")
+    [running] = [each for (_, pod, _), each in stage.runtime.running.items() if pod == "own-0"]
+    [first] = [value for name, value in running.env.items() if name.startswith("FAIRLEAD_DEVICE")]
+    beside = await stage.run("own-1", "see", claim=WHOLE)
+    [second] = beside["allocated"].values()
+    assert [f"GPU-{each}" for each in beside["uuids"]] == [second], f"has {second}, CUDA shows {beside['uuids']}"
+    assert first != second, f"two pods at once have {first}"
+    own = [path for path in beside["nodes"] if path.removeprefix("/dev/nvidia").isdigit()]
+    assert len(own) == 1, f"device nodes of GPUs: {own}"
+    await stage.result("own-0")
+    both = await stage.run("both", "see", claim={"count": 2})
+    assert {f"GPU-{each}" for each in both["uuids"]} == set(both["allocated"].values()), both
+    return f"{there} GPUs: each of two pods at once sees one, another than the other's; a claim of two sees two"
 
 
 async def capabilities(stage: Stage) -> str:

@@ -34,15 +34,6 @@ async def nccl(stage: Stage) -> str:
     return f"{seen}; NCCL of PyTorch {summed['version']} reads it: {'; '.join(summed['said'][:2])}"
 
 
-async def time_slice(stage: Stage) -> str:
-    """A time slice is set for a claim, and set back."""
-    if not stage.settings:
-        raise SkippedError("changes a setting of the GPU; SETTINGS=yes tries it, and puts it back")
-    config = {"sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}}
-    await stage.run("sliced", "add", claim=WHOLE, **config)
-    return "set for a claim with all of the GPU, and set back"
-
-
 async def smoke(stage: Stage) -> str:
     """`fairlead smoke` of this node."""
     if not stage.runtime.kind.isolated:

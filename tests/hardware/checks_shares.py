@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from fairlead.driver.common import mounts
 from tests.hardware.stage import SkippedError, Stage
 
 MIB = 2**20
+CONTEXT_BYTES = 1536 * MIB  # of CUDA, and of the claim's MPS server
 MPS = {"sharing": {"strategy": "MPS"}}
 
 
@@ -46,6 +48,33 @@ async def limits(stage: Stage) -> str:
     if hostile["control"]:
         seen += f"; one that commands its daemon gets {hostile['given'] // MIB} MiB ({', '.join(filter(None, hostile['said']))})"
     return seen
+
+
+async def use(stage: Stage) -> str:
+    """What a share uses is that of its own programs, not of its neighbour's."""
+    _needs_mounts(stage)
+    for name, size in (("one", 1024 * MIB), ("two", 2048 * MIB)):
+        await stage.start(f"use-{name}", "load", 25, size, claim=share("4Gi"), **MPS)
+        await stage.phase(f"use-{name}", "Running")
+
+    async def known() -> dict[str, float]:
+        found = {
+            dict(labels)["claim"]: value
+            for (name, labels), value in (await stage.metrics()).items()
+            if name == "fairlead_driver_share_memory_used_bytes"
+        }
+        return found if min(found.get("use-one", 0), found.get("use-two", 0)) >= 1024 * MIB else {}
+
+    if not mounts.sees_host_processes():
+        raise SkippedError("this is no host: process IDs are those of a container")
+    found = await stage.until(known, "the use of both shares is known", 20)
+    limit = await stage.metric("fairlead_driver_share_memory_limit_bytes", claim="use-one")
+    await stage.remove("use-one", "use-two")
+    for name, size in (("one", 1024 * MIB), ("two", 2048 * MIB)):
+        assert size <= found[f"use-{name}"] <= size + CONTEXT_BYTES, f"{name} allocated {size}: {found}"
+    assert limit == 4096 * MIB, limit
+    used = " and ".join(f"{found[f'use-{name}'] / MIB:.0f}" for name in ("one", "two"))
+    return f"programs with 1024 and 2048 MiB: {used} MiB used of shares of 4096 MiB each"
 
 
 async def threads(stage: Stage) -> str:

@@ -46,6 +46,10 @@ class Smi:
         """What must be at the end as it was at the beginning."""
         return [tuple(gpu[name] for name in ("uuid", *SETTINGS)) for gpu in self.gpus()]
 
+    def change(self, *arguments: str) -> None:
+        """Raises OSError or SubprocessError."""
+        self._run(*arguments)
+
     def _run(self, *arguments: str) -> str:
         words: Sequence[str] = (*self.command, *arguments)
         return subprocess.run(words, capture_output=True, text=True, check=True, timeout=30).stdout

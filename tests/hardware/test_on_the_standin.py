@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +22,19 @@ CHECKS = (
     "CUDA",
     "Xid of a program",
     "memory limit of a share",
+    "use of a share",
     "NCCL topology file",
     "smoke",
     "leftovers",
 )
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory whose path leaves room for unix sockets."""
+    path = Path(tempfile.mkdtemp(prefix="fl-", dir="/tmp"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def made(*checks: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -39,3 +55,49 @@ def test_a_difference_to_nvidia_smi_is_a_failure() -> None:
     done = made("discovery", GPU_SMI_MEMORY="100000")
     assert done.returncode == 1
     assert "memory: 143771 and 100000 MiB" in done.stdout
+
+
+def test_of_two_gpus_each_container_sees_its_own() -> None:
+    done = made("discovery", "one of several", "leftovers", GPU_COUNT="2")
+    assert done.returncode == 0, done.stdout
+    if "plain processes" not in done.stdout:
+        assert "2 GPUs: each of two pods at once sees one, another than the other's" in done.stdout
+
+
+def test_settings_are_changed_for_claims_and_as_before_afterwards() -> None:
+    checks = [word for name in ("time slice", "compute mode", "MIG mode") for word in ("--only", name)]
+    command = [sys.executable, "-m", "tests.hardware", "--standin", "--settings", *checks]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert "MIG mode Disabled again" in done.stdout
+    if "plain processes" not in done.stdout:
+        assert "Default, with a claim under MPS Exclusive_Process, then Default" in done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs containers, and so root")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_settings_are_put_back_when_the_run_ends_in_between(number: signal.Signals, short_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.hardware", "--standin", "--settings", "--only", "compute mode"]
+    environment = {**os.environ, "TMPDIR": str(short_path)}
+
+    def mode() -> int | None:
+        [*files] = short_path.glob("fl-*/settings-*")
+        return json.loads(files[0].read_text())["compute_mode"] if files else None
+
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment) as running:
+        try:
+            until(lambda: mode() == 3, 90)
+            running.send_signal(number)
+            running.wait(60)
+        finally:
+            running.kill()
+    until(lambda: mode() in {0, None}, 60)  # None: a run that ended by itself has removed the stand-in
+    if number is signal.SIGKILL:
+        assert mode() == 0
+
+
+def until(found: Callable[[], bool], timeout_s: float) -> None:
+    end_s = time.monotonic() + timeout_s
+    while not found():
+        assert time.monotonic() < end_s, f"not within {timeout_s:.0f} s"
+        time.sleep(0.05)

@@ -62,7 +62,7 @@ def test_a_member_that_joins_has_the_values_of_those_that_run():
 
 def test_a_gang_that_moves_is_aligned_where_it_goes():
     owner = [{"kind": "Job", "name": "job", "uid": "uid-job", "controller": True}]
-    there = {"gated": False, "node": "n1", "phase": "Running", "ownerReferences": owner}
+    there: dict[str, Any] = {"gated": False, "node": "n1", "phase": "Running", "ownerReferences": owner}
     running = [member(f"p{n}", notes={names.MOVABLE: "true"}, claim=f"c{n}", **there) for n in range(3)]
     held = [claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"]) for n in range(3)]
     found = running_gang(view(*running, objects=Objects(claims=held)), GangRecord(), {}, RunningContext())

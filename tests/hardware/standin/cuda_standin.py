@@ -3,6 +3,7 @@
 Imports nothing of ours but state.py beside it: containers have another root.
 """
 
+import glob
 import os
 import socket
 import struct
@@ -20,7 +21,11 @@ class Cuda:
     """As `gpu_program.Cuda`."""
 
     def __init__(self):
-        self._own = {value for name, value in os.environ.items() if name.startswith("FAIRLEAD_DEVICE")}
+        minors = sorted(int(path[len("/dev/nvidia") :]) for path in glob.glob("/dev/nvidia[0-9]*"))
+        named = {value for name, value in os.environ.items() if name.startswith("FAIRLEAD_DEVICE")}
+        there = [f"GPU-{each}" for each in state.UUIDS]
+        # In a container its device nodes decide; in a plain process what was injected.
+        self._own = [there[minor] for minor in minors if minor < len(there)] or sorted(named)
         if not self._own:
             raise CudaError("cuInit", NO_DEVICE)
         self.count = len(self._own)
@@ -28,13 +33,14 @@ class Cuda:
         self._limit, self._percentage, self._given, self._written, self._failed = None, 100.0, 0, {}, False
 
     def uuids(self):
-        return sorted(each.removeprefix("GPU-") for each in self._own)
+        return [each[len("GPU-") :] for each in self._own]
 
     def open(self):
-        self._use = state.Use()
+        self._uuid = self._own[0][len("GPU-") :]
+        self._use = state.Use(self._uuid)
         if self._pipe:
             self._percentage = float(self._ask("get_default_active_thread_percentage"))
-            self._limit = int(self._ask(f"get_default_device_pinned_mem_limit GPU-{state.UUID}").rstrip("MG")) * 2**20
+            self._limit = int(self._ask(f"get_default_device_pinned_mem_limit GPU-{self._uuid}").rstrip("MG")) * 2**20
 
     def _ask(self, command):
         with socket.socket(socket.AF_UNIX) as connection:
@@ -48,7 +54,7 @@ class Cuda:
         return max(1, int(state.MULTIPROCESSORS * self._percentage / 100))
 
     def allocate(self, size):
-        there = self._limit or state.TOTAL_BYTES - state.RESERVED_BYTES - state.used_bytes() + self._given
+        there = self._limit or state.TOTAL_BYTES - state.RESERVED_BYTES - state.used_bytes(self._uuid) + self._given
         if self._given + size > there:
             raise CudaError("cuMemAlloc_v2", OUT_OF_MEMORY)
         self._given += size
@@ -69,7 +75,7 @@ class Cuda:
             self._written[c] = struct.pack(f"{len(one)}f", *(x + y for x, y in zip(one, two, strict=True)))
         elif name == "poke":
             self._failed = True
-            state.report_xid(31)
+            state.report_xid(self._uuid, 31)
         else:
             time.sleep(LAUNCH_S * 100 / self._percentage)
 
