@@ -100,7 +100,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
     """A teardown that hangs ends its process with a traceback, as a test does (`faulthandler_timeout`).
 
-    pytest stops its own clock when a test fails, so that what a failed test leaves running could hang the run for ever.
+    pytest stops its own clock when a test fails, so that what a failed test leaves running could hang the run forever.
     """
     limit_s = float(item.config.getini("faulthandler_timeout") or 0)
     if not (limit_s and item.config.getini("faulthandler_exit_on_timeout")):

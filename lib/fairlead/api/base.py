@@ -210,7 +210,7 @@ def _fault(cls: type[BaseModel], detail: ErrorDetails) -> str:
         case "value_error":
             text = str(context["error"])
         case "literal_error" if path == "apiVersion":
-            text = f"{_shown(value)} is unknown: write {context['expected']}, or use a fairlead that knows that version"
+            text = f"{_shown(value)} is unknown: write {context['expected']}, or use a fairlead that has that version"
         case "literal_error":
             text = f"{value!r} is none of {context['expected']}"
         case _:

@@ -93,7 +93,7 @@ class LedgerFeed:
                 try:
                     await self.look()
                 except Exception:  # a defect here must not end the term
-                    log.exception("the ledger could not be told; tried again")
+                    log.exception("the ledger could not be given what changed; tried again")
                 await self._sleep(LOOK_S)
         finally:
             self._notes.end()

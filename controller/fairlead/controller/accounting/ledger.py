@@ -84,5 +84,5 @@ class LedgerTerm:
         metrics.note_devices(counts.devices)
         while (problem := self._keeper.problem()) is not None:
             self._events.lease(
-                "LedgerProblem", f"The ledger: {problem}; decisions go on, what it misses is told in its reports"
+                "LedgerProblem", f"The ledger: {problem}; decisions go on, what it misses is shown in its reports"
             )

@@ -296,5 +296,5 @@ def _constraint(constraint: resource.DeviceConstraint, path: str) -> list[Constr
     if constraint.distinct_attribute:
         parts.append(ConstraintSpec(constraint.distinct_attribute, distinct=True, requests=requests))
     if not parts:
-        raise InvalidClaimError(f"{path}: is neither matchAttribute nor distinctAttribute; this version knows no other")
+        raise InvalidClaimError(f"{path}: is neither matchAttribute nor distinctAttribute; this version has no other")
     return parts

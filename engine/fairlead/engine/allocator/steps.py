@@ -34,7 +34,7 @@ class StepAccount:
     peak: int = 0  # the most that was ever used: devices that are found give their steps back
 
     def spend(self, steps: int) -> None:
-        """A negative number gives back what was spent before."""
+        """A negative number undoes what was spent before."""
         self.used += steps
         self.peak = max(self.peak, self.used)
         if self.pool is not None:

@@ -266,4 +266,4 @@ def advice_of(code: Code, worst: RequestCounts | None, *, rule: str = "") -> str
         case Code.SEARCH_ENDED:
             return "it is tried again when the cluster changes; simpler constraints make the search shorter"
         case _:
-            return "it starts when enough of these devices are given back together"
+            return "it starts when enough of these devices are released together"

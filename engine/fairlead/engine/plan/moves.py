@@ -174,6 +174,6 @@ def moving(made: Sequence[Eviction]) -> Reason:
         code=Code.MAKING_ROOM,
         message=f"{names}{more} {'move' if len(made) > 1 else 'moves'} elsewhere for it, where devices are held, "
         f"at a cost of {cost:.0f} GPU-seconds",
-        advice="it starts when they are gone; what they give back is held for it",
+        advice="it starts when they are gone; the devices that they release are held for it",
         could_ever_fit=True,
     )

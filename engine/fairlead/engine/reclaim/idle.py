@@ -83,7 +83,7 @@ def _eviction(gang: RunningGang, queue: Queue, protection: Protection, *, any_de
     since, told = timestamps.seconds(gang.idle.since), timestamps.seconds(gang.idle.noticed)
     reason = Reason(
         code=Code.IDLE,
-        message=f"{'one of its devices is' if any_device else 'all its devices are'} idle since {since}, which it was told at {told}",
+        message=f"{'one of its devices is' if any_device else 'all its devices are'} idle since {since}; it was notified at {told}",
         advice="recreated, its pods wait behind those that wait already; the annotation fairlead.dev/keep-idle would keep it",
     )
     grace_s = protection.checkpoint_grace_s(gang, queue)

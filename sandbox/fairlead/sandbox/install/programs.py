@@ -228,7 +228,7 @@ class ProgramHost:
                 made.exited.set()
         finally:
             # The host is gone, and everything with it. Or this task was cancelled with all others, as asyncio does at the end
-            # of a loop: nothing would hear of an end any more, and a stop or a kill would wait for one for ever. The host
+            # of a loop: nothing would hear of an end any more, and a stop or a kill would wait for one forever. The host
             # ends its children when its connection is closed.
             for each in self._processes.values():
                 each.exited.set()

@@ -214,7 +214,7 @@ def _disagreements(intent: Intent, members: tuple[GangMember, ...], gang: Key) -
 
 
 def in_no_subgroup(pod: Json, intent: Intent) -> Iterator[str]:
-    """Where each subgroup has a topology or devices of its own, a pod that is in none would wait for ever."""
+    """Where each subgroup has a topology or devices of its own, a pod that is in none would wait forever."""
     key = names.SUBGROUP_TOPOLOGY if intent.subgroup_topology is not None else names.ALIGN
     if intent.subgroup is not None or not (intent.subgroup_topology is not None or by_subgroup(intent.align)):
         return

@@ -8,7 +8,6 @@ runs joins whole. Pure.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -290,7 +289,7 @@ def same_request(one: GangRequest | None, other: GangRequest | None) -> bool:
 
 def _without_keys(request: GangRequest) -> tuple[object, ...]:
     return (
-        dataclasses.replace(request, uid="", claims=(), members=()),
+        replace(request, uid="", claims=(), members=()),
         [
             (member.pod, member.needs, member.labels, member.rank, member.subgroup, member.worker_group)
             for member in request.members

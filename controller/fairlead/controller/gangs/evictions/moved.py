@@ -7,7 +7,6 @@ gang's queue; when the gang's new pods are requested, they are bound to its node
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -126,9 +125,7 @@ def _devices(spec: resource.ResourceClaimSpec) -> int:
 def to_its_place(request: GangRequest, held: Held) -> GangRequest:
     """Bound to its nodes and devices, and decided before all others, as what replaces members of a gang that runs."""
     members = tuple(
-        dataclasses.replace(
-            member, needs=dataclasses.replace(member.needs, affinity=_on(member.needs.affinity, held.nodes))
-        )
+        replace(member, needs=replace(member.needs, affinity=_on(member.needs.affinity, held.nodes)))
         for member in request.members
     )
     return replace(request, members=members, kept=tuple(sorted(held.devices())), replaces=True)
