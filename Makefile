@@ -18,7 +18,7 @@ export GPUS ?= 400
 export KILLS ?= 10
 # Which Kubernetes the clusters of a run are (1.34, 1.35, 1.36; empty: the newest): demo, test, e2e, chaos.
 export KUBERNETES ?=
-# Where a shell or an image forbids bytecode, each of the hundreds of programs that tests start would compile all of its modules anew.
+# Where a shell or an image forbids bytecode, each of the hundreds of programs that tests start would compile all of its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -51,8 +51,8 @@ demo: $(VENV)/.runtime  ## start a cluster in a process, run the main job, show 
 test: $(VENV)/.dev $(VENV)/.tools  ## run the tests (quiet when green; TESTS=tests/kube runs one part, KUBERNETES=1.34 on clusters of that release)
 	@EXAMPLES=0.4 $(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header $(HUNG) -m "not slow and not scale and not install" $(TESTS)
 
-slow: $(VENV)/.dev $(VENV)/.tools  ## run the tests that take long (a quarter of an hour)
-	@$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header $(HUNG) -m slow $(TESTS)
+slow: $(VENV)/.dev $(VENV)/.tools  ## run the tests that take long, and properties on many examples (a quarter of an hour)
+	@$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header $(HUNG) -m "(slow or property) and not scale and not install" $(TESTS)
 
 install-test: $(VENV)/.dev $(VENV)/.tools  ## build the image without docker and run every program as its manifest says (Linux, root)
 	@$(BIN)/python -m pytest -m install --no-header -rs tests/manifests/test_install.py
@@ -84,7 +84,7 @@ replays: $(VENV)/.dev  ## record simulated days and decide again (REPLAYED=10000
 soak: $(VENV)/.dev  ## thirty days (DAYS=30) of twenty queues in virtual time, with nodes that break and controllers that restart
 	@SOAK_DAYS=$(or $(DAYS),30) $(BIN)/python -m pytest -m scale --no-header tests/engine/test_soak.py
 
-decisions: $(VENV)/.dev  ## compare 120,000 decisions with their record (minutes; RECORD=1 writes it anew, ONLY=source)
+decisions: $(VENV)/.dev  ## compare 120,000 decisions with their record (minutes; RECORD=1 writes it again, ONLY=source)
 	@$(BIN)/python -m tests.support.decisions $(if $(RECORD),record,compare) tests/support/data/decisions.txt $(if $(ONLY),--only $(ONLY))
 
 gpu: $(VENV)/.dev  ## try everything on this machine's NVIDIA GPU, without a cluster: SETTINGS=yes, ROOTFS=dir, DRIVER_ROOT=dir, RECORD=file, NVIDIA_DRIVER=file, STANDIN=yes

@@ -17,13 +17,15 @@ from fairlead.api import names
 from fairlead.api.drivers import NVIDIA
 from fairlead.kube.garbage import frozen_heap
 from fairlead.sandbox.install import pod_requests
+from tests.support.engine.examples import examples
 from tests.support.kubernetes import VARIABLE, of_this_run
 
 ROOT = Path(__file__).resolve().parent
 
 # A loaded machine is no failure; a failure prints how to replay it. Where CI is set, Hypothesis has a profile of its own
 # for it, which tries the same examples each time.
-settings.register_profile("fairlead", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+COMMON = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fairlead", COMMON, max_examples=examples(100))
 if not os.environ.get("CI"):
     settings.load_profile("fairlead")
 
@@ -76,6 +78,14 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"{VARIABLE}={error}") from None
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`make test` tries a property on few examples, `make slow` the same one on many."""
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("property")
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Fifteen thousand tests are a million objects, and each collection of garbage would traverse them: a fifth of the time."""
     if len(session.items) > 100:  # a test of a large cluster, alone, leaves it to the cluster what is frozen, and when
@@ -90,7 +100,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
     """A teardown that hangs ends its process with a traceback, as a test does (`faulthandler_timeout`).
 
-    pytest stops its own clock when a test fails, so that what a failed test leaves running could hang the run for ever.
+    pytest stops its own clock when a test fails, so that what a failed test leaves running could hang the run forever.
     """
     limit_s = float(item.config.getini("faulthandler_timeout") or 0)
     if not (limit_s and item.config.getini("faulthandler_exit_on_timeout")):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import json
+import random
 import time
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.driver.backend import profiles
@@ -45,7 +47,32 @@ def figures() -> list[dict[str, Any]]:
         found += _mig(nodes, bars=nodes == 10_000)
     for nodes, bar in ((100, None), (500, 20_000.0), (1_000, None), (10_000, 10_000.0)):
         found += _whole_gpus(nodes, bar)
-    return [*found, *_unlike(200, 3_000)]
+    return [*found, *_unlike(200, 3_000), *_rails(500, (32, 64))]
+
+
+def _rails(nodes: int, sizes: tuple[int, ...]) -> list[dict[str, Any]]:
+    """Gangs of half a node each on the same rails, where each node has three to six rails free at random: the first decision."""
+    world = _cluster(nodes, partitioned=False)
+    draw = random.Random(1)
+    for number in range(nodes):
+        node = f"node-{number:05d}"
+        for minor in draw.sample(range(8), draw.randint(2, 5)):
+            results = [{"request": "r0", "driver": names.DRIVER, "pool": node, "device": f"gpu-{minor}"}]
+            claim = {
+                "metadata": {"name": f"{node}-{minor}", "namespace": "ml", "uid": f"{node}-{minor}"},
+                "spec": ONE,
+                "status": {"allocation": {"devices": {"results": results}}},
+            }
+            world.inventory.set_claim(msgspec.convert(claim, resource.ResourceClaim))
+    _settle()
+    found = []
+    for pods in sizes:
+        asked = gang(f"rails-{pods}", pods, claim_spec(device_request(4)), align=f"{names.DRIVER}/rail")
+        seconds, plan = _timed(partial(_decide, world, asked), warm=0)
+        outcome = "place" if plan.admissions else "refuse"
+        assert plan.admissions or "can be had by" in plan.waiting[0].reason.message
+        found.append(_figure(f"allocator/rails-{outcome}-{pods}x4/{nodes}x8", seconds, "s", 0.5))
+    return found
 
 
 def _unlike(nodes: int, count: int) -> list[dict[str, Any]]:
@@ -93,22 +120,18 @@ def _whole_gpus(nodes: int, bar: float | None) -> list[dict[str, Any]]:
 def _levels(world: World, large: GangRequest, label: str, *, bars: bool) -> list[dict[str, Any]]:
     """The same gang by one level, by three, and in subgroups of eight with ranks; and one that no block holds."""
     levels = "preferred:block, preferred:rack, preferred:kubernetes.io/hostname"
-    members = tuple(
-        dataclasses.replace(each, rank=number, subgroup=str(number // 8)) for number, each in enumerate(large.members)
-    )
+    members = tuple(replace(each, rank=number, subgroup=str(number // 8)) for number, each in enumerate(large.members))
     kinds = {
-        "level": dataclasses.replace(large, topology="preferred:rack"),
-        "levels-3": dataclasses.replace(large, topology=levels),
-        "subgroups": dataclasses.replace(
-            large, topology="preferred:block", subgroup_topology="required:rack", members=members
-        ),
+        "level": replace(large, topology="preferred:rack"),
+        "levels-3": replace(large, topology=levels),
+        "subgroups": replace(large, topology="preferred:block", subgroup_topology="required:rack", members=members),
     }
     found = []
     for name, asked in kinds.items():
         seconds, plan = _timed(partial(_decide, world, asked))
         assert plan.admissions
         found.append(_figure(label.format(f"gang-1024x8-{name}"), seconds, "s", 1.0 if bars else None))
-    refused = dataclasses.replace(large, topology="required:block, preferred:rack")
+    refused = replace(large, topology="required:block, preferred:rack")
     seconds, plan = _timed(lambda: _decide(world, refused))
     assert plan.waiting[0].reason.could_ever_fit is False
     return [*found, _figure(label.format("refuse-1024x8-levels"), seconds, "s", None)]
@@ -163,7 +186,7 @@ def _slices(*, partitioned: bool) -> list[dict[str, Any]]:
     gpus = tuple(dataclasses.replace(gpu, uuid=f"GPU-{gpu.minor}") for gpu in inventory.gpus)
     inventory = dataclasses.replace(inventory, gpus=gpus)
     cut = frozenset(gpu.uuid for gpu in gpus) if partitioned else frozenset()
-    built = slices.build(inventory, partitionable=cut).slices
+    built = slices.build(inventory, slices.Facts(partitionable=cut)).slices
     return [
         {
             "metadata": {"name": f"{NODE}-{place}"},

@@ -31,7 +31,7 @@ from fairlead.driver.prepare.checkpoint import Checkpoint
 from fairlead.driver.prepare.metadata import Metadata
 from fairlead.driver.prepare.mps.daemons import Daemons
 from fairlead.driver.prepare.orphans import look
-from fairlead.driver.prepare.preparer import Preparer
+from fairlead.driver.prepare.preparer import Gpus, Preparer
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.publish import slices
 from fairlead.driver.publish.health_feed import HealthFeed
@@ -83,19 +83,19 @@ async def _timed(kind: str, device: Callable[[int], str | dict[str, Any]], *, cl
         backend = SimulatedBackend(profiles.load("dgx-a100" if kind == "static-mig" else "hgx-h100"), node="n1")
         inventory = backend.inventory()
         cuttable = frozenset(gpu.uuid for gpu in inventory.gpus) if kind == "dynamic-mig" else frozenset()
-        published = {device.name: device for device in slices.build(inventory, partitionable=cuttable).devices}
+        published = {
+            device.name: device for device in slices.build(inventory, slices.Facts(partitionable=cuttable)).devices
+        }
         paths = sockets.plugin_paths(driver=names.DRIVER, plugins_dir=path / "p", registry_dir=path / "r", pod_uid=None)
         paths.data.mkdir(parents=True)
         paths.registration.parent.mkdir()
         preparer = Preparer(
-            driver=names.DRIVER,
             pool="n1",
             backend=backend,
             checkpoint=Checkpoint(paths.claims, boot_id="b"),
             cdi_files=CdiFiles(path / "cdi"),
             cache=RecordCache(),
-            inventory=lambda: inventory,
-            partitionable=lambda: cuttable,
+            gpus=Gpus(inventory=lambda: inventory, partitionable=lambda: cuttable),
             metadata=Metadata(path / "metadata", enabled=True, published=lambda: published),
             daemons=Daemons(path / "mps", backend.mps_program),
         )
@@ -150,7 +150,7 @@ def _slices() -> list[dict[str, Any]]:
     times = []
     for _ in range(20):
         began = time.perf_counter()
-        slices.build(inventory, partitionable=everything)
+        slices.build(inventory, slices.Facts(partitionable=everything))
         times.append((time.perf_counter() - began) * 1000)
     return [_figure("driver/slices/16-gpus-all-placements", statistics.median(times), "ms", 50.0)]
 

@@ -20,12 +20,12 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from benchmarks.allocator import _cluster
 from benchmarks.protocol.objects import claim_spec, pod_spec

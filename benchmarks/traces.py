@@ -57,7 +57,7 @@ def figures() -> list[dict[str, Any]]:
 
 
 def _review_s(ratio: float | None) -> float:
-    """Of one review of a gang's pod."""
+    """Seconds that one review of a gang's pod takes."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -82,7 +82,7 @@ def _review_s(ratio: float | None) -> float:
 
 
 def _export_us() -> tuple[float, float]:
-    """Of one span: to make and add it, and to export it."""
+    """Microseconds to make and add one span, and to export it."""
     at = trace_context.begin("benchmark", ratio=1.0)
     with _receiver() as url:
         added, exported = [], []

@@ -36,7 +36,7 @@ def _cell(need: Need, release: Minor) -> str:
 
 
 def _tried() -> str:
-    """Of releases without a trial the table is what their source says."""
+    """The rows of releases that were tried; of others the table is what their source says."""
     patches = [TRIED[each] for each in RELEASES if each in TRIED]
     others = [releases.written(each) for each in RELEASES if each not in TRIED]
     tried = f"Tried: control planes of {_listed(patches)}."

@@ -49,7 +49,7 @@ class Hardware:
         if layouts is not None:
             gpus = tuple(_cut(gpu, layout) for gpu, layout in zip(gpus, layouts, strict=True))
         dynamic = frozenset() if layouts is not None else frozenset(gpu.uuid for gpu in gpus)
-        return slices.build(Inventory(gpus=gpus), partitionable=dynamic).slices
+        return slices.build(Inventory(gpus=gpus), slices.Facts(partitionable=dynamic)).slices
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ def full_layouts(sizes: tuple[MigProfile, ...]) -> tuple[Layout, ...]:
 def layouts_for(
     sizes: tuple[MigProfile, ...], gpus: int, shares: Mapping[str, float], whole_share: float
 ) -> tuple[Layout, ...]:
-    """For so many GPUs. `shares`: of the compute slices that are requested, by profile; `whole_share`: that of whole GPUs."""
+    """The layouts of so many GPUs. `shares`: of the compute slices that are requested, by profile; `whole_share`: that of whole GPUs."""
     whole = min(gpus, round(whole_share * gpus))
     per_gpu = geometry.compute_slices(sizes)
     cut = gpus - whole

@@ -102,7 +102,7 @@ def timed_arrivals(
 
 
 def demand_shares(hardware: Hardware, mix: Mapping[str, float]) -> tuple[dict[str, float], float]:
-    """Of the compute slices that are requested of such nodes: the share of each profile, and that of whole GPUs."""
+    """The share of each profile in the compute slices that are requested of such nodes, and that of whole GPUs."""
     shares: dict[str, float] = {}
     whole = 0.0
     for name, weight in mix.items():

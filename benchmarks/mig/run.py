@@ -34,7 +34,7 @@ class Fleet(Protocol):
 
 @dataclass(slots=True)
 class Figures:
-    """At one load. `allocated`: percent of the compute slices; requests by kind: how many came, how many were refused."""
+    """What one load gave. `allocated`: percent of the compute slices; requests by kind: how many came, how many were refused."""
 
     allocated: float = 0.0
     came: dict[str, int] = field(default_factory=dict)

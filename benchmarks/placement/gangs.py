@@ -44,7 +44,7 @@ class Outcome:
 
 
 def gangs_figures() -> list[dict[str, Any]]:
-    """Of the benchmark `placement`: figure, value, unit."""
+    """Figure, value and unit, for the benchmark `placement`."""
     found = [run(seed) for seed in range(SEEDS)]
     label = f"placement/gangs/{NODES}x{GPUS}"
     values = (

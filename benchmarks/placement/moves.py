@@ -9,10 +9,12 @@ has run for up to two hours and saved its work within the last 30 minutes, and r
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from statistics import mean
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.settings import QueueSpec
@@ -40,7 +42,7 @@ class Outcome:
 
 
 def moves_figures() -> list[dict[str, Any]]:
-    """Of the benchmark `placement`: figure, value, unit."""
+    """Figure, value and unit, for the benchmark `placement`."""
     return [*_of("packed"), *_of("spread")]
 
 

@@ -1,4 +1,5 @@
-"""What Fairlead's protocol costs on a sandbox: writes, refused writes, webhook calls and CPU a pod; churn; failover; renewals beside unlike pods.
+"""What Fairlead's protocol costs on a sandbox: writes, refused writes, webhook calls, conversions for admission and CPU a pod;
+churn; failover; renewals beside unlike pods.
 
     python -m benchmarks protocol --json figures.json
     python -m benchmarks protocol -- --parts=writes,gang8 --nodes=10 --pods=80
@@ -17,15 +18,16 @@ import gc
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from benchmarks.protocol.admission import conversion_figures, conversions
 from benchmarks.protocol.churn import Churn, churn_figures
 from benchmarks.protocol.failover import Failover, failover_figures
-from benchmarks.protocol.fill import Fill, Filled, Shape, count_figures, fill
+from benchmarks.protocol.fill import GANG, Fill, Filled, Shape, count_figures, fill
 from benchmarks.protocol.unlike import Unlike, unlike_figures
 
 Figures = list[dict[str, Any]]
 T = TypeVar("T")
 
-PARTS = ("writes", "gang8", "bare", "cpu", "churn", "failover", "unlike")
+PARTS = ("writes", "gang8", "bare", "admission", "cpu", "churn", "failover", "unlike")
 BARS: dict[Shape, dict[str, float]] = {
     "single": {"writes-per-pod": 7.2, "refused-writes-per-pod": 0.02, "webhook-calls-per-pod": 1.1},
     "gang8": {"gang8-writes-per-pod": 7.5},
@@ -49,6 +51,8 @@ def figures(*words: str) -> Figures:
         found += _fills(options, "gang8")
     if "bare" in options.parts:
         found += _fills(options, "bare")
+    if "admission" in options.parts:
+        found += conversion_figures(_run(conversions(GANG)), GANG)
     if "cpu" in options.parts:
         large = Fill(nodes=options.large_nodes, pods=options.large_pods, quiet_s=options.quiet_seconds)
         found += _cpu(large, _run(fill(large)))

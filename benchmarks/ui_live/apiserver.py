@@ -55,7 +55,7 @@ class Apiserver:
             await runner.cleanup()
 
     def put(self, kind: str, raw: Raw) -> None:
-        """Of an object that is in the lists already."""
+        """Replace an object that is in the lists already."""
         self._stamp(kind, raw)
         line = msgspec.json.encode({"type": "MODIFIED", "object": raw}) + b"\n"
         for each in self._watches[kind]:

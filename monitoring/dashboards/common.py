@@ -33,7 +33,7 @@ BUDGET_SPENT: Final = bars(
 
 
 def quantile(q: float, metric: str, *, by: str = "", where: str = "", window: str = "$__rate_interval") -> str:
-    """Of a histogram, over the window, for each value of the labels `by`."""
+    """A quantile of a histogram, over the window, for each value of the labels `by`."""
     labels = f"le, {by}" if by else "le"
     chosen = f"{{{where}}}" if where else ""
     return f"histogram_quantile({q:g}, sum by ({labels}) (rate({metric}_bucket{chosen}[{window}])))"

@@ -12,7 +12,7 @@ _UNUSED: Final = "idle|starting|nominated|fragmented|free|drained|broken|unknown
 
 
 def _hours(expression: str) -> str:
-    """Of an expression that counts devices: device-hours of the chosen time, from one sample a minute."""
+    """Device-hours of the chosen time, from an expression that counts devices, one sample a minute."""
     return f"sum_over_time(({expression})[$__range:1m]) / 60"
 
 

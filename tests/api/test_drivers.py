@@ -38,7 +38,7 @@ def test_of_an_unknown_driver_nothing_is_a_part_and_a_sentence_says_what_that_me
     sentence = drivers.unknown_driver("gpu.unknown.dev")
     assert sentence is not None
     assert sentence.startswith(
-        "driver gpu.unknown.dev is not one whose attributes Fairlead knows (gpu.fairlead.dev, gpu.nvidia.com,"
+        "driver gpu.unknown.dev is not one whose attributes are known to Fairlead (gpu.fairlead.dev, gpu.nvidia.com,"
     )
     assert [drivers.unknown_driver(driver) for driver in DRIVERS] == [None] * len(DRIVERS)
 

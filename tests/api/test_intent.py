@@ -61,6 +61,7 @@ def test_the_queue_may_be_a_label_too_but_not_another_one() -> None:
         (names.QUEUE, "a b", "'a b' is no queue name"),
         (names.TOPOLOGY, "rack", "'rack' is no topology"),
         (names.MODELS, "Any", "'Any' is neither 'same' nor 'any'"),
+        (names.ALIGN, "rail", "'rail' is no attribute of a device"),
         (names.MIN_RUNTIME, "soon", "'soon' is no duration"),
         (names.CHECKPOINT_GRACE, "1", "'1' is no duration"),
         (names.MOVABLE, "yes", "'yes' is neither 'true' nor 'false'"),
@@ -90,7 +91,7 @@ def test_no_key_of_ours_is_called_misspelt() -> None:
 
 def test_a_misspelt_annotation_is_pointed_out() -> None:
     assert misspelt(
-        {"fairlead.dev/gangsize": "8", names.GANG: "x", "fairlead.dev/assigned": "y", "other/gang": "z"}
+        {"fairlead.dev/gangsize": "8", names.GANG: "x", "fairlead.dev/reviewed": "y", "other/gang": "z"}
     ) == ("metadata.annotations[fairlead.dev/gangsize]: no program reads this; did you mean fairlead.dev/gang-size?",)
 
 

@@ -85,7 +85,6 @@ def test_every_policy_is_bound_and_fails_closed() -> None:
             "fairlead-allocation-fence",
             "fairlead-controller-pods",
             "fairlead-driver-slices",
-            "fairlead-driver-usage",
             "fairlead-gangs",
             "fairlead-holds",
             "fairlead-namespaces",
@@ -98,7 +97,7 @@ def test_every_policy_is_bound_and_fails_closed() -> None:
     )
     for name in policies:
         assert find("ValidatingAdmissionPolicy", name)["spec"]["failurePolicy"] == "Fail"
-    for name in ("fairlead-driver-slices", "fairlead-driver-usage"):
+    for name in ("fairlead-driver-slices", "fairlead-allocation-fence"):
         policy = yaml.safe_dump(find("ValidatingAdmissionPolicy", name))
         assert names.DRIVER_USER in policy
         assert names.DRIVER in policy

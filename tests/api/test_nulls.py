@@ -87,7 +87,7 @@ GANG: Json = {
         "models": {"rule": "same", "held": ["2 × H100"]},
         "placement": [{"level": "rack", "asked": "required", "domains": 1, "apart": 0, "where": ["r: 2 members"]}],
         "why": {
-            "message": "m", "advice": "a", "couldEverFit": True, "details": ["d"], "barriers": ["b"],
+            "message": "m", "advice": "a", "couldEverFit": True, "details": ["d"], "blockers": ["b"],
             "holders": [{"gang": "g", "queue": "q", "devices": 1}],
         },
         "nodesAwaited": {

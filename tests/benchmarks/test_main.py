@@ -52,6 +52,19 @@ def test_figures_are_written_as_a_list_with_the_loop_and_the_judged_value(
     assert "cel/full/1: 6 us" in shown
 
 
+def test_what_misses_its_bar_is_said_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bars = {"cel/kept": 5.0, "cel/lost": 3.0}
+    figures = [{"figure": name, "value": 4.0, "unit": "us", "bar": bar} for name, bar in bars.items()]
+    monkeypatch.setattr(benchmarks, "measure", lambda name, options: figures)
+    monkeypatch.setattr(calibration, "loop_s", lambda: 0.2)
+    assert benchmarks.main(["cel"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.endswith("missed: cel/lost 4 of 3 us\n")
+    assert "missed: cel/kept" not in shown
+
+
 def test_words_after_two_dashes_are_options_of_the_one_benchmark(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

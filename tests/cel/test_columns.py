@@ -11,6 +11,7 @@ from fairlead.cel import DeviceTable, DeviceView, Outcome, compile_selector
 from fairlead.cel.device import FREE
 from fairlead.cel.devices.columns import FAILED, GROUPINGS_MAX, MASKS_MAX, YES
 from tests.support.cel import make_device
+from tests.support.engine.examples import examples
 
 MakeDevice = Callable[..., DeviceView]
 SELECTORS = [
@@ -50,7 +51,7 @@ attributes = st.dictionaries(
 capacities = st.dictionaries(st.just("memory"), st.sampled_from(["1.5Gi", "1536Mi", "1", "bad", "1000m"]), max_size=1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
 def test_masks_follow_every_change(data: st.DataObject) -> None:
     table = DeviceTable()

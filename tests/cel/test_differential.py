@@ -22,6 +22,7 @@ from fairlead.cel.library.strings import STRINGS
 from fairlead.cel.syntax.macros import BINDINGS
 from fairlead.cel.types import BOOL, DYN, INT
 from fairlead.cel.values import Duration, Optional, Timestamp, TypeValue, items_of, type_name
+from tests.support.engine.examples import examples
 
 cpp = pytest.importorskip("cel_expr_python.cel", reason="cel-expr-python has no wheel for this platform")
 from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings  # noqa: E402
@@ -211,7 +212,7 @@ def expressions(draw: st.DrawFn, kind: str | None = None, depth: int = 3) -> str
 
 # The same expressions each time, so that a run says something about the change; raise max_examples to search for more.
 @pytest.mark.slow
-@settings(max_examples=1500, deadline=None, derandomize=True)
+@settings(max_examples=examples(1500), deadline=None, derandomize=True)
 @given(expressions())
 def test_generated_expressions_mean_the_same_in_cpp(text: str) -> None:
     assert ours(text) == theirs(text), text

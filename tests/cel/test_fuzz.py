@@ -9,6 +9,7 @@ from fairlead.cel import ADMISSION, CompileError, DeviceView, EvaluationError, S
 from fairlead.cel import compile as compile_cel
 from fairlead.cel.kubernetes import DEVICE
 from tests.support.cel import make_device
+from tests.support.engine.examples import examples
 
 WORDS = [
     *["(", ")", "[", "]", "{", "}", ".", ",", ":", "?", "!", "-", "+", "*", "/", "%", "<", "<=", ">", ">=", "==", "!=", "&&", "||", "in", "true", "false", "null", "0", "1", "-1", "9223372036854775807", "1u", "1.5", "1e3", "'a'", '"b"', "r'c'", "b'd'", "''", "x", "y"],
@@ -43,7 +44,7 @@ def exercise(text: str, device: DeviceView) -> None:
         assert result.verdict(device) is not None
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 @given(texts)
 @example("[" * 300)
 @example("'\\ud800'")
@@ -65,7 +66,7 @@ def test_no_text_breaks_a_selector(text: str) -> None:
     exercise(text, make_device({"a": 1, "b": "x"}, {"memory": "1Gi"}))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.binary(max_size=40))
 def test_no_bytes_break_the_parser(data: bytes) -> None:
     exercise(data.decode("utf-8", errors="surrogateescape"), make_device())
@@ -78,7 +79,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=700, deadline=None)
+@settings(max_examples=examples(700), deadline=None)
 @given(texts.map(lambda text: text.replace("device", "object")), json_values)
 def test_no_object_breaks_a_policy(text: str, value: Any) -> None:
     try:
@@ -88,7 +89,7 @@ def test_no_object_breaks_a_policy(text: str, value: Any) -> None:
         pass
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.sampled_from(sorted(DEVICE.functions)), st.data())
 def test_no_function_breaks_on_values_of_unknown_type(name: str, data: st.DataObject) -> None:
     """Every overload, called on dyn, either answers or says that there is no such overload."""

@@ -139,7 +139,7 @@ def _deletions_ignored() -> None:
 
 @_mutation
 def _watch_never_listed_again() -> None:
-    """After 410 an informer goes on from its old version for ever."""
+    """After 410 an informer goes on from its old version forever."""
     real = Informer._relist
 
     async def relist(self: Any) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from fairlead.driver import app as driver_app
+from fairlead.driver import parts as driver_parts
 from fairlead.driver.common import threads
 from fairlead.driver.kubelet import sockets
 from fairlead.sandbox.apiserver.admission import calling
@@ -171,7 +171,7 @@ def install(network: Network) -> None:
     replaced.Caller._exchange = _exchange
     replaced = threads
     replaced.Threads.run = _in_place
-    replaced = driver_app
+    replaced = driver_parts
     replaced.BOOT_ID = _BootId()
     replaced = sockets
     replaced._served = rpc.served

@@ -113,7 +113,7 @@ class World:
         return f"job {team}/{name}: {members} x {gpus} GPUs for {run_s} s"
 
     def submit_impossible(self, random: Random) -> str:
-        """A gang that its queue's limit forbids for ever."""
+        """A gang that its queue's limit forbids forever."""
         self.jobs += 1
         team, name = random.choice(TEAMS), f"g{self.jobs}"
         job = _job(team, name, members=5, gpus=8, command="sleep 1", legacy=True, min_runtime="", grace="")

@@ -94,7 +94,7 @@ def a_release_that_was_not_tried(_: Lists) -> dict[str, Any]:
     return {"release": "v1.37.0"}
 
 
-@case("NotInstalled", EVERYTHING, "knows none of its kinds")
+@case("NotInstalled", EVERYTHING, "its kinds are not served")
 def no_kind_of_ours(lists: Lists) -> dict[str, Any]:
     return {"missing": [kind for kind in lists if kind.endswith(".fairlead.dev")]}
 

@@ -114,7 +114,7 @@ def test_a_ledger_that_knows_a_part_of_the_window_says_which(cost) -> None:
     found = cost(window="30d")
     assert found.exit_code == 0
     assert (
-        "the ledger knows 2026-11-01T00:00:00Z to 2026-11-02T00:00:00Z; the figures are of that part alone"
+        "the ledger covers 2026-11-01T00:00:00Z to 2026-11-02T00:00:00Z; the figures are of that part alone"
         in found.stderr
     )
     assert json.loads(cost("-o", "json", window="30d").stdout)["missing"]
@@ -130,7 +130,7 @@ def test_a_ledger_that_knows_a_part_of_the_window_says_which(cost) -> None:
         ((), "lately", "day", "is no window: write 30d"),
         ((), "2026-13-01..2026-11-01", "day", "'2026-13-01' is no date or time"),
         ((), "2026-11-01T00:00:00..2026-11-02", "day", "has no zone"),
-        ((), "2026-10-01..2026-10-02", "day", "knows nothing of 2026-10-01"),
+        ((), "2026-10-01..2026-10-02", "day", "has nothing of 2026-10-01"),
         ((), "30d", "empty", "holds nothing yet"),
         ((), "30d", "nowhere", "the ledger cannot be read: no ledger is at nowhere"),
         ((), "30d", "", "no ledger is named: write --ledger"),

@@ -18,6 +18,7 @@ from fairlead.controller.app import ControllerOptions
 from fairlead.sandbox import files
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from fairlead.webhook.options import WebhookOptions
+from tests.support.commands import invoke
 from tests.support.tasks import parsed
 
 READY_TIMEOUT_S = 30.0
@@ -112,7 +113,7 @@ async def test_the_programs_serve_a_cluster_from_the_command_line_and_stop_on_si
         (["controller", "--trace-ratio", "2"], "--trace-ratio"),
     ],
 )
-async def test_a_wrong_flag_is_one_clear_line_and_exit_code_above_zero(arguments, complaint, tmp_path, monkeypatch):
+def test_a_wrong_flag_is_one_clear_line_and_exit_code_above_zero(arguments, complaint, tmp_path, monkeypatch):
     config = tmp_path / "config"
     config.write_text(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
@@ -121,15 +122,10 @@ async def test_a_wrong_flag_is_one_clear_line_and_exit_code_above_zero(arguments
     monkeypatch.setenv("KUBECONFIG", str(config))
     places = ["--plugins-dir", tmp_path / "p", "--registry-dir", tmp_path / "r", "--cdi-dir", tmp_path / "c"]
     more = places if arguments[0] == "driver" else []
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "fairlead", *arguments, *map(str, more),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    output, _ = await asyncio.wait_for(process.communicate(), 30)
-    text = output.decode()
-    assert process.returncode not in {0, None}
-    assert complaint in " ".join(text.split())
-    assert "Traceback" not in text
+    done = invoke([*arguments, *map(str, more)], env={"COLUMNS": "200"})
+    assert done.exit_code != 0
+    assert isinstance(done.exception, SystemExit)
+    assert complaint in " ".join(done.output.split())
 
 
 PROGRAMS = {"webhook": WebhookOptions, "controller": ControllerOptions}

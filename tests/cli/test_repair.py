@@ -75,9 +75,13 @@ async def test_a_gpu_is_drained_over_a_kill_of_the_driver_reset_verified_and_giv
         await view.phase("again", "Running")
 
 
-async def test_one_that_cannot_be_reset_stays_tainted_and_the_command_says_what_to_do() -> None:
+async def test_one_that_cannot_be_reset_stays_tainted_and_what_does_not_exist_is_named() -> None:
     async with cluster(NodeSpec("a", "l40s")) as made, made.client() as client:
         view = View(client)
+        none = await call(made, "repair", "a", "gpu-77")
+        assert (none.exit_code, "node a has no gpu-77; it has gpu-0, gpu-1" in none.output) == (1, True)
+        unknown = await call(made, "repair", "b", "gpu-0")
+        assert (unknown.exit_code, "node b publishes no devices" in unknown.output) == (1, True)
         assert Fault(device="gpu-1", plugins_dir=made.nodes["a"].plugins_dir, reset_fails=True).run() == 0
         done = await call(made, "repair", "a", "1", "--timeout", "30")
         assert done.exit_code == 1, done.output
@@ -96,14 +100,6 @@ async def test_one_that_cannot_be_reset_stays_tainted_and_the_command_says_what_
             return await tainted(view) == {"gpu-1"}
 
         await until(still, what="the taint is there again")
-
-
-async def test_what_does_not_exist_is_named_beside_what_does() -> None:
-    async with cluster(NodeSpec("a", "l40s")) as made:
-        none = await call(made, "repair", "a", "gpu-77")
-        assert (none.exit_code, "node a has no gpu-77; it has gpu-0, gpu-1" in none.output) == (1, True)
-        unknown = await call(made, "repair", "b", "gpu-0")
-        assert (unknown.exit_code, "node b publishes no devices" in unknown.output) == (1, True)
 
 
 def test_wrong_words_are_refused_before_a_cluster_is_asked() -> None:

@@ -101,11 +101,13 @@ async def left_over(view: View) -> list[str]:
     return [each["metadata"]["name"] for each in found if smoke_objects.LABEL in (each["metadata"].get("labels") or {})]
 
 
-async def test_each_free_device_of_a_node_is_tested_and_nothing_is_left() -> None:
+async def test_each_free_device_of_a_node_is_tested_and_nothing_is_left_and_a_node_without_any_is_named() -> None:
     async with cluster(NodeSpec("a", "l40s"), NodeSpec("b", "l40s")) as made, made.client() as client:
         view = View(client)
         await made.apply([template("one"), pod("train", claim="one", command=FOREVER)])
         await view.phase("train", "Running")
+        done = await call(made, "smoke", "nowhere")
+        assert (done.exit_code, "node nowhere publishes no devices" in done.output) == (1, True)
         [claim] = await view.claims("default")
         result = results_of(claim)[0]
         node, held = result["pool"], result["device"]
@@ -183,9 +185,3 @@ async def test_a_run_that_is_stopped_or_killed_leaves_nothing() -> None:
         done = await call(made, "smoke", "a")
         assert done.exit_code == 0, done.output
         await until(lambda: _none(view), what="the old pod is removed, too")
-
-
-async def test_a_node_without_devices_is_named() -> None:
-    async with cluster(NodeSpec("a", "l40s")) as made:
-        done = await call(made, "smoke", "nowhere")
-        assert (done.exit_code, "node nowhere publishes no devices" in done.output) == (1, True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from fairlead.engine.forecast.what_if import ChangeError
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec

@@ -168,7 +168,7 @@ CASES = (
         bad="",
         good="num-gpus: '1'",
         field="spec.workerGroupSpecs[0].rayStartParams[num-gpus]",
-        says="Ray knows of none",
+        says="Ray has none",
     ),
     Case(
         name="ray-autoscaler",

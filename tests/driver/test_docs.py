@@ -20,8 +20,8 @@ def published() -> list[slices.PoolSlices]:
     for name in profiles.known():
         inventory = SimulatedBackend(profiles.load(name), node="n1").inventory()
         found += [
-            slices.build(inventory, mig_strategy="mixed"),
-            slices.build(inventory, partitionable=frozenset(gpu.uuid for gpu in inventory.gpus)),
+            slices.build(inventory, slices.Facts(offer=slices.Offer(mig_strategy="mixed"))),
+            slices.build(inventory, slices.Facts(partitionable=frozenset(gpu.uuid for gpu in inventory.gpus))),
         ]
     return found
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import heapq
 import os
-from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.engine.plan.decide import Engine

@@ -6,13 +6,16 @@ import gzip
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from fairlead.api import names
 from fairlead.engine.plan.decide import decide
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PlacedMember, RefusedNode
+from fairlead.engine.types.settings import Autoscaling, FlavorSpec
 from fairlead.history.facts import form
 from fairlead.history.facts.snapshot_file import dump, load
 from fairlead.history.recording.anonymise import anonymise
@@ -155,9 +158,9 @@ def test_the_command_takes_recordings_and_snapshots(tmp_path: Path):
 
 def test_texts_that_only_people_read_and_names_of_classes_are_not_kept():
     """The owner of a class named it, a scheduler's sentence names volumes; both stand in quotas and patterns, too."""
-    gang = form.Gang(
+    gang = GangRequest(
         namespace="ml", name="train", uid="1", size=1,
-        refused=(form.RefusedNode(node="host-a", until=1.0, why='persistentvolumeclaim "secret-data" not found {team:secret}'),),
+        refused=(RefusedNode(node="host-a", until=1.0, why='persistentvolumeclaim "secret-data" not found {team:secret}'),),
         quota_charge=(("secret-h100.deviceclass.resource.k8s.io/devices", 1), ("requests.deviceclass.resource.kubernetes.io/secret-h100", 1)),
     )  # fmt: skip
     cel = {"cel": {"expression": 'device.attributes["acme.example"].host.matches("^(host-a|host-b)$")'}}
@@ -165,9 +168,9 @@ def test_texts_that_only_people_read_and_names_of_classes_are_not_kept():
         "secret-h100": msgspec.convert({"selectors": [cel]}, resource.DeviceClassSpec),
         "gpu.fairlead.dev": resource.DeviceClassSpec(),
     }
-    flavor = form.Flavor(
+    flavor = FlavorSpec(
         device_selector="true",
-        autoscaling=form.Autoscaling(mode="Visible", patience_s=1.0, wait_s=1.0, device_classes=("secret-h100",)),
+        autoscaling=Autoscaling(mode="Visible", patience_s=1.0, wait_s=1.0, device_classes=("secret-h100",)),
     )
     nodes: dict[str, form.Node | None] = {"host-a": form.Node(), "host-b": form.Node()}
     facts = form.Facts(gangs={"ml/train": gang}, classes=classes, nodes=nodes, flavors={"h100": flavor})
@@ -189,6 +192,34 @@ def test_texts_that_only_people_read_and_names_of_classes_are_not_kept():
     assert kept.selectors[0].cel is not None
     for node in found.nodes:
         assert node in kept.selectors[0].cel.expression
+
+
+def test_what_aligns_a_gang_names_its_requests_as_its_claims_do():
+    claims = tuple(
+        ClaimRequest(
+            key=key,
+            namespace="ml",
+            name=key,
+            spec=msgspec.convert(
+                {"devices": {"requests": [{"name": "secret", "exactly": {"deviceClassName": "c", "count": 1}}]}},
+                resource.ResourceClaimSpec,
+            ),
+        )
+        for key in ("c1", "c2")
+    )
+    asked = f"{names.DRIVER}/rail=same of secret per subgroup"
+    held = (PlacedMember(claims=claims[1:], subgroup="first"),)
+    gang = GangRequest(
+        namespace="ml", name="train", uid="1", size=1, claims=claims[:1], align=asked, placed_members=held
+    )
+    facts = form.Facts(gangs={"ml/train": gang, "ml/other": replace(gang, name="other", align="secret")})
+    collected = Collected()
+    Renaming(collected).facts(facts)
+    found = Renaming(Pseudonyms(collected, KEY)).facts(facts)
+    text = msgspec.json.encode(found).decode()
+    assert [name for name in ("secret", "first", "train") if name in text] == []
+    renamed = next(each for each in found.gangs.values() if each is not None and " of " in str(each.align))
+    assert renamed.align == asked.replace("secret", renamed.claims[0].spec.devices.requests[0].name)
 
 
 def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path):

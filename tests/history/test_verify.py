@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.snapshot import Snapshot
@@ -110,8 +111,11 @@ def test_all_decisions_that_a_change_alters_are_named(tmp_path: Path):
 def test_a_sentence_that_changes_is_a_difference(tmp_path: Path):
     def reworded(snapshot: Snapshot, now: float) -> Plan:
         plan = decide(snapshot, now)
-        last = [replace(each, reason=replace(each.reason, advice="wait")) for each in plan.waiting[-1:]]
-        return replace(plan, waiting=(*plan.waiting[:-1], *last))
+        last = [
+            dataclasses.replace(each, reason=dataclasses.replace(each.reason, advice="wait"))
+            for each in plan.waiting[-1:]
+        ]
+        return dataclasses.replace(plan, waiting=(*plan.waiting[:-1], *last))
 
     (directory,) = record(day(), tmp_path)
     assert next(differences(Reader([directory]), Counts(), decide=reworded)).number > 1

@@ -168,8 +168,15 @@ async def test_each_patch_has_its_content_type(client, server):
         "application/apply-patch+yaml",
     ]
     assert server.seen[2][1].endswith("/pods/a/status")
-    assert server.seen[2][2] == {"fieldManager": "me", "force": "true"}
+    assert server.seen[2][2] == {"fieldManager": "me", "force": "true", "fieldValidation": "Ignore"}
     assert server.seen[2][3] == {"apiVersion": "v1", "kind": "Pod", "x": 1}
+
+
+async def test_only_of_a_status_nothing_is_said_about_unknown_fields(client, server):
+    server.answer({"metadata": {"name": "a"}})
+    await client.patch(resources.PODS, "a", {"status": {}}, namespace="ml", subresource="status")
+    await client.patch(resources.PODS, "a", {"spec": {}}, namespace="ml")
+    assert [query for _, _, query, *_ in server.seen] == [{"fieldValidation": "Ignore"}, {}]
 
 
 async def test_a_deletion_carries_its_preconditions(client, server):

@@ -19,6 +19,7 @@ from fairlead.kube.core import Pod
 from fairlead.kube.nulls import Decoder, convert
 from fairlead.kube.objects import Object, Struct
 from fairlead.kube.resource import ResourceClaim, ResourceSlice
+from tests.support.engine.examples import examples
 
 PROGRAMS = ("kube", "api", "engine", "driver", "webhook", "controller", "ui", "cli")
 Place = tuple[str | int, ...]
@@ -143,7 +144,7 @@ def _shape(kind: type) -> tuple[Any, tuple[Place, ...]]:
     return full(info), tuple(places(info))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(data=st.data())
 def test_any_set_of_nulls_reads_as_the_same_fields_absent(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from([Pod, ResourceClaim, ResourceSlice]))

@@ -39,7 +39,7 @@ def classes(objects: list[dict[str, Any]]) -> dict[str, str]:
 def selected(expression: str, strategy: MigStrategy) -> list[str]:
     inventory = SimulatedBackend(profiles.load("dgx-a100"), node="n1").inventory()
     selector = cel.admit_selector(expression)
-    built = slices.build(inventory, mig_strategy=strategy)
+    built = slices.build(inventory, slices.Facts(offer=slices.Offer(mig_strategy=strategy)))
     return [device.name for device in built.devices if selector.matches(DeviceView.of("gpu.fairlead.dev", device))]
 
 
@@ -61,7 +61,7 @@ def test_with_single_the_class_of_gpus_takes_mig_devices_of_nodes_that_are_cut_a
     selector = cel.admit_selector(found["spec"]["selectors"][0]["cel"]["expression"])
 
     def taken(backend: SimulatedBackend) -> int:
-        built = slices.build(backend.inventory(), mig_strategy="single")
+        built = slices.build(backend.inventory(), slices.Facts(offer=slices.Offer(mig_strategy="single")))
         return sum(selector.matches(DeviceView.of("gpu.fairlead.dev", device)) for device in built.devices)
 
     backend = SimulatedBackend(profiles.load("hgx-h100"), node="n1")

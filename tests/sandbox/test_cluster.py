@@ -36,17 +36,18 @@ ISLAND: dict[str, Any] = {"constraints": [{"matchAttribute": "gpu.fairlead.dev/n
 
 
 def children() -> list[str]:
-    """Command lines of program hosts that we started, and of what they forked."""
+    """Command lines of program hosts below the template that we started, and of what they forked."""
     ours = {os.getpid()}
     found: list[str] = []
-    for _ in range(2):  # children, then their children
+    for _ in range(3):  # the template, its children, then theirs
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError, ValueError):
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
                 command = (entry / "cmdline").read_text().replace("\0", " ")
                 if parent in ours and int(entry.name) not in ours and "program_host" in command:
                     ours.add(int(entry.name))
-                    found.append(command)
+                    if parent != os.getpid():
+                        found.append(command)
     return found
 
 

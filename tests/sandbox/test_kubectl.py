@@ -137,7 +137,9 @@ async def test_apply_creates_then_changes_then_leaves_alone(kubectl: Kubectl) ->
 
 
 async def test_apply_on_the_server_tells_who_owns_a_field(kubectl: Kubectl) -> None:
-    assert "pod/train serverside-applied" in await kubectl.apply(POD, TEMPLATE, server_side=True)
+    await kubectl.apply(POD)
+    taken_over = await kubectl.apply(POD, TEMPLATE, server_side=True)
+    assert ("pod/train serverside-applied" in taken_over, "Warning" in taken_over) == (True, False)
     changed = POD.replace("busybox:1", "busybox:2")
     arguments = ("apply", "--server-side", "--field-manager=other", "-f", "-")
     refused = await kubectl(*arguments, stdin=changed, fails=True)
@@ -253,6 +255,20 @@ async def test_delete_waits_until_the_object_is_gone(kubectl: Kubectl) -> None:
     assert 'pod "train" deleted' in await kubectl("delete", "pod", "train", "-n", "ml", "--timeout=20s")
     assert "NotFound" in await kubectl("get", "pod", "train", "-n", "ml", fails=True)
     assert "deleted" in await kubectl("delete", "resourceclaimtemplates", "--all", "-n", "ml")
+
+
+async def test_commands_that_write_protobuf_work(kubectl: Kubectl) -> None:
+    for words in (
+        ("create", "serviceaccount", "runner", "-n", "ml"),
+        ("create", "deployment", "d", "--image=x", "--replicas=0"),
+        ("create", "job", "j", "--image=x", "--", "sleep", "3"),
+        ("create", "quota", "q", "--hard=pods=1"),
+        ("create", "pdb", "p", "--selector=a=b", "--min-available=50%"),
+        ("create", "priorityclass", "high", "--value=10"),
+    ):
+        assert "created" in await kubectl(*words)
+    assert "scaled" in await kubectl("scale", "deployment", "d", "--replicas=5")
+    assert await kubectl("get", "deployment", "d", "-o", "jsonpath={.spec.replicas}") == "5"
 
 
 async def test_explain_reads_the_published_schemas(kubectl: Kubectl) -> None:

@@ -190,7 +190,7 @@ def test_a_queue_with_a_choice_that_is_not_known_is_named_and_the_others_count()
 def test_a_kind_of_a_later_version_is_refused_with_what_is_known(model):
     with pytest.raises(ManifestError) as refused:
         model.read({"apiVersion": "fairlead.dev/v1", "kind": model.__name__, "metadata": {"name": "a"}, "spec": {}})
-    said = f"apiVersion: 'fairlead.dev/v1' is unknown: write '{names.API_VERSION}', or use a fairlead that knows that version"
+    said = f"apiVersion: 'fairlead.dev/v1' is unknown: write '{names.API_VERSION}', or use a fairlead that has that version"
     assert said in str(refused.value)
 
 

@@ -6,12 +6,15 @@ that is meant to change decisions, and then the commit says which.
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import math
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.engine.types.gangs import GangRequest
@@ -58,7 +61,9 @@ def drawn(seed: int) -> Shape:
     shape = Shape(seed, nodes=nodes, gangs=gangs, failures=random.randint(0, 3), strict=random.random() < 0.25)
     gpus = sum(pods * each for pods, each in SIZES) / len(SIZES)
     runs = load * nodes * GPUS * shape.hours / (gangs * gpus)
-    return replace(shape, run_hours=runs / math.exp(SPREAD**2 / 2))  # the mean of a log-normal draw is above its median
+    return dataclasses.replace(
+        shape, run_hours=runs / math.exp(SPREAD**2 / 2)
+    )  # the mean of a log-normal draw is above its median
 
 
 class SimulatedDay:

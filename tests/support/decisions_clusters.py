@@ -7,10 +7,11 @@ kinds have all that a snapshot can express. Nothing is asserted here: whatever `
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.engine.placement.value.workload import WorkloadCounter
 from fairlead.engine.plan.decide import Engine

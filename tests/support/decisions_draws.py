@@ -7,12 +7,13 @@ cluster's life.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from random import Random
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.engine.types.amounts import Amount

@@ -213,11 +213,18 @@ def confined(objects: list[Json], account: str, danger: Danger, verb: str, names
             covered
             and narrowed in ({}, there)
             and spec["failurePolicy"] == "Fail"
-            and len(conditions) == 1
+            and conditions
             and _matches_all_of(account, conditions[0])
+            and conditions[1:] in ([], [_broken(spec["validations"])])
         ):
             return True
     return False
+
+
+def _broken(validations: list[Json]) -> str:
+    """The match condition that holds where one of these does not."""
+    rules = " && ".join(f"({each['expression'].strip()})" for each in validations)
+    return f"!({rules})"
 
 
 def _matches_all_of(account: str, condition: str) -> bool:

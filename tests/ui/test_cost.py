@@ -153,7 +153,7 @@ async def test_a_charge_does_not_depend_on_who_looks():
         ("where=ml", "write KEY=VALUE"),
         ("basis=x", "--basis x: there is allocated, utilised"),
         ("by=label=none", "no claim of the window has that label"),
-        ("window=2020-01-01..2020-02-01", "the ledger knows nothing of"),
+        ("window=2020-01-01..2020-02-01", "the ledger has nothing of"),
         ("window=900d", "a page shows 100 days at most"),
     ],
 )

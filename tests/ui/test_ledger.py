@@ -83,7 +83,7 @@ async def test_what_prevents_it_is_said(tmp_path: Path):
     empty = Opened([])
     assert "holds nothing yet" in (await ledger(empty).past(60.0)).missing
     late = await ledger(Opened(), wall=END + 7200).past(86400.0)
-    assert "the ledger knows 2026-11-01T00:00:00Z to 2026-11-02T00:00:00Z" in late.missing
+    assert "the ledger covers 2026-11-01T00:00:00Z to 2026-11-02T00:00:00Z" in late.missing
     assert late.spans
     with pytest.raises(CostError, match="--window 5x"):
         await ledger(Opened()).bill(Asked(), "5x")

@@ -76,7 +76,7 @@ def hostile(name):
     for raw in made["gangs"]:
         raw["status"] |= {"queue": name, "nodes": [name], "reservedNodes": [name], "reason": name, "message": name}
         if "why" in raw["status"]:
-            raw["status"]["why"] |= {"message": name, "advice": name, "details": [name], "barriers": [name]}
+            raw["status"]["why"] |= {"message": name, "advice": name, "details": [name], "blockers": [name]}
             raw["status"]["why"]["holders"] = [{"gang": f"{name}/{name}", "queue": name, "devices": 1}]
     made["gangs"].append(ui.gang(name, name, queue=name))
     made["nodes"][0]["metadata"]["name"] = name

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,10 @@ from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.history.facts.snapshot_file import dump
 from fairlead.ui.model.scope import EVERYTHING
 from fairlead.ui.model.what_if_form import Form, why_not
+from fairlead.ui.reading import computing
 from fairlead.ui.reading.computing import Computing, NoAnswerError, ReaderGoneError, Where
 from fairlead.ui.reading.file import FileSource
+from fairlead.ui.what_if import child
 from fairlead.ui.what_if.question import Question
 from tests.support import ui
 from tests.support.commands import invoke
@@ -59,8 +61,17 @@ def snapshot(tmp_path: Path) -> Path:
     return path
 
 
+class Here(Computing):
+    """Answers by the child's code in this process; one of its own takes a second to import it."""
+
+    async def _run(self, question, gone):
+        asked = json.loads(json.dumps({"where": self._where.as_json(), "question": asdict(question)}))
+        found = await asyncio.to_thread(child._answer, asked)
+        return computing._read(json.dumps(found).encode(), b"", 0)
+
+
 def served(snapshot, computing=None):
-    return ui.reader(FileSource(snapshot), computing=computing or Computing(Where(snapshot=snapshot)))
+    return ui.reader(FileSource(snapshot), computing=computing or Here(Where(snapshot=snapshot)))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +90,8 @@ async def test_the_json_is_the_commands_and_the_page_shows_it(snapshot, tmp_path
     file.write_text(JOB)
     given = [str(file) if word == "JOB" else word for word in words]
     printed = invoke(["what-if", "--snapshot", str(snapshot), *given, "-o", "json"]).stdout
-    async with served(snapshot) as reader:
+    alone = Computing(Where(snapshot=snapshot)) if "add-nodes" in fields else None
+    async with served(snapshot, alone) as reader:
         status, _, text = await reader.post("/what-if", fields, Accept="application/json")
         assert status == 200
         assert text == printed
@@ -162,7 +174,7 @@ async def test_a_form_that_is_too_large_is_said(snapshot):
         assert (status, "larger than the server reads" in check(text).text) == (413, True)
 
 
-def computing(code: str, **options) -> Computing:
+def running(code: str, **options) -> Computing:
     return Computing(Where(), command=(sys.executable, "-c", code), **options)
 
 
@@ -170,7 +182,7 @@ SLOW = "import sys, time; sys.stdin.read(); time.sleep(60)"
 
 
 async def test_what_takes_too_long_is_ended_and_said():
-    slow = computing(SLOW, answer_s=0.5)
+    slow = running(SLOW, answer_s=0.5)
     with pytest.raises(NoAnswerError, match=r"longer than 0.5 s and was ended") as caught:
         await slow.answer(QUESTION, lambda: False)
     assert caught.value.kind == "late"
@@ -180,13 +192,13 @@ async def test_a_reader_who_leaves_ends_the_process(tmp_path):
     file = tmp_path / "pid"
     code = f"import os, pathlib, time; pathlib.Path({str(file)!r}).write_text(str(os.getpid())); time.sleep(60)"
     with pytest.raises(ReaderGoneError):
-        await computing(code).answer(QUESTION, file.exists)
+        await running(code).answer(QUESTION, file.exists)
     pid = int(file.read_text())
     assert not Path(f"/proc/{pid}").exists()
 
 
 async def test_one_is_answered_at_a_time_some_wait_and_more_are_refused():
-    slow = computing(SLOW, answer_s=30.0, turn_s=0.6)
+    slow = running(SLOW, answer_s=30.0, turn_s=0.6)
     left = asyncio.Event()
     first = asyncio.create_task(slow.answer(QUESTION, left.is_set))
     await asyncio.sleep(0.1)
@@ -200,12 +212,12 @@ async def test_one_is_answered_at_a_time_some_wait_and_more_are_refused():
     left.set()
     with pytest.raises(ReaderGoneError):
         await first
-    done = computing("import json, sys; sys.stdin.read(); print(json.dumps({'json': 1, 'shown': 2}))")
+    done = running("import json, sys; sys.stdin.read(); print(json.dumps({'json': 1, 'shown': 2}))")
     assert await done.answer(QUESTION, lambda: False) == {"json": 1, "shown": 2}
 
 
 async def test_a_viewer_has_one_question_at_a_time_and_others_have_theirs():
-    quick = computing("import json, sys, time; sys.stdin.read(); time.sleep(0.3); print(json.dumps({'json': 1}))")
+    quick = running("import json, sys, time; sys.stdin.read(); time.sleep(0.3); print(json.dumps({'json': 1}))")
     mine = asyncio.create_task(quick.answer(QUESTION, lambda: False, "system:serviceaccount:red:robot-1"))
     await asyncio.sleep(0)
     for user in ("system:serviceaccount:red:robot-1", "system:serviceaccount:red:robot-2"):
@@ -217,12 +229,12 @@ async def test_a_viewer_has_one_question_at_a_time_and_others_have_theirs():
 
 
 async def test_a_turn_is_given_on():
-    quick = computing("import json, sys, time; sys.stdin.read(); time.sleep(0.3); print(json.dumps({'json': 1}))")
+    quick = running("import json, sys, time; sys.stdin.read(); time.sleep(0.3); print(json.dumps({'json': 1}))")
     assert await asyncio.gather(*(quick.answer(QUESTION, lambda: False) for _ in range(3))) == [{"json": 1}] * 3
 
 
 async def test_a_process_that_dies_is_said_with_its_last_word(caplog):
-    broken = computing("raise SystemExit('out of memory')")
+    broken = running("raise SystemExit('out of memory')")
     with pytest.raises(NoAnswerError, match=r"its process ended with 1: out of memory") as caught:
         await broken.answer(QUESTION, lambda: False)
     assert caught.value.kind == "failed"
@@ -244,9 +256,9 @@ async def test_a_cluster_that_is_away_is_said(tmp_path):
 async def test_a_container_without_memory_begins_no_process_and_one_with_little_bounds_it():
     asked = "import json, sys; print(json.dumps({'json': json.load(sys.stdin)['memory_bytes']}))"
     with pytest.raises(NoAnswerError, match=r"100 MiB of memory are left to this server"):
-        await computing(asked, headroom=lambda: 100 * 2**20).answer(QUESTION, lambda: False)
-    assert (await computing(asked, headroom=lambda: 2**30).answer(QUESTION, lambda: False))["json"] == 2**29
-    assert (await computing(asked, headroom=lambda: None).answer(QUESTION, lambda: False))["json"] is None
+        await running(asked, headroom=lambda: 100 * 2**20).answer(QUESTION, lambda: False)
+    assert (await running(asked, headroom=lambda: 2**30).answer(QUESTION, lambda: False))["json"] == 2**29
+    assert (await running(asked, headroom=lambda: None).answer(QUESTION, lambda: False))["json"] is None
 
 
 def test_who_sees_a_part_may_not_ask():
@@ -269,7 +281,7 @@ async def test_names_are_text():
         "headline": name, "starts": [{"gang": f"{name}/{name}", "queue": name, "before": name, "after": name, "change": name, "better": None}],
         "more": 3, "evicted": [name], "shares": [[name] * 8], "figures": [[name, name]], "note": name,
     }  # fmt: skip
-    echo = computing(f"import json, sys; sys.stdin.read(); print(json.dumps({{'json': {{}}, 'shown': {shown!r}}}))")
+    echo = running(f"import json, sys; sys.stdin.read(); print(json.dumps({{'json': {{}}, 'shown': {shown!r}}}))")
     async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster())), computing=echo) as reader:
         _, _, text = await reader.post("/what-if", {"remove": name, "manifests": "", "queue": name})
         check(text)

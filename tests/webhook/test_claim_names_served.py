@@ -116,7 +116,7 @@ async def test_marks_of_the_controller_come_off_and_stay_off_every_pod(cluster: 
     async with cluster.webhook():
         stored = await cluster.alice.create(raw(PODS), body)
         assert names.RELEASED_AT not in (stored["metadata"].get("annotations") or {})
-        with pytest.raises(errors.ApiError, match="only the controller writes this"):
+        with pytest.raises(errors.ApiError, match="only the controller writes them"):
             await cluster.alice.patch(
                 raw(PODS), "train-0", {"metadata": {"annotations": forged}}, namespace="ml", kind=Patch.MERGE
             )

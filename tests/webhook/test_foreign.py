@@ -111,7 +111,7 @@ class TestQueue:
         stored, verdict = admitted(body, facts())
         assert verdict.allowed, verdict.message
         for path in templates:
-            assert labels_of(stored, *path) == KUEUE_QUEUE
+            assert labels_of(stored, *path).items() >= KUEUE_QUEUE.items()
 
     def test_a_trainjob_propagates_it_to_its_jobset(self) -> None:
         stored, _ = admitted(workload("TrainJob", {"runtimeRef": {"name": "torch"}}), facts())
@@ -173,7 +173,7 @@ class TestWhole:
     def test_kueues_least_means_nothing_without_its_queue(self) -> None:
         stored, verdict = admitted(job(labels={}, metadata={"annotations": {names.KUEUE_LEAST: "2"}}), facts())
         assert verdict.allowed
-        assert "metadata" not in stored["spec"]["template"]
+        assert "annotations" not in stored["spec"]["template"]["metadata"]
 
 
 class TestSuspended:

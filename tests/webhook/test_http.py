@@ -53,9 +53,7 @@ class Client:
         self.now = 0.0
         self.requests: list[Request] = []
         self.wire = Wire()
-        self.connection = Connection(
-            self._handle, self._refuse, limits, lambda: self.now, opened=lambda _: True, closed=lambda _: None
-        )
+        self.connection = Connection(self._handle, self._refuse, limits, lambda: self.now)
         self.connection.connection_made(self.wire)
         self.wire.deliver = self.send
 

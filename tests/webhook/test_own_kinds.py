@@ -191,7 +191,7 @@ def test_a_flavor_of_a_driver_that_is_not_managed_says_that_it_counts_nothing() 
 def test_shares_of_a_driver_whose_attributes_are_not_known_are_a_warning() -> None:
     known = ("gpu.unknown.dev",)
     (warning,) = validate(own("Flavor", "x", driver="gpu.unknown.dev", measure="Share"), drivers=known).warnings
-    assert "spec.driver: driver gpu.unknown.dev is not one whose attributes Fairlead knows" in warning
+    assert "spec.driver: driver gpu.unknown.dev is not one whose attributes are known to Fairlead" in warning
     assert not validate(own("Flavor", "x", driver="gpu.unknown.dev"), drivers=known).warnings
 
 

@@ -13,6 +13,7 @@ from tests.support.webhook import admitted, claim_spec, facts, patched, review
 
 Json = dict[str, Any]
 GATE = {"name": names.ADMISSION_GATE}
+REVIEWED = {names.REVIEWED: names.REVIEWED_TEMPLATE}
 
 
 def pod(
@@ -51,9 +52,16 @@ class TestGate:
         assert gates(stored) == ["example.com/quota", names.ADMISSION_GATE]
 
     def test_a_gate_that_is_there_is_not_added_again(self) -> None:
-        verdict = dispatch.mutate(review(pod(schedulingGates=[GATE])), facts())
+        verdict = dispatch.mutate(review(pod(labels=REVIEWED, schedulingGates=[GATE])), facts())
         assert verdict.allowed
         assert verdict.patch == ()
+
+    def test_a_gated_pod_is_labelled_and_keeps_the_label_of_its_template(self) -> None:
+        for labels, wanted in ({}, names.REVIEWED_POD), (REVIEWED, names.REVIEWED_TEMPLATE):
+            stored, _ = admitted(pod(labels=labels), facts())
+            assert stored["metadata"]["labels"] == {names.REVIEWED: wanted}
+        other = dispatch.mutate(review(pod(template="nic")), facts())
+        assert other.patch == (), "what is not managed gets none"
 
     @pytest.mark.parametrize("template", [None, "nic"])
     def test_an_unmanaged_pod_is_left_alone(self, template: str | None) -> None:

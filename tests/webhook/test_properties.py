@@ -17,6 +17,7 @@ from fairlead.webhook.objects.fields import MalformedError
 from fairlead.webhook.review.envelope import BadReviewError, decode, encode
 from fairlead.webhook.review.facts import Facts, GangMember
 from fairlead.webhook.review.needs import needs
+from tests.support.engine.examples import examples
 from tests.support.webhook import CLASSES, claim_spec, facts, patched, review
 
 Json = dict[str, Any]
@@ -111,7 +112,7 @@ def of(kind: str, object_: Json, **user: Any) -> Any:
 CLAIMS_NO_LIST: Json = {"resources": {"limits": {names.LEGACY_GPU: 1}, "claims": {"a": "b"}}}
 
 
-@settings(RELAXED, max_examples=300)
+@settings(RELAXED, max_examples=examples(300))
 @given(pods)
 @example({"spec": {"containers": [CLAIMS_NO_LIST]}})
 def test_any_pod_shaped_json_gets_an_answer_and_a_second_pass_changes_nothing(pod: Json) -> None:
@@ -146,7 +147,7 @@ def foreign(pod: Json) -> bool:
     return not any(word in text for word in ours)
 
 
-@settings(RELAXED, max_examples=200)
+@settings(RELAXED, max_examples=examples(200))
 @given(pods.filter(foreign))
 def test_an_unmanaged_pod_is_never_changed(pod: Json) -> None:
     verdict = dispatch.mutate(of("Pod", pod), known())
@@ -154,7 +155,7 @@ def test_an_unmanaged_pod_is_never_changed(pod: Json) -> None:
     assert verdict.allowed or verdict.cause == "malformed"
 
 
-@settings(RELAXED, max_examples=150)
+@settings(RELAXED, max_examples=examples(150))
 @given(pods, pods)
 def test_any_update_gets_an_answer(old: Json, new: Json) -> None:
     update = of("Pod", new, operation="UPDATE", old=old or {"x": 1})
@@ -162,7 +163,7 @@ def test_any_update_gets_an_answer(old: Json, new: Json) -> None:
     json.loads(encode("u", dispatch.validate(update, known())))
 
 
-@settings(RELAXED, max_examples=200)
+@settings(RELAXED, max_examples=examples(200))
 @given(
     mostly(metadata | some(generateName=st.just("p-"), labels=notes(*THEIRS))),
     mostly(
@@ -187,7 +188,7 @@ def test_any_job_shaped_json_gets_an_answer(head: Any, job_spec: Any) -> None:
 debug_containers = mostly(st.lists(some(name=mostly(st.just("d")), env=mostly(st.just([{"name": "A"}]))), max_size=3))
 
 
-@settings(RELAXED, max_examples=100)
+@settings(RELAXED, max_examples=examples(100))
 @given(debug_containers, debug_containers)
 @example([{"name": {}}], [{"name": []}])
 def test_any_ephemeral_containers_get_an_answer(old: Any, new: Any) -> None:

@@ -10,6 +10,7 @@ from fairlead import cel
 from fairlead.api import names
 from fairlead.api.policy import TenancyPolicy
 from fairlead.kube import errors
+from fairlead.sandbox.apiserver.admission.matching import selects
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.registration import configurations, registrar
 from fairlead.webhook.registration.configurations import Target
@@ -43,6 +44,9 @@ def matching(
     called = set()
     for webhook in (configuration or CONFIGURATIONS[phase])["webhooks"]:
         if not any(plural in rule["resources"] and operation in rule["operations"] for rule in webhook["rules"]):
+            continue
+        labels = [(one["metadata"].get("labels") or {}) for one in (object_, old) if one is not None]
+        if not any(selects(webhook["objectSelector"], one) for one in labels):
             continue
         conditions = (c["expression"] for c in webhook.get("matchConditions", ()))
         if all(cel.compile(text, cel.ADMISSION).evaluate(bindings) is True for text in conditions):
@@ -87,18 +91,50 @@ PODS = [
 @pytest.mark.parametrize(("what", "body", "called"), PODS, ids=[row[0] for row in PODS])
 @pytest.mark.parametrize("phase", ["mutating", "validating"])
 def test_a_pod_is_sent_only_if_it_may_be_managed(phase: str, what: str, body: Json, called: set[str]) -> None:
-    settled = phase == "validating" and what == "our gate"
-    assert matching(phase, body) == (set() if settled else called)
-    assert matching("validating", body, configuration=WITH_POLICY) == called
+    sent = {"pods"} if called else set()
+    assert matching(phase, body) == (sent if phase == "mutating" else called - {"claims.pods"}), what
+    assert matching("validating", body, configuration=WITH_POLICY) == called - {"claims.pods"}
+
+
+@pytest.mark.parametrize("value", [names.REVIEWED_TEMPLATE, names.REVIEWED_POD, "", "forged"])
+@pytest.mark.parametrize(("what", "body", "called"), PODS, ids=[row[0] for row in PODS])
+def test_a_label_that_somebody_writes_keeps_no_pod_from_the_webhook(
+    what: str, body: Json, called: set[str], value: str
+) -> None:
+    """Nor from its failure policy: what is marked is refused while the webhook is down."""
+    labelled = copy.deepcopy(body)
+    labelled["metadata"].setdefault("labels", {})[names.REVIEWED] = value
+    sent = {"reviewed.pods"} if value == names.REVIEWED_TEMPLATE else {"pods"} if called else set()
+    assert matching("mutating", labelled) == sent, what
+    assert matching("validating", labelled) == (set() if what == "our gate" else {"reviewed.pods"})
+    assert matching("validating", labelled, configuration=WITH_POLICY) == {"reviewed.pods"}
+    failing = {w["name"]: w["failurePolicy"] for w in CONFIGURATIONS["validating"]["webhooks"]}
+    assert failing["reviewed.pods.fairlead.dev"] == failing["pods.fairlead.dev"] == "Fail"
+
+
+def reviewed(body: Json) -> Json:
+    labels = {**(body["metadata"].get("labels") or {}), names.REVIEWED: names.REVIEWED_POD}
+    return {**body, "metadata": {**body["metadata"], "labels": labels}}
 
 
 SETTLED = [
-    ("gated", pod(annotations={names.GANG: "llm"}, **GATE, **CLAIMS), set()),
-    ("gated by us and others", pod(**CLAIMS, schedulingGates=[{"name": "x"}, *GATE["schedulingGates"]]), set()),
-    ("gated with a limit that is left to a device plugin", pod(limits={names.LEGACY_GPU: 1}, **GATE), {"pods"}),
-    ("gated by others", pod(annotations={names.GANG: "llm"}, **CLAIMS, schedulingGates=[{"name": "x"}]), {"pods"}),
+    ("gated", reviewed(pod(annotations={names.GANG: "llm"}, **GATE, **CLAIMS)), set()),
+    (
+        "gated by us and others",
+        reviewed(pod(**CLAIMS, schedulingGates=[{"name": "x"}, *GATE["schedulingGates"]])),
+        set(),
+    ),
+    (
+        "gated with a limit that is left to a device plugin",
+        reviewed(pod(limits={names.LEGACY_GPU: 1}, **GATE)),
+        {"reviewed.pods"},
+    ),
+    (
+        "gated by others",
+        reviewed(pod(annotations={names.GANG: "llm"}, **CLAIMS, schedulingGates=[{"name": "x"}])),
+        {"reviewed.pods"},
+    ),
     ("without a gate", pod(annotations={names.GANG: "llm"}, **CLAIMS), {"pods"}),
-    ("without a mark", pod(**CLAIMS), {"claims.pods"}),
 ]
 
 
@@ -107,7 +143,7 @@ def test_without_a_policy_a_pod_is_validated_only_where_a_gate_could_be_missing(
     what: str, body: Json, called: set[str]
 ) -> None:
     assert matching("validating", body) == called
-    assert matching("validating", body, configuration=WITH_POLICY) == (called or {"pods"})
+    assert matching("validating", body, configuration=WITH_POLICY) == (called or {"reviewed.pods"})
     assert matching("mutating", body), "what only Fairlead writes is refused here"
 
 
@@ -128,7 +164,7 @@ def test_a_template_without_metadata_is_no_error() -> None:
     assert matching("mutating", job | {"metadata": {"annotations": {names.GANG: "x"}}}) == {"jobs"}
 
 
-OURS = pod(annotations={names.GANG: "llm"}, **GATE)
+OURS = reviewed(pod(annotations={names.GANG: "llm"}, **GATE))
 CHANGES = [
     ("nothing", OURS, set()),
     ("a foreign annotation", pod(annotations={names.GANG: "llm", "a": "b"}, **GATE), set()),
@@ -142,14 +178,24 @@ CHANGES = [
 
 @pytest.mark.parametrize(("what", "new", "called"), CHANGES, ids=[row[0] for row in CHANGES])
 def test_an_update_is_sent_only_if_it_changes_what_is_ours(what: str, new: Json, called: set[str]) -> None:
+    new = reviewed(new)
     assert matching("validating", new, old=OURS, operation="UPDATE") == called
     assert matching("validating", new, old=OURS, operation="UPDATE", user=names.CONTROLLER_USER) == set()
 
 
+def test_the_label_of_the_review_is_fixed_by_a_review() -> None:
+    bare = pod(annotations={names.GANG: "llm"}, **GATE)
+    other = copy.deepcopy(OURS)
+    other["metadata"]["labels"][names.REVIEWED] = names.REVIEWED_TEMPLATE
+    for old, new in ((OURS, bare), (bare, OURS), (OURS, other)):
+        assert matching("validating", new, old=old, operation="UPDATE") == {"changed.pods"}
+    assert matching("validating", bare, old=pod(), operation="UPDATE") == set(), "the policy on pods keeps it as it is"
+
+
 @pytest.mark.parametrize("user", ["alice", names.CONTROLLER_USER])
 def test_every_change_of_the_claims_sources_is_sent(user: str) -> None:
-    plain, noted = pod(), pod(annotations={names.CLAIM_SOURCES: "{}"})
-    other = pod(annotations={names.CLAIM_SOURCES: "[]"})
+    plain, noted = reviewed(pod()), reviewed(pod(annotations={names.CLAIM_SOURCES: "{}"}))
+    other = reviewed(pod(annotations={names.CLAIM_SOURCES: "[]"}))
     for old, new in ((plain, noted), (noted, plain), (noted, other)):
         assert matching("validating", new, old=old, operation="UPDATE", user=user) == {"changed.pods"}
     assert matching("validating", noted, old=noted, operation="UPDATE", user=user) == set()
@@ -170,9 +216,10 @@ THEIRS: Json = {"labels": {names.KUEUE_GROUP_LABEL: "g"}, "annotations": {names.
 )
 def test_other_systems_words_are_sent_only_of_gated_pods(changes: Json) -> None:
     """Unmanaged pods must not wait for the webhook, whatever their labels."""
-    old, new = pod(**THEIRS, **GATE), pod(**(THEIRS | changes), **GATE)
+    old, new = reviewed(pod(**THEIRS, **GATE)), reviewed(pod(**(THEIRS | changes), **GATE))
     assert matching("validating", new, old=old, operation="UPDATE") == {"changed.pods"}
-    assert matching("validating", pod(**(THEIRS | changes)), old=pod(**THEIRS), operation="UPDATE") == set()
+    running = reviewed(pod(**(THEIRS | changes)))
+    assert matching("validating", running, old=reviewed(pod(**THEIRS)), operation="UPDATE") == set()
     assert matching("validating", old, old=old, operation="UPDATE") == set()
 
 
@@ -194,6 +241,15 @@ def test_marked_claims_must_be_judged_and_others_may(template: bool, alternative
     assert matching("validating", claim(names.MIG_CLASS, **more)) == {"claims"}
     assert matching("validating", claim("nic.example.com", **more)) == {"other.claims"}
     assert matching("validating", claim("nic.example.com", driver=names.DRIVER, **more)) == {"claims"}
+
+
+@pytest.mark.parametrize("class_name", [names.GPU_CLASS, "nic.example.com"])
+def test_a_claim_that_says_that_the_controller_made_it_is_judged_all_the_same(class_name: str) -> None:
+    forged = claim(class_name)
+    forged["metadata"]["labels"] = {names.MANAGED_BY: names.MANAGED_BY_VALUE}
+    assert matching("validating", forged) == {"made.claims"}
+    assert matching("validating", forged, user=names.CONTROLLER_USER) == set()
+    assert matching("validating", forged, user=names.CONTROLLER_USER, configuration=WITH_POLICY) == {"made.claims"}
 
 
 CLAIM_CONTROLLER = "system:serviceaccount:kube-system:resource-claim-controller"
@@ -231,7 +287,7 @@ def test_every_webhook_is_safe(phase: str, webhook: Json) -> None:
     assert ignored == {"key": names.IGNORE_LABEL, "operator": "DoesNotExist"}
     own = webhook["name"] == "own.fairlead.dev"
     if webhook["failurePolicy"] == "Fail" and not own:
-        assert webhook["matchConditions"], "what fails closed must be narrowed down"
+        assert webhook.get("matchConditions") or webhook["objectSelector"], "what fails closed must be narrowed down"
     for rule in webhook["rules"]:
         assert "*" not in [*rule["apiGroups"], *rule["apiVersions"], *rule["operations"], *rule["resources"]]
 

@@ -87,4 +87,4 @@ async def run(options: ControllerOptions, *, ready: asyncio.Event | None = None)
                         gpus.caches = None
                         await lease.release()
                     log.warning("the lease is lost; standing by")
-            log.error("the caches failed; they are filled anew")
+            log.error("the caches failed; they are filled again")

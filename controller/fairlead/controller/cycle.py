@@ -21,11 +21,11 @@ from fairlead.controller.pacing import Pacing
 from fairlead.controller.queue_inputs import QueueInputs
 from fairlead.controller.report.flight import Flight, Unrecorded
 from fairlead.controller.snapshot import SnapshotBuilder
-from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.plan import Plan
 from fairlead.kube import logs
+from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ RESTS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "namespace": "identity: another gang",
         "name": "identity: another gang",
-        "uid": "identity: the Gang object was made anew",
+        "uid": "identity: the Gang object was recreated",
         "claims": "come and go with claims, whose handler asks",
         "namespace_labels": "the handler of namespaces asks",
         "created": "does not change",

@@ -16,8 +16,8 @@ from fairlead.controller.cycle import Cycle
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.reconcile import GangReconciler
 from fairlead.controller.reporting import Reporting
-from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
+from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
 

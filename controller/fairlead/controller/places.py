@@ -27,7 +27,7 @@ class Places:
         return self.moves.lift(self.replacements.lift(requests, now), owner_of)
 
     def held(self, holding: Callable[[GangId], RunningGang | None], now: float) -> Mapping[GangId, RunningGang]:
-        """Of the gangs for which places are held now: what they hold, with these. `holding`: without."""
+        """What the gangs hold for which places are held now, with these places. `holding`: without."""
         found: dict[GangId, RunningGang] = {}
         for gang_id in self.replacements.short():
             running = holding(gang_id)

@@ -9,8 +9,9 @@ What is kept here may be lost with this process: a new leader holds no place of 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
 
 from fairlead.controller.book.book import Book
 from fairlead.controller.book.gang_state import GangState, Replacement
@@ -97,7 +98,7 @@ class Replacements:
             known.lifted = tuple(known.vacant.values())
             for vacancy in known.lifted:
                 self._tables.unhold(vacancy.member.pod, vacancy.claims)
-            found.append(dataclasses.replace(request, replaces=True))
+            found.append(replace(request, replaces=True))
         lifted = self._lifted()
         if len(lifted) < 2:
             return found
@@ -107,13 +108,13 @@ class Replacements:
         return {gang_id: known for gang_id, known in self._known.items() if known.lifted}
 
     def _apart(self, request: GangRequest, lifted: Mapping[GangId, Replacement]) -> GangRequest:
-        """Of two gangs with held places neither takes the other's while there is another."""
+        """Two gangs with held places do not take one another's while there are others."""
         if not request.replaces:
             return request
         mine = (request.namespace, request.name)
         others = (vacancy for gang_id, each in lifted.items() if gang_id != mine for vacancy in each.lifted)
         nodes = vacancies.avoided_nodes(lifted[mine].lifted, others)
-        return dataclasses.replace(request, avoid=tuple(sorted({*request.avoid, *nodes})))
+        return replace(request, avoid=tuple(sorted({*request.avoid, *nodes})))
 
     def short(self) -> list[GangId]:
         """Gangs for which places are held now."""

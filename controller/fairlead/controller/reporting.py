@@ -28,11 +28,11 @@ from fairlead.controller.report.kubelet_events import KubeletEvents
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.report.telemetry import Telemetry
 from fairlead.controller.snapshot import queued_since
-from fairlead.controller.timing import Time
 from fairlead.controller.turns import Turns
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import Problem
+from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
 

@@ -38,7 +38,7 @@ class RestartTimes:
 
 
 def start_time_s(gang: Gang, began: float) -> float | None:
-    """Of the run that began then; None while one of its pods is not ready, or has been replaced."""
+    """The start of the present run; None while one of its pods is not ready, or has been replaced."""
     ready: list[float] = []
     for member in gang.released:
         condition = member.pod.condition("Ready")

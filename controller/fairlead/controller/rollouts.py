@@ -9,9 +9,10 @@ there is none: the rollout goes on when that one is ready.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable
+
+from msgspec.structs import replace
 
 from fairlead.api.rollouts import Generation, generation_of
 from fairlead.controller.book.book import Book
@@ -61,12 +62,12 @@ class Rollouts:
         state = self._book[gang_id]
         known = state.behind
         if known is None or known[0] is not request or known[1].predecessors != predecessors:
-            known = state.behind = (request, dataclasses.replace(request, predecessors=predecessors))
+            known = state.behind = (request, replace(request, predecessors=predecessors))
         return known[1]
 
 
 def _generation(gang: Gang) -> Generation | None:
-    """Of all its members; None where they are not of one."""
+    """The generation of all its members; None where they are not of one."""
     found = set()
     for member in gang.members:
         owner = member.pod.metadata.controller

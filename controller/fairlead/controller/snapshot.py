@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Container, Iterable
 
+from msgspec.structs import replace
+
 from fairlead.controller import decision_inputs
 from fairlead.controller.autoscaling.awaited import AwaitedNodes
 from fairlead.controller.book.book import Book
@@ -131,7 +133,7 @@ class SnapshotBuilder:
                 if each.source is not None
             )
             uids = sorted(claim.metadata.uid for claim in made if claim is not None)
-            self._holding.set(gang_id, dataclasses.replace(held, claims=tuple(uids)))
+            self._holding.set(gang_id, replace(held, claims=tuple(uids)))
 
     def _admitted(self, gang: Gang, admission: Admission, now: float) -> RunningGang:
         labels = self._caches.namespace_labels(gang.namespace)

@@ -66,7 +66,6 @@ from fairlead.controller.snapshot import SnapshotBuilder, queued_since
 from fairlead.controller.spending.budgets import SpendingBudgets
 from fairlead.controller.spending.source import NotKnown, Spending
 from fairlead.controller.standby import Watched, watching
-from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.history.cost.report import wait_targets
@@ -74,6 +73,7 @@ from fairlead.history.recording.writer import Bounds
 from fairlead.kube import core
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
+from fairlead.kube.timing import Time
 from fairlead.kube.tracing import OFF, Tracing
 from fairlead.kube.workqueue import WorkQueue
 
@@ -119,7 +119,7 @@ class Term:
             if not lease.held:
                 raise LeaseLostError("the lease is lost")
 
-        timing = Time(clock=time.monotonic, wall=time.time, sleep=asyncio.sleep, random=Random(options.seed))  # noqa: S311
+        timing = Time(random=Random(options.seed))  # noqa: S311
         guarded = client.guarded(guard, timeout_s=options.lease_s / 3)
         self._caches, self._wall = caches, timing.wall
         self.book = book = Book()

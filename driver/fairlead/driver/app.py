@@ -14,7 +14,6 @@ from collections import Counter
 from pathlib import Path
 
 from fairlead.api import names
-from fairlead.driver import parts
 from fairlead.driver.backend import factory
 from fairlead.driver.backend.interface import Backend
 from fairlead.driver.common.metrics import Metrics
@@ -26,28 +25,23 @@ from fairlead.driver.kubelet.refusals import Refusals
 from fairlead.driver.kubelet.self_check import SelfCheck
 from fairlead.driver.kubelet.services import RegistrationService
 from fairlead.driver.kubelet.sockets import PluginPaths
-from fairlead.driver.layouts import keeper
-from fairlead.driver.layouts.cutter import Cutter
-from fairlead.driver.layouts.intents import Intents
 from fairlead.driver.layouts.keeper import LayoutKeeper
 from fairlead.driver.layouts.state import NodeLabel
 from fairlead.driver.metrics.collector import GpuCollector, SlicesCollector
 from fairlead.driver.options import DriverOptions
+from fairlead.driver.parts import Parts, claim_directories
 from fairlead.driver.prepare import hardware
 from fairlead.driver.prepare.claim_consumers import ClaimConsumers
 from fairlead.driver.prepare.cleaner import Cleaner
 from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
 from fairlead.driver.prepare.orphan_gc import OrphanGc
 from fairlead.driver.prepare.orphans import Orphans
-from fairlead.driver.prepare.preparer import Preparer
 from fairlead.driver.prepare.programs import SharePrograms
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.driver.prepare.recovery_report import RecoveryReporter
-from fairlead.driver.publish.draining import Drains
 from fairlead.driver.publish.keeping import Found, Keeping
 from fairlead.driver.publish.kept_report import KeptReporter
-from fairlead.driver.publish.monitor import HardwareMonitor
 from fairlead.driver.publish.node_labels import NodeLabels
 from fairlead.driver.publish.publisher import Publisher
 from fairlead.driver.publish.slices import PoolSlices
@@ -55,7 +49,6 @@ from fairlead.driver.publish.sync import Annotations
 from fairlead.driver.repair.repairer import Repairer
 from fairlead.driver.repair.report import RepairReporter
 from fairlead.driver.repair.store import RepairStore
-from fairlead.driver.usage.sampler import Sampler, Settings
 from fairlead.driver.usage.schedule import Rates
 from fairlead.driver.usage.writer import UsageWriter
 from fairlead.kube import otlp, probes, tracing
@@ -69,7 +62,6 @@ __all__ = ["Driver", "DriverOptions", "run"]
 
 log = logging.getLogger(__name__)
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 RECOVERY_LOCK_S = 60.0
 
 
@@ -98,8 +90,9 @@ async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> 
             node=options.node_name,
             data=paths.data,
             driver_root=options.driver_root,
+            rails=dict(options.rails),
             held=records.held,
-            shares=SharePrograms(records, parts.claim_directories(options, paths)),
+            shares=SharePrograms(records, claim_directories(options, paths)),
         )
         try:
             async with (
@@ -120,26 +113,18 @@ class Driver:
         options: DriverOptions,
         paths: PluginPaths,
         client: Client,
-        threads: Threads,
-        *,
-        records: RecordCache,
-        monitor: HardwareMonitor,
-        preparer: Preparer,
-        backend: Backend,
-        sampler: Sampler,
-        drains: Drains,
-        cutter: Cutter,
-        tracer: Tracer | None,
+        parts: Parts,
+        tracer: Tracer | None = None,
     ) -> None:
         async def read_claim(namespace: str, name: str) -> ResourceClaim:
             return await client.get(RESOURCE_CLAIMS, name, namespace)
 
         self._options = options
         self._paths = paths
-        self._threads = threads
-        self._backend = backend
-        self._monitor = monitor
-        self._preparer = preparer
+        self._parts = parts
+        self._threads = threads = parts.gpus.threads
+        self._monitor = monitor = parts.gpus.monitor
+        self._preparer = preparer = parts.gpus.preparer
         self._recovered = False
         self._metrics = Metrics()
         if tracer is not None:
@@ -147,9 +132,9 @@ class Driver:
         self._events = EventRecorder(client, "fairlead-driver", instance=options.node_name)
         self._reporter = RecoveryReporter(self._events, self._metrics, options.node_name)
         self._process_lock = ProcessLock(paths.process_lock, reload=self._reload)
-        self._consumers = ClaimConsumers(read_claim, records)
-        self._orphans = Orphans(client, records, fetch=self._consumers.fetch, changed=self._publish_if_changed)
-        monitor.releasing = self._orphans.devices
+        self._consumers = ClaimConsumers(read_claim, parts.records)
+        self._orphans = Orphans(client, parts.records, fetch=self._consumers.fetch, changed=self._publish_if_changed)
+        monitor.follow(self._orphans.devices)
         self._refusals = Refusals(client, fetch=self._consumers.fetch, pool=options.node_name)
         self._plugin = Plugin(
             preparer,
@@ -174,11 +159,11 @@ class Driver:
             sync_delay_s=options.sync_delay_s,
             on_write=self._metrics.wrote,
         )
-        self._sampler = sampler
+        self._sampler = parts.sampler
         self._usage_writer = UsageWriter(
             client,
-            sampler,
-            records,
+            parts.sampler,
+            parts.records,
             fetch=self._consumers.fetch,
             count=self._metrics.usage_written,
             rates=Rates(min_interval_s=options.usage_interval_s, spread_s=options.usage_interval_s / 5),
@@ -208,13 +193,9 @@ class Driver:
         )
         self._repair_reporter = RepairReporter(self._events, self._metrics, options.node_name)
         self._repairer = Repairer(
-            backend=backend,
-            preparer=preparer,
-            monitor=monitor,
-            drains=drains,
+            parts.gpus,
             store=RepairStore(paths.repairs),
             process_lock=self._process_lock,
-            threads=threads,
             annotations=self._publisher.annotations,
             publish=self._publish_repairs,
             ended=self._repair_reporter.ended,
@@ -222,7 +203,7 @@ class Driver:
             interval_s=options.repair_interval_s,
         )
         self._mig_label = NodeLabel(client, self._events, options.node_name, changed=self._metrics.mig_config)
-        self._layouts = self._layout_keeper(cutter, drains)
+        self._layouts = self._layout_keeper()
         self._self_check = SelfCheck(paths, interval_s=options.self_check_s, timeout_s=options.self_check_timeout_s)
 
     @classmethod
@@ -236,32 +217,8 @@ class Driver:
         records: RecordCache,
         tracer: Tracer | None = None,
     ) -> Driver:
-        boot_id = (await threads.run(BOOT_ID.read_text)).strip()
-        sampler = Sampler(
-            Settings(idle_below_percent=options.idle_below, window_s=options.idle_window_s, levels=options.idle_levels)
-        )
-        drains = Drains()
-        monitor = await parts.monitor(
-            options, paths, backend, threads, records, boot_id=boot_id, drains=drains, sampler=sampler
-        )
-        await monitor.poll()
-        preparer = await parts.preparer(
-            options, paths, backend, threads, records, boot_id=boot_id, drains=drains, hardware=monitor
-        )
-        driver = cls(
-            options,
-            paths,
-            client,
-            threads,
-            records=records,
-            monitor=monitor,
-            preparer=preparer,
-            backend=backend,
-            sampler=sampler,
-            drains=drains,
-            cutter=Cutter(backend=backend, intents=Intents(paths.mig_config, boot_id=boot_id)),
-            tracer=tracer,
-        )
+        parts = await Parts.of(options, paths, backend, threads, records)
+        driver = cls(options, paths, client, parts, tracer)
         await driver._recover()
         return driver
 
@@ -333,24 +290,16 @@ class Driver:
             if ready is not None:
                 ready.set()
 
-    def _layout_keeper(self, cutter: Cutter, drains: Drains) -> LayoutKeeper | None:
+    def _layout_keeper(self) -> LayoutKeeper | None:
         if self._options.mig_config_file is None:
             return None
         return LayoutKeeper(
             self._options.mig_config_file,
             self._mig_label,
-            keeper.Node(
-                inventory=lambda: self._monitor.inventory,
-                partitionable=self._monitor.partitionable,
-                read_again=self._monitor.read_again,
-                records=self._preparer.records,
-                exclusively=self._preparer.exclusively,
-                synced_at_s=lambda: self._publisher.synced_at_s,
-            ),
-            cutter,
-            drains,
+            self._parts.gpus,
+            self._parts.cutter,
             process_lock=self._process_lock,
-            threads=self._threads,
+            synced_at_s=lambda: self._publisher.synced_at_s,
             count=self._metrics.mig_cut,
             interval_s=self._options.hardware_interval_s,
             settle_s=self._options.mig_settle_s,
@@ -387,7 +336,7 @@ class Driver:
         self._publisher.publish(built.slices, self._kept_reporter.notes(built))
 
     def _follow_what_is_kept(self, found: Found) -> None:
-        """Nothing is written that rests on what the apiserver drops: slices are built anew before the next write."""
+        """Nothing is written that rests on what the apiserver drops: slices are built again before the next write."""
         self._kept_reporter.changed(found)
         self._monitor.keep(found.kept)
         self._publish(self._monitor.built)
@@ -404,7 +353,7 @@ class Driver:
 
     async def _processes_of(self, record: ClaimRecord) -> str:
         """The processes on the record's GPUs, in words. Where a GPU is shared they may be another claim's."""
-        return ", ".join(await self._threads.run(hardware.processes, self._backend, record))
+        return ", ".join(await self._threads.run(hardware.processes, self._parts.gpus.backend, record))
 
     def _liveness_problem(self) -> str | None:
         """Why a restart would help."""

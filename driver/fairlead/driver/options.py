@@ -10,7 +10,9 @@ import typer
 
 from fairlead.api.mig_profiles import MigStrategy
 from fairlead.api.withheld import Group
+from fairlead.driver.backend import rails
 from fairlead.driver.backend.types import SharedLimits
+from fairlead.driver.publish.slices import Offer
 from fairlead.kube.credentials import Kubeconfig
 from fairlead.kube.flags import KUBECONFIG, SIZE, DynamicMig, Form, MetricsBind, OtlpEndpoint
 
@@ -30,6 +32,8 @@ def _levels(text: str) -> tuple[float, ...]:
 
 
 LEVELS = Form(_levels, lambda levels: ",".join(f"{each:g}" for each in levels))
+
+RAILS = Form(rails.parse, rails.text)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,6 +120,14 @@ class DriverOptions:
             help="MIG layouts, of which the node's label nvidia.com/mig.config chooses one, as NVIDIA's MIG manager.",
         ),
     ] = None
+    rails: Annotated[
+        tuple[tuple[str, int], ...],
+        RAILS,
+        typer.Option(
+            metavar="PCI=RAIL,…",
+            help="Which rail of the fabric GPUs are on, where their PCIe switches do not tell: 0000:18:00.0=0,0000:3a:00.0=1.",
+        ),
+    ] = ()
     device_usage: Annotated[
         bool,
         typer.Option(
@@ -161,6 +173,16 @@ class DriverOptions:
                 f"{self.shared_limits}: no device of this node is shared; add --shared-gpus or --shared-mig, or remove it",
                 param_hint="--shared-limits",
             )
+
+    @property
+    def offer(self) -> Offer:
+        return Offer(
+            dynamic_mig=self.dynamic_mig,
+            shared=self.shared_gpus,
+            shared_mig=self.shared_mig,
+            replicas=self.shared_replicas,
+            mig_strategy=self.mig_strategy,
+        )
 
     @property
     def wanted(self) -> frozenset[Group]:

@@ -1,17 +1,20 @@
-"""The two parts of a driver that rest on the hardware, put together from its options: what watches it, and what prepares claims.
+"""The parts of a driver that rest on the hardware, put together from its options: what watches it, prepares claims, cuts GPUs.
 
 Holds no logic of its own.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from fairlead.api import names
 from fairlead.driver.backend.interface import Backend
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.kubelet.sockets import PluginPaths
+from fairlead.driver.layouts.cutter import Cutter
+from fairlead.driver.layouts.intents import Intents
+from fairlead.driver.node_gpus import NodeGpus
 from fairlead.driver.options import DriverOptions
 from fairlead.driver.prepare import libraries
 from fairlead.driver.prepare.cdi_files import CdiFiles
@@ -19,85 +22,81 @@ from fairlead.driver.prepare.checkpoint import Checkpoint
 from fairlead.driver.prepare.metadata import Metadata
 from fairlead.driver.prepare.mps.daemons import Daemons
 from fairlead.driver.prepare.mps.directory import SizeLimits
-from fairlead.driver.prepare.preparer import Preparer
+from fairlead.driver.prepare.preparer import Gpus, Preparer
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.publish.draining import Drains
 from fairlead.driver.publish.fault_store import FaultStore
 from fairlead.driver.publish.kept import UNKNOWN
+from fairlead.driver.publish.known_faults import KnownFaults
 from fairlead.driver.publish.monitor import HardwareMonitor
-from fairlead.driver.usage.sampler import Sampler
+from fairlead.driver.publish.polling import Poller
+from fairlead.driver.publish.pool_builder import PoolBuilder
+from fairlead.driver.usage.sampler import Sampler, Settings
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-async def monitor(
-    options: DriverOptions,
-    paths: PluginPaths,
-    backend: Backend,
-    threads: Threads,
-    records: RecordCache,
-    *,
-    boot_id: str,
-    drains: Drains,
-    sampler: Sampler,
-) -> HardwareMonitor:
-    """It has not looked at the hardware yet."""
-    fault_store = FaultStore(paths.faults, boot_id=boot_id)
-    made = HardwareMonitor(
-        backend,
-        pool=options.node_name,
-        threads=threads,
-        dynamic_mig=options.dynamic_mig,
-        shared_gpus=options.shared_gpus,
-        shared_mig=options.shared_mig,
-        shared_replicas=options.shared_replicas,
-        mig_strategy=options.mig_strategy,
-        kept=UNKNOWN,
-        own_mig=records.own_mig,
-        drains=drains,
-        initial_faults=await threads.run(fault_store.load),
-        save_faults=fault_store.save,
-        sampled=lambda at_s, readings: sampler.observe(at_s, readings, records.all(), made.inventory),
-        interval_s=options.hardware_interval_s,
-    )
-    return made
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """`records` are of claims that have some of `gpus`."""
 
+    gpus: NodeGpus
+    records: RecordCache
+    sampler: Sampler
+    cutter: Cutter
 
-async def preparer(
-    options: DriverOptions,
-    paths: PluginPaths,
-    backend: Backend,
-    threads: Threads,
-    records: RecordCache,
-    *,
-    boot_id: str,
-    drains: Drains,
-    hardware: HardwareMonitor,
-) -> Preparer:
-    """`hardware` has been looked at once."""
-    return Preparer(
-        driver=names.DRIVER,
-        pool=options.node_name,
-        backend=backend,
-        checkpoint=Checkpoint(paths.claims, boot_id=boot_id),
-        cdi_files=CdiFiles(options.cdi_dir),
-        cache=records,
-        inventory=lambda: hardware.inventory,
-        partitionable=hardware.partitionable,
-        unusable=hardware.unusable,
-        closed=drains.closed,
-        metadata=Metadata(
-            paths.metadata,
-            enabled=options.device_metadata,
-            published=lambda: {device.name: device for device in hardware.built.known},
-        ),
-        daemons=Daemons(
-            _mps_directory(options, paths),
-            backend.mps_program,
-            # Simulated hardware serves no CUDA programs, and its driver need not run privileged.
-            size_limits=SizeLimits(shm_bytes=options.mps_shm_bytes) if options.backend == "nvml" else None,
-        ),
-        driver_files=await threads.run(_driver_files, options, paths, hardware.inventory.driver_version),
-        shared_limits=options.shared_limits,
-    )
+    @classmethod
+    async def of(
+        cls, options: DriverOptions, paths: PluginPaths, backend: Backend, threads: Threads, records: RecordCache
+    ) -> Parts:
+        """The hardware has been looked at once. Raises BackendError, TimeoutError or OSError."""
+        boot_id = (await threads.run(BOOT_ID.read_text)).strip()
+        sampler = Sampler(
+            Settings(idle_below_percent=options.idle_below, window_s=options.idle_window_s, levels=options.idle_levels)
+        )
+        drains = Drains()
+        fault_store = FaultStore(paths.faults, boot_id=boot_id)
+        monitor = HardwareMonitor(
+            Poller(backend, threads, own_mig=records.own_mig),
+            PoolBuilder(options.offer, kept=UNKNOWN, drains=drains, own_mig=records.own_mig),
+            KnownFaults(await threads.run(fault_store.load), fault_store.save),
+            pool=options.node_name,
+            sampled=lambda at_s, readings: sampler.observe(at_s, readings, records.all(), monitor.inventory),
+            interval_s=options.hardware_interval_s,
+        )
+        await monitor.poll()
+        preparer = Preparer(
+            pool=options.node_name,
+            backend=backend,
+            checkpoint=Checkpoint(paths.claims, boot_id=boot_id),
+            cdi_files=CdiFiles(options.cdi_dir),
+            cache=records,
+            gpus=Gpus(
+                inventory=lambda: monitor.inventory,
+                partitionable=monitor.partitionable,
+                unusable=monitor.unusable,
+                closed=drains.closed,
+                shared_limits=options.shared_limits,
+            ),
+            metadata=Metadata(
+                paths.metadata,
+                enabled=options.device_metadata,
+                published=lambda: {device.name: device for device in monitor.built.known},
+            ),
+            daemons=Daemons(
+                _mps_directory(options, paths),
+                backend.mps_program,
+                # Simulated hardware serves no CUDA programs, and its driver need not run privileged.
+                size_limits=SizeLimits(shm_bytes=options.mps_shm_bytes) if options.backend == "nvml" else None,
+            ),
+            driver_files=await threads.run(_driver_files, options, paths, monitor.inventory.driver_version),
+        )
+        return cls(
+            gpus=NodeGpus(backend=backend, threads=threads, drains=drains, monitor=monitor, preparer=preparer),
+            records=records,
+            sampler=sampler,
+            cutter=Cutter(backend=backend, intents=Intents(paths.mig_config, boot_id=boot_id)),
+        )
 
 
 def claim_directories(options: DriverOptions, paths: PluginPaths) -> Callable[[str], tuple[Path, ...]]:

@@ -6,8 +6,10 @@ they change.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
 SIMULATED_STEPS = 5_000  # of one namespace, in each decision of a simulated future
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a decision depends on. The same snapshot gives the same plan, to the byte.
 
     `inventory` (fairlead.engine.inventory.inventory.Inventory) is kept current by `set_slice(slice)`, `drop_slice(name)`,

@@ -26,7 +26,7 @@ PLACES_MAX = 18
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Of one unit of the flavor's measure for an hour."""
+    """The price of one unit of the flavor's measure for an hour."""
 
     per_hour: Decimal
     currency: str
@@ -65,7 +65,7 @@ class PriceBook:
 
     @classmethod
     def of(cls, flavors: Iterable[Flavor]) -> PriceBook:
-        """Of valid Flavors; those without a price are unpriced."""
+        """The prices of valid Flavors; those without a price are unpriced."""
         return cls({flavor.name: _lists(flavor) for flavor in flavors})
 
     def price_at(self, flavor: str, capacity_type: str | None, time_us: int) -> Price | None:
@@ -99,7 +99,7 @@ class PriceBook:
         return Charge(weighed * share / HOUR_US, currency or self.currency(flavor), unpriced_us)
 
     def currency(self, flavor: str) -> str:
-        """Of the flavor's prices; "" where it has none."""
+        """The currency of the flavor's prices; "" where it has none."""
         lists = self.flavors.get(flavor, {}).values()
         return next((price.currency for each in lists for price in (each.ever, *each.prices) if price is not None), "")
 

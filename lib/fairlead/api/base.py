@@ -210,7 +210,7 @@ def _fault(cls: type[BaseModel], detail: ErrorDetails) -> str:
         case "value_error":
             text = str(context["error"])
         case "literal_error" if path == "apiVersion":
-            text = f"{_shown(value)} is unknown: write {context['expected']}, or use a fairlead that knows that version"
+            text = f"{_shown(value)} is unknown: write {context['expected']}, or use a fairlead that has that version"
         case "literal_error":
             text = f"{value!r} is none of {context['expected']}"
         case _:
@@ -237,11 +237,11 @@ def _fields_at(cls: type[BaseModel], location: tuple[int | str, ...]) -> list[st
         if isinstance(part, int) or current is None:
             continue
         field = next((f for name, f in current.model_fields.items() if part in {name, f.alias}), None)
-        current = None if field is None else _model_in(field.annotation)
+        current = None if field is None else model_in(field.annotation)
     return [] if current is None else [field.alias or name for name, field in current.model_fields.items()]
 
 
-def _model_in(annotation: object) -> type[BaseModel] | None:
+def model_in(annotation: object) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in get_args(annotation) if (found := _model_in(part)) is not None), None)
+    return next((found for part in get_args(annotation) if (found := model_in(part)) is not None), None)

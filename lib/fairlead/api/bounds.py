@@ -11,25 +11,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from fairlead.api.durations import duration_s
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True, gc=False):
     """`source` is for messages: where it is set."""
 
     seconds: float
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class PriorityBound:
+class PriorityBound(msgspec.Struct, frozen=True, gc=False):
     value: int
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """None: not set here."""
 
     min_runtime: Bound | None = None
@@ -40,9 +39,9 @@ class Bounds:
 
     def within(self, other: "Bounds") -> "Bounds":
         """The tighter of each; of equal ones that of `self`."""
-        if other == NO_BOUNDS or self is other:
+        if other is NO_BOUNDS or self is other:
             return self
-        if self == NO_BOUNDS:
+        if self is NO_BOUNDS:
             return other
         return Bounds(
             min_runtime=_tighter(self.min_runtime, other.min_runtime),
@@ -103,14 +102,15 @@ class BoundsSpec(Protocol):
 
 
 def read_bounds(spec: BoundsSpec, owner: str) -> Bounds:
-    """`owner` names the object, such as `Queue red`."""
-    return Bounds(
+    """`owner` names the object, such as `Queue red`. NO_BOUNDS itself where nothing is set."""
+    found = Bounds(
         min_runtime=_bound(spec.max_min_runtime, f"maxMinRuntime of {owner}"),
         checkpoint_grace=_bound(spec.max_checkpoint_grace, f"maxCheckpointGrace of {owner}"),
         termination_grace=_bound(spec.max_termination_grace, f"maxTerminationGrace of {owner}"),
         lost_node=_bound(spec.lost_node_timeout, f"lostNodeTimeout of {owner}"),
         priority=None if spec.max_priority is None else PriorityBound(spec.max_priority, f"maxPriority of {owner}"),
     )
+    return NO_BOUNDS if found == NO_BOUNDS else found
 
 
 def tightest(bounds: Iterable[Bounds]) -> Bounds:

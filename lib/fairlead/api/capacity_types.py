@@ -21,7 +21,7 @@ _KNOWN: Mapping[str, Mapping[str, CapacityType]] = {
 
 
 def capacity_type(labels: Mapping[str, str]) -> CapacityType | None:
-    """Of a node with these labels; None where they do not say, as on a GKE node that is not spot, or a machine that one owns.
+    """The capacity type of a node with these labels; None where they do not say, as on a GKE node that is not spot, or a machine that one owns.
 
     A value that is not known says nothing. Of several labels that say something the first above counts.
     """

@@ -16,10 +16,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import hmac
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from fairlead.api import legacy, names
 from fairlead.api.object_names import is_dns_label, is_dns_subdomain
@@ -32,7 +33,7 @@ VALUE_CHARS_MAX = 65_536
 REMEMBERED_CHARS_MAX = 1_024
 HMAC_CHARS = 32
 _WHERE = f"metadata.annotations[{names.CLAIM_SOURCES}]"
-_encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class ClaimSourcesError(ValueError):
@@ -79,7 +80,7 @@ def annotation(sources: Sources, *, namespace: str, owner_uid: str, key: bytes) 
     """The annotation's value, with the HMAC of `key` (any length, shared by all replicas of the webhook)."""
     claims = {entry: source.to_json() for entry, source in sources.items()}
     mac = _hmac(claims, namespace=namespace, owner_uid=owner_uid, key=key)
-    return _encode({"claims": claims, "hmac": mac})
+    return _encode({"claims": claims, "hmac": mac}).decode()
 
 
 def is_genuine(annotations: Mapping[str, str], *, namespace: str, owner_uid: str, key: bytes) -> bool:
@@ -94,7 +95,7 @@ def claim_name(pod_base: str, entry: str, seed: str) -> str:
 
     `pod_base` is generateName or name ("" where a pod has neither); `seed` must be fresh for each pod, and hard to guess.
     """
-    digest = int.from_bytes(hashlib.sha256(f"{seed}/{entry}".encode()).digest())
+    digest = int.from_bytes(hashlib.sha256(f"{seed}/{entry}".encode()).digest()) % len(ALPHABET) ** RANDOM_CHARS
     random = ""
     for _ in range(RANDOM_CHARS):
         digest, at = divmod(digest, len(ALPHABET))
@@ -110,7 +111,7 @@ def claim_name(pod_base: str, entry: str, seed: str) -> str:
 
 def _hmac(claims: Mapping[str, Any], *, namespace: str, owner_uid: str, key: bytes) -> str:
     text = _encode([namespace, owner_uid, claims])
-    return hmac.digest(key, text.encode(), "sha256").hex()[:HMAC_CHARS]
+    return hmac.digest(key, text, "sha256").hex()[:HMAC_CHARS]
 
 
 def _parse(value: str) -> tuple[dict[str, Any], str]:
@@ -118,7 +119,7 @@ def _parse(value: str) -> tuple[dict[str, Any], str]:
     if len(value) > VALUE_CHARS_MAX:
         raise ClaimSourcesError(f"{_WHERE}: longer than {VALUE_CHARS_MAX} characters")
     try:
-        document = json.loads(value)
+        document = msgspec.json.decode(value)
     except (ValueError, RecursionError):
         raise ClaimSourcesError(f"{_WHERE}: not JSON: {value[:80]!r}") from None
     claims, mac = (document.get("claims"), document.get("hmac")) if isinstance(document, dict) else (None, None)

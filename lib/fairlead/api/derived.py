@@ -36,7 +36,7 @@ def source_of(annotations: Strings) -> Source | None:
 
 
 def workload_of(annotations: Strings, labels: Strings, owner: Source | None) -> str | None:
-    """Of which workload a pod is, whose template may change while it runs; None where that is not known.
+    """The workload of a pod, whose template may change while it runs; None where that is not known.
 
     `owner`: its controller's kind and name.
     """

@@ -161,7 +161,7 @@ def unknown_driver(driver: str) -> str | None:
     if driver in DRIVERS:
         return None
     return (
-        f"driver {driver} is not one whose attributes Fairlead knows ({', '.join(DRIVERS)}): its devices are allocated and counted, each "
+        f"driver {driver} is not one whose attributes are known to Fairlead ({', '.join(DRIVERS)}): its devices are allocated and counted, each "
         f"as a whole one unless it draws from counters, placed by {names.NUMA_NODE} alone and not by NVLink, and shown without product; "
         "write measure Devices or Capacity in its Flavors, by which quotas are exact"
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from fairlead.api import topology
+from fairlead.api import align, topology
 from fairlead.api.base import CONDITIONS, Condition, CustomResource, ObjectName, Part
 from fairlead.api.durations import DURATION, duration_s
 from fairlead.api.hold import Hold
@@ -30,6 +30,11 @@ def _duration(text: str) -> str:
     return text
 
 
+def _align(text: str) -> str:
+    align.alignments(text)
+    return text
+
+
 def _topology(text: str) -> str:
     topology.levels(text)
     return text
@@ -44,6 +49,7 @@ Topology = Annotated[
     Field(json_schema_extra={"pattern": f"^{topology.PATTERN}$", "maxLength": topology.TEXT_MAX}),
 ]
 
+Align = Annotated[str, AfterValidator(_align), Field(max_length=align.TEXT_MAX)]
 Line = Annotated[str, Field(max_length=1024)]
 
 
@@ -58,6 +64,8 @@ class GangSpec(Part):
     """`required:` or `preferred:` and a node label, or several with commas: members run in as few domains of each as possible."""
     models: Models | None = None
     """same: its devices come from one GPU product (of MIG devices: one profile on one). any: models may mix. Absent means as a TenancyPolicy or its Queue says, at last same."""
+    align: Align | None = None
+    """Attributes whose values the devices of all members have in common, or apart, such as `gpu.fairlead.dev/rail=same of gpu`."""
     subgroup_size: int | None = Field(default=None, ge=1, le=GANG_SIZE_MAX)
     """So many members with neighbouring ranks are a subgroup."""
     subgroup_topology: Topology | None = None
@@ -92,7 +100,7 @@ class GangWhy(Part):
     """Which filters removed devices and nodes, the decisive ones first."""
     holders: list[GangHolder] = Field(default_factory=list, max_length=16)
     """Running gangs with devices that it could use."""
-    barriers: list[Line] = Field(default_factory=list, max_length=16)
+    blockers: list[Line] = Field(default_factory=list, max_length=16)
     """Why it may not reclaim or preempt: shares of queues, and the protections of running gangs."""
 
 
@@ -146,7 +154,7 @@ class GangLevel(Part):
 
 
 class GangModels(Part):
-    """Of which GPU models its devices are."""
+    """The GPU models of its devices."""
 
     rule: Models
     """same: one model, for each worker group where it has several. any: models may mix. As its pods, a TenancyPolicy or its Queue say."""

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from fairlead.api import foreign, names
+from fairlead.api.align import alignments, by_subgroup
 from fairlead.api.derived import Source, source_of
 from fairlead.api.durations import duration_s
 from fairlead.api.gang import GANG_SIZE_MAX
@@ -29,6 +30,7 @@ KEYS = (
     names.QUEUE,
     names.TOPOLOGY,
     names.MODELS,
+    names.ALIGN,
     names.SUBGROUP,
     names.SUBGROUP_SIZE,
     names.SUBGROUP_TOPOLOGY,
@@ -71,6 +73,7 @@ class Intent:
     queue: str | None = None
     topology: str | None = None
     models: Models | None = None
+    align: str | None = None
     priority_class: str | None = None
     """The WorkloadPriorityClass of Kueue's label."""
     subgroup: str | None = None
@@ -121,7 +124,8 @@ def read_intent(
     queue, foreign_queue = reader.queue()
     topology = reader.topology()
     models = reader.valid(names.MODELS, read_models)
-    subgroup, subgroup_size, subgroup_topology = reader.subgroup()
+    align = annotations[names.ALIGN] if reader.valid(names.ALIGN, alignments) else None
+    subgroup, subgroup_size, subgroup_topology = reader.subgroup(needed=by_subgroup(align))
     others, reader.faults = reader.faults, []
     min_runtime_s = reader.valid(names.MIN_RUNTIME, duration_s)
     checkpoint_grace_s = reader.valid(names.CHECKPOINT_GRACE, duration_s)
@@ -138,6 +142,7 @@ def read_intent(
         queue=queue,
         topology=topology,
         models=models,
+        align=align,
         priority_class=None if reader.own_only else foreign.PRIORITY_KEY.value(annotations, reader.labels) or None,
         subgroup=subgroup,
         subgroup_size=subgroup_size,
@@ -224,8 +229,11 @@ class _Reader:
             return False
         return True
 
-    def subgroup(self) -> tuple[str | None, int | None, str | None]:
-        """Name, size and topology of the pod's subgroup. The name may be a label, ours or that of a LeaderWorkerSet."""
+    def subgroup(self, *, needed: bool) -> tuple[str | None, int | None, str | None]:
+        """Name, size and topology of the pod's subgroup. The name may be a label, ours or that of a LeaderWorkerSet.
+
+        `needed`: members of a subgroup are compared, so it counts without a topology of its own, too.
+        """
         if not self.own_only and not any(key in self.annotations or key in self.labels for key in _SUBGROUP_KEYS):
             return None, *self.kueue_slices()
         own, label = self.annotations.get(names.SUBGROUP), self.labels.get(names.SUBGROUP)
@@ -241,7 +249,7 @@ class _Reader:
         size = self._size(self.annotations.get(names.SUBGROUP_SIZE), self.paths[names.SUBGROUP_SIZE], "subgroup size")
         within = self.valid(names.SUBGROUP_TOPOLOGY, levels)
         stated = name is not None or names.SUBGROUP_SIZE in self.annotations
-        if stated and names.SUBGROUP_TOPOLOGY not in self.annotations:
+        if stated and not needed and names.SUBGROUP_TOPOLOGY not in self.annotations:
             key = names.SUBGROUP if name is not None else names.SUBGROUP_SIZE
             cure = f"say how close its members must be: {names.SUBGROUP_TOPOLOGY}: required:<node label>"
             self.faults.append(f"{self.paths[key]}: has no effect without {names.SUBGROUP_TOPOLOGY}; {cure}")
@@ -249,7 +257,11 @@ class _Reader:
         if named is None and names.SUBGROUP_SIZE not in self.annotations and names.LWS_SUBGROUP_INDEX in self.labels:
             group, number = self.labels.get(names.LWS_GROUP_INDEX, ""), self.labels[names.LWS_SUBGROUP_INDEX]
             named = f"{group}-{number}"
-        return (named if within else None), size, (self.annotations[names.SUBGROUP_TOPOLOGY] if within else None)
+        return (
+            (named if within or needed else None),
+            size,
+            (self.annotations[names.SUBGROUP_TOPOLOGY] if within else None),
+        )
 
     def queue(self) -> tuple[str | None, bool]:
         """The queue's name, and whether another system's key names it."""

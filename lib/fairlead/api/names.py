@@ -33,6 +33,7 @@ SIZE_FROM: Final = "fairlead.dev/gang-size-from"  # written by the webhook besid
 QUEUE: Final = "fairlead.dev/queue"
 TOPOLOGY: Final = "fairlead.dev/topology"
 MODELS: Final = "fairlead.dev/models"  # same or any: whether its gang's devices come from one GPU product
+ALIGN: Final = "fairlead.dev/align"  # attributes that the devices of its gang's members have in common (`api.align`)
 SUBGROUP: Final = "fairlead.dev/subgroup"  # annotation or label: the name of the subgroup that the pod belongs to
 SUBGROUP_SIZE: Final = "fairlead.dev/subgroup-size"  # so many members with neighbouring ranks are a subgroup
 SUBGROUP_TOPOLOGY: Final = "fairlead.dev/subgroup-topology"  # as TOPOLOGY, of each subgroup
@@ -97,6 +98,12 @@ PLACEHOLDER_PRIORITY: Final = "fairlead-placeholder"
 # On all objects of a tenant's baseline (`tenant_objects`): its name. A namespace with it and QUEUE, as labels, is bound to that queue.
 TENANT: Final = "fairlead.dev/tenant"
 
+# On pods, a label: the webhook has gated them, or the template that they are of. By it an apiserver sends them without evaluating CEL; it
+# proves nothing, and whoever writes it gets more reviews.
+REVIEWED: Final = "fairlead.dev/reviewed"
+REVIEWED_TEMPLATE: Final = "template"
+REVIEWED_POD: Final = "pod"
+
 # On namespaces: the webhook does not review their objects.
 IGNORE_LABEL: Final = "fairlead.dev/ignore"
 EXEMPT_NAMESPACES: Final = ("kube-system", "kube-public", "kube-node-lease", NAMESPACE)
@@ -132,6 +139,9 @@ POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
 PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
+ORDINAL: Final = (
+    "fairlead.dev/ordinal"  # derived, of every device: its position among its like on its node (`inventory.ordinals`)
+)
 NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
 
 # Indexes of pods, from which ranks are made: as annotation or label, as each controller writes them.

@@ -9,6 +9,7 @@ DNS_SUBDOMAIN = rf"{DNS_LABEL}(\.{DNS_LABEL})*"
 
 _DNS_LABEL = re.compile(DNS_LABEL)
 _DNS_SUBDOMAIN = re.compile(DNS_SUBDOMAIN)
+_ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 _LABEL_KEY_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
@@ -18,6 +19,12 @@ def is_dns_subdomain(text: str) -> bool:
 
 def is_dns_label(text: str) -> bool:
     return len(text) <= 63 and _DNS_LABEL.fullmatch(text) is not None
+
+
+def is_attribute_name(text: str) -> bool:
+    """Whether text may be the qualified name of a device's attribute: a domain, a slash, a C identifier (resource/v1)."""
+    domain, _, name = text.rpartition("/")
+    return len(domain) <= 63 and is_dns_subdomain(domain) and _ATTRIBUTE.fullmatch(name) is not None
 
 
 def is_label_key(text: str) -> bool:

@@ -6,6 +6,7 @@ each is checked by itself (`fairlead.webhook.policy`), so the strictest applies.
 
 import posixpath
 import re
+from functools import cached_property
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -20,6 +21,7 @@ from fairlead.api.base import (
     Part,
     SelectorRequirement,
 )
+from fairlead.api.bounds import Bounds, read_bounds
 from fairlead.api.config import Strategy
 from fairlead.api.gang import GANG_SIZE_MAX, Duration
 from fairlead.api.models import Models
@@ -258,3 +260,8 @@ class TenancyPolicy(CustomResource):
     """Which namespaces, which rules, and what happens to an object that violates one."""
     status: TenancyPolicyStatus | None = None
     """Observed state. Written by Fairlead only."""
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """What its spec sets at most."""
+        return read_bounds(self.spec, f"{self.kind} {self.name}")

@@ -4,11 +4,13 @@ A platform engineer writes what is guaranteed to each team (`deserved`) and what
 How fair shares follow from that is the engine's to compute; whether the parent exists is the webhook's to check.
 """
 
+from functools import cached_property
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from fairlead.api.base import CONDITIONS, Condition, CustomResource, LabelSelector, ObjectName, Part, Quantity
+from fairlead.api.bounds import Bounds, read_bounds
 from fairlead.api.budget import Budget
 from fairlead.api.durations import duration_s
 from fairlead.api.gang import Duration
@@ -338,6 +340,11 @@ class Queue(CustomResource):
     """Quota and rules of this queue."""
     status: QueueStatus | None = None
     """Observed state. Written by the controller only."""
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """What its spec sets at most."""
+        return read_bounds(self.spec, f"{self.kind} {self.name}")
 
     @model_validator(mode="after")
     def _not_its_own_parent(self) -> Self:

@@ -27,6 +27,11 @@ def line(text: str) -> str:
     return text if text.isprintable() else HIDDEN.sub(MARK, _BREAKS.sub(" ", text))
 
 
+def counted(number: int, thing: str) -> str:
+    """`1 waiting pod`, `3 waiting pods`."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
 def tree(value: Any) -> Any:
     """JSON in which every text, keys too, is `plain`. The same object where nothing changes."""
     if isinstance(value, str):

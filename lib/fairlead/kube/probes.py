@@ -50,9 +50,9 @@ async def serve(
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for each counter, which nothing reads
     host, port = parse_bind(bind)
     app = web.Application()
-    app.router.add_get("/healthz", _answer(health))
-    app.router.add_get("/livez", _answer(health))
-    app.router.add_get("/readyz", _answer(ready))
+    app.router.add_get("/healthz", answer(health))
+    app.router.add_get("/livez", answer(health))
+    app.router.add_get("/readyz", answer(ready))
     app.router.add_get("/metrics", _metrics(registry or CollectorRegistry()))
     for path, handler in more.items():
         app.router.add_get(path, handler)
@@ -73,7 +73,7 @@ def parse_bind(bind: str) -> tuple[str, int]:
     return host.strip("[]") or "0.0.0.0", int(port)
 
 
-def _answer(check: Check) -> Handler:
+def answer(check: Check) -> Handler:
     async def handler(request: web.Request) -> web.StreamResponse:
         problem = check()
         return web.Response(text=f"{problem or 'ok'}\n", status=503 if problem else 200)

@@ -255,6 +255,14 @@ def parse(text: str) -> Quantity:
     return _remembered(text) if len(text) <= _REMEMBERED_MAX else _parse(text)
 
 
+def amount(text: str) -> float:
+    """0 for what is no quantity."""
+    try:
+        return float(Quantity.parse(text))
+    except QuantityError:
+        return 0.0
+
+
 def _parse(text: str) -> Quantity:
     match = _SYNTAX.fullmatch(text) if len(text) <= _TEXT_MAX else None
     if not text or match is None:

@@ -38,6 +38,14 @@ def parse(text: str) -> float:
         raise ValueError(f"{text[:40]!r} is no time that can be reckoned with") from error
 
 
+def parsed(written: object) -> float | None:
+    """As `parse`; None for what is empty or no time."""
+    try:
+        return parse(str(written)) if written else None
+    except ValueError:
+        return None
+
+
 def _date(epoch_s: float) -> datetime:
     """The nearest that can be written; NaN is the last."""
     within = max(FIRST_S, epoch_s) if epoch_s < LAST_S else LAST_S

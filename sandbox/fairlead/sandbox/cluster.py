@@ -41,7 +41,7 @@ from fairlead.sandbox.install.pod_files import PodFiles
 from fairlead.sandbox.install.programs import Program, ProgramHost, Programs
 from fairlead.sandbox.install.workloads import Processes, Workloads
 from fairlead.sandbox.kubelet.runtime import Runtime
-from fairlead.sandbox.node import Node, NodeSpec, NodeTimes
+from fairlead.sandbox.node import DriverProgram, Node, NodeSpec, NodeTimes
 from fairlead.sandbox.release import NEWEST, Release, as_release
 from fairlead.sandbox.scheduler.loop import Scheduler
 from fairlead.sandbox.scheduler.selection import Selection
@@ -253,9 +253,11 @@ class Cluster:
                 root=root / spec.name,
                 number=number,
                 access=self.access,
-                kubeconfig=lambda user, extra: self.kubeconfig(user, extra=extra),
-                programs=drivers,
-                log_arguments=(*self._log_arguments, *self.options.flags.get("driver", ())),
+                driver=DriverProgram(
+                    programs=drivers,
+                    kubeconfig=lambda user, extra: self.kubeconfig(user, extra=extra),
+                    arguments=(*self._log_arguments, *self.options.flags.get("driver", ())),
+                ),
                 times=self.options.times,
                 random=Random(f"{self.options.seed}/{spec.name}"),  # noqa: S311
                 release=self.release,

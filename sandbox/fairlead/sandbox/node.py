@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -66,6 +66,15 @@ class NodeTimes:
     backoff_s: float = 1.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class DriverProgram:
+    """How a node's driver is started. `kubeconfig(user, extra)` writes a file for that user."""
+
+    programs: Programs
+    kubeconfig: Callable[[str, Mapping[str, tuple[str, ...]]], Path]
+    arguments: tuple[str, ...] = ()
+
+
 class Node:
     def __init__(
         self,
@@ -74,9 +83,7 @@ class Node:
         root: Path,
         number: int,
         access: Access,
-        kubeconfig: Callable[[str, Mapping[str, tuple[str, ...]]], Path],
-        programs: Programs,
-        log_arguments: Sequence[str],
+        driver: DriverProgram,
         times: NodeTimes,
         random: Random,
         release: Release = NEWEST,
@@ -87,9 +94,7 @@ class Node:
         self.root = root
         self.runtime = runtime()
         self._access = access
-        self._kubeconfig = kubeconfig
-        self._programs = programs
-        self._log_arguments = log_arguments
+        self._program = driver
         self._times = times
         self._random = random
         self._release = release
@@ -133,7 +138,7 @@ class Node:
     def driver_arguments(self) -> tuple[str, ...]:
         """The driver's command line: as in a DaemonSet, with a service account's token that is bound to this node."""
         user = f"system:serviceaccount:{names.NAMESPACE}:fairlead-driver"
-        config = self._kubeconfig(user, {"authentication.kubernetes.io/node-name": (self.name,)})
+        config = self._program.kubeconfig(user, {"authentication.kubernetes.io/node-name": (self.name,)})
         return (
             "driver",
             f"--node-name={self.name}",
@@ -142,7 +147,7 @@ class Node:
             f"--plugins-dir={self.plugins_dir}",
             f"--registry-dir={self.registry_dir}",
             f"--cdi-dir={self.cdi_dir}",
-            *self._log_arguments,
+            *self._program.arguments,
             *self.spec.flags,
         )
 
@@ -220,7 +225,7 @@ class Node:
         """Start the driver; wait until its slices are published and kubelet may call it."""
         if not self.spec.profile:
             return
-        self._driver = self._programs.start(f"driver {self.name}", self.driver_arguments)
+        self._driver = self._program.programs.start(f"driver {self.name}", self.driver_arguments)
         if wait:
             await self.driver_ready()
 

@@ -119,7 +119,7 @@ class OtherDriver:
         claim = await self._client.get(raw(RESOURCE_CLAIMS), ref.name, ref.namespace)
         where = f"ResourceClaim {ref.namespace}/{ref.name}"
         if claim["metadata"]["uid"] != ref.uid:
-            raise ValueError(f"{where}: was created anew; kubelet asks for UID {ref.uid}")
+            raise ValueError(f"{where}: was recreated; kubelet asks for UID {ref.uid}")
         allocation = (claim.get("status") or {}).get("allocation")
         if allocation is None:
             raise ValueError(f"{where}: is not allocated")

@@ -1,6 +1,6 @@
 """What a pod and a ResourceClaim count for in a ResourceQuota: amounts by the names that stand in `spec.hard`.
 
-Admission adds them when an object is created, the quota controller counts them anew after deletions. Counted are pods
+Admission adds them when an object is created, the quota controller counts them again after deletions. Counted are pods
 (`pods`, `count/pods`, `requests.cpu`, `requests.memory`, `requests.<extended resource>`) and claims (`count/resourceclaims.resource.k8s.io`,
 `<class>.deviceclass.resource.k8s.io/devices`, and the names of the extended resource that a class stands for). A quota with any
 other name is refused when it is created (`apiserver.kinds.quotas`). Amounts are integers: thousandths of cpu, bytes, or counts. Pure.

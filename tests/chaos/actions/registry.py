@@ -45,7 +45,7 @@ def claims_of_teams(world: World) -> list[dict[str, Any]]:
     return [claim for claim in world.objects("resource.k8s.io", "resourceclaims") if namespace_of(claim) in TEAMS]
 
 
-ODD = "odd-"  # begins the names of pods that may wait for ever: who makes them deletes them
+ODD = "odd-"  # begins the names of pods that may wait forever: who makes them deletes them
 
 
 def is_odd(pod: dict[str, Any]) -> bool:

@@ -15,6 +15,7 @@ from fairlead.cli.imports.model import RefusedError
 from fairlead.cli.imports.systems import READERS, System
 from tests.cli.imports.support import SYSTEMS, check, read, sample, tree
 from tests.support import cpu
+from tests.support.engine.examples import examples
 
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 40))
 MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 40))
@@ -129,7 +130,7 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 @pytest.mark.parametrize("system", SYSTEMS)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_sample_with_anything_in_any_place_is_refused_in_words_or_becomes_valid_objects(
     system: System, data: st.DataObject
 ) -> None:
@@ -206,7 +207,7 @@ def kueue_trees(draw: st.DrawFn) -> tuple[list[Any], dict[str, int]]:
 
 
 @given(made=kueue_trees(), order=st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_any_tree_of_kueue_keeps_what_its_roots_are_promised_and_borrows_nothing_beyond(
     made: tuple[list[Any], dict[str, int]], order: Any
 ) -> None:

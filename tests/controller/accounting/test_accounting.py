@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from fairlead.api import names, repair
 from fairlead.controller.accounting.claims import Attribution, claim_ended, claim_seen

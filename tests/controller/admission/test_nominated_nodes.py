@@ -17,11 +17,11 @@ from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.controller.report.metrics import Metrics
-from fairlead.controller.timing import Time
 from fairlead.engine.types.plan import Assignment, Reservation
 from fairlead.engine.types.references import PodRef
 from fairlead.kube import core, errors, resources
 from fairlead.kube.client import Patch
+from fairlead.kube.timing import Time
 from tests.controller.autoscaling.test_autoscaler_contracts import DEMAND, gated_pod
 from tests.controller.conftest import Bench, benches
 from tests.support.teams import OTHER, standing, teams

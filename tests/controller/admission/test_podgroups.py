@@ -98,7 +98,7 @@ async def test_an_api_that_comes_and_goes_while_we_lead_is_noticed(bench: Bench,
 
 
 async def test_a_broken_api_of_another_system_does_not_delay_the_leader(bench: Bench, caplog):
-    """A CRD whose conversion webhook is gone answers 500 for ever: when a leader begins, and while it leads."""
+    """A CRD whose conversion webhook is gone answers 500 forever: when a leader begins, and while it leads."""
     caplog.set_level("INFO", "fairlead")
     await serve_pod_groups(bench)
     bench.cluster.server.faults.fail(500, verb="list", resource="podgroups", count=10_000)

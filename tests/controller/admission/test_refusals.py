@@ -70,7 +70,7 @@ async def test_a_member_that_is_refused_in_a_running_gangs_place_does_not_take_t
 
 
 async def test_a_gang_whose_member_is_always_refused_ends_with_its_job(bench: Bench) -> None:
-    """Nothing waits for ever: the Job gives up, its other pods are deleted, and no claim is left."""
+    """Nothing waits forever: the Job gives up, its other pods are deleted, and no claim is left."""
     await bench.template("eight", 8)
     bench.cluster.nodes["h1"].occupy(cpu="190")
     async with bench.controller():

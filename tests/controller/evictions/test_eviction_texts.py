@@ -51,7 +51,7 @@ def test_a_queue_above_its_deserved_quota_reads_what_the_other_deserves():
         "queue a holds 0 of h100, asks for 2 more and deserves 4; queue b holds 8 and deserves 4"
     )
     assert eviction.reason.advice == (
-        "made anew, its pods wait with its age; more deserved for queue b, or a longer min-runtime, would keep it"
+        "recreated, its pods wait with its age; more deserved for queue b, or a longer min-runtime, would keep it"
     )
 
 
@@ -68,7 +68,7 @@ def test_a_gang_of_lower_priority_reads_both_priorities():
     low = [gang(f"b{number}", 1, ONE, queue="a", priority=1, created=float(number)) for number in range(8)]
     eviction = evicted_by(world_of(quota("a", 8)), *low, waiting=gang("a0", 1, ONE, queue="a", priority=9, created=9.0))
     assert str(eviction_marks.mark_for(eviction, at=NOW).description) == (
-        "preempted for gang ml/a0: of the same queue a, with priority 9 against its 1; made anew, its pods wait with "
+        "preempted for gang ml/a0: of the same queue a, with priority 9 against its 1; recreated, its pods wait with "
         "its age; a higher priority, or preemption: Never in queue a, would keep it"
     )
 

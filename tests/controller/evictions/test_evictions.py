@@ -5,11 +5,12 @@ is admitted while a preemptor waits. The engine has its own tests.
 """
 
 import asyncio
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.controller import term
@@ -60,7 +61,7 @@ class Plot:
                         checkpoint_grace_s=self.grace_s,
                     )
                 )
-        return replace(decided, evictions=tuple(found))
+        return dataclasses.replace(decided, evictions=tuple(found))
 
 
 @pytest.fixture

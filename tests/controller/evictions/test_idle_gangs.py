@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.controller.gangs.claims.allocations import results

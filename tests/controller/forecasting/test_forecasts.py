@@ -21,13 +21,13 @@ from fairlead.controller.forecasting.forked import Forked
 from fairlead.controller.forecasting.history import KEYS_MAX, LIKE_MAX, RUNS_MAX, RunHistory
 from fairlead.controller.report.forecasts import ShownForecasts, forecast_text
 from fairlead.controller.report.metrics import Metrics
-from fairlead.controller.timing import Time
 from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
 from fairlead.engine.forecast.gang_forecast import GangForecast
 from fairlead.engine.forecast.run_times import GangKey
 from fairlead.engine.types.gangs import RunningGang
 from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube import resources, timestamps
+from fairlead.kube.timing import Time
 from tests.controller.conftest import Bench
 from tests.support.children import children
 from tests.support.forecast.clusters import left_with

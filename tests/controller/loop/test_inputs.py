@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.api.bounds import Bound, Bounds
 from fairlead.controller import decision_inputs
@@ -40,9 +41,9 @@ def test_each_field_of_a_running_gang_wakes_a_decision_or_says_why_not() -> None
 
 @pytest.mark.parametrize("name", decision_inputs.WAKES)
 def test_a_change_of_it_wakes(name: str) -> None:
-    changed = dataclasses.replace(GANG, **{name: OTHERWISE[name]})
+    changed = replace(GANG, **{name: OTHERWISE[name]})
     assert decision_inputs.wakes(GANG, changed)
-    assert not decision_inputs.wakes(changed, dataclasses.replace(changed, restart_s=3.0, claims=()))
+    assert not decision_inputs.wakes(changed, replace(changed, restart_s=3.0, claims=()))
     assert not decision_inputs.wakes(None, changed)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import socket
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,13 @@ from fairlead.controller.report.queue_series import series
 from fairlead.controller.report.status_writer import StatusWriter
 from fairlead.controller.reporting import Reporting
 from fairlead.controller.snapshot import SnapshotBuilder
-from fairlead.controller.timing import Time
 from fairlead.controller.watch import allocated_claims
 from fairlead.engine.types.gangs import RunningGang
 from fairlead.engine.types.plan import FlavorUse, QueueUse
 from fairlead.engine.types.reasons import Code
 from fairlead.history.ledger import keeper
 from fairlead.history.ledger.store.reader import open_reader
+from fairlead.kube.timing import Time
 from tests.controller.conftest import Bench
 from tests.controller.report.series import claim_caches, facts, values, waiting
 
@@ -133,7 +133,7 @@ def test_a_queue_or_a_gang_that_cannot_be_counted_leaves_the_other_series(caplog
         for name, used in (("first", 1), ("bad", Bad(1)), ("last", 2))
     )  # fmt: skip
     gangs = [waiting(name, "team", Code.HELD, h100=4) for name in ("a", "bad", "c")]
-    gangs[1] = replace(gangs[1], asks=None)  # type: ignore[arg-type]
+    gangs[1] = dataclasses.replace(gangs[1], asks=None)  # type: ignore[arg-type]
     metrics = Metrics()
     found = list(series(facts(*gangs, uses=uses), metrics.failures))
     assert values(found, "fairlead_queue_used") == {("first", "h100"): 1, ("last", "h100"): 2}

@@ -23,9 +23,9 @@ from fairlead.controller.report.kubelet_events import (
     KubeletEvents,
     refusal,
 )
-from fairlead.controller.timing import Time
 from fairlead.kube import core, errors, timestamps
 from fairlead.kube.resources import EVENTS, raw
+from fairlead.kube.timing import Time
 from tests.controller.conftest import NAMESPACE, Bench
 from tests.controller.gang_views import NOW, Objects, claim, pod, view
 

@@ -26,7 +26,7 @@ CLOSED: dict[str, tuple[tuple[str, ...], ...]] = {
     "forecasts": (("made", "no_memory", "memory", "late", "died"),),
     "forecast_starts": (("true", "false"),),
     "recorded_decisions": (("recorded", "missed"),),
-    "moves": (("landed", "expired"),),
+    "moves": (("used", "expired"),),
     "moved_gpu_seconds": (("room", "node"),),
     "node_request_failures": (("Visible", "ProvisioningRequest", "Placeholder"),),
     "errors": (

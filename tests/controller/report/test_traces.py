@@ -9,11 +9,11 @@ from fairlead.api import names, trace_context
 from fairlead.controller.book.book import FIELDS, Book
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
 from fairlead.controller.report.traces import LINKS_MAX, GangTraces
-from fairlead.controller.timing import Time
 from fairlead.engine.types.plan import Admission, Assignment, Waiting
 from fairlead.engine.types.reasons import Code, Reason
 from fairlead.engine.types.references import PodRef
 from fairlead.kube import timestamps
+from fairlead.kube.timing import Time
 from fairlead.kube.tracing import OFF, Span
 from tests.controller.conftest import Bench
 from tests.controller.evictions.test_evictions import Plot, fill, plot

@@ -64,7 +64,12 @@ def test_it_publishes_within_the_apis_limits_partitioned_or_not(backend: Backend
     for layout in ("split", "combined"):
         check_limits(
             slices.build(
-                inventory, partitionable=everything, shared=True, kept=dataclasses.replace(ALL, counters=layout)
+                inventory,
+                slices.Facts(
+                    partitionable=everything,
+                    kept=dataclasses.replace(ALL, counters=layout),
+                    offer=slices.Offer(shared=True),
+                ),
             ),
             layout,
         )

@@ -12,6 +12,7 @@ from fairlead.driver.backend.islands import islands
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.types import Gpu, Inventory, MigProfile, NvLink
 from fairlead.driver.publish import slices
+from tests.support.engine.examples import examples
 
 HGX = SimulatedBackend(profiles.load("hgx-h100"), node="n1").inventory()
 
@@ -45,7 +46,7 @@ class TestIslands:
         assert islands([self.gpu(0, 1), self.gpu(1)]) == {}
 
     @given(st.sets(st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(lambda edge: edge[0] < edge[1])))
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=examples(200), deadline=None)
     def test_every_island_is_a_clique_and_the_answer_does_not_depend_on_order(
         self, edges: set[tuple[int, int]]
     ) -> None:
@@ -67,7 +68,7 @@ class TestGeometry:
     PROFILES = tuple(HGX.gpus[0].mig_profiles)
 
     @given(st.lists(st.integers(0, 1000), max_size=12))
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=examples(200), deadline=None)
     def test_no_two_instances_that_fit_overlap(self, choices: list[int]) -> None:
         placed: list[tuple[MigProfile, int]] = []
         for choice in choices:
@@ -88,7 +89,7 @@ class TestFirstFit:
     PROFILES = GPU.mig_profiles
     PUBLISHED = tuple(
         device.name
-        for device in slices.build(Inventory(gpus=(GPU,)), partitionable=frozenset({GPU.uuid})).devices
+        for device in slices.build(Inventory(gpus=(GPU,)), slices.Facts(partitionable=frozenset({GPU.uuid}))).devices
         if "-mig-" in device.name
     )
 
@@ -99,7 +100,7 @@ class TestFirstFit:
         return next((s for s in fitting if geometry.fits(self.PROFILES, placed, (wanted, s))), None)
 
     @given(st.lists(st.integers(0, 6), max_size=8))
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=examples(200), deadline=None)
     def test_first_fit_leaves_the_largest_profile_that_any_start_leaves(self, wanted: list[int]) -> None:
         placed: list[tuple[MigProfile, int]] = []
 

@@ -15,6 +15,7 @@ from fairlead.driver.backend.types import THROTTLE_REASONS
 from tests.support import cpu
 from tests.support.driver.fake_nvml import FakeNvml
 from tests.support.driver.fake_nvml.gpu import MIG_RESERVED, RESERVED
+from tests.support.engine.examples import every
 
 LOADS = {
     "nvmlDeviceGetUtilizationRates": {"utilization_percent"},
@@ -36,7 +37,7 @@ CONDITIONS = {
     "nvmlDeviceGetRemappedRows": {"remapped_rows"},
     "nvmlDeviceGetNvLinkState": {"nvlink_active_links"},
 }
-CODES = [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN]
+CODES = every(3, (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN))
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from fairlead.driver.backend.types import Gpu
 from fairlead.driver.common.driver_root import DriverRoot
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.publish import slices
-from fairlead.driver.publish.monitor import HardwareMonitor
 from tests.support.driver.claims import claim
 from tests.support.driver.fake_nvml import FakeNvml
+from tests.support.driver.monitors import ON_DEMAND, monitor_of
 from tests.support.driver.node import Node
 
 UNSUPPORTED = pynvml.NVML_ERROR_NOT_SUPPORTED
@@ -296,7 +296,7 @@ class TestStart:
         switched: list[object] = []
         monkeypatch.setattr(FakeNvml, "nvmlDeviceSetMigMode", lambda *asked: switched.append(asked))
         backend, threads = on(fake, tmp_path), Threads()
-        await HardwareMonitor(backend, pool="n1", threads=threads, dynamic_mig=True).poll()
+        await monitor_of(backend, threads, offer=ON_DEMAND).poll()
         Node(tmp_path / "node", backend, dynamic=True).start()
         assert switched == []
         threads.close()
@@ -304,7 +304,7 @@ class TestStart:
     async def test_a_vgpu_guest_offers_its_gpus_whole_with_dynamic_mig(self, tmp_path: Path) -> None:
         fake, threads = fake_of("hgx-h100", tmp_path), Threads()
         fake.guests = set(range(8))
-        hardware = HardwareMonitor(on(fake, tmp_path), pool="n1", threads=threads, dynamic_mig=True)
+        hardware = monitor_of(on(fake, tmp_path), threads, offer=ON_DEMAND)
         await hardware.poll()
         assert [device.name for device in hardware.built.devices] == [f"gpu-{minor}" for minor in range(8)]
         threads.close()

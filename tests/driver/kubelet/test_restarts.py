@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from fairlead.driver import app
+from fairlead.driver import parts
 from fairlead.driver.app import run
 from fairlead.driver.kubelet.sockets import SocketError
 from fairlead.kube.resource import ResourceClaim
@@ -104,7 +104,7 @@ class TestRestarts:
         (cluster.path / "plugins/gpu.fairlead.dev/simulated-hardware.json").unlink()
         boot = cluster.path / "boot_id"
         boot.write_text("the-next-boot\n")
-        monkeypatch.setattr(app, "BOOT_ID", boot)
+        monkeypatch.setattr(parts, "BOOT_ID", boot)
         async with cluster.driver(**options), Kubelet.connect(cluster.registration) as kubelet:
             assert list((cluster.path / "plugins/gpu.fairlead.dev/claims").iterdir()) == []
             assert await kubelet.prepare(wanted) == before

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.driver.app import BOOT_ID
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.factory import STATE_FILE
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.layouts.intents import Cut, Intent, Intents
+from fairlead.driver.parts import BOOT_ID
 from fairlead.kube.resources import EVENTS, NODES, raw
 from tests.support.driver.cluster import DriverCluster
 from tests.support.driver.kubelet import Kubelet

@@ -18,6 +18,7 @@ from fairlead.driver.prepare.mps.daemons import Daemons, Limits
 from fairlead.driver.prepare.preparer import PrepareError, Preparer
 from tests.support.driver.claims import claim, mps, time_slicing
 from tests.support.driver.node import Killed, Node
+from tests.support.engine.examples import examples
 
 PROFILE = profiles.load("hgx-h100")
 DEVICES = [
@@ -144,7 +145,7 @@ class Story:
 
 
 @given(steps)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_nothing_is_held_twice_and_nothing_leaks_whatever_happens(story: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         node = Story(Path(directory))

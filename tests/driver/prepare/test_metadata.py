@@ -82,7 +82,7 @@ SCHEMA: dict[str, Any] = {
 def node(node: Node) -> Node:
     """One that knows what it publishes."""
     inventory = node.backend.inventory()
-    built = slices.build(inventory, partitionable=frozenset(gpu.uuid for gpu in inventory.gpus))
+    built = slices.build(inventory, slices.Facts(partitionable=frozenset(gpu.uuid for gpu in inventory.gpus)))
     node.published = {device.name: device for device in built.devices}
     return node
 

@@ -23,7 +23,7 @@ from fairlead.driver.common.threads import Threads
 from fairlead.driver.prepare.claims import ClaimError
 from fairlead.driver.prepare.mps.daemons import Limits
 from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
-from fairlead.driver.prepare.preparer import PrepareError, Preparer
+from fairlead.driver.prepare.preparer import Gpus, PrepareError, Preparer
 from tests.support.commands import invoke
 from tests.support.driver.claims import claim, gpu_config, mps, time_slicing
 from tests.support.driver.node import Node
@@ -340,7 +340,7 @@ class TestRefusals:
         driver.prepare(claim("u1", "gpu-0", config=[mps(multiUser=True)]))
         driver.unprepare("u1")
         old = dataclasses.replace(hgx.inventory().gpus[0], cuda_compute_capability="6.1")
-        driver._inventory = lambda: dataclasses.replace(hgx.inventory(), gpus=(old,))
+        driver._gpus = Gpus(inventory=lambda: dataclasses.replace(hgx.inventory(), gpus=(old,)))
         with pytest.raises(ClaimError, match=r"multiUser: gpu-0 has compute capability 6\.1, and needs 7\.0"):
             driver.prepare(claim("u1", "gpu-0", config=[mps(multiUser=True)]))
 

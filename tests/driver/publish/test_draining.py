@@ -11,8 +11,8 @@ from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.prepare.preparer import PrepareError
 from fairlead.driver.publish.draining import Drain, Drains
-from fairlead.driver.publish.monitor import HardwareMonitor
 from tests.support.driver.claims import claim
+from tests.support.driver.monitors import monitor_of
 from tests.support.driver.node import Node
 
 
@@ -27,7 +27,7 @@ def uuid_of(backend: SimulatedBackend, minor: int) -> str:
 
 async def test_a_gpu_that_is_drained_is_tainted_and_the_others_are_not(backend: SimulatedBackend) -> None:
     drains, threads = Drains(), Threads()
-    monitor = HardwareMonitor(backend, pool="n1", threads=threads, drains=drains)
+    monitor = monitor_of(backend, threads, drains=drains)
     await monitor.poll()
     drains.replace("mig-config", {uuid_of(backend, 2): Drain(value="all-1g.10gb")})
     assert await monitor.poll(full=False)

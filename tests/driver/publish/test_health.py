@@ -17,6 +17,9 @@ from fairlead.driver.common.threads import Threads
 from fairlead.driver.publish import faults
 from fairlead.driver.publish.faults import Fault
 from fairlead.driver.publish.monitor import HardwareMonitor
+from fairlead.driver.publish.polling import Poller
+from fairlead.kube.timing import Time
+from tests.support.driver.monitors import ON_DEMAND, monitor_of
 
 GPU = "GPU-0"
 XID = {"application": 31, "informational": 92, "recoverable": 63, "needs-reset": 48, "fatal": 79}
@@ -126,7 +129,7 @@ class TestFaults:
 
 class TestHardwareMonitor:
     def hardware(self, backend: SimulatedBackend, threads: Threads) -> HardwareMonitor:
-        return HardwareMonitor(backend, pool="n1", threads=threads, wall=lambda: 1000.0)
+        return monitor_of(backend, threads, timing=Time(wall=lambda: 1000.0))
 
     async def test_a_fault_reaches_all_mig_devices_of_the_gpu_and_the_stream(self, dgx: SimulatedBackend) -> None:
         threads = Threads()
@@ -161,7 +164,7 @@ class TestHardwareMonitor:
 
     async def test_a_fault_reaches_every_placement_of_a_partitionable_gpu(self, hgx: SimulatedBackend) -> None:
         threads = Threads()
-        hardware = HardwareMonitor(hgx, pool="n1", threads=threads, dynamic_mig=True, wall=lambda: 1000.0)
+        hardware = monitor_of(hgx, threads, offer=ON_DEMAND, timing=Time(wall=lambda: 1000.0))
         hgx.faults.recovery[2] = "reset"
         await hardware.poll()
         tainted = {device.name for device in hardware.built.devices if device.taints}
@@ -173,7 +176,7 @@ class TestHardwareMonitor:
         self, hgx: SimulatedBackend
     ) -> None:
         threads, now = Threads(), [1000.0]
-        hardware = HardwareMonitor(hgx, pool="n1", threads=threads, wall=lambda: now[0], interval_s=0)
+        hardware = monitor_of(hgx, threads, timing=Time(wall=lambda: now[0]), interval_s=0)
         await hardware.poll()
         problems = iter([*[BackendError("mismatch")] * 3, TimeoutError("hangs")])
         seen: list[tuple[str | None, bool]] = []
@@ -223,7 +226,7 @@ class TestHardwareMonitor:
 
     async def test_each_poll_that_succeeds_is_told_after_the_slices(self, hgx: SimulatedBackend) -> None:
         threads = Threads()
-        hardware = HardwareMonitor(hgx, pool="n1", threads=threads, wall=lambda: 1000.0, interval_s=0)
+        hardware = monitor_of(hgx, threads, timing=Time(wall=lambda: 1000.0), interval_s=0)
         told: list[object] = []
 
         def polled(at_s: float) -> None:
@@ -262,10 +265,11 @@ class TestHardwareMonitor:
         self, hgx: SimulatedBackend
     ) -> None:
         threads, release, calls = Threads(), threading.Event(), []
-        hardware = self.hardware(hgx, threads)
+        poller = Poller(hgx, threads)
+        hardware = monitor_of(poller, threads)
         await hardware.poll()
         honest = hgx.inventory
-        hardware._deadline_s = 0.02
+        poller.deadline_s = 0.02
 
         def hang() -> Inventory:
             calls.append(1)
@@ -279,7 +283,7 @@ class TestHardwareMonitor:
         assert len(hardware.built.devices) == 8
         assert len(calls) == 1
         release.set()
-        hardware._deadline_s = 30
+        poller.deadline_s = 30
         await hardware.poll()
         threads.close()
 

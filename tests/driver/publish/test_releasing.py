@@ -20,7 +20,9 @@ def tainted(built: PoolSlices) -> set[str]:
 
 
 def test_of_a_gpu_cut_on_demand_only_what_overlaps() -> None:
-    built = slices.build(INVENTORY, partitionable=frozenset({GPU.uuid}), released={GPU.uuid: frozenset({(4, 4)})})
+    built = slices.build(
+        INVENTORY, slices.Facts(partitionable=frozenset({GPU.uuid}), releasing={GPU.uuid: frozenset({(4, 4)})})
+    )
     found = tainted(built)
     of_gpu = {each.name for each in built.devices if each.name.startswith("gpu-0")}
     assert "gpu-0" in found
@@ -31,12 +33,12 @@ def test_of_a_gpu_cut_on_demand_only_what_overlaps() -> None:
 
 
 def test_the_whole_gpu() -> None:
-    assert tainted(slices.build(INVENTORY, released={GPU.uuid: frozenset({None})})) == {"gpu-0"}
+    assert tainted(slices.build(INVENTORY, slices.Facts(releasing={GPU.uuid: frozenset({None})}))) == {"gpu-0"}
 
 
 def test_where_taints_are_not_kept_it_leaves_the_slices_with_its_reason() -> None:
     kept = dataclasses.replace(ALL, taints=False)
-    built = slices.build(INVENTORY, released={GPU.uuid: frozenset({None})}, kept=kept)
+    built = slices.build(INVENTORY, slices.Facts(releasing={GPU.uuid: frozenset({None})}, kept=kept))
     assert {each.name for each in built.devices} == {f"gpu-{minor}" for minor in range(1, 8)}
     [said] = built.notes["gpu-0"]
     assert (said.key, said.effect) == (withheld.RELEASING, "NoSchedule")

@@ -18,7 +18,7 @@ def inventory(profile: str) -> Inventory:
 
 
 def names(found: Inventory, strategy: MigStrategy, partitionable: frozenset[str] = frozenset()) -> Counter[str | None]:
-    built = slices.build(found, mig_strategy=strategy, partitionable=partitionable)
+    built = slices.build(found, slices.Facts(partitionable=partitionable, offer=slices.Offer(mig_strategy=strategy)))
     resources = [device.attributes.get("resourceName") for device in built.devices]
     return Counter(None if resource is None else resource.string for resource in resources)
 

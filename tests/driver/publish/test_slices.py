@@ -51,6 +51,7 @@ class TestAttributes:
             "nvlinkVersion": 4,
             "nvlinkPeers": "0xfd",
             "nvlinkDomain": 0,
+            "rail": 1,
         }
         assert {name: capacity.value for name, capacity in device.capacity.items()} == {
             "memory": "81559Mi",
@@ -144,9 +145,11 @@ class TestOrderAndChunks:
         taint = DeviceTaint(key="gpu.fairlead.dev/xid", value="79", effect="NoExecute")
         built = slices.build(
             whole,
-            partitionable=all_partitionable(whole),
-            taints={gpu.uuid: (taint,) for gpu in many},
-            kept=dataclasses.replace(ALL, counters=layout),
+            slices.Facts(
+                partitionable=all_partitionable(whole),
+                taints={gpu.uuid: (taint,) for gpu in many},
+                kept=dataclasses.replace(ALL, counters=layout),
+            ),
         )
         check_limits(built, layout)
         assert all(device.taints == (taint,) for device in built.devices)
@@ -162,7 +165,7 @@ class TestOrderAndChunks:
 class TestPartitions:
     def test_ampere_out_of_mig_mode_offers_only_the_gpu_and_in_it_only_partitions(self) -> None:
         whole = inventory("dgx-a100")
-        offered = slices.build(whole, partitionable=all_partitionable(whole)).devices
+        offered = slices.build(whole, slices.Facts(partitionable=all_partitionable(whole))).devices
         assert [d.name for d in offered if d.name.startswith("gpu-0")] == ["gpu-0"]
         assert "gpu-6" not in [d.name for d in offered]
         assert sum(d.name.startswith("gpu-6-mig-") for d in offered) == 7 + 7 + 4 + 3 + 2 + 1 + 1
@@ -170,24 +173,30 @@ class TestPartitions:
     def test_a_partition_has_no_uuid_and_no_slice_capacity(self) -> None:
         whole = inventory("hgx-h100")
         device = next(
-            d for d in slices.build(whole, partitionable=all_partitionable(whole)).devices if "-mig-" in d.name
+            d
+            for d in slices.build(whole, slices.Facts(partitionable=all_partitionable(whole))).devices
+            if "-mig-" in d.name
         )
         assert "uuid" not in device.attributes
         assert not any(name.startswith("memorySlice") for name in device.capacity)
 
     def test_a_gpu_without_mig_has_no_counters(self) -> None:
         whole = inventory("l40s")
-        assert slices.build(whole, partitionable=all_partitionable(whole)) == slices.build(whole)
+        assert slices.build(whole, slices.Facts(partitionable=all_partitionable(whole))) == slices.build(whole)
 
     def test_a_partitionable_gpu_has_all_its_memory_and_not_its_largest_profiles(self) -> None:
         whole = inventory("hgx-h100")
         [uncut] = [d for d in slices.build(whole).devices if d.name == "gpu-0"]
-        [cut] = [d for d in slices.build(whole, partitionable=all_partitionable(whole)).devices if d.name == "gpu-0"]
+        [cut] = [
+            d
+            for d in slices.build(whole, slices.Facts(partitionable=all_partitionable(whole))).devices
+            if d.name == "gpu-0"
+        ]
         assert cut.capacity == uncut.capacity
 
     def test_the_whole_gpu_consumes_every_counter(self) -> None:
         whole = inventory("hgx-h100")
-        built = slices.build(whole, partitionable=all_partitionable(whole))
+        built = slices.build(whole, slices.Facts(partitionable=all_partitionable(whole)))
         [counter_set] = [s for body in built.slices for s in body.shared_counters if s.name == "gpu-0-counter-set"]
         [device] = [d for d in built.devices if d.name == "gpu-0"]
         assert device.consumes_counters[0].counters == counter_set.counters
@@ -205,7 +214,7 @@ class TestPartitions:
     def test_counters_refuse_every_pair_of_partitions_that_overlap(self, name: str) -> None:
         one = dataclasses.replace(inventory(name).gpus[0], mig_mutable=True)
         whole = Inventory(gpus=(one,))
-        built = slices.build(whole, partitionable=frozenset({one.uuid}))
+        built = slices.build(whole, slices.Facts(partitionable=frozenset({one.uuid})))
         total = {name: int_of(counter.value) for name, counter in built.slices[0].shared_counters[0].counters.items()}
         by_name = {device.name: device for device in built.devices}
         placements = [(p, start) for p in one.mig_profiles for start in p.starts]
@@ -231,7 +240,7 @@ def int_of(value: str | int) -> int:
 
 class TestShared:
     def test_a_shared_gpu_offers_its_memory_in_parts(self) -> None:
-        device = slices.build(inventory("hgx-h100"), shared=True).devices[0]
+        device = slices.build(inventory("hgx-h100"), slices.Facts(offer=slices.Offer(shared=True))).devices[0]
         assert device.allow_multiple_allocations is True
         assert msgspec.to_builtins(device.capacity["memory"]) == {
             "value": "81559Mi",
@@ -239,7 +248,7 @@ class TestShared:
         }
 
     def test_claims_on_a_shared_gpu_consume_no_multiprocessors_unless_they_request_some(self) -> None:
-        device = slices.build(inventory("hgx-h100"), shared=True).devices[0]
+        device = slices.build(inventory("hgx-h100"), slices.Facts(offer=slices.Offer(shared=True))).devices[0]
         assert msgspec.to_builtins(device.capacity["multiprocessors"]) == {
             "value": "132",
             "requestPolicy": {"default": "0", "validRange": {"min": "0", "max": "132"}},
@@ -248,29 +257,35 @@ class TestShared:
     def test_memory_that_is_no_whole_number_of_steps_is_rounded_down(self) -> None:
         before = inventory("hgx-h100")
         odd = dataclasses.replace(before.gpus[0], memory_bytes=85_520_809_984 + 4096)
-        device = slices.build(dataclasses.replace(before, gpus=(odd,)), shared=True).devices[0]
+        device = slices.build(
+            dataclasses.replace(before, gpus=(odd,)), slices.Facts(offer=slices.Offer(shared=True))
+        ).devices[0]
         assert device.capacity["memory"].value == "81559Mi"
 
     def test_a_claim_that_does_not_say_how_much_gets_one_of_the_replicas(self) -> None:
-        device = slices.build(inventory("hgx-h100"), shared=True, shared_replicas=4).devices[0]
+        device = slices.build(inventory("hgx-h100"), slices.Facts(offer=slices.Offer(shared=True, replicas=4))).devices[
+            0
+        ]
         assert msgspec.to_builtins(device.capacity["memory"]) == {
             "value": "81559Mi",
             "requestPolicy": {"default": "20389Mi", "validRange": {"min": "1Mi", "max": "81559Mi", "step": "1Mi"}},
         }
-        cut = slices.build(inventory("dgx-a100"), shared_mig=True, shared_replicas=2).devices
+        cut = slices.build(inventory("dgx-a100"), slices.Facts(offer=slices.Offer(shared_mig=True, replicas=2))).devices
         shared = next(device for device in cut if device.name == "gpu-7-mig-3g40gb-9-0")
         memory = msgspec.to_builtins(shared.capacity["memory"])
         assert (memory["value"], memory["requestPolicy"]["default"]) == ("40192Mi", "20096Mi")
 
     def test_mig_devices_and_partitions_are_not_shared(self) -> None:
-        cut = slices.build(inventory("dgx-a100"), shared=True).devices
+        cut = slices.build(inventory("dgx-a100"), slices.Facts(offer=slices.Offer(shared=True))).devices
         assert {device.name for device in cut if device.allow_multiple_allocations} == {f"gpu-{m}" for m in range(6)}
         whole = inventory("hgx-h100")
-        offered = slices.build(whole, shared=True, partitionable=all_partitionable(whole)).devices
+        offered = slices.build(
+            whole, slices.Facts(partitionable=all_partitionable(whole), offer=slices.Offer(shared=True))
+        ).devices
         assert not any(device.allow_multiple_allocations for device in offered)
 
     def test_a_shared_mig_device_offers_its_memory_in_parts_and_its_engines_to_all(self) -> None:
-        cut = slices.build(inventory("dgx-a100"), shared_mig=True).devices
+        cut = slices.build(inventory("dgx-a100"), slices.Facts(offer=slices.Offer(shared_mig=True))).devices
         shared = {device.name: device for device in cut if device.allow_multiple_allocations}
         assert {name.split("-mig-")[0] for name in shared} == {"gpu-6", "gpu-7"}
         capacity = msgspec.to_builtins(shared["gpu-7-mig-3g40gb-9-0"].capacity)
@@ -284,11 +299,15 @@ class TestShared:
 
     def test_mig_devices_that_are_made_on_demand_are_not_shared(self) -> None:
         whole = inventory("hgx-h100")
-        offered = slices.build(whole, shared_mig=True, partitionable=all_partitionable(whole)).devices
+        offered = slices.build(
+            whole, slices.Facts(partitionable=all_partitionable(whole), offer=slices.Offer(shared_mig=True))
+        ).devices
         assert not any(device.allow_multiple_allocations for device in offered)
 
     def test_without_memory_there_is_nothing_to_share(self) -> None:
         before = inventory("hgx-h100")
         blind = dataclasses.replace(before.gpus[0], memory_bytes=None)
-        device = slices.build(dataclasses.replace(before, gpus=(blind,)), shared=True).devices[0]
+        device = slices.build(
+            dataclasses.replace(before, gpus=(blind,)), slices.Facts(offer=slices.Offer(shared=True))
+        ).devices[0]
         assert device.allow_multiple_allocations is None

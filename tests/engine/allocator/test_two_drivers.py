@@ -71,3 +71,26 @@ def test_a_nic_that_another_claim_has_is_not_given_again():
     assert {pair[1] for pair in (*given(plan), *given(again))} == {"net-0", "net-1"}
     made.carry_out(again, [second])
     assert not made.decide(third).admissions
+
+
+def test_a_gang_whose_gpus_and_interfaces_are_on_common_rails():
+    """Each pod has two pairs, GPU and interface on one root; rails are said by each driver in its own words."""
+    made = World()
+    for name, rails in {"a": (0, 1, 2), "b": (1, 2), "c": (0, 2)}.items():
+        gpus, nics = [], []
+        for rail in rails:
+            device = under(gpu(rail), f"pci{rail}")
+            gpus.append({**device, "attributes": {**device["attributes"], "rail": {"int": rail}}})
+            interface = nic(rail, f"pci{rail}")
+            nics.append(
+                {**interface, "attributes": {**interface["attributes"], "rdmaRail": {"string": f"rail-{rail}"}}}
+            )
+        made.add_node(name, gpus)
+        made.add_slices(slice_of(name, nics, driver=NIC))
+    made.add_class(NIC, {"selectors": [{"cel": {"expression": f'device.driver == "{NIC}"'}}]})
+    align = f"{names.DRIVER}/rail of r0, {NIC}/rdmaRail of r1"
+    two = claim_spec(device_request(2), device_request(2, device_class=NIC))
+    asked = gang("pairs", 2, two, align=align)
+    assert given(made.decide(asked)) in [[(f"gpu-{n}", "gpu-2", f"net-{n}", "net-2")] * 2 for n in (0, 1)]
+    one = claim_spec(device_request(1), device_request(1, device_class=NIC), constraints=ONE_ROOT)
+    assert given(made.decide(gang("three", 3, one, align=align))) == [("gpu-2", "net-2")] * 3

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import count
 from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.engine.forecast.arrivals import Arrivals
 from fairlead.engine.forecast.budget import CpuBudget
@@ -167,10 +168,10 @@ def test_decisions_without_reasons_admit_and_evict_the_same(seed: int):
         assert len(whole.waiting) + len(whole.admissions) == len(waiting)
         assert bare.waiting == ()
         looked = world.engine.decide_without_blockers(snapshot, world.now)
-        assert [replace(each, reason=_unblocked(each.reason)) for each in whole.waiting] == [
-            replace(each, reason=_unblocked(each.reason)) for each in looked.waiting
+        assert [dataclasses.replace(each, reason=_unblocked(each.reason)) for each in whole.waiting] == [
+            dataclasses.replace(each, reason=_unblocked(each.reason)) for each in looked.waiting
         ]
-        assert replace(looked, waiting=()) == replace(whole, waiting=())
+        assert dataclasses.replace(looked, waiting=()) == dataclasses.replace(whole, waiting=())
         assert [each.reason.never for each in looked.waiting] == [each.reason.never for each in whole.waiting]
         waiting = world.carry_out(whole, waiting)
         world.now += HOUR
@@ -178,7 +179,7 @@ def test_decisions_without_reasons_admit_and_evict_the_same(seed: int):
 
 def _unblocked(reason: Reason) -> Reason:
     """Without what blockers say, and what follows from them."""
-    return replace(reason, blockers=(), code=Code.NO_DEVICES, advice="")
+    return dataclasses.replace(reason, blockers=(), code=Code.NO_DEVICES, advice="")
 
 
 def test_each_eight_samples_draw_once_from_each_eighth():

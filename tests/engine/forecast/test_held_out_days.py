@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from math import exp
 from statistics import median
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.engine.forecast.draws import Draws
 from fairlead.engine.forecast.gang_forecast import GangForecast
@@ -98,7 +99,7 @@ def test_a_run_that_is_known_ends_when_it_ends_and_one_that_is_not_is_drawn():
 
 
 def test_programs_that_report_leave_the_days_else_as_they_were():
-    plain, reporting = SMALL.submissions(), replace(SMALL, reporting=0.5).submissions()
+    plain, reporting = SMALL.submissions(), dataclasses.replace(SMALL, reporting=0.5).submissions()
     assert [(each.at, each.name, each.run_s) for each in plain] == [
         (each.at, each.name, each.run_s) for each in reporting
     ]

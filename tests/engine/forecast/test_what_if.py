@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from fairlead.engine.forecast.resubmission import resubmitted
 from fairlead.engine.forecast.run_times import RunTimes

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest

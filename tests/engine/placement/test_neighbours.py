@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import GangRequest

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gzip
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import RefusedNode

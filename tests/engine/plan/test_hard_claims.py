@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.engine.allocator import allocate
 from fairlead.engine.allocator.steps import PART_MIN, StepAccount, StepAccounts

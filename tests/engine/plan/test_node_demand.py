@@ -1,13 +1,13 @@
 """Which waiting gangs nodes are asked for: never one that quota blocks, whole ones, within the flavor's max, and what that delays."""
 
 from collections import defaultdict
-from dataclasses import replace
 from random import Random
 from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.engine.plan.decide import Engine, decide

@@ -5,11 +5,11 @@ A failure prints hypothesis' own reproduction. The judge of validity shares no c
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.engine.types.gangs import GangRequest

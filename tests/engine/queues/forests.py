@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.engine.queues.tree import Tree
 from fairlead.engine.queues.tree_shares import divide_tree
@@ -55,10 +57,10 @@ class Forest:
         return name == above or (parent is not None and self.within(parent, above))
 
     def with_spec(self, spec: QueueSpec) -> Forest:
-        return replace(self, specs=tuple(spec if old.name == spec.name else old for old in self.specs))
+        return dataclasses.replace(self, specs=tuple(spec if old.name == spec.name else old for old in self.specs))
 
     def with_demand(self, name: str, flavor: str, amount: int) -> Forest:
-        return replace(self, demands={**self.demands, name: {**self.demands.get(name, {}), flavor: amount}})
+        return dataclasses.replace(self, demands={**self.demands, name: {**self.demands.get(name, {}), flavor: amount}})
 
     def tree(self) -> Tree:
         """Divided."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from fractions import Fraction
 from random import Random
 from typing import Any, Literal
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.engine.explain.explanation import explanation

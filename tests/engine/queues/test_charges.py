@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from fractions import Fraction
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.driver.backend import profiles
@@ -105,7 +106,7 @@ def test_whole_gpus_and_their_slices_are_one_gpu_and_not_both():
 
 def test_nine_claims_of_20_gib_fit_on_three_shared_gpus_as_the_driver_publishes_them():
     found = SimulatedBackend(profiles.load("hgx-h100"), node="n0").inventory()
-    built = slices.build(replace(found, gpus=found.gpus[:3]), shared=True)
+    built = slices.build(dataclasses.replace(found, gpus=found.gpus[:3]), slices.Facts(offer=slices.Offer(shared=True)))
     world = World()
     world.add_node("n0", [msgspec.to_builtins(device) for device in built.devices])
     world.flavors = (flavor(measure="Share"),)
@@ -117,7 +118,9 @@ def test_nine_claims_of_20_gib_fit_on_three_shared_gpus_as_the_driver_publishes_
 
 def test_claims_share_a_mig_device_and_are_charged_their_part_of_the_gpu():
     found = SimulatedBackend(profiles.load("dgx-a100"), node="n0").inventory()
-    built = slices.build(replace(found, gpus=(found.gpus[6],)), shared_mig=True)  # seven 1g.10gb of 9728Mi
+    built = slices.build(
+        dataclasses.replace(found, gpus=(found.gpus[6],)), slices.Facts(offer=slices.Offer(shared_mig=True))
+    )  # seven 1g.10gb of 9728Mi
     part = {"requests": {"memory": "4Gi"}}
     world = World()
     world.add_node("n0", [msgspec.to_builtins(device) for device in built.devices])

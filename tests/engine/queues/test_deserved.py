@@ -7,11 +7,12 @@ refusals by budgets, pods that end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.api.bounds import DEFAULTS, NO_BOUNDS, Bound, Bounds, tightest

@@ -1,9 +1,9 @@
 """ResourceQuotas of namespaces in a decision: whole gangs fit them or wait, together too, and nothing is evicted for them."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.queues.namespace_quotas import NamespaceQuotas

@@ -5,11 +5,12 @@ Where a property is bent by whole units, the bound here is what `docs/queues.md`
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from random import Random
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.engine.queues.tree import Queue
 from fairlead.engine.types.amounts import Amount
@@ -23,7 +24,7 @@ MANY = settings(max_examples=examples(150), deadline=None)
 def changed(spec: QueueSpec, flavor: str, **more: object) -> QueueSpec:
     """With another quota of one flavor."""
     known = {quota.flavor: quota for quota in spec.quotas}
-    known[flavor] = replace(known.get(flavor, FlavorQuota(flavor=flavor)), **more)  # type: ignore[arg-type]
+    known[flavor] = replace(known.get(flavor, FlavorQuota(flavor=flavor)), **more)
     return replace(spec, quotas=tuple(known.values()))
 
 
@@ -74,7 +75,9 @@ def test_the_order_in_which_queues_and_flavors_are_listed_does_not_matter(forest
     dice.shuffle(specs)
     dice.shuffle(flavors)
     turned = [replace(spec, quotas=tuple(dice.sample(spec.quotas, len(spec.quotas)))) for spec in specs]
-    other = replace(forest, specs=tuple(turned), totals={flavor: forest.totals[flavor] for flavor in flavors})
+    other = dataclasses.replace(
+        forest, specs=tuple(turned), totals={flavor: forest.totals[flavor] for flavor in flavors}
+    )
     assert other.shares() == forest.shares()
 
 
@@ -83,7 +86,7 @@ def test_the_order_in_which_queues_and_flavors_are_listed_does_not_matter(forest
 def test_flavors_do_not_touch_one_another(forest: Forest):
     found = forest.shares()
     for flavor, total in forest.totals.items():
-        alone = replace(forest, totals={flavor: total})
+        alone = dataclasses.replace(forest, totals={flavor: total})
         assert {key: share for key, share in found.items() if key[1] == flavor} == alone.shares()
 
 
@@ -106,7 +109,7 @@ def test_a_queue_that_asks_for_nothing_changes_nothing(forest: Forest, data: st.
         if flavor in own
     )
     idle = QueueSpec(name="idle", parent=parent, priority=9, quotas=quotas, past_usage={"h100": 0.7})
-    other = replace(forest, specs=(*forest.specs, idle), demands={**forest.demands, "idle": nothing})
+    other = dataclasses.replace(forest, specs=(*forest.specs, idle), demands={**forest.demands, "idle": nothing})
     after = other.shares()
     assert {key: share for key, share in after.items() if key[0] != "idle"} == before
 
@@ -131,8 +134,8 @@ def test_more_past_use_is_never_more_share_but_for_whole_units(forest: Forest, d
     spec = forest.spec(name)
     past = dict(spec.past_usage)
     past[flavor] = past.get(flavor, 0.0) + data.draw(st.sampled_from([0.1, 0.3, 1.0]))
-    other = replace(forest.with_spec(replace(spec, past_usage=past)), k=1.0)
-    assert other.shares()[name, flavor] <= replace(forest, k=1.0).shares()[name, flavor] + 1
+    other = dataclasses.replace(forest.with_spec(replace(spec, past_usage=past)), k=1.0)
+    assert other.shares()[name, flavor] <= dataclasses.replace(forest, k=1.0).shares()[name, flavor] + 1
 
 
 @given(forest=forests(k=(0.0,)), data=st.data())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.api.bounds import Bound, Bounds
@@ -62,7 +62,7 @@ def test_an_idle_gang_is_evicted_whole_when_its_grace_is_over() -> None:
     assert (eviction.kind, eviction.name, eviction.queue, eviction.beneficiary) == ("Idle", "lazy", "a", "")
     assert (eviction.whole, len(eviction.pods), eviction.reason.code) == (True, 2, Code.IDLE)
     assert eviction.reason.message == (
-        "all its devices are idle since 1970-01-01T00:00:00Z, which it was told at 1970-01-01T01:00:00Z"
+        "all its devices are idle since 1970-01-01T00:00:00Z; it was notified at 1970-01-01T01:00:00Z"
     )
     made.carry_out(at(made, ACTS), ())
     assert at(made, ACTS + 1).evictions == (), "its pods are leaving"

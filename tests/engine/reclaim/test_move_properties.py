@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Eviction, Plan

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.engine.plan.decide import decide
@@ -148,7 +148,7 @@ def test_a_gang_that_is_stopped_for_good_is_also_the_one_that_loses_least(
     world = fragmented(each=8, movable=False)
     world.queues = (QueueSpec(name="q"),)
     for name, changed in (("g0", first), ("g1", second)):
-        world.running[f"ml/{name}"] = replace(world.running[f"ml/{name}"], queue="q", **changed)  # type: ignore[arg-type]
+        world.running[f"ml/{name}"] = replace(world.running[f"ml/{name}"], queue="q", **changed)
     plan = world.decide(ask("large", 8, priority=1, queue="q"))
     assert [(each.name, each.kind) for each in plan.evictions] == [(victim, "Preempt")]
 

@@ -5,12 +5,12 @@ A failure prints hypothesis' own reproduction. `make properties EXAMPLES=20` tri
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.engine.types.gangs import GangRequest, RunningGang

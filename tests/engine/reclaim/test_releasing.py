@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.api import names, withheld
 from fairlead.engine.forecast.forecast import forecast
@@ -100,7 +100,7 @@ def test_what_a_node_is_releasing_is_awaited_for_one_gang_only() -> None:
 @pytest.mark.parametrize(
     "since",
     [NOW - RELEASING_S, NOW + 3600, None, -1e12],
-    ids=["for too long", "from the future", "not known", "for ever"],
+    ids=["for too long", "from the future", "not known", "forever"],
 )
 def test_a_device_that_is_not_released_in_time_counts_no_more(since: float | None) -> None:
     world, _ = full(4)

@@ -5,12 +5,12 @@ Beside the one-queue case in `test_reclaim_properties`: here others bring small 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise, product
 from random import Random
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.engine.types.gangs import GangRequest

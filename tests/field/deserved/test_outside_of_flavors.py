@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from fairlead.engine.types.settings import FlavorSpec
 from tests.field.deserved.clusters import (

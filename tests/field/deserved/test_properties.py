@@ -7,12 +7,12 @@ measure. A failure prints hypothesis' own reproduction.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan

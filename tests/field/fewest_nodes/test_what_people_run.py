@@ -6,9 +6,9 @@ Each is judged as when it is written, its pods are those that its controller wou
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.engine.types.gangs import GangRequest

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.controller.book.shown import ShownForecast
 from fairlead.engine.forecast.calibration import Calibration, Outcome

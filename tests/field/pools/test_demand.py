@@ -1,9 +1,9 @@
 """Pods that name their pool, as every pool that scales has them: demand where a kind of node would take them, never where none would."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.engine.types.gangs import GangRequest

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.api.rollouts import Generation, generation_of
 from fairlead.engine.types.gangs import GangRequest

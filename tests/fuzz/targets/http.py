@@ -104,9 +104,7 @@ def requests(scratch: Path) -> Target:
             return reason.encode()
 
         now = [0.0]
-        served = serving.Connection(
-            handle, refuse, _LIMITS, lambda: now[0], opened=lambda _: True, closed=lambda _: None
-        )
+        served = serving.Connection(handle, refuse, _LIMITS, lambda: now[0])
         served.connection_made(wire)
         for part in parts:
             if wire.ended:

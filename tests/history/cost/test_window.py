@@ -46,7 +46,7 @@ def test_the_part_that_is_known_is_in_whole_seconds_and_what_is_missing_is_said(
     part = known_part(whole, (day("2026-01-10") + 1, day("2026-03-01") + 1))
     assert part.window == Window(day("2026-01-10") + 1_000_000, day("2026-02-01"))
     assert part.missing == (
-        "of 2026-01-01T00:00:00Z to 2026-02-01T00:00:00Z the ledger knows 2026-01-10T00:00:01Z to 2026-02-01T00:00:00Z; "
+        "of 2026-01-01T00:00:00Z to 2026-02-01T00:00:00Z the ledger covers 2026-01-10T00:00:01Z to 2026-02-01T00:00:00Z; "
         "the figures are of that part alone"
     )
     assert known_part(whole, (0, day("2026-03-01"))).missing == ""

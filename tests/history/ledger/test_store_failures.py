@@ -56,7 +56,7 @@ def test_a_ledger_of_a_newer_version_is_refused_and_left_as_it_is(where: str) ->
         connection.execute(LEDGER.update().values(version=VERSION + 1))
     for opened in (lambda: open_writer(where, writer="old"), lambda: open_reader(where)):
         with pytest.raises(
-            NewerLedgerError, match=f"version {VERSION + 1}, this fairlead knows {VERSION}: update this program"
+            NewerLedgerError, match=f"version {VERSION + 1}, this fairlead reads {VERSION}: update this program"
         ):
             opened()
 

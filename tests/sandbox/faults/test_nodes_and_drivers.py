@@ -15,7 +15,6 @@ import pytest
 
 from fairlead.kube.resources import (
     EVENTS,
-    JOBS,
     NODES,
     PODS,
     RESOURCE_CLAIMS,
@@ -247,31 +246,6 @@ async def test_a_cluster_on_the_directory_of_one_that_was_cut_off_gives_back_wha
 # -- claims --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_claim_deleted_while_its_pod_waits_is_made_again_and_the_pod_runs(stock: Stock) -> None:
-    made, view = stock
-    await made.apply([template("all", count=8), pod("first", claim="all", command=FOREVER)])
-    await view.phase("first", "Running")
-    await made.apply([pod("second", claim="all", command=("sleep", "0.2"))])
-
-    async def waiting() -> Any:
-        found = await view.pod("second")
-        scheduled = condition(found, "PodScheduled")
-        return found["status"].get("resourceClaimStatuses") if scheduled and scheduled["status"] == "False" else None
-
-    (status,) = await until(waiting)
-    await view.client.delete(RESOURCE_CLAIMS, status["resourceClaimName"], "default")
-
-    async def another() -> bool:
-        statuses = (await view.pod("second"))["status"].get("resourceClaimStatuses") or ()
-        return any(each.get("resourceClaimName") not in {None, status["resourceClaimName"]} for each in statuses)
-
-    await until(another)
-    await view.client.delete(PODS, "first", "default")
-    await view.phase("second", "Succeeded")
-    await view.no_claims()
-    assert list(made.nodes["gpu"].leftovers()) == []
-
-
 async def test_a_claim_in_use_that_is_deleted_stays_until_its_pod_ends(stock: Stock) -> None:
     made, view = stock
     await made.apply([template("one"), pod("p", claim="one", command=("sleep", "1"))])
@@ -282,87 +256,3 @@ async def test_a_claim_in_use_that_is_deleted_stays_until_its_pod_ends(stock: St
     await view.phase("p", "Succeeded")
     await view.gone(RESOURCE_CLAIMS, claim["metadata"]["name"])
     assert list(made.nodes["gpu"].leftovers()) == []
-
-
-async def test_a_class_that_does_not_exist_is_named_to_the_user(stock: Stock) -> None:
-    made, view = stock
-    wanted = template("odd")
-    wanted["spec"]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "no-such-class"
-    await made.apply([wanted, pod("p", claim="odd")])
-
-    async def reported() -> bool:
-        scheduled = condition(await view.pod("p"), "PodScheduled")
-        return scheduled is not None and "device class no-such-class does not exist" in scheduled.get("message", "")
-
-    await until(reported)
-
-
-# -- the apiserver -------------------------------------------------------------------------------------------------
-
-# More of the same, with gangs, is in test_apiserver_errors.py.
-TROUBLE: list[dict[str, Any]] = [
-    {"code": 409, "verb": "update", "resource": "resourceclaims", "count": 6},
-    {"code": 500, "verb": "update", "resource": "resourceclaims", "count": 5, "after": True},
-    {"code": 500, "verb": "create", "resource": "pods", "count": 4},
-]
-
-
-@pytest.mark.parametrize(
-    "trouble", TROUBLE, ids=lambda t: f"{t['code']} on {t.get('verb', 'all')}{' after' * t.get('after', False)}"
-)
-async def test_jobs_finish_although_the_apiserver_answers_with_errors(stock: Stock, trouble: dict[str, Any]) -> None:
-    made, view = stock
-    await made.apply([template("one")])
-    made.server.faults.fail(**trouble)
-    await until_applied(made, job("j", pod("x", claim="one", command=("sleep", "0.2")), size=6))
-    await finished(view, "j")
-    made.server.faults.clear()
-    await view.no_claims()
-    assert list(made.nodes["gpu"].leftovers()) == []
-
-
-async def test_jobs_finish_although_every_watch_is_closed_again_and_again(stock: Stock) -> None:
-    made, view = stock
-    await made.apply([template("one"), job("j", pod("x", claim="one", command=("sleep", "0.2")), size=6)])
-
-    async def disturb() -> None:
-        while True:
-            made.server.faults.close_watches()
-            await asyncio.sleep(0.1)
-
-    disturbing = asyncio.create_task(disturb())
-    try:
-        await finished(view, "j")
-    finally:
-        disturbing.cancel()
-        await asyncio.gather(disturbing, return_exceptions=True)
-    await view.no_claims()
-    assert list(made.nodes["gpu"].leftovers()) == []
-
-
-async def until_applied(made: Cluster, *objects: dict[str, Any]) -> None:
-    """As a user would: again, when the answer was an error."""
-    from fairlead.kube import errors
-
-    async def applied() -> bool:
-        try:
-            await made.apply(objects)
-        except errors.ApiError:
-            return False
-        return True
-
-    await until(applied)
-
-
-async def finished(view: View, name: str) -> None:
-    async def complete() -> bool:
-        try:
-            found = await view.get(JOBS, name)
-        except Exception:
-            return False
-        return found is not None and is_true(found, "Complete")
-
-    await until(complete, timeout_s=40)
-    found = await view.get(JOBS, name)
-    assert found is not None
-    assert found["status"]["succeeded"] == found["spec"]["completions"]

@@ -7,14 +7,13 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from fairlead.api import names
 from fairlead.driver.backend.interface import Backend
 from fairlead.driver.backend.types import SharedLimits
 from fairlead.driver.prepare.cdi_files import CdiFiles
 from fairlead.driver.prepare.checkpoint import Checkpoint
 from fairlead.driver.prepare.metadata import Metadata
 from fairlead.driver.prepare.mps.daemons import Daemons
-from fairlead.driver.prepare.preparer import Preparer
+from fairlead.driver.prepare.preparer import Gpus, Preparer
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.kube.resource import Device
 
@@ -39,7 +38,7 @@ class Node:
     device_metadata: bool = True
     shared_limits: SharedLimits = "none"
     own_daemons: Daemons | None = None
-    closed: Callable[[str], str | None] | None = None
+    closed: Callable[[str], str | None] = lambda _: None
     published: dict[str, Device] = dataclasses.field(default_factory=dict)
     _kill_at: str | None = None
     steps: list[str] = dataclasses.field(default_factory=list)
@@ -54,18 +53,19 @@ class Node:
         inventory = self.backend.inventory()
         cuttable = frozenset(gpu.uuid for gpu in inventory.gpus if gpu.mig_profiles) if self.dynamic else frozenset()
         return Preparer(
-            driver=names.DRIVER,
             pool="n1",
             backend=self.backend,
             checkpoint=Checkpoint(self.path / "claims", boot_id=self.boot_id),
             cdi_files=self.cdi_files,
             cache=RecordCache(),
-            inventory=self.backend.inventory,
-            partitionable=lambda: cuttable,
-            closed=self.closed,
+            gpus=Gpus(
+                inventory=self.backend.inventory,
+                partitionable=lambda: cuttable,
+                closed=self.closed,
+                shared_limits=self.shared_limits,
+            ),
             metadata=Metadata(self.path / "metadata", enabled=self.device_metadata, published=lambda: self.published),
             daemons=self.daemons,
-            shared_limits=self.shared_limits,
             on_step=self._passed,
         )
 

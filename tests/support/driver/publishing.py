@@ -20,10 +20,13 @@ from fairlead.driver.publish.draining import Drains
 from fairlead.driver.publish.keeping import Found, Keeping
 from fairlead.driver.publish.kept import UNKNOWN
 from fairlead.driver.publish.kept_report import KeptReporter
-from fairlead.driver.publish.monitor import HardwareMonitor
+from fairlead.driver.publish.polling import Poller
 from fairlead.driver.publish.publisher import Publisher
+from fairlead.driver.publish.slices import Offer
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder, Regarding
+from fairlead.kube.timing import Time
+from tests.support.driver.monitors import monitor_of
 from tests.support.driver.slice_api import SliceApi
 from tests.support.kube import VirtualTime, settle
 
@@ -75,16 +78,14 @@ class Publishing:
         self.metrics = Metrics()
         self.drains = Drains()
         self.own: frozenset[MigPlacement] = frozenset()
-        self.monitor = HardwareMonitor(
-            backend,
-            pool="n1",
-            threads=threads,
-            dynamic_mig="counters" in wanted,
-            shared_gpus="shares" in wanted,
+        self.monitor = monitor_of(
+            Poller(backend, threads, own_mig=lambda: self.own, wall=time.clock),
+            threads,
+            offer=Offer(dynamic_mig="counters" in wanted, shared="shares" in wanted),
+            timing=Time(wall=time.clock),
             kept=UNKNOWN,
             own_mig=lambda: self.own,
             drains=self.drains,
-            wall=time.clock,
         )
         client = cast("Client", api)
         self._reporter = KeptReporter(cast("EventRecorder", self.said), self.metrics, "n1", wanted)

@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
+
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.api.drivers import NVIDIA, part_class
@@ -44,7 +45,7 @@ _WANTED = frozenset(
     {"admitted", "evicted", "waiting", "reserved", "lands", "says", "problems", "held", "asked", "fair"}
 )
 _GANG = frozenset(
-    {"queue", "count", "pods", "size", "gpus", "product", "mig", "priority", "topology", "created", "runs"}
+    {"queue", "count", "pods", "size", "gpus", "product", "mig", "priority", "topology", "align", "created", "runs"}
 )
 _GANG |= {"cpu", "shared", "all", "admin", "first", "preempts", "also", "tolerate", "guarded", "grace", "min_runtime"}
 _EVICTED = frozenset({"for", "kind", "pods", "whole", "grace"})
@@ -359,6 +360,7 @@ def _gang(name: str, body: Json, driver: str, *, created: float) -> GangRequest:
         queue=body.get("queue"),
         priority=body.get("priority", 0),
         topology=body.get("topology"),
+        align=body.get("align"),
         created=created,
         run_s=body.get("runs"),
     )

@@ -5,11 +5,12 @@ It does the controller's part (tables updated, plans written back) without any I
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.api.drivers import part_class
@@ -218,7 +219,7 @@ class World:
     def _move(self, gang_id: str, place: Admission) -> None:
         """Its place is held from now on, as the controller would."""
         needs = {member.pod.uid: member.needs for member in self.requests[gang_id].members}
-        spots = tuple(replace(spot, requests=needs[uid].requests) for uid, spot in spots_of(place).items())
+        spots = tuple(dataclasses.replace(spot, requests=needs[uid].requests) for uid, spot in spots_of(place).items())
         namespace, _, name = gang_id.partition("/")
         self.moving[gang_id] = held = Held((namespace, name), spots)
         self.requests_of_moving[gang_id] = self.requests[gang_id]

@@ -11,12 +11,13 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from statistics import median
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.engine.forecast.arrivals import Arrivals

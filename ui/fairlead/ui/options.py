@@ -43,7 +43,7 @@ class UiOptions:
         Path | None,
         typer.Option(
             help="Serve tls.crt and tls.key from this directory, read again when they change. Default: a certificate of its own, "
-            "which no browser knows.",
+            "which no browser trusts.",
             exists=True,
             file_okay=False,
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
+from fairlead.api.texts import counted
 from fairlead.cli.printer import say
 from fairlead.cli.views import printing
 from fairlead.cli.views.table import Cell, Column
@@ -63,7 +64,7 @@ _IDLE = {"holder": "their holders", "queue": "their queues", "shared": "all by t
 def conservation(found: Conservation) -> None:
     parts = [f"{bucket} {found.percent[bucket]}" for bucket in BUCKETS if found.weighed[bucket]]
     printing.paragraph(
-        f"All device time, {number(hours(found.total))} h of {_count(found.units, 'device')} on {_count(len(found.days), 'day')}, is 100.0 %: "
+        f"All device time, {number(hours(found.total))} h of {counted(found.units, 'device')} on {counted(len(found.days), 'day')}, is 100.0 %: "
         f"{', '.join(parts) or 'none'}."
     )
     if found.weighed["unknown"] or found.gaps:
@@ -72,10 +73,6 @@ def conservation(found: Conservation) -> None:
             say(f"  {shown(gap.start_us)} to {shown(gap.end_us)}: {gap.reason}")
         if len(found.gaps) > GAPS_MAX:
             say(f"  and {len(found.gaps) - GAPS_MAX} more; -o json shows all")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _row(line: Line) -> list[Cell]:

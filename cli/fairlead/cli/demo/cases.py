@@ -243,6 +243,15 @@ def _rolled_out(history: History, attributes: Attributes) -> Iterator[str]:
             yield f"pod {pod.name} got {', '.join(products) or 'no device'} instead of one L40S"
 
 
+def _on_the_same_rails(history: History, attributes: Attributes) -> Iterator[str]:
+    by_pod = {
+        pod.name: sorted(str(attributes(use.pool, use.device).get("rail")) for use in history.devices(pod))
+        for pod in _gang(history, "vision", "all-reduce").pods
+    }
+    if any(len(rails) != 4 for rails in by_pod.values()) or len({tuple(rails) for rails in by_pod.values()}) != 1:
+        yield f"the pods' rails are {by_pod} instead of the same four"
+
+
 def _one(namespace: str, name: str, pods: int = 1) -> tuple[GangKey, int]:
     return GangKey(namespace, name), pods
 
@@ -284,7 +293,9 @@ DEPLOYMENT = Service(
     deployment="chat",
 )
 
-CASES = (ONE_GPU, INDEXED_JOB, TWO_GANGS, ONE_ISLAND, MIG, FALLBACK, RECLAIM, DEPLOYMENT)
-# The two gangs need all H100s, so they run when the others have ended; the borrowers need all of them too.
+RAILS = Case("22-rails", "half a node each, on the same rails", (_one("vision", "all-reduce", 2),), _on_the_same_rails)
+
+CASES = (ONE_GPU, INDEXED_JOB, TWO_GANGS, ONE_ISLAND, MIG, FALLBACK, RECLAIM, DEPLOYMENT, RAILS)
+# What the demo shows. The two gangs need all H100s, so they run when the others have ended; the borrowers need all of them too.
 WAVES = ((ONE_GPU, INDEXED_JOB, ONE_ISLAND, MIG, FALLBACK, DEPLOYMENT), (TWO_GANGS,), (RECLAIM,))
 NAMESPACES = ("vision", "language")

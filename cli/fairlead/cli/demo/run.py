@@ -215,7 +215,7 @@ class Demo:
             return
         claims = len(observer.history.claims)
         self.console.print(
-            f"[bold green]ok[/bold green] {len(cases.CASES)} cases as promised; no device was ever in two of {claims} claims; "
+            f"[bold green]ok[/bold green] {sum(map(len, cases.WAVES))} cases as promised; no device was ever in two of {claims} claims; "
             f"all claims released, all hardware free; {took_s:.0f}s"
         )
         self.console.print(report.forecast_line(observer.history))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.api import names, withheld
+from fairlead.api.texts import counted
 from fairlead.cli.health import values
 from fairlead.cli.health.seen import Seen, node_of
 from fairlead.driver.publish import kept
@@ -153,7 +154,7 @@ def _by_claims(seen: Seen, need: Need) -> tuple[bool, str] | None:
         return None
     return (
         True,
-        f"{len(having)} of {values.counted(len(claims), 'allocated claim')} {'has' if len(having) == 1 else 'have'} it",
+        f"{len(having)} of {counted(len(claims), 'allocated claim')} {'has' if len(having) == 1 else 'have'} it",
     )
 
 

@@ -110,11 +110,6 @@ def some(names: Iterable[str], most: int = SHOWN_MAX) -> str:
     return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
 
 
-def counted(number: int, thing: str) -> str:
-    """`1 waiting pod`, `3 waiting pods`."""
-    return f"{number} {thing}{'' if number == 1 else 's'}"
-
-
 def version(found: str) -> tuple[int, ...]:
     """The numbers at the beginning of a version or of an image's tag, three at most: `v24.9.2-rc1` is (24, 9, 2). () for none."""
     match = re.match(r"v?(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?", found)

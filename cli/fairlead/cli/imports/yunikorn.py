@@ -115,7 +115,7 @@ def _partition(partition: _Partition, draft: Draft, *, alone: bool) -> None:
             "nothing is evicted because a limit was lowered",
         )
     if fields.mapping("usergroupresolver"):
-        draft.note(fields.source, fields.at("usergroupresolver"), "Fairlead knows no groups of users")
+        draft.note(fields.source, fields.at("usergroupresolver"), "Fairlead has no groups of users")
     fields.ignore("usergroupresolver")
     if not alone:
         text = f"{shown(partition.name)}: partitions divide nodes, which Queues do not: its queues are a tree of their own; bind their namespaces to nodes with a TenancyPolicy"

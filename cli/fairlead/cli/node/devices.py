@@ -39,7 +39,7 @@ def devices(backend: str, *, node_name: str | None = None, dynamic_mig: bool = F
     if found is None:
         return 1
     partitionable = frozenset(gpu.uuid for gpu in found.gpus if gpu.mig_profiles and not gpu.mig_devices)
-    built = slices.build(found, partitionable=partitionable if dynamic_mig else frozenset())
+    built = slices.build(found, slices.Facts(partitionable=partitionable if dynamic_mig else frozenset()))
     if output == "table":
         _table(built)
     else:

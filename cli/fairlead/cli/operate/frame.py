@@ -14,7 +14,7 @@ from fairlead.cli.views import gangs as gang_table
 from fairlead.cli.views import queues as queue_table
 from fairlead.cli.views.table import GAP, Cell, Column, fit, shortened
 from fairlead.kube import timestamps
-from fairlead.kube.quantity import Quantity, QuantityError
+from fairlead.kube.quantity import amount
 from fairlead.ui.model import queues as queue_model
 from fairlead.ui.model.cluster import ClusterView, Memory, NodeView, State
 from fairlead.ui.model.facts import Facts
@@ -175,18 +175,11 @@ def _sorted_queues(lines: list[queue_model.Line], by: QueueSort) -> list[queue_m
     if by == "tree":
         return lines
     keys: Mapping[QueueSort, Callable[[queue_model.Line], float]] = {
-        "used": lambda each: sum(_number(share.used) for share in each.shares),
-        "over": lambda each: sum(_number(share.used) - _number(share.fair_share) for share in each.shares),
+        "used": lambda each: sum(amount(share.used) for share in each.shares),
+        "over": lambda each: sum(amount(share.used) - amount(share.fair_share) for share in each.shares),
         "waiting": lambda each: each.waiting,
     }
     return sorted(lines, key=lambda each: (-keys[by](each), each.name))
-
-
-def _number(amount: str) -> float:
-    try:
-        return float(Quantity.parse(amount))
-    except QuantityError:
-        return 0.0
 
 
 def _sorted_gangs(lines: Sequence[Line], wish: Wish) -> Sequence[Line]:

@@ -164,7 +164,7 @@ class Operation:
             raise not_read(error, verb, self._resource, self._namespace) from error
         except errors.Invalid as error:
             if "unknown field" in str(error):
-                raise NotReadError(f"{self._what}: its CRD knows no spec.hold; upgrade the CRDs first") from error
+                raise NotReadError(f"{self._what}: its CRD has no spec.hold; upgrade the CRDs first") from error
             raise not_read(error, verb, self._resource, self._namespace) from error
         except errors.ApiError as error:
             raise not_read(error, verb, self._resource, self._namespace) from error

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from fairlead.cli.printer import say
 from fairlead.cli.views import printing
+from fairlead.engine.types.fact import plain
 from fairlead.history.code_version import code_version
 from fairlead.history.facts import form
 from fairlead.history.facts.snapshot_file import dump as dump_snapshot
@@ -48,7 +47,7 @@ def compare(paths: Sequence[Path], *, every: bool, afresh: bool, dump: Path | No
 
 def _shown(found: Difference) -> Json:
     snapshot = found.state.snapshot()
-    changed: Json = msgspec.to_builtins(found.facts)
+    changed: Any = plain(found.facts)
     return {
         "decision": found.number,
         "at": moment(found.at),

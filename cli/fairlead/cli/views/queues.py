@@ -11,7 +11,7 @@ from fairlead.cli.printer import say
 from fairlead.cli.views import printing, reading
 from fairlead.cli.views.table import Cell, Column
 from fairlead.kube import resources
-from fairlead.kube.quantity import Quantity, QuantityError
+from fairlead.kube.quantity import amount
 from fairlead.ui.model.queues import Line, Share, tree
 
 COLUMNS = (
@@ -43,17 +43,10 @@ def rows(lines: Sequence[Line]) -> list[list[Cell]]:
 
 
 def _figures(share: Share) -> tuple[Cell, ...]:
-    over = _number(share.used) > _number(share.fair_share)
+    over = amount(share.used) > amount(share.fair_share)
     past = "-" if share.past_usage is None else f"{share.past_usage:.3g}"
     others = (share.fair_share, share.deserved, share.limit or "-", share.demand, past)
     return (Cell(share.flavor), Cell(share.used, "yellow" if over else ""), *map(Cell, others))
-
-
-def _number(amount: str) -> float:
-    try:
-        return float(Quantity.parse(amount))
-    except QuantityError:
-        return 0.0
 
 
 def show(*, kubeconfig: Path | None, context: str | None, output: str) -> int:

@@ -18,7 +18,6 @@ from fairlead.controller.accounting.units import Measures
 from fairlead.controller.accounting.vacancies import UsualRequests
 from fairlead.controller.gangs.membership.gangs import GangId, gang_id
 from fairlead.controller.report.failures import Failures
-from fairlead.controller.timing import Time
 from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.settings import Settings
@@ -27,6 +26,7 @@ from fairlead.history.ledger.entries import Unit, Wait
 from fairlead.history.ledger.keeper import Keeper
 from fairlead.history.ledger.observed import ClaimSeen, Observation, UnitSeen
 from fairlead.kube.timestamps import microseconds
+from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class LedgerFeed:
                 try:
                     await self.look()
                 except Exception:  # a defect here must not end the term
-                    log.exception("the ledger could not be told; tried again")
+                    log.exception("the ledger could not be given what changed; tried again")
                 await self._sleep(LOOK_S)
         finally:
             self._notes.end()
@@ -199,7 +199,7 @@ class LedgerFeed:
         )
 
     def _wait(self, held: Held, seen: ClaimSeen) -> Wait | None:
-        """Of a gang that held nothing before."""
+        """The wait of a gang that held nothing before."""
         pod = held.first_pod
         if pod is None or held.uid in self._gang_of:
             return None

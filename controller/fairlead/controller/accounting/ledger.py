@@ -10,13 +10,13 @@ from fairlead.controller.accounting.feed import Known, LedgerFeed
 from fairlead.controller.options import ControllerOptions
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.metrics import Growing, Metrics
-from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
 from fairlead.history.ledger.keeper import Keeper
 from fairlead.history.ledger.store.errors import LedgerError, LedgerTakenError
 from fairlead.history.ledger.store.writer import open_writer
 from fairlead.history.recording.claim_ends import claim_ends
 from fairlead.kube.timestamps import microseconds
+from fairlead.kube.timing import Time
 
 
 class Lease(Protocol):
@@ -84,5 +84,5 @@ class LedgerTerm:
         metrics.note_devices(counts.devices)
         while (problem := self._keeper.problem()) is not None:
             self._events.lease(
-                "LedgerProblem", f"The ledger: {problem}; decisions go on, what it misses is told in its reports"
+                "LedgerProblem", f"The ledger: {problem}; decisions go on, what it misses is shown in its reports"
             )

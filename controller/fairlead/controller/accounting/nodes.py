@@ -30,7 +30,7 @@ class NodeUnits:
         self._unpublished: dict[Unit, float] = {}  # since when, unix seconds
 
     def names(self) -> set[str]:
-        """Of all nodes that have devices, or had."""
+        """Names of all nodes that have devices, or had."""
         return {*(node.name for node in self._nodes.all()), *self._known, ANYWHERE}
 
     def capacity_type(self, node: str | None) -> str | None:

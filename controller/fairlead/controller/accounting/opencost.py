@@ -37,7 +37,7 @@ LOG = logging.getLogger(__name__)
 
 
 class Allocations:
-    """Of `GET /allocation`, each computed by a process of its own. `caches` are None while they are not filled: then nothing has a price."""
+    """Answers to `GET /allocation`, each computed by a process of its own. `caches` are None while they are not filled: then nothing has a price."""
 
     def __init__(self, ledger: str, *, command: Sequence[str] = COMMAND, answer_s: float = ANSWER_S) -> None:
         self.caches: Caches | None = None

@@ -61,7 +61,7 @@ def unpublished(ref: DeviceRef) -> Unit:
 
 
 class Measures:
-    """By the flavors of now. `priced`: names of those with a price, which come before the others where several take a device."""
+    """What a device counts for by the flavors of now. `priced`: names of those with a price, which come before the others where several take a device."""
 
     def __init__(self, flavors: Iterable[FlavorSpec], priced: Iterable[str]) -> None:
         self._charges = Charges(tuple(flavors), Selectors())
@@ -80,7 +80,7 @@ class Measures:
         return known
 
     def whole(self, devices: Iterable[Device], capacity_type: str | None) -> Measure:
-        """Of a unit: that of its largest device, which is the whole one where it is published."""
+        """The measure of a unit's largest device, which is the whole one where it is published."""
         largest = max(devices, key=lambda device: (share(device, ()), device.name))
         consumption = tuple(largest.kind.totals.items()) if largest.shared else ()
         found = self.of(largest, consumption, capacity_type)

@@ -8,10 +8,11 @@ Example: earlier scale-ups took 240, 260 and 900 s; asked since 12:00:00, nodes 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Container, Iterable, Mapping
 from statistics import median
 from typing import Any
+
+from msgspec.structs import replace
 
 from fairlead.controller.book.book import Book
 from fairlead.controller.book.gang_state import GangState, NodesAsked
@@ -25,7 +26,7 @@ SAMPLES_MAX = 16
 
 
 class AwaitedNodes:
-    """Of one term. `recorded`: since when the Gang object says that nodes are asked for; `remembered`: a Flavor's past scale-ups.
+    """The nodes that gangs wait for, in one term. `recorded`: since when the Gang object says that nodes are asked for; `remembered`: a Flavor's past scale-ups.
 
     `on_scale_up` is told the flavor, and how many seconds one took.
     """
@@ -68,7 +69,7 @@ class AwaitedNodes:
             return request
         known = state.nodes_request
         if known is None or known[0] is not request or known[1].nodes_asked_since != asked.since:
-            lifted = dataclasses.replace(request, nodes_asked_since=asked.since)
+            lifted = replace(request, nodes_asked_since=asked.since)
             known = state.nodes_request = (request, lifted)
         return known[1]
 

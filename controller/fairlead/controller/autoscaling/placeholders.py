@@ -55,7 +55,7 @@ def wanted(gang: Gang, scaling: FlavorAutoscaling, *, namespace: str) -> list[di
 
 
 def existing(pods: Iterable[core.Pod], namespace: str) -> list[core.Pod]:
-    """Of ours, those that are not on their way out."""
+    """Our placeholders that are not being deleted."""
     return [
         pod
         for pod in pods

@@ -198,6 +198,6 @@ def _progress(want: Wanted, current: Seen) -> str:
     if current.state == "Accepted":
         return f"{name} is accepted by the autoscaler"
     return (
-        f"{name} is not accepted by an autoscaler yet: see that one runs with --enable-provisioning-requests and knows class "
+        f"{name} is not accepted by an autoscaler yet: see that one runs with --enable-provisioning-requests and serves class "
         f"{want.provisioning_class}"
     )

@@ -34,7 +34,7 @@ class Shape:
 
 
 def shapes(gang: Gang) -> list[Shape]:
-    """Of its gated members, in a fixed order. Raises NoShapeError."""
+    """The shapes of its gated members, in a fixed order. Raises NoShapeError."""
     found: Counter[tuple[PodNeeds, int]] = Counter()
     counted: set[str] = set()
     for member in gang.gated:

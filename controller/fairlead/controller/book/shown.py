@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from fairlead.api.texts import counted
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionProgress
 from fairlead.controller.gangs.held.held_models import HeldModels
 from fairlead.controller.gangs.held.idleness import IdleNotice
@@ -71,7 +72,7 @@ class NodesAwaited:
 
     @property
     def _scale_ups(self) -> str:
-        return f"{self.samples} scale-up{'' if self.samples == 1 else 's'} of flavor {self.demand.flavor}"
+        return f"{counted(self.samples, 'scale-up')} of flavor {self.demand.flavor}"
 
     def status(self) -> dict[str, Any]:
         """`status.nodesAwaited` of the Gang."""

@@ -15,11 +15,11 @@ from fairlead.controller.commit.committer import Committer
 from fairlead.controller.commit.nominated_nodes import NominatedNodes
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.report.telemetry import Telemetry
-from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Admission, ClaimAllocation
 from fairlead.kube import resource
 from fairlead.kube.objects import ObjectMeta
+from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
 

@@ -32,10 +32,10 @@ from fairlead.controller.gangs.membership.decisions import Decision
 from fairlead.controller.gangs.membership.gangs import Gang, GangId, gang_spec
 from fairlead.controller.gangs.membership.members import Member
 from fairlead.controller.report.telemetry import Telemetry
-from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Eviction
 from fairlead.kube import timestamps
+from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.membership.gangs import Gang
-from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Admission, Eviction, Plan
+from fairlead.kube.timing import Time
 
 
 class Executor:

@@ -41,7 +41,7 @@ class Moves:
         self._tables = tables
         self._moves = book.all(GangState.move)
         self._lifted = book.all(GangState.moves_to)
-        self._landed, self._expired = metrics.moves.labels("landed"), metrics.moves.labels("expired")
+        self._used, self._expired = metrics.moves.labels("used"), metrics.moves.labels("expired")
 
     # -- what is held ----------------------------------------------------------------------------------------------
 
@@ -181,5 +181,5 @@ class Moves:
                 continue
             moved = self._book[held.gang]
             moved.moved_at, moved.move = now, None
-            (self._landed if gang_id in given else self._expired).inc()
+            (self._used if gang_id in given else self._expired).inc()
         self._book.replace(GangState.moves_to, {})

@@ -25,12 +25,12 @@ from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.commit.writes import GivenUpError, LeaseLostError
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.report.metrics import Metrics
-from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import NodeDemand
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
 from fairlead.kube.resources import Raw
+from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ LABELS = f"{names.MANAGED_BY}={names.MANAGED_BY_VALUE}"
 
 
 class NodeRequests:
-    """Of one term. `client` is guarded by the lease. `namespace`: Fairlead's own."""
+    """The requests for nodes of one term. `client` is guarded by the lease. `namespace`: Fairlead's own."""
 
     def __init__(
         self,

@@ -26,10 +26,10 @@ from fairlead.controller.commit.writes import GivenUpError
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.members import Stage
 from fairlead.controller.gangs.release import pinned_node
-from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Reservation
 from fairlead.kube import core, errors
+from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ REFUSED_S = 60.0  # until it is tried again after the apiserver refused it
 
 
 class NominatedNodes:
-    """Of one term."""
+    """The nominations of one term."""
 
     def __init__(
         self,

@@ -6,7 +6,8 @@ Counts the eviction times in the Queue's status, and those just begun, which the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from fairlead.controller.commit.eviction_writes import Writer
 from fairlead.controller.gangs.evictions import disruption

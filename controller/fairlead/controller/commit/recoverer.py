@@ -14,7 +14,7 @@ from fairlead.controller.gangs.admission.recovery import Complete, RollBack, Ste
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction, roll_back_of
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.report.telemetry import Telemetry
-from fairlead.controller.timing import Time
+from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
 

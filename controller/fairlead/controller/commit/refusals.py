@@ -1,7 +1,7 @@
 """Nodes that kube-scheduler refused a gang's pods on: not chosen again for that gang for a while, however well they look.
 
 The engine knows most of what kube-scheduler looks at, not all (a scheduler's own plugins, limits of volumes). Without this the same
-node would be chosen, refused and rolled back for ever where it is the only one. Each refusal of a node in a row doubles the time.
+node would be chosen, refused and rolled back forever where it is the only one. Each refusal of a node in a row doubles the time.
 A gang of one is known by the owner of its pod, since the next pod has another name. A new leader learns them from Gang
 objects (`past_evictions`), when it first looks at the gang. Reads no clock: `now` is an argument.
 """
@@ -62,7 +62,7 @@ class Refusals:
         return tuple(sorted((e for e in known.nodes.values() if e.until > now), key=lambda e: (-e.until, e.node)))
 
     def of(self, gang: Gang, now: float) -> tuple[RefusedNode, ...]:
-        """In the order of names."""
+        """Refusals in the order of names."""
         known = self._known.get(_key(gang))
         if known is None:
             return ()

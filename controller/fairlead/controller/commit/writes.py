@@ -13,11 +13,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.limits import Backoff
+from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
 

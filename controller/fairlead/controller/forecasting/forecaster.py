@@ -24,7 +24,6 @@ from fairlead.controller.forecasting.progress import progress
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.reporting import Reporting
 from fairlead.controller.snapshot import SnapshotBuilder
-from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.forecast.budget import CpuBudget
 from fairlead.engine.forecast.forecast import Forecast, forecast
@@ -34,6 +33,7 @@ from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import RunningGang
 from fairlead.engine.types.plan import Plan
+from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
 

@@ -179,7 +179,7 @@ def _child(work: Callable[[], object], memory: Memory, reading: int, writing: in
 def _leave(parent: int, reading: int) -> None:
     """Be ended with the parent, and close its sockets and the reading end of the pipe.
 
-    While the child held that end it could write to a pipe that nothing reads, and wait for ever. Other files stay: gRPC's threads,
+    While the child held that end it could write to a pipe that nothing reads, and wait forever. Other files stay: gRPC's threads,
     where the parent has some, abort the process that closes their event files.
     """
     if LIBC is not None:

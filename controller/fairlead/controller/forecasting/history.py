@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.engine.forecast.arrivals import Arrivals
 from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
@@ -101,7 +101,7 @@ class RunHistory:
         return median(known) if known else None
 
     def note_start(self, namespace: str, outcome: Outcome) -> None:
-        """Of a gang of that namespace."""
+        """Note that a gang of that namespace began to run."""
         self.version += 1
         self._noted += 1
         self._outcomes[self._noted] = (namespace, outcome)
@@ -168,7 +168,7 @@ class RunHistory:
         return msgspec.json.encode({"runs": runs, "users": users, "outcomes": outcomes, "starts": starts}).decode()
 
     def restore(self, text: str) -> None:
-        """From `text`. Raises ValueError for what is none, and takes nothing of it."""
+        """Continue from `text`. Raises ValueError for what is none, and takes nothing of it."""
         try:
             found = msgspec.json.decode(text.encode(), type=dict[str, list[list[Any]]])
             users = {int(place): str(user) for user, *places in found.get("users", ()) for place in places}

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from fairlead.api import foreign, names, owners
+from fairlead.api.align import by_subgroup
 from fairlead.api.intent import Intent, IntentError
 from fairlead.api.models import Models
 from fairlead.controller.gangs.membership.gangs import Gang, GangId, SharedDecision, intent, named_gang
@@ -56,9 +57,18 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
     queue, queue_problem = agreed("queue", active, lambda intent: intent.queue)
     topology, topology_problem = agreed("topology", active, lambda intent: intent.topology)
     models, models_problem = agreed("models", active, lambda intent: intent.models)
+    align, align_problem = agreed("align", active, lambda intent: intent.align)
     subgroup_size, subgroup_problem = agreed("subgroup-size", active, lambda intent: intent.subgroup_size)
     inner, inner_problem = agreed("subgroup-topology", active, lambda intent: intent.subgroup_topology)
-    found = (size_problem, queue_problem, topology_problem, models_problem, subgroup_problem, inner_problem)
+    found = (
+        size_problem,
+        queue_problem,
+        topology_problem,
+        models_problem,
+        align_problem,
+        subgroup_problem,
+        inner_problem,
+    )
     problems += [each for each in found if each]
     problems += _crowded(members)
     first = active[0][1] if active else Intent()
@@ -69,7 +79,8 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
     if terms is not None:
         queue, topology = queue or terms.queue, topology or terms.topology
     priority, notes = _priority(active, terms, lookup)
-    subgroups, missing_index = ({}, None) if inner is None else _subgroups(intents, jobs, subgroup_size)
+    grouped = inner is not None or by_subgroup(align)
+    subgroups, missing_index = _subgroups(intents, jobs, subgroup_size) if grouped else ({}, None)
     problems += [missing_index] if missing_index else []
     foreign_queue = all(intent.foreign_queue for _, intent in active if intent.queue is not None)
     return Gang(
@@ -79,7 +90,8 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
         queue=queue,
         topology=topology,
         models=cast("Models | None", models),
-        subgroup_size=subgroup_size if inner else None,
+        align=align,
+        subgroup_size=subgroup_size if grouped else None,
         subgroup_topology=inner,
         subgroups=subgroups,
         min_runtime_s=first.min_runtime_s,
@@ -115,7 +127,7 @@ def _jobs(gang: GangId, members: Sequence[Member], lookup: Lookup) -> tuple[JobP
 def _subgroups(
     intents: Intents, jobs: Sequence[JobPods], size: int | None
 ) -> tuple[dict[str, str], GangProblem | None]:
-    """Of members, by UID; and the problem that one which waits is in none."""
+    """The subgroups of members, by UID; and the problem that one which waits is in none."""
     by_rank = ranks((member for member, _ in intents), jobs)
     found: dict[str, str] = {}
     problem: GangProblem | None = None

@@ -144,7 +144,7 @@ def _named(pod: core.Pod, use: core.PodResourceClaim, lookup: Lookup) -> PodClai
     if claim is None:
         return GangProblem(code=Code.INVALID, message=f"{where} does not exist; create it")
     if claim.metadata.deletion_timestamp:
-        return GangProblem(code=Code.INVALID, message=f"{where} is being deleted; create it anew once it is gone")
+        return GangProblem(code=Code.INVALID, message=f"{where} is being deleted; create it again once it is gone")
     return _existing(pod, use, claim)
 
 

@@ -22,10 +22,10 @@ from fairlead.controller.book.book import Book
 from fairlead.controller.book.gang_state import GangState, Looks, Said
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.report import start_refusals
-from fairlead.controller.timing import Time
 from fairlead.kube import core, errors, listing, timestamps
 from fairlead.kube.client import Client
 from fairlead.kube.resources import EVENTS
+from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
 

@@ -89,7 +89,7 @@ class Metrics:
         )
         self.moves = Counter(
             "fairlead_controller_moves_total",
-            "Places held for gangs that move, by what became of them: landed, or expired.",
+            "Places held for gangs that move, by what became of them: used, or expired.",
             ["outcome"],
             registry=registry,
         )

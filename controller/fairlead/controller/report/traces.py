@@ -22,11 +22,11 @@ from fairlead.controller.gangs.evictions import past_evictions
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
 from fairlead.controller.gangs.membership.gangs import Gang, GangId, created_s
 from fairlead.controller.gangs.membership.members import Member
-from fairlead.controller.timing import Time
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Admission, Waiting
 from fairlead.kube import timestamps
 from fairlead.kube.objects import ObjectMeta
+from fairlead.kube.timing import Time
 from fairlead.kube.tracing import OFF, Span, Tracing, Value
 
 TEXT_CHARS_MAX = 1_000

@@ -10,9 +10,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel
+
+from fairlead.api.base import model_in
 
 
 @dataclass(frozen=True)
@@ -29,14 +31,8 @@ def _fields(model: type[BaseModel]) -> Mapping[str, _Field]:
     for name, field in model.model_fields.items():
         extra = field.json_schema_extra
         keys: Any = extra.get("x-kubernetes-list-map-keys") if isinstance(extra, dict) else None
-        found[field.alias or name] = _Field(_model_in(field.annotation), keys[0] if keys else "")
+        found[field.alias or name] = _Field(model_in(field.annotation), keys[0] if keys else "")
     return found
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in get_args(annotation) if (found := _model_in(part)) is not None), None)
 
 
 def known_fields(value: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:

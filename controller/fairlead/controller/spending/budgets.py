@@ -9,10 +9,12 @@ is enforced when it is exhausted and not at the next sum. Facts are the same obj
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from fairlead.api.budget import Budget, Period, period
 from fairlead.controller.spending.held import HeldGpus
@@ -29,7 +31,7 @@ SHOWN_PARTS = 1000  # of a budget: the status is written when one more of them i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetNow:
-    """For Queue status. `spent`: GPU-hours, None where that is not known; a moment old, as statuses are not written for each second."""
+    """A budget as Queue status shows it. `spent`: GPU-hours, None where that is not known; a moment old, as statuses are not written for each second."""
 
     budget: Budget
     period: Period
@@ -49,7 +51,7 @@ class Said(NamedTuple):
 
 @dataclass(slots=True)
 class _Account:
-    """Of one queue with a budget."""
+    """What one queue with a budget has spent."""
 
     budget: Budget
     period: Period
@@ -73,7 +75,7 @@ class _Account:
 
 
 class SpendingBudgets:
-    """Of one term of leadership."""
+    """The budgets of queues in one term of leadership."""
 
     def __init__(self, source: Spending) -> None:
         self._source = source

@@ -12,7 +12,7 @@ POINTS_MAX = 4096
 
 
 class HeldGpus:
-    """Of one queue. Points of a line: GPU-hours held since the first `note`, which rises evenly from one point to the next."""
+    """GPU-hours of one queue. Points of a line: GPU-hours held since the first `note`, which rises evenly from one point to the next."""
 
     def __init__(self) -> None:
         self.gpus: Amount = 0  # from the last point on

@@ -7,8 +7,9 @@ and that falls when the quota controller has counted anew. Namespaces without su
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping
+
+from msgspec.structs import replace
 
 from fairlead.controller.gangs.claims import quotas
 from fairlead.controller.gangs.claims.quotas import Charge, ClaimCharge, Classes
@@ -51,7 +52,7 @@ class _Namespace:
         for quota in (each for _, found in sorted(self.quotas.items()) for each in found):
             name = quota.resource
             used = max(quota.used, self.created.get(name, 0)) + self.allocated.get(name, 0) + writing.get(name, 0)
-            yield dataclasses.replace(quota, used=used)
+            yield replace(quota, used=used)
 
 
 class NamespaceQuotaTable:

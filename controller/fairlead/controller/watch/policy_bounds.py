@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api.base import ManifestError
-from fairlead.api.bounds import NO_BOUNDS, Bounds, read_bounds
+from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.models import Models
 from fairlead.api.policy import TenancyPolicy
 from fairlead.kube import labels
@@ -39,7 +39,7 @@ def read_policies(policies: Iterable[Mapping[str, Any]]) -> tuple[PolicyBounds, 
     for raw in policies:
         try:
             policy = TenancyPolicy.stored(raw)
-            bounds = read_bounds(policy.spec, f"TenancyPolicy {policy.name}")
+            bounds = policy.bounds
             if policy.spec.mode != "Enforce" or (bounds == NO_BOUNDS and policy.spec.models is None):
                 continue
             selector = policy.spec.namespace_selector.model_dump(by_alias=True, mode="json")

@@ -6,7 +6,9 @@ The same objects until the next change, so that decisions compare them quickly. 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from fairlead.api import schedules
 from fairlead.api.queue import QueueSpec as ApiQueueSpec

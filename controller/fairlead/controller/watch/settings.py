@@ -15,7 +15,7 @@ from fairlead.api import autoscaling as api_autoscaling
 from fairlead.api.autoscaling import FlavorAutoscaling
 from fairlead.api.base import LabelSelector as ApiSelector
 from fairlead.api.base import ManifestError
-from fairlead.api.bounds import NO_BOUNDS, Bounds, read_bounds
+from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.budget import Budget
 from fairlead.api.durations import duration_s
 from fairlead.api.flavor import Flavor
@@ -257,7 +257,7 @@ def _queue(queue: Queue) -> QueueSpec:
         strategy=spec.strategy,
         ordering=spec.ordering,
         preemption=spec.preemption,
-        bounds=read_bounds(spec, f"Queue {queue.name}"),
+        bounds=queue.bounds,
         respects_budgets=None if spec.pod_disruption_budgets is None else spec.pod_disruption_budgets == "Respected",
         idle=None if spec.idle is None else _idle(spec.idle),
         min_runtime_s=None if spec.min_runtime is None else duration_s(spec.min_runtime),

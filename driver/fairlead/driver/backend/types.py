@@ -85,6 +85,7 @@ class Gpu:
     pci_bus_id: str | None = None
     pcie_root: str | None = None
     numa_node: int | None = None
+    rail: int | None = None
     nvlink: NvLink | None = None
     clique: str | None = None
     mig_enabled: bool | None = None

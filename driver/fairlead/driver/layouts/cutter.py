@@ -138,7 +138,7 @@ def _why(error: BackendError, minor: int) -> str:
     if isinstance(error, InUse):
         return (
             f"{error}: in use by a process that is none of a claim's; end it (`fuser -v /dev/nvidia{minor} "
-            "/dev/nvidia-caps/*` on the node shows it), and set the label anew"
+            "/dev/nvidia-caps/*` on the node shows it), and set the label again"
         )
     if isinstance(error, PlacementTaken):
         return f"{error}: an instance that is no MIG device is in the way; look at `nvidia-smi mig -i {minor} -lgi` on the node"

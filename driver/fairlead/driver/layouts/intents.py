@@ -1,7 +1,7 @@
 """The file that says which GPUs are being cut, and what they were before: what a killed driver was doing.
 
 Written before the first change of a GPU, removed after the last, so a GPU that it names may be in between. MIG devices do
-not outlive a boot: neither does what the file says. A file that cannot be read is moved aside; its GPUs are then cut anew as the
+not outlive a boot: neither does what the file says. A file that cannot be read is moved aside; its GPUs are then cut again as the
 label says.
 """
 
@@ -42,7 +42,7 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Intents:
-    """By GPU UUID. Not locked: one thread at a time cuts."""
+    """Intents by GPU UUID. Not locked: one thread at a time cuts."""
 
     def __init__(self, path: Path, *, boot_id: str) -> None:
         self._path = path

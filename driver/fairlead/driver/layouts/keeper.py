@@ -9,19 +9,14 @@ that this node cannot have changes nothing; one GPU that cannot be cut is put ba
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import logging
-import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from fairlead.driver.backend.types import Inventory
 from fairlead.driver.common import files
 from fairlead.driver.common.process_lock import ProcessLock, ProcessLockError
-from fairlead.driver.common.threads import Threads
 from fairlead.driver.layouts import config, declared
 from fairlead.driver.layouts.config import LayoutError
 from fairlead.driver.layouts.cutter import CutError, Cutter
@@ -29,9 +24,10 @@ from fairlead.driver.layouts.declared import Wanted
 from fairlead.driver.layouts.intents import Intent
 from fairlead.driver.layouts.settling import Settling
 from fairlead.driver.layouts.state import LayoutState
-from fairlead.driver.prepare.records import ClaimRecord, holders
-from fairlead.driver.publish.draining import Drain, Drains
-from fairlead.kube.limits import Clock, Sleep
+from fairlead.driver.node_gpus import NodeGpus
+from fairlead.driver.prepare.records import holders
+from fairlead.driver.publish.draining import Drain
+from fairlead.kube.timing import REAL, Time
 
 log = logging.getLogger(__name__)
 
@@ -47,22 +43,6 @@ class Label(Protocol):
     def wanted(self) -> str | None: ...
 
     async def report(self, state: LayoutState) -> None: ...
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """What the keeper asks of the rest of the driver.
-
-    `inventory` and `partitionable` are of the last poll, `read_again` makes the next one a full one, `exclusively` is
-    Preparer's, `synced_at_s` says when the stored slices last were known to be right.
-    """
-
-    inventory: Callable[[], Inventory]
-    partitionable: Callable[[], frozenset[str]]
-    read_again: Callable[[], None]
-    records: Callable[[], tuple[ClaimRecord, ...]]
-    exclusively: Callable[[str], AbstractContextManager[tuple[ClaimRecord, ...]]]
-    synced_at_s: Callable[[], float | None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,35 +62,35 @@ class _Look:
 
 
 class LayoutKeeper:
-    """`count` is called with the outcome of each cut: ok, undone, stuck."""
+    """`synced_at_s` says when the stored slices last were known to be right. `count` is called with the outcome of each cut: ok, undone, stuck."""
 
     def __init__(
         self,
         path: Path,
         label: Label,
-        node: Node,
+        gpus: NodeGpus,
         cutter: Cutter,
-        drains: Drains,
         *,
         process_lock: ProcessLock,
-        threads: Threads,
+        synced_at_s: Callable[[], float | None],
         count: Callable[[str], None],
         interval_s: float = 5.0,
         settle_s: float = 10.0,
-        wall: Clock = time.time,
-        sleep: Sleep = asyncio.sleep,
+        timing: Time = REAL,
     ) -> None:
         self._path = path
         self._label = label
-        self._node = node
+        self._monitor = gpus.monitor
+        self._preparer = gpus.preparer
         self._cutter = cutter
-        self._drains = drains
+        self._drains = gpus.drains
+        self._threads = gpus.threads
         self._process_lock = process_lock
-        self._threads = threads
+        self._synced_at_s = synced_at_s
         self._count = count
         self._interval_s = interval_s
-        self._wall = wall
-        self._sleep = sleep
+        self._wall = timing.wall
+        self._sleep = timing.sleep
         self._settling = Settling(settle_s)
         self._cut: set[str] = set()  # and not read again yet
         self._failed_key: tuple[str, bytes] | None = None
@@ -181,7 +161,7 @@ class LayoutKeeper:
     def _todo(self, name: str, content: bytes, intents: dict[str, Intent]) -> tuple[Wanted, ...]:
         """Raises LayoutError."""
         layouts = config.parse(content, path=str(self._path))
-        inventory, on_demand = self._node.inventory(), self._node.partitionable()
+        inventory, on_demand = self._monitor.inventory, self._monitor.partitionable()
         found = []
         for wanted in declared.resolve(declared.choose(layouts, name, path=str(self._path)), inventory):
             gpu = inventory.gpu(wanted.uuid)
@@ -194,7 +174,7 @@ class LayoutKeeper:
     def _drain(self, look: _Look) -> None:
         drained = {wanted.uuid for wanted in look.todo} | look.intents.keys()
         self._cut &= drained
-        self._settling.update(drained, synced_at_s=self._node.synced_at_s(), now_s=self._wall())
+        self._settling.update(drained, synced_at_s=self._synced_at_s(), now_s=self._wall())
         closed = look.intents.keys() | self._cut
         self._drains.replace(
             "mig-config", {uuid: Drain(value=look.key[0], closed=CLOSED if uuid in closed else "") for uuid in drained}
@@ -210,7 +190,7 @@ class LayoutKeeper:
         drains = self._drains.of("mig-config")
         drains.pop(uuid, None)
         self._drains.replace("mig-config", drains)
-        self._node.read_again()
+        self._monitor.read_again()
 
     # -- cutting -------------------------------------------------------------------------------------------------------
 
@@ -238,13 +218,13 @@ class LayoutKeeper:
         self._count("ok")
         log.info("%s is cut as MIG layout %s says", name, key[0])
         self._cut.add(uuid)
-        self._node.read_again()
+        self._monitor.read_again()
         return f"{name} is cut, and published with the next poll"
 
     def _waits_for(self, uuid: str) -> str:
         if self._is_repaired(uuid):
             return "for its repair"
-        held_by = [f"{record.namespace}/{record.name}" for record in holders(self._node.records(), uuid)]
+        held_by = [f"{record.namespace}/{record.name}" for record in holders(self._preparer.records(), uuid)]
         if held_by:
             return f"for {', '.join(held_by[:3])}{' and others' if len(held_by) > 3 else ''} to end"
         return self._settling.waits_for(uuid, now_s=self._wall())
@@ -256,7 +236,7 @@ class LayoutKeeper:
 
     def _cut_exclusively(self, wanted: Wanted) -> str:
         """The claim that holds the GPU, or empty. Raises CutError or OSError."""
-        with self._node.exclusively(wanted.uuid) as held:
+        with self._preparer.exclusively(wanted.uuid) as held:
             if held:
                 return f"{held[0].namespace}/{held[0].name}"
             self._cutter.cut(wanted.uuid, wanted.minor, wanted.cut)
@@ -296,7 +276,7 @@ class LayoutKeeper:
         self._end(uuid)
 
     def _undo_exclusively(self, uuid: str) -> bool:
-        with self._node.exclusively(uuid) as held:
+        with self._preparer.exclusively(uuid) as held:
             return not held and self._cutter.undo(uuid)
 
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from fairlead.api import names
 from fairlead.api.capabilities import DEFAULT_CAPABILITIES, Capability
 from fairlead.driver.backend.interface import Backend, BackendError
 from fairlead.driver.backend.types import Inventory, SharedLimits
@@ -63,43 +64,46 @@ def _ignore(step: str) -> None:
     pass
 
 
-class Preparer:
-    """The claims of one node. `inventory` gives the present hardware, `partitionable` the GPUs whose MIG devices are
-    created on demand, `shared_limits` what holds shares of which no config says it, `unusable` why no claim can be prepared on a GPU (by UUID), `closed` why none can be for a while.
+def _no_reason(uuid: str) -> str | None:
+    return None
 
-    Safe to call from many threads. `recover` comes first, before any other thread.
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Gpus:
+    """The node's GPUs as they are now. `inventory` gives the present hardware, `partitionable` the GPUs whose MIG devices are
+    created on demand, `unusable` why no claim can be prepared on a GPU (by UUID), `closed` why none can be for a while, `shared_limits` what holds shares of which no config says it.
     """
+
+    inventory: Callable[[], Inventory]
+    partitionable: Callable[[], frozenset[str]] = frozenset
+    unusable: Callable[[str], str | None] = _no_reason
+    closed: Callable[[str], str | None] = _no_reason
+    shared_limits: SharedLimits = "none"
+
+
+class Preparer:
+    """The claims of one node. Safe to call from many threads. `recover` comes first, before any other thread."""
 
     def __init__(
         self,
         *,
-        driver: str,
         pool: str,
         backend: Backend,
         checkpoint: Checkpoint,
         cdi_files: CdiFiles,
         cache: RecordCache,
-        inventory: Callable[[], Inventory],
-        partitionable: Callable[[], frozenset[str]] = frozenset,
-        unusable: Callable[[str], str | None] | None = None,
-        closed: Callable[[str], str | None] | None = None,
+        gpus: Gpus,
         metadata: Metadata,
         daemons: Daemons,
         driver_files: DriverFiles = NO_FILES,
-        shared_limits: SharedLimits = "none",
         on_step: Callable[[str], None] = _ignore,
     ) -> None:
-        self._driver = driver
         self._pool = pool
         self._backend = backend
         self._checkpoint = checkpoint
         self._cdi_files = cdi_files
         self._cache = cache
-        self._inventory = inventory
-        self._partitionable = partitionable
-        self._unusable = unusable
-        self._closed = closed
-        self._shared_limits = shared_limits
+        self._gpus = gpus
         self._daemons = daemons
         self._steps = Steps(
             backend=backend,
@@ -115,7 +119,7 @@ class Preparer:
             metadata=metadata,
             daemons=daemons,
             records=cache,
-            inventory=inventory,
+            inventory=gpus.inventory,
             on_step=on_step,
         )
         self._recoverer = Recoverer(checkpoint=checkpoint, cdi_files=cdi_files, steps=self._steps, records=cache)
@@ -156,7 +160,7 @@ class Preparer:
         if not records.valid_uid(uid):
             raise ClaimError(f"{claims.describe(claim)}: metadata.uid: {uid!r} cannot be part of a file's name")
         with self._claim_locks.hold([uid]), _as_prepare_error(claims.describe(claim)):
-            allocated = claims.allocated(claim, driver=self._driver)
+            allocated = claims.allocated(claim, driver=names.DRIVER)
             existing = self.record(uid)
             if existing is not None and existing.state == "prepared":
                 if [device.allocated for device in existing.devices] != allocated:
@@ -176,24 +180,24 @@ class Preparer:
         inventory = self._present(claim)
         planned = claims.plan(
             claim,
-            driver=self._driver,
+            driver=names.DRIVER,
             pool=self._pool,
             inventory=inventory,
-            partitionable=self._partitionable(),
+            partitionable=self._gpus.partitionable(),
         )
         mps, nccl_topology = None, False
         capabilities: tuple[Capability, ...] = DEFAULT_CAPABILITIES
-        limited = self._shared_limits != "none" and any(device.share_id for device in planned)
-        if limited or claims.configured(claim, driver=self._driver):
+        limited = self._gpus.shared_limits != "none" and any(device.share_id for device in planned)
+        if limited or claims.configured(claim, driver=names.DRIVER):
             from fairlead.driver.prepare import sharing  # a sixth of a start's CPU time, and few claims have configs
 
             planned, mps = sharing.plan(
-                claim, planned, driver=self._driver, inventory=inventory, limits=self._shared_limits
+                claim, planned, driver=names.DRIVER, inventory=inventory, limits=self._gpus.shared_limits
             )
-            nccl_topology = sharing.wants_nccl_topology(claim, planned, driver=self._driver)
-            capabilities = sharing.capabilities(claim, planned, driver=self._driver)
+            nccl_topology = sharing.wants_nccl_topology(claim, planned, driver=names.DRIVER)
+            capabilities = sharing.capabilities(claim, planned, driver=names.DRIVER)
         for device in planned:
-            if self._unusable is not None and (reason := self._unusable(device.gpu_uuid)) is not None:
+            if (reason := self._gpus.unusable(device.gpu_uuid)) is not None:
                 raise ClaimError(
                     f"{claims.describe(claim)}: {device.device} cannot be used: {reason}; delete the pod so that it is "
                     "placed again"
@@ -212,7 +216,7 @@ class Preparer:
 
     def _present(self, claim: ResourceClaim) -> Inventory:
         """The inventory, which is some seconds old; of GPUs whose MIG devices the claim observes with those of this moment."""
-        inventory, minors = self._inventory(), claims.observed(claim, driver=self._driver)
+        inventory, minors = self._gpus.inventory(), claims.observed(claim, driver=names.DRIVER)
         if not minors:
             return inventory
         gpus = (
@@ -222,7 +226,7 @@ class Preparer:
         return dataclasses.replace(inventory, gpus=tuple(gpus))
 
     def _carry_out(self, record: ClaimRecord) -> ClaimRecord:
-        conflict = self._cache.reserve(record, shares.capacities(self._inventory().gpus))
+        conflict = self._cache.reserve(record, shares.capacities(self._gpus.inventory().gpus))
         if isinstance(conflict, Overdraft):
             raise OccupiedError(
                 f"ResourceClaim {record.namespace}/{record.name}: {conflict}; delete this claim's pod so that it is placed "
@@ -251,7 +255,7 @@ class Preparer:
 
     def _check_open(self, record: ClaimRecord) -> None:
         for uuid in sorted({device.gpu_uuid for device in record.devices}):
-            if self._closed is not None and (why := self._closed(uuid)) is not None:
+            if (why := self._gpus.closed(uuid)) is not None:
                 raise PrepareError(f"{record}: {why}; kubelet asks again")
 
     @contextlib.contextmanager

@@ -46,7 +46,7 @@ class Steps:
     # -- prepare -------------------------------------------------------------------------------------------------------
 
     def prepare(self, record: ClaimRecord) -> ClaimRecord:
-        """From "preparing" to "prepared".
+        """Bring the claim from "preparing" to "prepared".
 
         Raises StepError, BackendError or OSError; then the cached record says how far it is.
         """

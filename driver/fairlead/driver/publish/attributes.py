@@ -19,7 +19,7 @@ _PCI_BUS_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 
 
 class GpuAttributes:
-    """Of one GPU: `gpu` for the whole of it, `mig` for a MIG device on it. What is left out is added to `warnings`."""
+    """The attributes of one GPU: `gpu` for the whole of it, `mig` for a MIG device on it. What is left out is added to `warnings`."""
 
     def __init__(
         self,
@@ -61,6 +61,9 @@ class GpuAttributes:
         self._string(names.PCIE_ROOT, gpu.pcie_root)
         if gpu.numa_node is not None and gpu.numa_node >= 0:
             self._common[names.NUMA_NODE] = DeviceAttribute(int_=gpu.numa_node)
+
+        if gpu.rail is not None:
+            self._common["rail"] = DeviceAttribute(int_=gpu.rail)
 
     def mig(self, profile: MigProfile, uuid: str | None) -> dict[str, DeviceAttribute]:
         """`uuid` is None while the MIG device does not exist."""

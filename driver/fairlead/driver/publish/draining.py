@@ -3,7 +3,7 @@
 A reason for draining (`mig-config`, `repair`) owns its own set of GPUs, so that two may drain one GPU and neither ends the
 other's. In three steps: tainted, so that nothing new is allocated there, while claims that were allocated before are still
 prepared; free, when no claim's record names the GPU any more (`prepare.records.holders`); closed, when claims are refused while the GPU is changed.
-Example: GPU 0 is to be cut anew, and claim ml/train holds it. It is tainted `gpu.fairlead.dev/mig-config:NoSchedule`; once
+Example: GPU 0 is to be cut again, and claim ml/train holds it. It is tainted `gpu.fairlead.dev/mig-config:NoSchedule`; once
 ml/train is unprepared it is closed, cut, published as it is then, and opened again without the taint.
 """
 

@@ -18,7 +18,7 @@ from fairlead.driver.backend.types import Gpu, Inventory, MigProfile
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceNames:
-    """Of whole GPUs, and of MIG devices: one for all (`single`), or by profile."""
+    """The extended resources of whole GPUs, and of MIG devices: one for all (`single`), or by profile."""
 
     gpu: str | None = None
     every_mig: str | None = None

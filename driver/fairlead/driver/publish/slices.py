@@ -75,84 +75,76 @@ _Group = tuple[CounterSet | None, list[Device]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Facts:
-    """As the arguments of `build`."""
+class Offer:
+    """How the node's devices are offered, as its operator says.
 
-    taints: Mapping[str, tuple[DeviceTaint, ...]]
-    partitionable: frozenset[str]
-    mig_in_use: frozenset[str]
-    releasing: Spans
-    shared: bool
-    shared_mig: bool
-    replicas: int
-    kept: Kept
-
-
-def build(
-    inventory: Inventory,
-    *,
-    taints: Mapping[str, tuple[DeviceTaint, ...]] | None = None,
-    partitionable: frozenset[str] = frozenset(),
-    shared: bool = False,
-    shared_mig: bool = False,
-    shared_replicas: int = 1,
-    mig_strategy: MigStrategy = "none",
-    kept: Kept = ALL,
-    mig_in_use: frozenset[str] = frozenset(),
-    released: Spans | None = None,
-    reasons: Mapping[str, str] | None = None,
-) -> PoolSlices:
-    """The slices that this node should publish.
-
-    `taints` are by the UUID of a GPU (then also for its MIG devices) or of a MIG device. `partitionable` holds the
-    UUIDs of GPUs whose MIG devices are created on demand: they publish every placement, over counters that exclude what
-    overlaps. `shared` lets other whole GPUs be in several claims at once, each with a part of the memory, and `shared_mig`
-    the MIG devices that exist; a claim that does not say how much gets one of `shared_replicas` equal shares. `mig_strategy` says
-    under which extended resources devices are named. `kept` is what the apiserver keeps; without counters `mig_in_use` are the UUIDs
-    of GPUs of which claims have MIG devices. `released` is what claims that are gone have still, by GPU. `reasons` say in words what is wrong with a GPU, by its UUID. A pool
-    without devices has one empty slice, which shows that the driver runs.
+    `dynamic_mig`: MIG devices are created on demand. `shared` lets other whole GPUs be in several claims at once, each with a
+    part of the memory, and `shared_mig` the MIG devices that exist; a claim that does not say how much gets one of `replicas`
+    equal shares. `mig_strategy` says under which extended resources devices are named.
     """
-    facts = _Facts(
-        taints=taints or {},
-        partitionable=partitionable,
-        mig_in_use=mig_in_use,
-        releasing=released or {},
-        shared=shared and kept.shares,
-        shared_mig=shared_mig and kept.shares,
-        replicas=shared_replicas,
-        kept=kept,
-    )
+
+    dynamic_mig: bool = False
+    shared: bool = False
+    shared_mig: bool = False
+    replicas: int = 1
+    mig_strategy: MigStrategy = "none"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the slices follow from, besides the inventory.
+
+    `taints` are by the UUID of a GPU (then also for its MIG devices) or of a MIG device; `reasons` say in words what is wrong with
+    a GPU, by its UUID. `partitionable` holds the UUIDs of GPUs whose MIG devices are created on demand: they publish every
+    placement, over counters that exclude what overlaps. `kept` is what the apiserver keeps; without counters `mig_in_use` are the
+    UUIDs of GPUs of which claims have MIG devices. `releasing` is what claims that are gone have still, by GPU.
+    """
+
+    taints: Mapping[str, tuple[DeviceTaint, ...]] = dataclasses.field(default_factory=dict)
+    reasons: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    partitionable: frozenset[str] = frozenset()
+    mig_in_use: frozenset[str] = frozenset()
+    releasing: Spans = dataclasses.field(default_factory=dict)
+    kept: Kept = ALL
+    offer: Offer = Offer()
+
+
+_NOTHING_MORE = Facts()
+
+
+def build(inventory: Inventory, facts: Facts = _NOTHING_MORE) -> PoolSlices:
+    """The slices that this node should publish. A pool without devices has one empty slice, which shows that the driver runs."""
     warnings: list[str] = []
     island_of = islands(inventory.gpus)
     groups: list[_Group] = []
     unpublished: list[Device] = []
     notes: dict[str, tuple[api.Taint, ...]] = {}
-    offered = partitionable if kept.counters is not None else frozenset()
-    resources = resource_names(inventory, mig_strategy, partitionable=offered)
+    offered = facts.partitionable if facts.kept.counters is not None else frozenset()
+    resources = resource_names(inventory, facts.offer.mig_strategy, partitionable=offered)
     for gpu in sorted(inventory.gpus, key=lambda gpu: gpu.minor):
         attributes = GpuAttributes(inventory, gpu, island_of.get(gpu.minor), warnings, resources)
         if gpu.mig_enabled and not gpu.mig_devices and not (gpu.uuid in offered and gpu.mig_profiles):
             warnings.append(f"gpu-{gpu.minor}: MIG mode is on but no MIG device exists; nothing of it is published")
         counter_set, of_gpu = _group(gpu, attributes, facts)
         group = counter_set, releasing.tainted(gpu, of_gpu, facts.releasing)
-        published, withheld = _parted(group, kept)
+        published, withheld = _parted(group, facts.kept)
         groups.append(published)
-        notes |= _noted(gpu, group[1], withheld, (reasons or {}).get(gpu.uuid, ""))
+        notes |= _noted(gpu, group[1], withheld, facts.reasons.get(gpu.uuid, ""))
         unpublished += withheld
-        if _on_demand(gpu, facts) and kept.counters is None:
+        if _on_demand(gpu, facts) and facts.kept.counters is None:
             there = {device.name for device in group[1]}
             unpublished += [device for device in _placements(gpu, attributes, facts)[1] if device.name not in there]
-    slices = _combined(groups) if kept.counters == "combined" else _split(groups)
+    slices = _combined(groups) if facts.kept.counters == "combined" else _split(groups)
     return PoolSlices(
         slices=slices or (SliceBody(),), warnings=tuple(warnings), unpublished=tuple(unpublished), notes=notes
     )
 
 
-def _on_demand(gpu: Gpu, facts: _Facts) -> bool:
+def _on_demand(gpu: Gpu, facts: Facts) -> bool:
     return gpu.uuid in facts.partitionable and bool(gpu.mig_profiles)
 
 
-def _group(gpu: Gpu, attributes: GpuAttributes, facts: _Facts) -> _Group:
+def _group(gpu: Gpu, attributes: GpuAttributes, facts: Facts) -> _Group:
     """The devices of a GPU with their taints; overlapping ones only with counters, or with the taint that withholds all of them."""
     own = facts.taints.get(gpu.uuid, ())
     on_demand = _on_demand(gpu, facts)
@@ -163,15 +155,19 @@ def _group(gpu: Gpu, attributes: GpuAttributes, facts: _Facts) -> _Group:
     if gpu.mig_enabled:
         return None, [
             devices.mig_device(
-                mig, attributes, own + facts.taints.get(mig.uuid, ()), shared=facts.shared_mig, replicas=facts.replicas
+                mig,
+                attributes,
+                own + facts.taints.get(mig.uuid, ()),
+                shared=facts.offer.shared_mig and facts.kept.shares,
+                replicas=facts.offer.replicas,
             )
             for mig in gpu.mig_devices
         ]
-    shared = facts.shared and not on_demand
-    return None, [devices.whole_gpu(gpu, attributes, own, shared=shared, replicas=facts.replicas)]
+    shared = facts.offer.shared and facts.kept.shares and not on_demand
+    return None, [devices.whole_gpu(gpu, attributes, own, shared=shared, replicas=facts.offer.replicas)]
 
 
-def _placements(gpu: Gpu, attributes: GpuAttributes, facts: _Facts, *more: DeviceTaint) -> _Group:
+def _placements(gpu: Gpu, attributes: GpuAttributes, facts: Facts, *more: DeviceTaint) -> _Group:
     counter_set = devices.counter_set_of(gpu)
     own = facts.taints.get(gpu.uuid, ())
     return counter_set, devices.partitions(gpu, counter_set, attributes, (*more, *own))

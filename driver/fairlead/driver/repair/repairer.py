@@ -15,26 +15,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping
 
 import msgspec
 
 from fairlead.api import repair as api
 from fairlead.driver.backend import reset_group
-from fairlead.driver.backend.interface import Backend, BackendError, InUse
+from fairlead.driver.backend.interface import BackendError, InUse
 from fairlead.driver.common import files
 from fairlead.driver.common.process_lock import ProcessLock, ProcessLockError
-from fairlead.driver.common.threads import Threads
+from fairlead.driver.node_gpus import NodeGpus
 from fairlead.driver.prepare import records
-from fairlead.driver.prepare.preparer import Preparer
-from fairlead.driver.publish.draining import Drain, Drains
-from fairlead.driver.publish.monitor import HardwareMonitor
+from fairlead.driver.publish.draining import Drain
 from fairlead.driver.publish.sync import Annotations, Gone
 from fairlead.driver.repair import hardware, state, verify
 from fairlead.driver.repair.state import Member, Repair
 from fairlead.driver.repair.store import RepairStore, StoreError
-from fairlead.kube.limits import Clock, Sleep
+from fairlead.kube.timing import REAL, Time
 
 log = logging.getLogger(__name__)
 
@@ -59,37 +56,32 @@ class Repairer:
 
     def __init__(
         self,
+        gpus: NodeGpus,
         *,
-        backend: Backend,
-        preparer: Preparer,
-        monitor: HardwareMonitor,
-        drains: Drains,
         store: RepairStore,
         process_lock: ProcessLock,
-        threads: Threads,
         annotations: Callable[[], Mapping[str, str]],
         publish: Callable[[Annotations], None],
         ended: Callable[[Repair], None],
         quiet_s: float = 10.0,
         interval_s: float = 1.0,
-        wall: Clock = time.time,
-        sleep: Sleep = asyncio.sleep,
+        timing: Time = REAL,
         on_step: Callable[[str], None] = _ignore,
     ) -> None:
-        self._backend = backend
-        self._preparer = preparer
-        self._monitor = monitor
-        self._drains = drains
+        self._backend = gpus.backend
+        self._preparer = gpus.preparer
+        self._monitor = gpus.monitor
+        self._drains = gpus.drains
         self._store = store
         self._process_lock = process_lock
-        self._threads = threads
+        self._threads = gpus.threads
         self._annotations = annotations
         self._publish = publish
         self._ended = ended
         self._quiet_s = quiet_s
         self._interval_s = interval_s
-        self._wall = wall
-        self._sleep = sleep
+        self._wall = timing.wall
+        self._sleep = timing.sleep
         self._on_step = on_step
         self.repairs: dict[str, Repair] = {}
         self._problem = ""

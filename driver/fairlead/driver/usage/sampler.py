@@ -169,7 +169,7 @@ class Sampler:
             )
 
     def usages(self, uid: str, now_s: float) -> dict[DeviceId, DeviceUsage]:
-        """Of those of the claim's devices of which there was a sample, in the order of the claim's results."""
+        """The usage of those of the claim's devices of which there was a sample, in the order of the claim's results."""
         return {
             device: _usage(held, now_s, self._settings)
             for device, held in self._claims.get(uid, {}).items()

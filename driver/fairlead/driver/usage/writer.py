@@ -1,7 +1,7 @@
 """Writes the usage of claims' devices into the claims' statuses, and after a restart continues from what is there.
 
 Server-side apply with a field manager of its own: only this driver's entries of `status.devices` change, whoever else
-writes the claim meanwhile. The claim's UID goes along, so a claim that was made anew under the name is left alone.
+writes the claim meanwhile. The claim's UID goes along, so a claim that was recreated under the name is left alone.
 Keeps: one request at a time, none of a claim that is not prepared; an error is one line in the log per kind and hour, and
 a metric. The cluster does without this feature where the driver may not write: nothing else depends on it.
 """

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from fairlead.api import names
+from fairlead.engine.inventory import ordinals
 from fairlead.engine.inventory.mig_share import mig_share
 from fairlead.engine.inventory.models import model_of
 from fairlead.engine.inventory.nodes import tolerated
@@ -46,7 +48,7 @@ class Candidates:
 
     @property
     def models(self) -> frozenset[Model]:
-        """Of these devices, once it is asked for."""
+        """The models of these devices, computed when first read."""
         if self._models is None:
             self._models = frozenset(map(model_of, self.devices))
         return self._models
@@ -66,7 +68,7 @@ def candidates(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) ->
 
 def _untainted(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> object:
     """Filters that differ in what they tolerate have the same candidates there: thousands of them cost as much as one."""
-    alike = (wanted.class_selectors, wanted.selectors, wanted.capacity, wanted.banned, wanted.model)
+    alike = (wanted.class_selectors, wanted.selectors, wanted.capacity, wanted.banned, wanted.model, wanted.aligned)
     found = node.cache.get(alike)
     if found is None:
         found = node.cache[alike] = _filter(node, wanted, selectors)
@@ -75,6 +77,8 @@ def _untainted(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) ->
 
 def _filter(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Candidates:
     found = Candidates()
+    if any(name == names.ORDINAL for name, _ in wanted.aligned):
+        ordinals.number(node)
     kept: list[Device] = []
     if node.problems:
         found.all_problem = f"all devices are wanted, but {node.problems[0].problem}"
@@ -90,6 +94,9 @@ def _filter(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Ca
         if why is None and wanted.model is not None and model_of(device) != wanted.model:
             found.all_problem = found.all_problem or "all devices are wanted, but they are of several models"
             continue  # not counted: it is told by model what there is
+        if why is None and any(device.values(name) not in values for name, values in wanted.aligned):
+            found.all_problem = found.all_problem or "all devices are wanted, but its gang is not aligned on some"
+            continue  # not counted: what is reported then is by which values there is too little
         if why is None:
             consumed: Consumption | None = ()
             if device.shared or wanted.capacity:

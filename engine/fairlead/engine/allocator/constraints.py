@@ -1,4 +1,4 @@
-"""matchAttribute and distinctAttribute over the devices of one claim, with exact undo.
+"""matchAttribute, distinctAttribute and the alignment of its gang over the devices of one claim, with exact undo.
 
 The state of both grows and shrinks with the search. Of requests it has the names alone.
 Keeps: `add` then `remove` of the same device leaves no trace (upstream leaked here, k/k#140436, and forgot values of
@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from fairlead.api import names
 
-    from fairlead.engine.inventory.device import Device, Value
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from fairlead.engine.inventory.device import Device, Value, Values
 
 
 class Constraint:
@@ -59,12 +61,59 @@ class Constraint:
         else:
             self._common.pop()
 
+    @property
+    def name(self) -> str:
+        """As a claim's author knows it."""
+        return f"{'distinctAttribute' if self.distinct else 'matchAttribute'} {self.attribute}"
+
+    @property
+    def complete(self) -> bool:
+        return True
+
     def required(self) -> frozenset[Value] | None:
         """The values of which the next device must have one; None when any device does."""
         return self._common[-1] if self._common and not self.distinct else None
 
 
-def add_all(constraints: Sequence[Constraint], device: Device) -> bool:
+class Counts:
+    """Of one request: exactly so many devices with each of these values of an attribute."""
+
+    __slots__ = ("_left", "attribute", "counts", "request")
+
+    def __init__(self, request: str, attribute: str, counts: Iterable[tuple[Values, int]]) -> None:
+        self.request = request
+        self.attribute = attribute
+        self.counts = dict(counts)
+        self._left = dict(self.counts)
+
+    @property
+    def name(self) -> str:
+        return f"{names.ALIGN} {self.attribute}"
+
+    @property
+    def complete(self) -> bool:
+        """Whether the devices so far are all of them."""
+        return not any(self._left.values())
+
+    def covers(self, request: str, sub: str) -> bool:
+        """As Constraint's."""
+        return request == self.request
+
+    def add(self, device: Device) -> bool:
+        """Add the device; False, and nothing changes, when there are enough with its values."""
+        values = device.values(self.attribute)
+        left = self._left.get(values, 0)
+        if not left:
+            return False
+        self._left[values] = left - 1
+        return True
+
+    def remove(self, device: Device) -> None:
+        """Undo the latest `add` of this device."""
+        self._left[device.values(self.attribute)] += 1
+
+
+def add_all(constraints: Sequence[Constraint | Counts], device: Device) -> bool:
     """Add the device to every constraint, or to none."""
     for number, constraint in enumerate(constraints):
         if not constraint.add(device):

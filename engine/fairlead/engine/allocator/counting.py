@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from fairlead.engine.allocator.constraints import Constraint
 from fairlead.engine.allocator.requests import RESULTS_MAX
 from fairlead.engine.inventory.counters import group_name
 
@@ -42,7 +43,7 @@ class Option(NamedTuple):
 
 
 class Counting:
-    """Of one search, in the state before it. Alternatives with the same candidates are counted once."""
+    """The counts of one search, in the state before it. Alternatives with the same candidates are counted once."""
 
     def __init__(self, space: SearchSpace) -> None:
         self._space = space
@@ -57,9 +58,9 @@ class Counting:
         if self._in_sum({}):
             return True
         return any(
-            not constraint.distinct and self._no_value(claim, number)
+            isinstance(constraint, Constraint) and not constraint.distinct and self._no_value(claim, constraint)
             for claim, constraints in enumerate(self._space.constraints)
-            for number, constraint in enumerate(constraints)
+            for constraint in constraints
         )
 
     def _too_many_results(self) -> bool:
@@ -70,10 +71,9 @@ class Counting:
             )
         return max(results, default=0) > RESULTS_MAX
 
-    def _no_value(self, claim: int, number: int) -> bool:
+    def _no_value(self, claim: int, constraint: Constraint) -> bool:
         """Whether for each value that the devices of a `matchAttribute` may share there is too little."""
         space = self._space
-        constraint = space.constraints[claim][number]
         covered = [
             (claim, each)
             for (owner, _), alternatives in zip(space.slots, space.alternatives, strict=True)

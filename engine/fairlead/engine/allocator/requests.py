@@ -7,7 +7,7 @@ Raises InvalidClaimError, with claim, field, value and next step, for a claim th
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairlead.cel import CompileError, compile_selector, load_fault
 from fairlead.cel.devices.requests import device_requests, expressions
@@ -18,11 +18,13 @@ from fairlead.kube.spec_key import spec_key
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from fairlead.engine.inventory.device import Values
     from fairlead.engine.inventory.models import Model
     from fairlead.engine.types.amounts import Amount
     from fairlead.engine.types.gangs import ClaimRequest
     from fairlead.kube import resource
 
+ALIGNED_MAX = 4096  # aligned claims that are remembered
 RESULTS_MAX = 32  # per claim; resource/v1 AllocationResultsMaxSize
 
 
@@ -40,11 +42,12 @@ class DeviceFilter:
     capacity: tuple[tuple[str, Amount], ...]
     banned: tuple[str, ...] = ()  # selectors of flavors of which the queue may take no more
     model: Model | None = None  # None: of any
+    aligned: tuple[tuple[str, frozenset[Values]], ...] = ()  # by attribute, what a device may have of it
     hash: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
         content = (self.class_selectors, self.selectors, self.tolerations, self.capacity, self.banned, self.model)
-        object.__setattr__(self, "hash", hash(content))
+        object.__setattr__(self, "hash", hash((*content, self.aligned)))
 
     def __hash__(self) -> int:
         return self.hash
@@ -70,6 +73,23 @@ class ConstraintSpec:
     requests: frozenset[str]
 
 
+class Aligned(NamedTuple):
+    """What the devices of one request have of an attribute, so that its gang's members are aligned.
+
+    `counts`: exactly so many devices of each; None: any number. Values are what one device has: several of a list.
+    """
+
+    request: str
+    attribute: str
+    values: frozenset[Values]
+    counts: tuple[tuple[Values, int], ...] | None = None
+
+    @property
+    def devices(self) -> int | None:
+        """How many devices the request has; None: any number."""
+        return None if self.counts is None else sum(number for _, number in self.counts)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledClaim:
     """A claim to allocate. `alternatives` has one entry per request, best first inside it. Compared by identity."""
@@ -79,6 +99,7 @@ class CompiledClaim:
     spec: resource.ResourceClaimSpec
     # One request of an exact count without constraints: allocated without a search.
     plain: bool
+    aligned: tuple[Aligned, ...] = ()  # as its gang is aligned
 
     @property
     def least(self) -> int:
@@ -97,6 +118,7 @@ class Compiler:
         self._filters: dict[DeviceFilter, DeviceFilter] = {}  # equal ones are one object
         self._restricted: dict[tuple[CompiledClaim, tuple[str, ...], int], CompiledClaim] = {}
         self._of_models: dict[tuple[CompiledClaim, tuple[Model | None, ...]], CompiledClaim] = {}
+        self._aligned: dict[tuple[CompiledClaim, tuple[Aligned, ...]], CompiledClaim] = {}
 
     @property
     def known(self) -> int:
@@ -154,6 +176,29 @@ class Compiler:
                 for of_request, model in zip(claim.alternatives, models, strict=True)
             )
             found = self._of_models[claim, models] = replace(claim, alternatives=alternatives)
+        return found
+
+    def aligned(self, claim: CompiledClaim, aligned: tuple[Aligned, ...]) -> CompiledClaim:
+        """The same claim with devices that are aligned so; alternatives with other counts are left out."""
+        found = self._aligned.get((claim, aligned))
+        if found is None:
+            if len(self._aligned) >= ALIGNED_MAX:
+                self._aligned.clear()
+            by_request: dict[str, list[Aligned]] = {}
+            for each in aligned:
+                by_request.setdefault(each.request, []).append(each)
+            alternatives = tuple(
+                tuple(
+                    _aligned(each, of)
+                    for each in of_request
+                    if each.all or all(one.devices in {None, each.count} for one in of)
+                )
+                if (of := by_request.get(of_request[0].request))
+                else of_request
+                for of_request in claim.alternatives
+            )
+            found = replace(claim, alternatives=alternatives, plain=False, aligned=aligned)
+            self._aligned[claim, aligned] = found
         return found
 
     def _compile(self, spec: resource.ResourceClaimSpec) -> CompiledClaim:
@@ -225,6 +270,11 @@ class Compiler:
         )
 
 
+def _aligned(request: CompiledRequest, aligned: list[Aligned]) -> CompiledRequest:
+    only = tuple([(each.attribute, each.values) for each in aligned])
+    return replace(request, filter=replace(request.filter, aligned=only))
+
+
 def _texts(selectors: tuple[resource.DeviceSelector, ...], path: str) -> tuple[str, ...]:
     texts = []
     for index, selector in enumerate(selectors):
@@ -246,5 +296,5 @@ def _constraint(constraint: resource.DeviceConstraint, path: str) -> list[Constr
     if constraint.distinct_attribute:
         parts.append(ConstraintSpec(constraint.distinct_attribute, distinct=True, requests=requests))
     if not parts:
-        raise InvalidClaimError(f"{path}: is neither matchAttribute nor distinctAttribute; this version knows no other")
+        raise InvalidClaimError(f"{path}: is neither matchAttribute nor distinctAttribute; this version has no other")
     return parts

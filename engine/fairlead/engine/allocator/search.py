@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.constraints import Constraint, add_all
+from fairlead.engine.allocator.constraints import Constraint, Counts, add_all
 from fairlead.engine.allocator.model import Pick
 from fairlead.engine.allocator.requests import RESULTS_MAX
 from fairlead.engine.allocator.steps import StepBudget
@@ -54,8 +54,8 @@ class Search:
         self.picks: list[list[Pick]] = [[] for _ in space.claims]
         # Exclusive devices of each claim: they may not come twice, also not by admin access.
         self.exclusive: list[set[Device]] = [set() for _ in space.claims]
-        self.trail: list[tuple[int, Pick, tuple[Constraint, ...]]] = []
-        self._covering: dict[tuple[int, CompiledRequest], tuple[Constraint, ...]] = {}
+        self.trail: list[tuple[int, Pick, tuple[Constraint | Counts, ...]]] = []
+        self._covering: dict[tuple[int, CompiledRequest], tuple[Constraint | Counts, ...]] = {}
         self.short: CompiledRequest | None = None
         self.picked = 0  # for `short`
         self.depth = -1
@@ -94,7 +94,10 @@ class Search:
                 self._fell_short(request, len(self.trail) - mark, detail)
                 self._undo(mark)
                 return False
-        if self.request(slot + 1):
+        short = next((each for each in self._constraints(claim, request) if not each.complete), None)
+        if short is not None:
+            self._fell_short(request, len(wanted), f"all devices are wanted, and they are fewer than {short.name} has")
+        elif self.request(slot + 1):
             return True
         self._undo(mark)
         return False
@@ -134,11 +137,7 @@ class Search:
         consumption = found.consumption.get(device, ())
         if not device.shared and device in self.exclusive[claim]:
             return False
-        covering = self._covering.get((claim, request))
-        if covering is None:
-            constraints = self.space.constraints[claim]
-            covering = tuple(each for each in constraints if each.covers(request.request, request.name))
-            self._covering[claim, request] = covering
+        covering = self._constraints(claim, request)
         if covering and not add_all(covering, device):
             return False
         if not take_device(self.ledger, request, device, consumption):
@@ -151,6 +150,15 @@ class Search:
             self.exclusive[claim].add(device)
         self.trail.append((claim, pick, covering))
         return True
+
+    def _constraints(self, claim: int, request: CompiledRequest) -> tuple[Constraint | Counts, ...]:
+        """Those of the claim that the request's devices are under."""
+        covering = self._covering.get((claim, request))
+        if covering is None:
+            constraints = self.space.constraints[claim]
+            covering = tuple([each for each in constraints if each.covers(request.request, request.name)])
+            self._covering[claim, request] = covering
+        return covering
 
     def _undo(self, mark: int) -> None:
         while len(self.trail) > mark:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.constraints import Constraint
+from fairlead.engine.allocator.constraints import Constraint, Counts
 from fairlead.engine.allocator.model import SearchResult, SearchStatus
 from fairlead.engine.allocator.requests import RESULTS_MAX
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fairlead.engine.allocator.candidates import Candidates
     from fairlead.engine.allocator.model import ClaimCandidates
-    from fairlead.engine.allocator.requests import CompiledRequest
+    from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
     from fairlead.engine.inventory.device import Device, Value
     from fairlead.engine.inventory.ledger import Ledger
 
@@ -47,13 +47,7 @@ class SearchSpace:
             for request in range(len(candidates.claim.alternatives))
         ]
         self.alternatives = [self._alternatives(claim, request, chosen) for claim, request in self.slots]
-        self.constraints = [
-            [
-                Constraint(spec.attribute, distinct=spec.distinct, requests=spec.requests)
-                for spec in candidates.claim.constraints
-            ]
-            for candidates in claims
-        ]
+        self.constraints = [_constraints(candidates.claim) for candidates in claims]
         self.candidates: dict[Key, Candidates] = {}
         self.order: dict[Key, Sequence[Device]] = {}  # the devices to try
         keys_of: dict[Device, list[Key]] = {}
@@ -64,7 +58,7 @@ class SearchSpace:
                 self.order[key] = self._order(claim, request, found, by_preference=by_preference)
                 for device in found.devices:
                     keys_of.setdefault(device, []).append(key)
-        attributes = sorted({spec.attribute for candidates in claims for spec in candidates.claim.constraints})
+        attributes = sorted({each.attribute for constraints in self.constraints for each in constraints})
         numbers: dict[object, int] = {}
         self.signatures: dict[Device, int] = {}  # equal for devices that are interchangeable before the search
         for device, keys in keys_of.items():
@@ -123,11 +117,10 @@ class SearchSpace:
         for claim, constraints in enumerate(self.constraints):
             for constraint in constraints:
                 if not self._satisfiable(claim, constraint):
-                    kind = "distinctAttribute" if constraint.distinct else "matchAttribute"
                     return SearchResult(
                         SearchStatus.IMPOSSIBLE,
                         short=self.alternatives[self.slots.index((claim, 0))][0],
-                        detail=f"no devices that are free satisfy {kind} {constraint.attribute}",
+                        detail=f"no devices that are free satisfy {constraint.name}",
                     )
         return None
 
@@ -150,8 +143,10 @@ class SearchSpace:
             return self.all_problem(claim, request) is None
         return len(self.order[claim, request]) >= request.count
 
-    def _satisfiable(self, claim: int, constraint: Constraint) -> bool:
+    def _satisfiable(self, claim: int, constraint: Constraint | Counts) -> bool:
         """Necessary, not sufficient: enough values to be distinct, or one value that all can share."""
+        if isinstance(constraint, Counts):
+            return True  # the request's filter has them counted, or its search ends soon
         # Per covered request, its alternatives: how many devices, and how many candidates have each value.
         needs: list[list[tuple[int, dict[Value, int]]]] = []
         for (owner, _), alternatives in zip(self.slots, self.alternatives, strict=True):
@@ -172,3 +167,11 @@ class SearchSpace:
             all(any(having.get(value, 0) >= count for count, having in options) for options in needs)
             for value in values
         )
+
+
+def _constraints(claim: CompiledClaim) -> list[Constraint | Counts]:
+    found: list[Constraint | Counts] = [
+        Constraint(spec.attribute, distinct=spec.distinct, requests=spec.requests) for spec in claim.constraints
+    ]
+    found += [Counts(each.request, each.attribute, each.counts) for each in claim.aligned if each.counts is not None]
+    return found

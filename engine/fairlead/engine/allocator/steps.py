@@ -34,7 +34,7 @@ class StepAccount:
     peak: int = 0  # the most that was ever used: devices that are found give their steps back
 
     def spend(self, steps: int) -> None:
-        """A negative number gives back what was spent before."""
+        """A negative number undoes what was spent before."""
         self.used += steps
         self.peak = max(self.peak, self.used)
         if self.pool is not None:
@@ -81,12 +81,12 @@ class StepBudget:
         return self.ended and self.account.exhausted()
 
     def part(self, steps: int) -> StepBudget:
-        """Of a search that has a limit of its own, on the same account."""
+        """The budget of a search that has a limit of its own, on the same account."""
         return StepBudget(steps, account=self.account, counts=self.counts)
 
 
 class StepAccounts:
-    """Of one decision. `payer` is the account of the namespace whose gang is being decided on; at first it has no limits."""
+    """The steps that the searches of one decision may take. `payer` is the account of the namespace whose gang is being decided on; at first it has no limits."""
 
     def __init__(self, *, each: int, together: int | None) -> None:
         """`each`: steps of a namespace. `together`: of all; None: no such limit."""
@@ -107,5 +107,5 @@ class StepAccounts:
         return self.payer
 
     def budget(self, steps: int) -> StepBudget:
-        """For one gang."""
+        """The budget of one gang's searches."""
         return StepBudget(steps, account=self.payer)

@@ -38,7 +38,7 @@ class CountCaches:
 
 
 class Shortages(NamedTuple):
-    """Of one unit: one entry per alternative of each request; of each request the alternative that comes nearest to a place; and the
+    """What one unit lacks: one entry per alternative of each request; of each request the alternative that comes nearest to a place; and the
     counts of that with the fewest devices for its count.
     """
 
@@ -56,7 +56,7 @@ class Shortages(NamedTuple):
 
 
 class ShortageCounter:
-    """Of one decision, against the ledger as it is now. `taken_by` and `held_for`: (gang, queue) by device.
+    """Counts what units lack in one decision, against the ledger as it is now. `taken_by` and `held_for`: (gang, queue) by device.
 
     Nodes with such devices are counted for this decision only: the gangs are another's in the next.
     """

@@ -6,7 +6,8 @@ the decision: the gangs admitted in it count as holders. `counts` counts, `messa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
 
 from fairlead.engine.explain import messages
 from fairlead.engine.explain.counts import NO_DEVICES, ShortageCounter
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from fairlead.engine.explain.counts import CountCaches
     from fairlead.engine.explain.largest_holders import ClaimOwners
     from fairlead.engine.explain.levels import LevelCounter
-    from fairlead.engine.explain.models import ModelCounter
     from fairlead.engine.explain.node_kinds import Misfit
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Ledger
@@ -31,6 +31,15 @@ if TYPE_CHECKING:
     from fairlead.engine.types.plan import Reservation
 
 HOLDERS_MAX = 8
+
+
+class RuleCounter(Protocol):
+    """Of gangs that have a place and none under a rule of their own."""
+
+    def missing(self, gang: GangRequest, units: Sequence[PlacementUnit], *, ever: bool | None) -> str: ...
+
+
+NO_RULES: Mapping[str, RuleCounter] = MappingProxyType({})
 
 
 class Explainer:
@@ -48,12 +57,13 @@ class Explainer:
         taken_by: Mapping[Device, tuple[str, str]],
         held_for: Mapping[Device, tuple[str, str]] = NO_DEVICES,
         levels: LevelCounter | None = None,
-        models: ModelCounter | None = None,
+        rules: Mapping[str, RuleCounter] = NO_RULES,
     ) -> None:
+        """`rules`: by annotation, what tells which devices there are under its rule."""
         self._node_snapshot = node_snapshot
         self._ledger = ledger
         self._levels = levels
-        self._models = models
+        self._rules = rules
         self._owners = owners
         self._queues = dict((*taken_by.values(), *held_for.values()))  # of this decision's gangs, by id
         self._counts = ShortageCounter(caches, node_snapshot, ledger, taken_by, held_for)
@@ -106,15 +116,15 @@ class Explainer:
         refined = code = messages.code_of(result, ever, shortages, misfit=misfit, wanted=wanted, refused=refused)
         if code is Code.NO_DEVICES:
             refined = messages.refined_code(_held_back(result, worst), _wanted(unit, units), blockers)
-        one_model = ""
-        if result.one_model and self._models is not None:
-            one_model = self._models.missing(gang, units, ever=ever)
+        counter = self._rules.get(result.rule)
+        rule = "" if counter is None else counter.missing(gang, units, ever=ever)
         known, short = len(self._node_snapshot.all), _decisive(levels)
-        evidence = messages.Evidence(result, unit, shortages.nearest, worst, known, nodes, refused, short, one_model)
+        evidence = messages.Evidence(result, unit, shortages.nearest, worst, known, nodes, refused, short, rule)
         return Reason(
             code=refined,
             message=messages.message_of(code, gang, units, evidence),
-            advice=messages.reserved_of(reserved) or messages.advice_of(refined, worst, one_model=bool(one_model)),
+            advice=messages.reserved_of(reserved)
+            or messages.advice_of(refined, worst, rule=result.rule if rule else ""),
             blockers=blockers if code in {Code.NO_DEVICES, Code.SEARCH_ENDED} else (),
             could_ever_fit=ever,
             requests=shortages.all,
@@ -126,8 +136,8 @@ class Explainer:
 
 
 def _held_back(result: PlacementResult, worst: RequestCounts | None) -> RequestCounts | None:
-    """By which it is told whether held devices are what is missing: not where free ones of several models would do."""
-    return None if result.one_model else worst
+    """By which it is told whether held devices are what is missing: not where free ones would do but for a rule of its own."""
+    return None if result.rule else worst
 
 
 def _count(unit: PlacementUnit, units: Sequence[PlacementUnit]) -> int:

@@ -28,7 +28,7 @@ def explanation(reason: Reason) -> dict[str, Any]:
         "couldEverFit": reason.could_ever_fit,
         "details": _lines(details),
         "holders": holders,
-        "barriers": _lines([blocker.explained for blocker in reason.blockers]),
+        "blockers": _lines([blocker.explained for blocker in reason.blockers]),
     }
     return {key: value for key, value in parts.items() if value not in ("", None, [])}
 

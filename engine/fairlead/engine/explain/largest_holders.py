@@ -20,14 +20,14 @@ UNKNOWN: Owner = ("", "")
 
 
 class ClaimOwners(NamedTuple):
-    """Of claims by UID, and the log of those of which the owner may have changed."""
+    """The owners of claims by UID, and the log of those of which the owner may have changed."""
 
     by_claim: Mapping[str, Owner]
     changes: ChangeLog[str]
 
 
 class LargestHolders:
-    """Of the devices that `holders` counts by claim UID, a mapping that others keep up to date. Memory only."""
+    """The largest holders of the devices that `holders` counts by claim UID, a mapping that others keep up to date. Memory only."""
 
     def __init__(self, holders: Mapping[str, int]) -> None:
         self._holders = holders

@@ -1,4 +1,4 @@
-"""Of a gang with a topology that found no place: what the domains of each level have capacity for, and by how much it is short.
+"""What a gang with a topology lacks that found no place: what the domains of each level have capacity for, and by how much it is short.
 
 Counted as `unit_capacity` does, so at most: that there is capacity is no proof that the gang fits. Said of the levels as the gang names them,
 within what its outer required levels leave; of preferred levels only where several levels are named, for orientation.
@@ -34,7 +34,7 @@ class LevelCounter:
         self._domains = domains
 
     def shortages(self, gang: GangRequest, units: Sequence[PlacementUnit]) -> tuple[LevelShortage, ...]:
-        """Of each level, outermost first, those of subgroups last; () without a topology that can be read."""
+        """The shortage of each level, outermost first, those of subgroups last; () without a topology that can be read."""
         if not gang.topology and not gang.subgroup_topology:
             return ()
         outer, inner = parse(gang.topology), parse(gang.subgroup_topology, names.SUBGROUP_TOPOLOGY)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fairlead.api import names
+from fairlead.api.texts import counted
 from fairlead.engine.allocator.model import SearchStatus
 from fairlead.engine.types.reasons import (
     Code,
@@ -54,7 +55,7 @@ def code_of(
         return Code.SELECTOR_ERROR
     if worst is not None and worst.incomplete:
         return Code.POOL_INCOMPLETE
-    if result.one_model:
+    if result.rule:
         return Code.NEVER_FITS if ever is False else Code.NO_DEVICES
     if refused and ever is not False:
         return Code.NODES_REFUSED
@@ -78,7 +79,7 @@ def _hardest(shortages: Sequence[RequestShortage]) -> RequestShortage:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Of a gang for which placement found `result`, in counts of what `unit` lacks."""
+    """The evidence for a gang for which placement found `result`, in counts of what `unit` lacks."""
 
     result: PlacementResult
     unit: PlacementUnit
@@ -88,7 +89,7 @@ class Evidence:
     ruled_out: Sequence[NodeShortage]  # those of them, by what the pod needs besides devices
     refused: Sequence[RefusedNode]  # that would take the pods, and that are not chosen for a while
     short: LevelShortage | None  # the innermost required level of the topology whose domains take too few units
-    one_model: str  # what each model has, where the gang fits on none alone
+    rule: str  # what there is for a gang that only a rule of its own keeps from a place
 
 
 def message_of(code: Code, gang: GangRequest, units: Sequence[PlacementUnit], found: Evidence) -> str:
@@ -96,16 +97,16 @@ def message_of(code: Code, gang: GangRequest, units: Sequence[PlacementUnit], fo
     count = len(gang.members)
     pods = f"its {count} pods" if count > 1 else "its pod"
     wanted = sum(claim.least for claim in unit.shape.claims)
-    each = f"{_plural(wanted, 'device')}{' each' if count > 1 and len(unit.members) == 1 else ''}"
-    free = f"{worst.free} free on {_plural(worst.nodes, 'node')}" if worst is not None else "none asked"
+    each = f"{counted(wanted, 'device')}{' each' if count > 1 and len(unit.members) == 1 else ''}"
+    free = f"{worst.free} free on {counted(worst.nodes, 'node')}" if worst is not None else "none asked"
     match code:
         case Code.SEARCH_ENDED:
             return f"no place for {pods} was found before the search's budget ended ({each}; {free}); it may exist"
         case Code.NO_NODE:
             by_need = sorted(found.ruled_out, key=lambda each: (-each.nodes, each.need))
-            said = ", ".join(f"{each.need} ({_plural(each.nodes, 'node')})" for each in by_need[:NEEDS_MAX])
+            said = ", ".join(f"{each.need} ({counted(each.nodes, 'node')})" for each in by_need[:NEEDS_MAX])
             return (
-                f"no node takes {pods}: {sum(each.nodes for each in found.ruled_out)} of {_plural(found.known, 'node')} ruled out by what the "
+                f"no node takes {pods}: {sum(each.nodes for each in found.ruled_out)} of {counted(found.known, 'node')} ruled out by what the "
                 f"pod needs besides devices: {said}"
             )
         case Code.NODES_FULL | Code.NODES_AWAY:
@@ -117,11 +118,11 @@ def message_of(code: Code, gang: GangRequest, units: Sequence[PlacementUnit], fo
             soonest = min(found.refused, key=lambda one: (one.until, one.node))
             said = f" ({soonest.why})" if soonest.why else ""
             return (
-                f"kube-scheduler refused {pods} on {_plural(len(found.refused), 'node')} that would do, such as {soonest.node}{said}; "
+                f"kube-scheduler refused {pods} on {counted(len(found.refused), 'node')} that would do, such as {soonest.node}{said}; "
                 f"not chosen again until {timestamps.seconds(soonest.until)}; the other nodes do not suffice ({each}; {free})"
             )
         case Code.NEIGHBOURS:
-            kept = ", ".join(f"{one.need} ({_plural(one.nodes, 'node')})" for one in result.beside)
+            kept = ", ".join(f"{one.need} ({counted(one.nodes, 'node')})" for one in result.beside)
             first = (
                 f"{result.members_placed} of {pods} would find a place, the next one is"
                 if result.members_placed
@@ -139,8 +140,8 @@ def message_of(code: Code, gang: GangRequest, units: Sequence[PlacementUnit], fo
             )
     request = next((shortage for shortage in shortages if shortage.per_node_best < shortage.wanted), None)
     total = sum(other.shape.least for other in units if other.shape is unit.shape)
-    if found.one_model:
-        missing = found.one_model
+    if found.rule:
+        missing = found.rule
     elif request is not None:
         nearest = f" (the nearest of {request.alternatives} alternatives)" if request.alternatives > 1 else ""
         missing = f"request {request.request}{nearest} wants {request.wanted} on one node, the best node has {request.per_node_best} free"
@@ -185,7 +186,7 @@ def with_nodes_back(reason: Reason, away: Sequence[str]) -> Reason:
         return reason
     listed = f"{', '.join(away[:NODES_NAMED])}{', …' if len(away) > NODES_NAMED else ''}"
     are, take = ("is", "takes") if len(away) == 1 else ("are", "take")
-    wait = f"wait until {_plural(len(away), 'node')} that {are} not ready, cordoned or tainted for a time ({listed}) {take} pods again"
+    wait = f"wait until {counted(len(away), 'node')} that {are} not ready, cordoned or tainted for a time ({listed}) {take} pods again"
     alone = reason.code is Code.NODES_AWAY or not reason.advice
     return replace(
         reason, could_ever_fit=reason.could_ever_fit or None, advice=wait if alone else f"{reason.advice}; or {wait}"
@@ -197,12 +198,8 @@ def reserved_of(reserved: Reservation | None) -> str:
         return ""
     ready = f", ready by {timestamps.seconds(reserved.ready_by)}" if reserved.ready_by is not None else ""
     count = len(reserved.nodes)
-    where = f"{_plural(count, 'node')} {'is' if count == 1 else 'are'} reserved for it"
+    where = f"{counted(count, 'node')} {'is' if count == 1 else 'are'} reserved for it"
     return f"wait until what runs there has ended: {where} ({', '.join(reserved.nodes[:3])}{', …' if count > 3 else ''}{ready})"
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _in_use(shortage: RequestShortage) -> int:
@@ -226,10 +223,21 @@ def near_miss_of(gang: GangRequest, result: PlacementResult) -> NearMiss:
     return NearMiss(members_placed=result.members_placed, members_wanted=len(gang.members), node=node, lacking=lacking)
 
 
-def advice_of(code: Code, worst: RequestCounts | None, *, one_model: bool = False) -> str:
-    if one_model:
-        first = "add devices of one model, ask for less" if code is Code.NEVER_FITS else "wait"
-        return f"{first}, or write {names.MODELS}: any to mix models"
+_RULES = {
+    names.MODELS: ("add devices of one model, ask for less", f"write {names.MODELS}: any to mix models"),
+    names.ALIGN: (
+        "add nodes with such devices, ask for less",
+        f"leave out {names.ALIGN} where its pods reach one another anyway",
+    ),
+}
+"""What helps a gang that can never fit, and what every gang with such a rule may do."""
+
+
+def advice_of(code: Code, worst: RequestCounts | None, *, rule: str = "") -> str:
+    """`rule`: the annotation without whose rule it has a place."""
+    if rule:
+        first, otherwise = _RULES[rule]
+        return f"{first if code is Code.NEVER_FITS else 'wait'}, or {otherwise}"
     match code:
         case Code.NEVER_FITS:
             if worst is not None and worst.removed.get(Rejection.TAINT):
@@ -258,4 +266,4 @@ def advice_of(code: Code, worst: RequestCounts | None, *, one_model: bool = Fals
         case Code.SEARCH_ENDED:
             return "it is tried again when the cluster changes; simpler constraints make the search shorter"
         case _:
-            return "it starts when enough of these devices are given back together"
+            return "it starts when enough of these devices are released together"

@@ -1,4 +1,4 @@
-"""Of a gang that has a place on several models and none on one: what each model has for it.
+"""What each model has for a gang that has a place on several models and none on one.
 
 Counted in devices, now or on the empty cluster, and in pods where free devices are enough but not together where pods need them.
 """
@@ -54,7 +54,7 @@ class ModelCounter:
         return f"{wanted} of {joins} wanted: {', '.join(named[:MODELS_MAX])}{more}"
 
     def _devices(self, domains: TopologyDomains, choice: Choice) -> int:
-        """Of the model on all nodes, for whichever of its requests there are most."""
+        """The model's devices on all nodes, for whichever of its requests there are most."""
         requests = {
             each: None
             for unit in choice.units

@@ -10,8 +10,9 @@ with pool=h1000 no kind takes it. With hostname=a, a node's name, it lacks devic
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.placement.candidate_nodes import CandidateNode
@@ -65,6 +66,8 @@ class NodeKinds:
             gang,
             topology=None,
             subgroup_topology=None,
+            align=None,
+            placed_members=(),
             placed_nodes=(),
             placed_subgroups=(),
             placed_claims=(),

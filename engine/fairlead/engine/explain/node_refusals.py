@@ -34,7 +34,7 @@ class NodeRefusals:
         return node in self.willing or node in self.full
 
     def update(self, snapshot: NodeSnapshot, ledger: Ledger) -> None:
-        """As the ledger is now."""
+        """Follow the ledger."""
         changed = snapshot.log.since(self._cursor)
         self._cursor = snapshot.log.cursor
         if changed is None:

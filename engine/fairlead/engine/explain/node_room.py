@@ -31,7 +31,7 @@ class NodeRoom:
         self._order: dict[str, list[int]] = {}  # by resource: the same, sorted
 
     def update(self, snapshot: NodeSnapshot, ledger: Ledger) -> None:
-        """As the ledger is now."""
+        """Follow the ledger."""
         changed = snapshot.log.since(self._cursor)
         self._cursor = snapshot.log.cursor
         if changed is None or len(changed) > len(snapshot.all):

@@ -7,8 +7,9 @@ share. An hour that is the same of the day is drawn where the past has one, else
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from fairlead.engine.types.references import PodRef
 
@@ -89,6 +90,7 @@ def _renamed(gang: GangRequest, number: str, at: float) -> GangRequest:
         ),
         placed_nodes=(),
         placed_claims=(),
+        placed_members=(),
         kept=(),
         preemptor=False,
         replaces=False,

@@ -88,7 +88,7 @@ def _log(seconds: float) -> float:
 
 
 def _ratio(actual_s: float, said_s: float) -> float:
-    """In the logarithm."""
+    """The ratio of two times, as a difference of logarithms."""
     ratio = max(actual_s, SHORTEST_S) / max(said_s, SHORTEST_S)
     return log(min(max(ratio, 1 / FACTOR_MAX), FACTOR_MAX))
 

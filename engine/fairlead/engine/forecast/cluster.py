@@ -7,8 +7,9 @@ on the tables of a snapshot, which must not be read or changed otherwise meanwhi
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from fairlead.engine.inventory.allocated import AllocatedClaim
 from fairlead.engine.types.gangs import RunningGang, RunningMember, RunningSequence
@@ -41,7 +42,7 @@ class SimulatedCluster:
         self.restore()
 
     def restore(self) -> None:
-        """As the snapshot is."""
+        """Put everything back as the snapshot has it."""
         for uid, claim in self._claims.items():
             if claim is None:
                 self._inventory.drop_claim(uid)

@@ -16,7 +16,7 @@ STRATA = 8
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Of one sample. `middle`: every draw is one half, for a simulation of medians. `longest`: runs end by their deadlines alone."""
+    """The random draws of one sample. `middle`: every draw is one half, for a simulation of medians. `longest`: runs end by their deadlines alone."""
 
     seed: int
     sample: int
@@ -42,6 +42,6 @@ def _permuted(number: int, random: int) -> int:
 
 
 def _hash(*names: object) -> int:
-    """Of 64 bits."""
+    """A hash of 64 bits."""
     text = "\0".join(map(str, names))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())

@@ -43,7 +43,7 @@ NAMED_PART = 0.5  # of the samples: a gang whose end comes before so many of the
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Of all gangs that waited at `as_of` (unix seconds), by id. `cut`: what the budget cost, "" where nothing."""
+    """The forecast of all gangs that waited at `as_of` (unix seconds), by id. `cut`: what the budget cost, "" where nothing."""
 
     as_of: float
     gangs: Mapping[str, GangForecast] = field(default_factory=dict)
@@ -228,7 +228,7 @@ def _capped(wait: float | None, most: float, drawn: float | None) -> float | Non
 
 
 def quantile(waits: Sequence[float], part: float) -> float | None:
-    """Of sorted waits, the wait that a further one is under with this probability; None where that is infinite.
+    """The wait, from sorted ones, that a further one is under with this probability; None where that is infinite.
 
     Of few waits: that of the lognormal distribution with their mean and spread.
     """

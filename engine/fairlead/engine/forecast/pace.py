@@ -54,7 +54,7 @@ def at_pace(
 
 
 class _Pace:
-    """Of one queue. `ends`: of its gangs, with the devices that they hold."""
+    """The pace of one queue. `ends`: of its gangs, with the devices that they hold."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Of the gangs that wait, those that the next simulated decision looks at: the first few of each kind.
+"""The gangs that the next simulated decision looks at: the first few of each kind.
 
 A decision that looks at 2,000 waiting gangs takes most of a second, and a forecast makes hundreds. Of gangs of one queue that are
 alike but for their age the later ones are refused where the first is (`plan.scheduling`), so a few of each kind are enough; once all of
@@ -51,6 +51,8 @@ class Kinds:
                 gang.subgroup_topology,
                 gang.placed_nodes,
                 gang.placed_subgroups,
+                gang.align,
+                spec_key(gang.placed_members) if gang.placed_members else b"",
                 gang.models,
                 spec_key(gang.placed_claims) if gang.placed_claims else b"",
                 gang.kept,

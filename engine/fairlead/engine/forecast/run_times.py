@@ -7,7 +7,7 @@
     namespace              runs of the same namespace
     cluster                the survival curve of all runs
     service                none: it ends when somebody ends it, and says nothing of runs that end by themselves
-    none                   where no run has ended yet: as long again as it has lasted, with even odds
+    none                   where no run has ended yet: as long again as it has lasted, with 50 % probability
 
 A declared limit bounds every draw: the cluster ends the pod then. Pure: history and running gangs are arguments.
 """
@@ -36,9 +36,7 @@ RATIOS_MIN = 20  # ended runs of like gangs, to say how far runs are from the me
 SCALE_S = 1000.0  # what parts of a limit and of a median are multiplied by, as curves begin at a second
 LIMITED_MIN = 5  # runs with a limit, to say what part of it is used
 PROGRESS_SPREAD = 0.15  # of what a job reports as left, in its logarithm
-UNKNOWN_S = (
-    60.0  # where no run has ended yet: each lasts as long again as it has lasted, with even odds, and this at least
-)
+UNKNOWN_S = 60.0  # where no run has ended yet: each lasts as long again as it has lasted, with 50 % probability, and this at least
 
 _GENERATED = re.compile(r"-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9a-f]{8,40})$")
 _NUMBERED = re.compile(r"[-._]v?[0-9]+(?=$|[-._])")
@@ -147,7 +145,7 @@ class RunTimes:
         return max(end, now)
 
     def _key(self, gang: GangRequest | RunningGang) -> GangKey:
-        """Of an arrival that a simulation draws: as of the gang that it is drawn from."""
+        """The key of an arrival that a simulation draws: that of the gang that it is drawn from."""
         return GangKey.of(gang, self._users.get(gang.id.partition("~")[0], ""))
 
     def _lasts(self, key: GangKey, elapsed_s: float, limit_s: float | None, uniform: float) -> float:
@@ -205,7 +203,7 @@ def _ratios(groups: Iterable[list[tuple[float, bool]]]) -> SurvivalCurve | None:
 
 
 def _median_without(ordered: Sequence[float], place: int) -> float:
-    """Of all but one of two or more."""
+    """The median of all but one of two or more."""
     low, high = (len(ordered) - 2) // 2, (len(ordered) - 1) // 2  # among those that are left
     return (ordered[low + (low >= place)] + ordered[high + (high >= place)]) / 2
 

@@ -9,11 +9,13 @@ and runs for what it had left where it had time for a checkpoint, else all over 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import dropwhile, islice
 from math import inf
 from typing import TYPE_CHECKING, TypeVar
+
+from msgspec.structs import replace
 
 from fairlead.engine.forecast.cluster import SimulatedCluster, pods_of
 from fairlead.engine.forecast.pace import at_pace
@@ -76,7 +78,7 @@ class Submissions:
 
 
 class Simulation:
-    """Of one snapshot, whose tables are used for nothing else meanwhile; each sample leaves them as they were."""
+    """Simulates from one snapshot, whose tables are used for nothing else meanwhile; each sample leaves them as they were."""
 
     def __init__(
         self,

@@ -7,10 +7,12 @@ them changed: read a snapshot for each comparison. Which gangs are evicted inclu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from fairlead.engine.forecast.budget import NO_BUDGET, CpuBudget
 from fairlead.engine.forecast.draws import Draws
@@ -150,7 +152,7 @@ def _near(name: str, snapshot: Snapshot) -> str:
 
 
 def _requests(snapshot: Snapshot, known: Mapping[str, GangRequest], change: Change) -> dict[str, GangRequest]:
-    """Of running gangs, what they would request again; gangs on removed nodes need it, others if they are evicted."""
+    """What running gangs would request again; gangs on removed nodes need it, others if they are evicted."""
     found = dict(known)
     for gang in snapshot.running:
         if gang.id not in found and (request := resubmitted(gang, snapshot)) is not None:

@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from fairlead.engine.types.amounts import amount, qualified
+from fairlead.engine.types.allocation import Allocation, DeviceResult
+from fairlead.engine.types.amounts import Amount, amount, qualified
+from fairlead.engine.types.fact import Fact
 from fairlead.engine.types.references import DeviceRef
+from fairlead.kube import resource
 from fairlead.kube.quantity import QuantityError
 
-if TYPE_CHECKING:
-    from fairlead.engine.types.allocation import Allocation, DeviceResult
-    from fairlead.engine.types.amounts import Amount
-    from fairlead.kube import resource
 
-
-@dataclass(frozen=True, slots=True)
-class AllocatedDevice:
+class AllocatedDevice(Fact, frozen=True, kw_only=True):
     """One result of an allocation."""
 
-    ref: DeviceRef
-    admin: bool
-    whole: bool
-    consumed: tuple[tuple[str, Amount], ...]  # qualified names
+    driver: str
+    pool: str
+    device: str
+    admin: bool = False
+    whole: bool = True
+    consumed: tuple[tuple[str, Amount], ...] = ()  # qualified names
     tolerations: tuple[resource.DeviceToleration, ...] = ()
 
+    @property
+    def ref(self) -> DeviceRef:
+        return DeviceRef(self.driver, self.pool, self.device)
 
-@dataclass(frozen=True, slots=True)
-class AllocatedClaim:
-    uid: str
+
+class AllocatedClaim(Fact, frozen=True, kw_only=True):
+    uid: str = ""  # in a recording the key of its table says it
     namespace: str
     name: str
-    devices: tuple[AllocatedDevice, ...]
-    counted: int  # of them, without those of admin access
+    devices: tuple[AllocatedDevice, ...] = ()
+
+    @property
+    def counted(self) -> int:
+        """Of its devices, those without admin access."""
+        return [device.admin for device in self.devices].count(False)
 
     @classmethod
     def of(cls, claim: resource.ResourceClaim) -> AllocatedClaim | None:
@@ -42,13 +45,13 @@ class AllocatedClaim:
         if allocation is None:
             return None
         devices = tuple(map(_device, allocation.devices.results))
-        return cls(meta.uid, meta.namespace, meta.name, devices, sum(not device.admin for device in devices))
+        return cls(uid=meta.uid, namespace=meta.namespace, name=meta.name, devices=devices)
 
     @classmethod
     def planned(cls, uid: str, namespace: str, name: str, allocation: Allocation) -> AllocatedClaim:
         """As a plan allocates it, before anything is written."""
         devices = tuple(map(_planned_device, allocation.results))
-        return cls(uid, namespace, name, devices, sum(not device.admin for device in devices))
+        return cls(uid=uid, namespace=namespace, name=name, devices=devices)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -56,7 +59,9 @@ class AllocatedClaim:
 
 def _planned_device(result: DeviceResult) -> AllocatedDevice:
     return AllocatedDevice(
-        ref=result.device,
+        driver=result.device.driver,
+        pool=result.device.pool,
+        device=result.device.device,
         admin=result.admin_access,
         whole=result.share_id is None,
         consumed=tuple(
@@ -68,7 +73,9 @@ def _planned_device(result: DeviceResult) -> AllocatedDevice:
 
 def _device(result: resource.DeviceRequestAllocationResult) -> AllocatedDevice:
     return AllocatedDevice(
-        ref=DeviceRef(result.driver, result.pool, result.device),
+        driver=result.driver,
+        pool=result.pool,
+        device=result.device,
         admin=bool(result.admin_access),
         whole=result.share_id is None,
         consumed=tuple(

@@ -146,7 +146,7 @@ class PoolCounters:
 
 
 def group_name(name: str) -> str:
-    """Of what numbered counters are parts: memory-slice- of memory-slice-3."""
+    """What numbered counters are parts of: memory-slice- of memory-slice-3."""
     return name.rstrip("0123456789")
 
 

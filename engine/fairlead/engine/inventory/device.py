@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # A typed attribute value, so that 1, "1" and True differ.
 Value = tuple[str, object]
+Values = frozenset[Value]
+"""What one device has of an attribute: one value, several of a list, none where it lacks it."""
 _NONE: frozenset[Value] = frozenset()
 
 
@@ -136,6 +138,7 @@ class Device:
         "node",
         "node_selector",
         "order",
+        "ordinal",
         "pool",
         "schema",
         "shared",
@@ -161,6 +164,7 @@ class Device:
         self.counter_consumption: CounterConsumption = ()  # by index in the pool's layout
         self.use: DeviceUse | None = None
         self.order = 0  # within its pool
+        self.ordinal: Values = _NONE  # as `ordinals.number` counted it last
         self.locality: tuple[object, object] | None = None  # NVLink island and NUMA node, once computed
 
     def __repr__(self) -> str:
@@ -186,17 +190,19 @@ class Device:
 
     @property
     def attributes(self) -> dict[str, resource.DeviceAttribute]:
-        """As published."""
+        """The attributes as published."""
         return dict(zip(self.schema.names, self.attribute_values, strict=True))
 
     def attribute(self, name: str) -> resource.DeviceAttribute | None:
-        """By fully qualified name."""
+        """The attribute of that fully qualified name."""
         index = self.schema.index.get(name)
         return None if index is None else self.attribute_values[index]
 
     def values(self, attribute: str) -> frozenset[Value]:
         """The typed values of a fully qualified attribute; several for a list, none when the device lacks it."""
         index = self.schema.index.get(attribute)
+        if index is None and attribute == names.ORDINAL:
+            return self.ordinal
         return _NONE if index is None else typed(self.attribute_values[index])
 
     def reachable_from(self, node: str, labels: Mapping[str, str]) -> bool:

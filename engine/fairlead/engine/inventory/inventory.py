@@ -155,7 +155,7 @@ class Inventory:
         return self._rules
 
     def slice_names(self) -> Iterable[str]:
-        """Of all slices, of every generation, in no order."""
+        """The names of all slices, of every generation, in no order."""
         return self._slice_pool.keys()
 
     def slice_entry(self, name: str) -> SliceEntry | None:

@@ -62,7 +62,7 @@ class Ledger:
         self.neighbours: NeighbourCounts | None = None  # None: terms of pods about other pods do not count
 
     def clear(self) -> None:
-        """As new."""
+        """Forget everything."""
         for taken in (self.taken, self.shares, self.used, self.counters, self.loads, self.ports):
             taken.clear()
         for released in (self.released, self.releasing, self.releasing_whole, self.releasing_pods):

@@ -47,7 +47,7 @@ class _Domains:
 
 
 class NeighbourCounts:
-    """Of one ledger: the table's counts with what a decision changes. `add` and `release` are undone by `times` -1."""
+    """The counts of one ledger: the table's counts with what a decision changes. `add` and `release` are undone by `times` -1."""
 
     def __init__(self, table: NeighbourTable) -> None:
         self.table = table

@@ -222,7 +222,7 @@ class NeighbourTable:
         return self._of_pod.get(uid)
 
     def facet(self, namespace: str, labels: Mapping[str, str], needs: PodNeeds) -> Facet | None:
-        """Of a pod that is not there yet; None where neither it nor another has a term that concerns it."""
+        """The facet of a pod that does not exist yet; None where neither it nor another has a term that concerns it."""
         if not self.counts:
             return None
         key = (namespace, tuple(sorted(labels.items())), needs.neighbours, needs.constraints)

@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fairlead.engine.types.fact import Fact
 from fairlead.kube import timestamps
 
 if TYPE_CHECKING:
     from fairlead.kube import core
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeNotice:
+class NodeNotice(Fact, frozen=True, kw_only=True):
     """`source`: the taint's key or the condition's type. `by`: unix seconds; None: not known."""
 
     source: str

@@ -118,7 +118,7 @@ class Pool(PoolCounters):
         return (self.binding, self.driver, self.name)
 
     def ignored(self) -> tuple[str, ...]:
-        """Of each slice that is another node's, in order of names, why it does not count; and why the pool does not."""
+        """Why each slice that is another node's does not count, in order of names; and why the pool does not."""
         texts = [
             pool_homes.stranger_text(name, self.slices[name].node, self.driver, self.name)
             for name in sorted(self.strangers)

@@ -37,7 +37,7 @@ class PlacementResult:
     closest: CandidateNode | None = None
     short: SearchResult | None = None
     beside: tuple[NodeShortage, ...] = ()  # nodes that terms about other pods ruled out for `unplaced` then
-    one_model: bool = False  # it has a place on several models, and none on one
+    rule: str = ""  # the annotation without whose rule it has a place: MODELS, ALIGN
     starved: bool = False  # its namespace had no steps left: no verdict on equal gangs of others
 
 

@@ -6,6 +6,7 @@ them holds for all. A shape is an equivalence class of units. Nodes play no part
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from fairlead.kube.spec_key import spec_key
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fairlead.engine.allocator.requests import Aligned
     from fairlead.engine.inventory.models import Model
     from fairlead.engine.inventory.neighbours import Facet, NeighbourTable
     from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
@@ -79,6 +81,10 @@ class Shapes:
     def of_models(self, claim: CompiledClaim, models: tuple[Model | None, ...]) -> CompiledClaim:
         """The claim with devices of one model for each of its requests; None: of any."""
         return self._compiler.of_models(claim, models)
+
+    def aligned(self, claim: CompiledClaim, aligned: tuple[Aligned, ...]) -> CompiledClaim:
+        """The claim with devices that are aligned so."""
+        return self._compiler.aligned(claim, aligned)
 
     def with_claims(self, unit: PlacementUnit, claims: tuple[CompiledClaim, ...]) -> PlacementUnit:
         """The unit with these in place of its own."""
@@ -165,7 +171,11 @@ def signature(gang: GangRequest, units: list[PlacementUnit], *, spread: bool) ->
     placed = tuple(sorted(gang.placed_nodes)) if gang.topology else ()
     models = _of_models(gang)
     refused = tuple([each.node for each in gang.refused]) if gang.refused else ()
-    common = (tuple(sorted(counts.items())), gang.topology, placed, tuple(sorted(gang.avoid)), refused, spread, *models)
+    common: tuple[object, ...] = (
+        tuple(sorted(counts.items())), gang.topology, placed, tuple(sorted(gang.avoid)), refused, spread, *models
+    )  # fmt: skip
+    if gang.align:
+        common = (*common, *_of_alignment(gang, units))
     if not gang.subgroup_topology:
         return common
     kinds: dict[str, list[int]] = {}
@@ -190,6 +200,13 @@ def _of_models(gang: GangRequest) -> tuple[object, ...]:
     parts = sorted(map(tuple, groups.values())) if len(groups) > 1 else []
     held = [(groups.get(group), spec_key((claim.spec, claim.allocation))) for group, claim in gang.placed_claims]
     return (spec_key((parts, held)),) if parts or held else ()
+
+
+def _of_alignment(gang: GangRequest, units: Sequence[PlacementUnit]) -> tuple[object, ...]:
+    """What decides how a gang is aligned, besides its topology and models."""
+    groups = Counter((unit.shape.number, each.subgroup, each.worker_group) for unit in units for each in unit.members)
+    held = [(each.worker_group, each.subgroup, each.claims) for each in gang.placed_members]
+    return gang.align, tuple(sorted(groups.items())), spec_key(held)
 
 
 def hardest_first(units: Sequence[PlacementUnit]) -> list[PlacementUnit]:

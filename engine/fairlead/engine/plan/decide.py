@@ -10,8 +10,10 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fairlead.api import names
 from fairlead.engine.explain import messages
-from fairlead.engine.explain.explainer import Explainer
+from fairlead.engine.explain.alignment import AlignmentCounter
+from fairlead.engine.explain.explainer import Explainer, RuleCounter
 from fairlead.engine.explain.largest_holders import ClaimOwners
 from fairlead.engine.explain.levels import LevelCounter
 from fairlead.engine.explain.models import ModelCounter
@@ -98,7 +100,7 @@ class Engine:
 
 
 def decide(snapshot: Snapshot, now: float) -> Plan:
-    """As `Engine.decide`, once."""
+    """Decide once, as `Engine.decide`."""
     return Engine().decide(snapshot, now)
 
 
@@ -218,9 +220,13 @@ class Decision:
         held_for = {device: gang for device, gang in held.held_for.items() if device not in taken_by}
         owners = ClaimOwners(session.running.owners, session.running.owner_changes)
         ledger, levels = session.statement.ledger, LevelCounter(session.cache.domains)
-        models = ModelCounter(session.cache.domains, lambda: session.cache.empty)
+        domains, empty = session.cache.domains, lambda: session.cache.empty
+        rules: dict[str, RuleCounter] = {
+            names.MODELS: ModelCounter(domains, empty),
+            names.ALIGN: AlignmentCounter(domains, empty),
+        }
         explainer = Explainer(
-            session.memory.counts, session.cache.node_snapshot, ledger, owners, taken_by, held_for, levels, models
+            session.memory.counts, session.cache.node_snapshot, ledger, owners, taken_by, held_for, levels, rules
         )
         standing = {id(reservation) for reservation in held.reservations}  # one may have been cancelled since
 

@@ -5,8 +5,11 @@ Admits nothing; the order is `queues.order`'s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from fairlead.engine.allocator.model import SearchStatus
 from fairlead.engine.allocator.steps import StepBudget
@@ -173,7 +176,7 @@ class Places:
     def _ever(self, gang: GangRequest, units: list[PlacementUnit], account: StepAccount) -> bool | None:
         placer, domains = self.cache.empty
         placer.begin()
-        if not gang.topology and not gang.subgroup_topology:
+        if not gang.topology and not gang.subgroup_topology and not gang.align:
             choices = domains.models.choices(gang, units)
             found = _alike_fit([choice.units for choice in choices.of] if choices else [units], placer)
             if found is not None and (found or choices is None or choices.whole):
@@ -203,7 +206,7 @@ def for_gang(known: PlacementResult, units: list[PlacementUnit]) -> PlacementRes
     """The same failure of another gang of the equivalence class: with this one's own unit that found no place."""
     unplaced = known.unplaced
     own = next((unit for unit in units if unplaced is not None and unit.shape is unplaced.shape), None)
-    return replace(known, unplaced=own)
+    return dataclasses.replace(known, unplaced=own)
 
 
 def holds_for_equals(why: WhyPending) -> bool:

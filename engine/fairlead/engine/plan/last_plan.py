@@ -7,7 +7,6 @@ Gangs are compared by identity first: where the same objects are passed in that 
 
 from __future__ import annotations
 
-from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from fairlead.engine.snapshot import Snapshot
 if TYPE_CHECKING:
     from fairlead.engine.types.plan import Plan
 
-_beside_tables = attrgetter(*(each.name for each in fields(Snapshot) if each.name not in {"inventory", "nodes"}))
+_beside_tables = attrgetter(*(name for name in Snapshot.__struct_fields__ if name not in {"inventory", "nodes"}))
 
 
 class LastPlan:

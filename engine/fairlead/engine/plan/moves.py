@@ -36,7 +36,7 @@ NODES_NAMED = 3
 
 
 class Moves:
-    """Of one decision."""
+    """The moves of one decision."""
 
     def __init__(self, session: Session, preemption: Preemption, reservations: Reservations) -> None:
         self._session = session
@@ -117,7 +117,7 @@ class Moves:
             session.commit()
 
     def _first(self, unit: EvictionUnit, noticed: dict[str, NodeNotice]) -> tuple[str, NodeNotice] | None:
-        """Of the nodes that it runs on the one that goes first."""
+        """The node that goes first of those it runs on."""
         found = [(node, noticed[node]) for node in unit.nodes if node in noticed]
         return min(found, key=lambda each: (each[1].by is None, each[1].by or 0.0, each[0]), default=None)
 
@@ -174,6 +174,6 @@ def moving(made: Sequence[Eviction]) -> Reason:
         code=Code.MAKING_ROOM,
         message=f"{names}{more} {'move' if len(made) > 1 else 'moves'} elsewhere for it, where devices are held, "
         f"at a cost of {cost:.0f} GPU-seconds",
-        advice="it starts when they are gone; what they give back is held for it",
+        advice="it starts when they are gone; the devices that they release are held for it",
         could_ever_fit=True,
     )

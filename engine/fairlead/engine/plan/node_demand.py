@@ -48,7 +48,7 @@ _LACKS_DEVICES = {Code.NO_DEVICES, Code.NEVER_FITS, Code.NODES_AWAY}
 
 
 class NodeDemands:
-    """Of one decision."""
+    """The nodes that gangs of one decision ask for."""
 
     def __init__(self, session: Session, held_devices: HeldDevices) -> None:
         self.problems: set[Problem] = set()
@@ -116,7 +116,7 @@ class NodeDemands:
         return tuple(found)
 
     def note_due(self) -> None:
-        """Of all that was found: when evictions are possible, and when patience ends or nodes are asked for again."""
+        """Note when evictions are possible, and when patience ends or nodes are asked for again."""
         for _, _, demand in self._found.values():
             for at in (demand.evicts_from, demand.until):
                 if at is not None and at > self._session.now:

@@ -42,7 +42,7 @@ Known = tuple["GangRequest", Kinds, Kinds, Kinds, Terms, Rank]
 
 
 class PendingKinds:
-    """Of one decision. `known` is kept between decisions, by gang UID; memory only."""
+    """The kinds of pending gangs of one decision. `known` is kept between decisions, by gang UID; memory only."""
 
     def __init__(
         self,
@@ -200,5 +200,13 @@ def _shape(gang: GangRequest) -> Kind:
     alternatives = sum(
         max(1, len(request.first_available)) for claim in gang.claims for request in claim.spec.devices.requests
     )
-    others = (len(gang.members), gang.topology, gang.subgroup_topology, gang.queue, gang.priority, gang.run_s)
+    others = (
+        len(gang.members),
+        gang.topology,
+        gang.subgroup_topology,
+        gang.align,
+        gang.queue,
+        gang.priority,
+        gang.run_s,
+    )
     return (parts, alternatives, *others)

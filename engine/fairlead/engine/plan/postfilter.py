@@ -42,7 +42,7 @@ LEAVING_MAX = 4  # pods and devices that a message names
 
 
 class PostFilter:
-    """Of one decision."""
+    """What one decision does for gangs that do not fit."""
 
     def __init__(self, session: Session, *, finds_blockers: bool) -> None:
         self._session = session
@@ -178,7 +178,7 @@ def _coming_free(
     return Reason(
         code=Code.MAKING_ROOM if evicted else Code.COMING_FREE,
         message=f"{holding} hold devices on {where}; "
-        "it fits as soon as they are gone, and what they give back is held for it"
+        "it fits as soon as they are gone, and the devices that they release are held for it"
         + "".join(f"; {text}" for text in said[:LEAVING_MAX])
         + (f"; and {len(said) - LEAVING_MAX} more" if len(said) > LEAVING_MAX else ""),
         advice="wait until they have ended: their grace periods bound that",

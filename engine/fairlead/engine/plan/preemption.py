@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Preemption:
-    """Of one decision."""
+    """The preemptions of one decision."""
 
     def __init__(self, session: Session, nominations: Nominations, reservations: Reservations) -> None:
         self._session = session

@@ -57,7 +57,7 @@ class _Held:
 
 
 class RunningGangs:
-    """Of one queue tree and one set of flavors. `update` before each decision."""
+    """The running gangs of one queue tree and one set of flavors. `update` before each decision."""
 
     def __init__(self, inventory: Inventory, tree: Tree, charges: Charges) -> None:
         self._inventory = inventory

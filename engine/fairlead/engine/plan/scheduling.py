@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Scheduling:
-    """Of one decision."""
+    """The scheduling of one decision."""
 
     def __init__(self, session: Session, *, finds_blockers: bool = True) -> None:
         self.session = session

@@ -37,7 +37,7 @@ LOOKS_STEP = 1_000  # further pairs of an alternative and a device of the cluste
 
 
 class SearchTurns:
-    """Of one decision. `accounts`: on which its searches are charged."""
+    """The order in which the gangs of one decision are searched for. `accounts`: on which its searches are charged."""
 
     def __init__(self, snapshot: Snapshot, devices: int) -> None:
         """`devices`: how many the cluster has."""
@@ -113,7 +113,7 @@ class SearchTurns:
         return self.accounts.payer.exhausted()
 
     def searched(self, waiting: Container[str]) -> tuple[str, ...]:
-        """For `Plan.searched`. `waiting`: UIDs of the gangs that are left pending."""
+        """The value of `Plan.searched`. `waiting`: UIDs of the gangs that are left pending."""
         found = [uid for namespace in sorted(self._missed) for uid in self._has.get(namespace, ())]
         return tuple(sorted({uid for uid in found if uid in waiting}))
 

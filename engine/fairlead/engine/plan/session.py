@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """Of one decision; `now` is unix seconds."""
+    """The state of one decision; `now` is unix seconds."""
 
     def __init__(self, snapshot: Snapshot, now: float, memory: Memory) -> None:
         self.snapshot = snapshot
@@ -102,7 +102,7 @@ class Session:
         return self.snapshot.inventory.releasing()
 
     def leaving_on(self, nodes: Sequence[str]) -> list[str]:
-        """Of pods there that are deleted and hold devices: since when, and from when they are not awaited any more."""
+        """Since when pods there that hold devices are being deleted, and from when they are not awaited any more."""
         among, found = set(nodes), list[str]()
         for gang, queue in self.running.with_leaving(set()):
             for member in gang.members:

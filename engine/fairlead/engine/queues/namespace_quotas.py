@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class NamespaceQuotas:
-    """Of one decision."""
+    """The quotas of namespaces in one decision."""
 
     def __init__(self, quotas: Iterable[NamespaceQuota]) -> None:
         self._quotas: dict[tuple[str, str], list[NamespaceQuota]] = {}  # by namespace and resource

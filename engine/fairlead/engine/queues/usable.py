@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Usable:
-    """Of one inventory and one node table."""
+    """What pods can use of one inventory and one node table."""
 
     def __init__(self, inventory: Inventory, nodes: NodeTable) -> None:
         self._inventory = inventory

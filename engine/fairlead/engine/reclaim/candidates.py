@@ -277,7 +277,7 @@ class VictimCandidates:
 
     @property
     def by_node(self) -> Mapping[str, list[EvictionUnit]]:
-        """In order, once sorted. Built when a place is looked for: a refusal needs no nodes."""
+        """The candidates of each node, in order, once sorted. Built when a place is looked for: a refusal needs no nodes."""
         if self._by_node is None:
             self._by_node = {}
             for unit in self.units:

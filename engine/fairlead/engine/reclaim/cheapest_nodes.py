@@ -45,7 +45,7 @@ class CostFunction(ABC, Generic[Cost]):
 
     @abstractmethod
     def of_set(self, victims: Sequence[EvictionUnit]) -> tuple[float, ...]:
-        """Of victims on several nodes: by this the domains and models of a gang are compared."""
+        """The cost of victims on several nodes: by this the domains and models of a gang are compared."""
 
     def queues(self, victims: Sequence[EvictionUnit]) -> Queues:
         """Those on which the cost depends beside the node: costs with the same ones are compared as they were when made."""

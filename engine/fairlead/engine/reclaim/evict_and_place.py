@@ -1,6 +1,6 @@
 """A place for a whole gang, with what has to go for it: each unit where it fits, else where making room costs least.
 
-Units that belong together go to one topology domain, or on one model: the first where nothing needs to go, else the cheapest. Greedy:
+Units that belong together go to one topology domain, on one model, or on devices that are aligned: the first where nothing needs to go, else the cheapest. Greedy:
 what this misses, the searches of its callers find.
 """
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     Found = tuple[list[EvictionUnit], list[UnitPlacement]]
     """What was evicted, and where the gang's units are: both in force."""
 Where = TypeVar("Where")
+ALIGNED_MAX = 16  # values tried for one gang on each model
 DOMAINS_MAX = 32  # topology domains tried for one gang
 
 
@@ -48,10 +49,28 @@ def evict_and_place(
     `cheapest` has the policy (what may count as gone), what it costs, and the costs of earlier calls.
     """
     attempt = _Attempt(preemptor, among, budget, cheapest)
-    choices = cheapest.costs.policy.cluster.domains.models.choices(preemptor.gang, preemptor.units)
-    if choices is None:
-        return attempt.place(preemptor.units)
-    return attempt.where_least_goes([choice.units for choice in choices.of], attempt.place)
+    ways = _ways(preemptor, among, budget, cheapest.costs.policy.cluster.domains)
+    return attempt.place(ways[0]) if len(ways) == 1 else attempt.where_least_goes(ways, attempt.place)
+
+
+def _ways(
+    preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget, domains: TopologyDomains
+) -> list[Sequence[PlacementUnit]]:
+    """The gang's units on each model, or with each of the values, that its rules leave it. Raises InvalidClaimError."""
+    gang = preemptor.gang
+    models = domains.models.choices(gang, preemptor.units)
+    ways: list[Sequence[PlacementUnit]] = (
+        [preemptor.units] if models is None else [choice.units for choice in models.of]
+    )
+    if not gang.align:
+        return ways
+    scope = NodeScope.of(gang, spread=preemptor.spread, among=among)
+    aligned = [(way, domains.alignment.choices(gang, way, scope, budget, occupied=True)) for way in ways]
+    return [
+        units
+        for way, choices in aligned
+        for units in ([way] if choices is None else [choice.units for choice in choices.of[:ALIGNED_MAX]])
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ def _entitled(queue: Queue, flavor: str, *, guaranteed: bool) -> str:
 
 
 def _afterwards(unit: EvictionUnit) -> str:
-    return "made anew, its pods wait with its age" if unit.whole else "its other pods run on"
+    return "recreated, its pods wait with its age" if unit.whole else "its other pods run on"
 
 
 def making_room(made: Sequence[Eviction]) -> Reason:
@@ -115,6 +115,6 @@ def making_room(made: Sequence[Eviction]) -> Reason:
     return Reason(
         code=Code.MAKING_ROOM,
         message=f"{pods} pod{'s' if pods != 1 else ''} of {names}{more} {'are' if pods != 1 else 'is'} being evicted for it{after}",
-        advice="it starts when they are gone; what they give back is held for it",
+        advice="it starts when they are gone; the devices that they release are held for it",
         could_ever_fit=True,
     )

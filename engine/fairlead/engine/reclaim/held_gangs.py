@@ -34,7 +34,7 @@ def held_evictions(
             continue
         if any(each.leaving or each.pod.uid in leaving for each in gang.members) or not budgets.take(gang):
             continue
-        advice = f"made anew, its pods wait with its age until `{found.resume(gang)}`"
+        advice = f"recreated, its pods wait with its age until `{found.resume(gang)}`"
         reason = Reason(code=Code.ON_HOLD, message=str(found), advice=advice)
         grace_s = protection.checkpoint_grace_s(gang, queue)
         yield Eviction.of(gang, gang.members, "Hold", reason, queue=queue.name, checkpoint_grace_s=grace_s)

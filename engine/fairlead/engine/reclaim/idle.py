@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class IdleGangs:
-    """Of one queue tree, at `now` (unix seconds). `due`: when time alone may change the answers."""
+    """The idle gangs of one queue tree, at `now` (unix seconds). `due`: when time alone may change the answers."""
 
     def __init__(self, now: float) -> None:
         self._now = now
@@ -83,8 +83,8 @@ def _eviction(gang: RunningGang, queue: Queue, protection: Protection, *, any_de
     since, told = timestamps.seconds(gang.idle.since), timestamps.seconds(gang.idle.noticed)
     reason = Reason(
         code=Code.IDLE,
-        message=f"{'one of its devices is' if any_device else 'all its devices are'} idle since {since}, which it was told at {told}",
-        advice="made anew, its pods wait behind those that wait already; the annotation fairlead.dev/keep-idle would keep it",
+        message=f"{'one of its devices is' if any_device else 'all its devices are'} idle since {since}; it was notified at {told}",
+        advice="recreated, its pods wait behind those that wait already; the annotation fairlead.dev/keep-idle would keep it",
     )
     grace_s = protection.checkpoint_grace_s(gang, queue)
     return Eviction.of(gang, gang.members, "Idle", reason, queue=queue.name, checkpoint_grace_s=grace_s)

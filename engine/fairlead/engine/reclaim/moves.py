@@ -13,14 +13,16 @@ that is free *now*: it is held before anything is evicted. So no moved gang wait
 Gangs with terms about other pods, and those that such terms concern, neither move nor have others moved: the two places would
 have to be judged together with the pods between. Nor do shares of devices move.
 Invariants: without a plan both ledgers and all counts are as before. Queues use the same after a move, so no share changes.
-Ends: each plan places one more gang and stops none, so gangs that only wait cannot make others move for ever.
+Ends: each plan places one more gang and stops none, so gangs that only wait cannot make others move forever.
 """
 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.allocator.steps import StepBudget
@@ -96,7 +98,7 @@ class MovePolicy(EvictionPolicy):
 
 
 class MoveCost(NamedTuple):
-    """Of the gangs that have to move from one node."""
+    """The cost of the gangs that have to move from one node."""
 
     gpu_seconds: float
     gangs: int

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Protection:
-    """Of the gangs of one queue tree. What queues say is looked up once."""
+    """What protects the gangs of one queue tree. What queues say is looked up once."""
 
     def __init__(self) -> None:
         self._bounds: dict[Queue, Bounds] = {}

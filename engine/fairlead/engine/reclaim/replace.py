@@ -54,7 +54,7 @@ class BrokenDevices:
             code=Code.BROKEN,
             message=f"{first}; {len(hurt)} of its {pods} pods hold{'s' if len(hurt) == 1 else ''} such devices, it needs {gang.size}: "
             + ("all of them go" if whole else "only those go"),
-            advice="made anew, its pods wait with its age and are given other devices",
+            advice="recreated, its pods wait with its age and are given other devices",
         )
         queue, grace_s = gang.queue or "", gang.checkpoint_grace_s or 0.0
         return Eviction.of(gang, going, "Replace", reason, queue=queue, whole=whole, checkpoint_grace_s=grace_s)

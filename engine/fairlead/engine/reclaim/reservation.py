@@ -89,7 +89,7 @@ class WaitPolicy(EvictionPolicy):
 
 
 class WaitCost(NamedTuple):
-    """Of the gangs that have to end on one node."""
+    """The cost of the gangs that have to end on one node."""
 
     endless: int  # gangs without a known end
     until: float  # the last known end; unix seconds
@@ -105,7 +105,7 @@ class WaitCosts(CostFunction[WaitCost]):
         return preemptor if len(preemptor.units) == 1 else preemptor.queue
 
     def cheapest(self, trial: Trial) -> tuple[WaitCost, list[EvictionUnit]] | None:
-        """Of several gangs those of the own queue first: their end also frees what the queue's share is short of."""
+        """The cheapest gangs, those of the own queue first: their end also frees what the queue's share is short of."""
         preemptor, on_node, node = trial.preemptor, trial.candidates, trial.node.name
         if len(preemptor.units) == 1 and any(
             _given_back(on_node, step, flavor) < more for step, flavor, more in _beyond_share(preemptor)

@@ -26,7 +26,7 @@ Cost = TypeVar("Cost", bound="tuple[Any, ...]")
 
 @dataclass(slots=True, eq=False)
 class Trial:
-    """Of one unit of the preemptor on one node; `scored` are the nodes for its shape."""
+    """A trial of one unit of the preemptor on one node; `scored` are the nodes for its shape."""
 
     policy: EvictionPolicy
     scored: ScoredNodes

@@ -26,7 +26,7 @@ NONE = float("-inf")  # the priority where nothing of the sort goes
 
 
 class VictimCost(NamedTuple):
-    """Of victims on one node."""
+    """The cost of victims on one node."""
 
     leaves_below_deserved: bool
     highest_priority: float  # of the whole gangs

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
+from numbers import Rational
 from typing import TYPE_CHECKING
 
 from fairlead.kube.quantity import Quantity, QuantityError
@@ -22,7 +23,10 @@ EXPONENT_MAX = 60
 """Kubernetes stores `1e999999999`; written out, its digits would take an hour and fill the memory."""
 _REMEMBERED_MAX = 64  # characters of a quantity whose value is cached
 # An exact amount in a flavor's measure: devices, bytes, shares of a GPU.
-Amount = int | Fraction
+if TYPE_CHECKING:
+    Amount = int | Fraction
+else:
+    Amount = Rational  # msgspec takes one type of ours for a field, see `types.fact`
 
 
 def amount(value: str | int) -> Amount:

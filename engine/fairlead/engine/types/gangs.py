@@ -6,22 +6,17 @@ Frozen values, made by the controller from pods, Gang objects and claims; no beh
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from fairlead.api.bounds import NO_BOUNDS, Bounds
+from fairlead.api.models import Models
+from fairlead.engine.types.fact import Fact
 from fairlead.engine.types.hold import Hold
-from fairlead.engine.types.references import Named
-
-if TYPE_CHECKING:
-    from fairlead.api.models import Models
-    from fairlead.engine.types.pod_needs import PodNeeds
-    from fairlead.engine.types.references import DeviceRef, PodRef
-    from fairlead.kube import resource
+from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.references import DeviceRef, Named, PodRef
+from fairlead.kube import resource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimRequest:
+class ClaimRequest(Fact, frozen=True, kw_only=True):
     """A claim of a gang: to be allocated, or already allocated (then its devices and nodes are fixed).
 
     `key` names the claim inside the snapshot and the plan; the claim's UID where it exists, else anything unique such as
@@ -38,8 +33,7 @@ class ClaimRequest:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingMember:
+class PendingMember(Fact, frozen=True, kw_only=True):
     """A pod to place. `claims` are keys of its gang's claims in the order of the pod's spec; members may share them.
 
     Neighbouring ranks exchange most, so they come close together. `subgroup`: its name, where the gang has subgroups.
@@ -49,14 +43,21 @@ class PendingMember:
     pod: PodRef
     needs: PodNeeds  # PodNeeds.of(pod)
     claims: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict, hash=False)  # by which terms of other pods select it
+    labels: Mapping[str, str] = {}  # by which terms of other pods select it
     rank: int | None = None
     subgroup: str = ""
     worker_group: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedNode:
+class PlacedMember(Fact, frozen=True, kw_only=True):
+    """A released member: what it holds decides for those that join. `claims` in the order of the pod's spec."""
+
+    claims: tuple[ClaimRequest, ...]
+    subgroup: str = ""
+    worker_group: str = ""
+
+
+class RefusedNode(Fact, frozen=True, kw_only=True):
     """kube-scheduler refused a pod of the gang that was pinned there: not chosen for it until then, unix seconds."""
 
     node: str
@@ -64,8 +65,7 @@ class RefusedNode:
     why: str = ""  # what kube-scheduler said
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GangRequest(Named):
+class GangRequest(Named, Fact, frozen=True, kw_only=True):
     """A gang with members that wait at the gate. All of `members` are placed, or none.
 
     `placed_nodes` has one entry per member that was released before (an elastic gang growing, or a member replaced); they
@@ -77,20 +77,22 @@ class GangRequest(Named):
     name: str
     uid: str  # of the Gang object, else the smallest pod UID: the last word in every order
     size: int  # least members that must run together
-    members: tuple[PendingMember, ...]
+    members: tuple[PendingMember, ...] = ()
     claims: tuple[ClaimRequest, ...] = ()
     queue: str | None = None  # as named by annotation or label; None: by the namespace selectors of the queues
-    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    namespace_labels: Mapping[str, str] = {}
     priority: int = 0
     created: float = 0.0  # unix seconds; age orders equals, so a requeued gang keeps its first time
     topology: str | None = None  # the annotation's text, as `api.topology.levels` reads it
     subgroup_topology: str | None = None  # likewise, of each subgroup by itself
+    align: str | None = None  # the annotation's text, as `api.align` reads it
     models: Models | None = None  # its devices come from one model, or from any; None: as its queue says
     placed_nodes: tuple[str, ...] = ()
     placed_subgroups: tuple[tuple[str, str], ...] = ()  # subgroup and node of released members that are of one
     placed_claims: tuple[
         tuple[str, ClaimRequest], ...
     ] = ()  # what released members hold, by worker group: of each kind of claim a few, which tell the model
+    placed_members: tuple[PlacedMember, ...] = ()  # released members of an aligned gang
     kept: tuple[DeviceRef, ...] = ()  # it takes these and no others, if they and their nodes still do
     avoid: tuple[str, ...] = ()
     refused: tuple[RefusedNode, ...] = ()  # as of now: the snapshot has none that are over
@@ -115,8 +117,7 @@ class GangRequest(Named):
         return bool(self.members) and len(self.members) + len(self.placed_nodes) >= self.size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningMember:
+class RunningMember(Fact, frozen=True, kw_only=True):
     """A released pod of a running gang: what one eviction frees. `claims` are UIDs; members may share them."""
 
     pod: PodRef
@@ -132,8 +133,7 @@ class RunningMember:
     guarded_by: tuple[str, ...] = ()  # PodDisruptionBudgets that select it: names in its namespace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdleSpan:
+class IdleSpan(Fact, frozen=True, kw_only=True):
     """All devices of a gang are idle. Unix seconds."""
 
     since: float  # of the one that was busy last
@@ -141,8 +141,7 @@ class IdleSpan:
     noticed: float | None = None  # when the gang was told; None: not yet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningGang(Named):
+class RunningGang(Named, Fact, frozen=True, kw_only=True):
     """A gang that holds devices and is charged to its queue. `claims` are UIDs in the inventory.
 
     `members` are the pods that could be evicted; empty where the controller has not seen them (such a gang is never a victim).
@@ -151,9 +150,9 @@ class RunningGang(Named):
     namespace: str
     name: str
     uid: str
-    queue: str | None
-    claims: tuple[str, ...]
-    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    queue: str | None = None
+    claims: tuple[str, ...] = ()
+    namespace_labels: Mapping[str, str] = {}
     priority: int = 0
     created: float = 0.0
     started: float = 0.0  # unix seconds

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from fairlead.engine.types.fact import Fact
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class Hold(Fact, frozen=True, kw_only=True):
     """`since` is RFC 3339, as written; "" where a text is not known."""
 
     by: str = ""

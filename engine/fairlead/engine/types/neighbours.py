@@ -1,6 +1,6 @@
 """What a pod needs of the pods around it: required inter-pod affinity, anti-affinity, and topology spread (DoNotSchedule).
 
-As values that recordings hold too. Selectors are resolved: `matchLabels`, `matchLabelKeys` and `mismatchLabelKeys` are requirements,
+Selectors are resolved: `matchLabels`, `matchLabelKeys` and `mismatchLabelKeys` are requirements,
 `namespaceSelector` is the names of the namespaces that it selects now. Preferred terms are not here: kube-scheduler scores by
 them, and a pod that is pinned has one node.
 Source: core/v1 PodAffinityTerm and TopologySpreadConstraint; kube-scheduler's interpodaffinity and podtopologyspread, 1.36.
@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from fairlead.engine.types.fact import Fact
 from fairlead.kube.labels import Requirement
 from fairlead.kube.objects import LabelSelectorRequirement
 
@@ -24,11 +23,7 @@ Namespaces = Callable[["LabelSelector"], Iterable[str]]
 """Names of the namespaces that a selector selects now."""
 
 
-class _Value(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """The base of all."""
-
-
-class PodSelector(_Value, frozen=True, kw_only=True):
+class PodSelector(Fact, frozen=True, kw_only=True):
     """Pods by namespace and labels; all requirements must hold. `namespaces` None: any; (): none."""
 
     namespaces: tuple[str, ...] | None = None
@@ -40,14 +35,14 @@ class PodSelector(_Value, frozen=True, kw_only=True):
         return all(Requirement(rule.key, rule.operator, rule.values).matches(labels) for rule in self.requirements)
 
 
-class AffinityTerm(_Value, frozen=True, kw_only=True):
+class AffinityTerm(Fact, frozen=True, kw_only=True):
     """Some pod (affinity), or none (anti-affinity), of `pods` runs in the node's domain of `topology_key`."""
 
     topology_key: str
     pods: PodSelector
 
 
-class SpreadTerm(_Value, frozen=True, kw_only=True):
+class SpreadTerm(Fact, frozen=True, kw_only=True):
     """With this pod, the node's domain has at most `max_skew` more of `pods` than the domain with the fewest."""
 
     topology_key: str
@@ -58,17 +53,17 @@ class SpreadTerm(_Value, frozen=True, kw_only=True):
     honors_taints: bool = False  # and where it tolerates the node's taints
 
 
-class Neighbours(_Value, frozen=True, kw_only=True):
+class Neighbours(Fact, frozen=True, kw_only=True):
     affinity: tuple[AffinityTerm, ...] = ()
     anti_affinity: tuple[AffinityTerm, ...] = ()
     spread: tuple[SpreadTerm, ...] = ()
 
 
-class PodIdentity(_Value, frozen=True, kw_only=True):
+class PodIdentity(Fact, frozen=True, kw_only=True):
     """By what others select a pod. `leaving`: it is deleted, and counts for spread no more."""
 
     namespace: str = ""
-    labels: dict[str, str] = {}
+    labels: Mapping[str, str] = {}
     leaving: bool = False
 
 

@@ -6,42 +6,33 @@ Source: component-helpers resource.PodRequests, kube-scheduler's NodePorts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from functools import lru_cache
+from typing import Self
 
-from fairlead.engine.types.neighbours import Neighbours, neighbours_of
+import msgspec
+
+from fairlead.engine.types.fact import Fact
+from fairlead.engine.types.neighbours import Namespaces, Neighbours, neighbours_of
+from fairlead.kube import core
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.kube.spec_key import spec_key
 
-if TYPE_CHECKING:
-    from fairlead.engine.types.neighbours import Namespaces
-    from fairlead.kube import core
-
 PODS = "pods"
+KNOWN_MAX = 10_000  # pods' needs of which something is remembered
 Port = tuple[str, str, int]  # protocol, host IP, port
 
 
-@dataclass(frozen=True, slots=True)
-class Constraints:
-    """What of a pod's needs does not depend on what runs on a node: pods that differ in amounts only have equal ones. Hashed once."""
+class Constraints(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+    """What of a pod's needs does not depend on what runs on a node: pods that differ in amounts only have equal ones."""
 
     node_selector: tuple[tuple[str, str], ...] = ()
     affinity: core.NodeSelector | None = None
     tolerations: tuple[core.Toleration, ...] = ()
     volumes: tuple[core.NodeSelector, ...] = ()
-    hash: int = field(default=0, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        content = (self.node_selector, self.affinity, self.tolerations, self.volumes)
-        object.__setattr__(self, "hash", hash(content))
-
-    def __hash__(self) -> int:
-        return self.hash
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodNeeds:
-    """What a pod needs of a node, as a hashable value: pods of one Job have equal needs. Hashed once."""
+class PodNeeds(Fact, frozen=True, kw_only=True, cache_hash=True):
+    """What a pod needs of a node, as a hashable value: pods of one Job have equal needs."""
 
     requests: tuple[tuple[str, int], ...] = ()  # resource, thousandths; sorted; always with one pod
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -51,17 +42,10 @@ class PodNeeds:
     ports: tuple[Port, ...] = ()
     volumes: tuple[core.NodeSelector, ...] = ()  # where its volumes are, or may be made: the node satisfies all
     neighbours: Neighbours | None = None
-    hash: int = field(default=0, init=False, repr=False, compare=False)
-    constraints: Constraints = field(default_factory=Constraints, init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        constraints = Constraints(self.node_selector, self.affinity, self.tolerations, self.volumes)
-        object.__setattr__(self, "constraints", constraints)
-        content = (self.requests, constraints.hash, self.preferred, self.ports, self.neighbours)
-        object.__setattr__(self, "hash", hash(content))
-
-    def __hash__(self) -> int:
-        return self.hash
+    @property
+    def constraints(self) -> Constraints:
+        return _constraints(self)
 
     @classmethod
     def of(cls, pod: core.Pod, namespaces: Namespaces | None = None) -> Self:
@@ -79,8 +63,12 @@ class PodNeeds:
         )
 
 
+@lru_cache(maxsize=KNOWN_MAX)
+def _constraints(needs: PodNeeds) -> Constraints:
+    return Constraints(needs.node_selector, needs.affinity, needs.tolerations, needs.volumes)
+
+
 _known_requests: dict[bytes, tuple[tuple[str, int], ...]] = {}
-KNOWN_MAX = 10_000
 
 
 def _requests(spec: core.PodSpec) -> tuple[tuple[str, int], ...]:

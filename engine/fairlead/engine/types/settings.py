@@ -6,21 +6,19 @@ Frozen values, made by the controller from Queue, Flavor and PodDisruptionBudget
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from fairlead.api.bounds import NO_BOUNDS, Bounds
+from fairlead.api.models import Models
+from fairlead.engine.types.amounts import Amount
+from fairlead.engine.types.fact import Fact
 from fairlead.engine.types.hold import Hold
-
-if TYPE_CHECKING:
-    from fairlead.api.models import Models
-    from fairlead.engine.types.amounts import Amount
-    from fairlead.kube import core
-    from fairlead.kube.objects import LabelSelector
+from fairlead.kube import core
+from fairlead.kube.objects import LabelSelector
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlavorQuota:
+class FlavorQuota(Fact, frozen=True, kw_only=True):
     flavor: str
     deserved: Amount = 0
     limit: Amount | None = None  # None: no limit
@@ -29,8 +27,7 @@ class FlavorQuota:
     lending_limit: Amount | None = None  # most of deserved that others may use meanwhile; None: all
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetState:
+class BudgetState(Fact, frozen=True, kw_only=True):
     """What a queue, with those below it, may spend in the period of now, and what it has spent. In GPU-hours.
 
     `spent` is as of some moment before the decision; `exhausts_at` is when it reaches `limit` if the queue goes on holding what it
@@ -39,7 +36,7 @@ class BudgetState:
 
     on_exhausted: Literal["warn", "noBorrow", "stop"]
     limit: Amount
-    spent: Amount | None
+    spent: Amount | None = None
     renews_at: float
     exhausts_at: float | None = None
 
@@ -58,8 +55,7 @@ class BudgetState:
         return self.exhausts_at if self.exhausts_at is not None and self.exhausts_at < self.renews_at else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdlePolicy:
+class IdlePolicy(Fact, frozen=True, kw_only=True):
     """What happens to a gang that has been idle for `for_s`, `grace_s` after it was told.
 
     `below_percent` is the utilisation by which the gang's `IdleSpan` was read; None: the driver's own threshold. `devices`: whether
@@ -73,15 +69,14 @@ class IdlePolicy:
     devices: Literal["All", "Any"] = "All"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueSpec:
+class QueueSpec(Fact, frozen=True, kw_only=True):
     """A Queue object. `namespace_selector` None takes only gangs that name the queue; an empty one takes any namespace.
 
     `past_usage` is what Queue status remembers of each flavor, brought up to date by the controller: the part of the
     cluster that the queue held on average, decayed with the half-life. `evictions_left` None: no disruption budget.
     """
 
-    name: str
+    name: str = ""  # in a recording the key of its table says it
     uid: str = ""
     parent: str | None = None
     quotas: tuple[FlavorQuota, ...] = ()
@@ -94,7 +89,7 @@ class QueueSpec:
     evictions_left: int | None = None
     bounds: Bounds = NO_BOUNDS  # of its gangs and of those of the queues below it
     respects_budgets: bool | None = None  # PodDisruptionBudgets prevent reclaim; None: as the queue above, at last not
-    past_usage: Mapping[str, float] = field(default_factory=dict)
+    past_usage: Mapping[str, float] = {}
     quotas_change_at: float | None = None  # unix seconds: a schedule replaces `quotas` then, which are those of now
     idle: IdlePolicy | None = (
         None  # of its gangs and those of the queues below it; None: as the queue above, at last none
@@ -107,8 +102,7 @@ class QueueSpec:
     hold: Hold | None = None  # nothing of it, or of the queues below it, is admitted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeTemplate:
+class NodeTemplate(Fact, frozen=True, kw_only=True):
     """How an autoscaler makes nodes with devices of a flavor. `allocatable` in thousandths; of other resources there is enough."""
 
     devices: int
@@ -117,8 +111,7 @@ class NodeTemplate:
     allocatable: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Autoscaling:
+class Autoscaling(Fact, frozen=True, kw_only=True):
     """Nodes with devices of a flavor can be asked for. `max`: of running gangs and demand together, in its measure; None: unbounded."""
 
     mode: Literal["Visible", "ProvisioningRequest", "Placeholder"]
@@ -130,11 +123,10 @@ class Autoscaling:
     templates: tuple[NodeTemplate, ...] = ()  # nodes as they would be made, of which there may be none
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlavorSpec:
+class FlavorSpec(Fact, frozen=True, kw_only=True):
     """A kind of resource: which devices (CEL) and how much of it a device is."""
 
-    name: str
+    name: str = ""  # in a recording the key of its table says it
     device_selector: str
     measure: Literal["Devices", "Share", "Capacity"] = "Devices"
     capacity_name: str | None = None  # with measure Capacity
@@ -154,8 +146,7 @@ class Problem:
         return f"{self.kind} {self.name}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DisruptionBudget:
+class DisruptionBudget(Fact, frozen=True, kw_only=True):
     """A PodDisruptionBudget: how many of the pods it selects may go now (`status.disruptionsAllowed`)."""
 
     namespace: str
@@ -163,8 +154,7 @@ class DisruptionBudget:
     allowed: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamespaceQuota:
+class NamespaceQuota(Fact, frozen=True, kw_only=True):
     """One limit of a ResourceQuota: of `limit` (its `hard`) so much is in use, by what exists and what is being created.
 
     `resource` is the name in the quota, such as `gpu.fairlead.dev.deviceclass.resource.k8s.io/devices`.

@@ -5,16 +5,12 @@ Frozen values; `placement.value.workload` counts them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from fairlead.engine.types.pod_needs import PodNeeds
-    from fairlead.kube import resource
+from fairlead.engine.types.fact import Fact
+from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.kube import resource
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(Fact, frozen=True):
     """A kind of pod that requests devices by one claim, and how often it arrived."""
 
     spec: resource.ResourceClaimSpec
@@ -22,8 +18,7 @@ class Demand:
     count: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Workload:
+class Workload(Fact, frozen=True, eq=False):
     """Most frequent first. Compared by identity: to use a new one costs a look at every node.
 
     `rare`: kinds that request several devices, or name where they may run, and are not among `demands`. `pods`: how many pods
@@ -32,7 +27,7 @@ class Workload:
     `cpu`: thousandths of a core that these pods requested, and pods that came without a claim.
     """
 
-    demands: tuple[Demand, ...]
+    demands: tuple[Demand, ...] = ()
     rare: tuple[Demand, ...] = ()
     pods: int = 0
     once: int = 0

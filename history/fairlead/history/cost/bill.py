@@ -201,7 +201,7 @@ def check_label(name: str, known: Sequence[str]) -> None:
 
 
 def label_names(reader: Reader, window: Window, namespaces: frozenset[str] | None = None) -> list[str]:
-    """Of the claims held in the window, in these namespaces, sorted."""
+    """The label names of the claims held in the window, in these namespaces, sorted."""
     held = (each.allocation for each in reader.held(*window))
     return sorted({
         name for each in held if namespaces is None or each.namespace in namespaces for name, _ in each.labels

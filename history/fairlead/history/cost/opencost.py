@@ -295,5 +295,5 @@ def _duration_us(name: str, text: str) -> int:
 
 
 def _number(value: Fraction) -> float:
-    """As OpenCost rounds: five places."""
+    """The number rounded as OpenCost does: five places."""
     return float(rounded(value, 5))

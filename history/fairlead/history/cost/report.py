@@ -138,7 +138,7 @@ def wait_targets(queues: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def nearest_rank(ordered: Sequence[float], percent: int) -> float:
-    """Of values in order, at least one."""
+    """The nearest-rank quantile of values in order, at least one."""
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 

@@ -35,7 +35,7 @@ class Cost(NamedTuple):
 
 @dataclass(slots=True)
 class Figures:
-    """Of intervals that are grouped. All but `costs` is device time, in ppm × µs."""
+    """The figures of intervals that are grouped. All but `costs` is device time, in ppm × µs."""
 
     weighed: dict[Bucket, int] = field(default_factory=dict)
     costs: dict[tuple[str, Bucket], Cost] = field(default_factory=dict)  # by currency and bucket

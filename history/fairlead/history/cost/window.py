@@ -57,7 +57,7 @@ def parse(text: str, now_s: float) -> Window:
 
 
 def known_part(window: Window, known: tuple[int, int] | None) -> Known:
-    """Raises CostError where the ledger knows nothing of the window."""
+    """Raises CostError where the ledger has nothing of the window."""
     if known is None:
         raise CostError(
             "the ledger holds nothing yet: the controller writes it as it runs (docs/cost.md); see that it was started with one"
@@ -66,11 +66,11 @@ def known_part(window: Window, known: tuple[int, int] | None) -> Known:
     part = Window(max(window.since_us, whole.since_us), min(window.until_us, whole.until_us))
     if part.until_us <= part.since_us:
         raise CostError(
-            f"the ledger knows nothing of {window}: it knows {whole}; ask for a window within that, or name another ledger with --ledger"
+            f"the ledger has nothing of {window}: it covers {whole}; ask for a window within that, or name another ledger with --ledger"
         )
     if part == window:
         return Known(part)
-    return Known(part, f"of {window} the ledger knows {part}; the figures are of that part alone")
+    return Known(part, f"of {window} the ledger covers {part}; the figures are of that part alone")
 
 
 def days(window: Window) -> list[Window]:

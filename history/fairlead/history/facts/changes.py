@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from fairlead.engine.inventory.published import published_slice
 from fairlead.engine.types.gangs import RunningSequence
 from fairlead.history.facts import form, write
 from fairlead.history.facts.errors import FactsError
@@ -30,19 +31,24 @@ def _quota_key(quota: NamespaceQuota) -> str:
     return f"{quota.namespace}/{quota.name}/{quota.resource}"
 
 
+def _same(value: msgspec.Struct) -> msgspec.Struct:
+    """The engine's value is the format's."""
+    return value
+
+
 # The tables that are tuples in a snapshot: their field there, the key of an entry, and what is written of it.
 _TUPLES: tuple[tuple[str, str, Callable[[Any], str], Callable[[Any], msgspec.Struct]], ...] = (
-    ("gangs", "gangs", lambda gang: gang.id, write.gang),
-    ("running", "running", lambda gang: gang.id, write.running_gang),
+    ("gangs", "gangs", lambda gang: gang.id, _same),
+    ("running", "running", lambda gang: gang.id, _same),
     ("queues", "queues", lambda queue: queue.name, write.queue),
     ("flavors", "flavors", lambda flavor: flavor.name, write.flavor),
-    ("budgets", "budgets", lambda budget: f"{budget.namespace}/{budget.name}", write.budget),
-    ("quotas", "namespace_quotas", _quota_key, write.quota),
+    ("budgets", "budgets", lambda budget: f"{budget.namespace}/{budget.name}", _same),
+    ("quotas", "namespace_quotas", _quota_key, _same),
 )
 _WRITERS: dict[str, Callable[[Any], Any]] = {
-    "slices": write.slice_,
-    "taint_rules": lambda rule: rule,
-    "classes": write.device_class,
+    "slices": published_slice,
+    "taint_rules": _same,
+    "classes": lambda value: value.spec,
     "claims": write.allocated_claim,
     "nodes": write.node,
     "pods": lambda found: write.counted_pod(*found),

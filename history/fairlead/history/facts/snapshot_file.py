@@ -15,6 +15,7 @@ import msgspec
 from fairlead.bounded import files, json_text, unpack
 from fairlead.bounded.limits import UnreadableError
 from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.fact import Fact, decoder, encode
 from fairlead.history.facts import form
 from fairlead.history.facts.changes import Watcher
 from fairlead.history.facts.errors import FactsError
@@ -24,12 +25,12 @@ FORMAT = "fairlead-snapshot"
 PACK_LEVEL = 1  # gigabytes
 
 
-class _Head(form.Item, frozen=True, kw_only=True):
+class _Head(Fact, frozen=True, kw_only=True):
     format: str = ""
     version: int = 0
 
 
-class _Document(form.Item, frozen=True, kw_only=True, omit_defaults=False):
+class _Document(Fact, frozen=True, kw_only=True, omit_defaults=False):
     format: str = FORMAT
     version: int = form.VERSION
     at: float
@@ -38,7 +39,7 @@ class _Document(form.Item, frozen=True, kw_only=True, omit_defaults=False):
 
 
 _HEAD = msgspec.json.Decoder(_Head)
-_DOCUMENT = msgspec.json.Decoder(_Document)
+_DOCUMENT = decoder(_Document)
 
 
 class Dumped(NamedTuple):
@@ -52,7 +53,7 @@ def dump(snapshot: Snapshot, now: float, *, code: str = "") -> bytes:
 
 
 def dump_facts(facts: form.Facts, now: float, *, code: str = "") -> bytes:
-    return msgspec.json.encode(_Document(at=now, code=code, facts=facts)) + b"\n"
+    return encode(_Document(at=now, code=code, facts=facts)) + b"\n"
 
 
 def packed(data: bytes) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 F = TypeVar("F")
+
+
+def _same(_: str, value: V) -> V:
+    """The format's value is the engine's."""
+    return value
 
 
 class Table(Generic[V]):
@@ -84,12 +90,12 @@ class State:
     def _apply(self, facts: form.Facts) -> None:
         self.apply_cluster(facts)
         order = facts.order
-        self.gangs.change(facts.gangs, order, lambda _, value: read.gang(value))
-        self.running.change(facts.running, order, lambda _, value: read.running_gang(value))
-        self.queues.change(facts.queues, order, read.queue)
-        self.flavors.change(facts.flavors, order, read.flavor)
-        self.budgets.change(facts.budgets, order, lambda _, value: read.budget(value))
-        self.quotas.change(facts.quotas, order, lambda _, value: read.quota(value))
+        self.gangs.change(facts.gangs, order, _same)
+        self.running.change(facts.running, order, _same)
+        self.queues.change(facts.queues, order, lambda name, value: replace(value, name=name))
+        self.flavors.change(facts.flavors, order, lambda name, value: replace(value, name=name))
+        self.budgets.change(facts.budgets, order, _same)
+        self.quotas.change(facts.quotas, order, _same)
         if not isinstance(facts.workload, msgspec.UnsetType):
             self.workload = read.workload(facts.workload, facts.mix)
         if facts.settings is not None:
@@ -115,7 +121,7 @@ class State:
             if claim is None:
                 inventory.drop_claim(uid)
             else:
-                inventory.set_allocated(read.allocated_claim(uid, claim))
+                inventory.set_allocated(replace(claim, uid=uid))
         for name, node in facts.nodes.items():
             if node is None:
                 nodes.drop_node(name)
@@ -125,7 +131,7 @@ class State:
             if pod is None:
                 nodes.drop_pod(uid)
             else:
-                nodes.set_needs(uid, pod.node, read.needs(pod.needs), read.identity(pod))
+                nodes.set_needs(uid, pod.node, pod.needs, read.identity(pod))
         if facts.classes:
             self.classes = dict(self.classes)  # a snapshot keeps those that it was given
         for name, spec in facts.classes.items():

@@ -317,6 +317,6 @@ def _most(one: int | None, other: int | None) -> int | None:
 
 
 def _whole(measure: Measure) -> Measure:
-    """Of a unit of which this is a part."""
+    """The whole unit of which this is a part."""
     amount = measure.amount * WHOLE_PPM / measure.share_ppm if measure.share_ppm else measure.amount
     return dataclasses.replace(measure, share_ppm=WHOLE_PPM, amount=amount)

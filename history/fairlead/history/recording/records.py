@@ -18,6 +18,7 @@ import msgspec
 
 from fairlead.bounded import json_text
 from fairlead.bounded.limits import BoundError
+from fairlead.engine.types.fact import Fact, decoder, encode
 from fairlead.history.facts import form
 from fairlead.history.recording.errors import RecordingError
 
@@ -31,7 +32,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     """The base of all."""
 
 
-class Previous(form.Item, frozen=True, kw_only=True):
+class Previous(Fact, frozen=True, kw_only=True):
     """The segment before, as its writer, or the next one, found it."""
 
     segment: int
@@ -83,7 +84,7 @@ class End(Record, frozen=True, kw_only=True, tag="end"):
 
 
 AnyRecord = Header | Part | Decision | Gap | End
-_DECODER: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
+_DECODER: msgspec.json.Decoder[AnyRecord] = decoder(AnyRecord)
 
 
 class BriefPart(Record, frozen=True, kw_only=True, tag="part"):
@@ -114,7 +115,7 @@ def link(chain: str, record: bytes) -> str:
 
 def line(chain: str, record: AnyRecord) -> tuple[str, bytes]:
     """The record's place in the chain, and its line."""
-    body = msgspec.json.encode(record)
+    body = encode(record)
     after = link(chain, body)
     return after, b'{"chain":"%b","record":%b}\n' % (after.encode(), body)
 

@@ -6,13 +6,23 @@ Kubernetes, Fairlead or NVIDIA (`names.public`): the structure that decisions de
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from fairlead.api.align import alignments
+from fairlead.api.bounds import Bounds
+from fairlead.engine.inventory.allocated import AllocatedClaim
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, RefusedNode, RunningGang
+from fairlead.engine.types.hold import Hold
 from fairlead.engine.types.neighbours import AffinityTerm, Neighbours, SpreadTerm
+from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.settings import FlavorSpec, NamespaceQuota, NodeTemplate, QueueSpec
+from fairlead.engine.types.workload import Demand
 from fairlead.history.facts import form
 from fairlead.history.recording.names import Names
 from fairlead.history.recording.rename_objects import RenamingObjects
@@ -77,7 +87,7 @@ class Renaming(RenamingObjects):
             allocatable={self._qualified(name): amount for name, amount in value.allocatable.items()},
         )
 
-    def _needs(self, value: form.Needs) -> form.Needs:
+    def _needs(self, value: PodNeeds) -> PodNeeds:
         return replace(
             value,
             requests=tuple((self._qualified(name), amount) for name, amount in value.requests),
@@ -120,14 +130,14 @@ class Renaming(RenamingObjects):
 
     # -- claims ----------------------------------------------------------------------------------------------------
 
-    def _allocated(self, value: form.AllocatedClaim) -> form.AllocatedClaim:
+    def _allocated(self, value: AllocatedClaim) -> AllocatedClaim:
         devices = tuple(
             replace(each, pool=self._names.place(each.pool), tolerations=tuple(map(self._taint, each.tolerations)))
             for each in value.devices
         )
         return replace(self._named(value), devices=devices)
 
-    def _claim(self, value: form.Claim) -> form.Claim:
+    def _claim(self, value: ClaimRequest) -> ClaimRequest:
         return replace(
             self._named(value),
             key=self._names.place(value.key),
@@ -143,10 +153,10 @@ class Renaming(RenamingObjects):
         changed: V = replace(found, namespace=self._names.namespace(found.namespace), name=self._names.name(found.name))
         return changed
 
-    def _pod(self, value: form.Pod) -> form.Pod:
+    def _pod(self, value: PodRef) -> PodRef:
         return replace(self._named(value), uid=self._names.place(value.uid))
 
-    def _gang(self, value: form.Gang) -> form.Gang:
+    def _gang(self, value: GangRequest) -> GangRequest:
         return replace(
             self._named(value),
             uid=self._names.place(value.uid),
@@ -167,12 +177,22 @@ class Renaming(RenamingObjects):
             namespace_labels=self._labels(value.namespace_labels),
             topology=self._topology(value.topology),
             subgroup_topology=self._topology(value.subgroup_topology),
+            align=self._align(value.align),
             placed_nodes=self._places(value.placed_nodes),
             placed_subgroups=tuple(
                 (self._names.name(subgroup), self._names.place(node)) for subgroup, node in value.placed_subgroups
             ),
             placed_claims=tuple(
                 (self._worker_group(group), self._claim(claim)) for group, claim in value.placed_claims
+            ),
+            placed_members=tuple(
+                replace(
+                    each,
+                    claims=tuple(map(self._claim, each.claims)),
+                    subgroup=self._names.name(each.subgroup) if each.subgroup else "",
+                    worker_group=self._worker_group(each.worker_group),
+                )
+                for each in value.placed_members
             ),
             kept=tuple(replace(each, pool=self._names.place(each.pool)) for each in value.kept),
             avoid=self._places(value.avoid),
@@ -190,11 +210,21 @@ class Renaming(RenamingObjects):
             return None
         return ", ".join(self._level(entry.strip()) for entry in text.split(","))
 
+    def _align(self, text: str | None) -> str | None:
+        """Attributes keep their names, as in slices; requests have those of the claims."""
+        if text is None:
+            return None
+        try:
+            entries = alignments(text)
+        except ValueError:
+            return self._names.name(text)
+        return ", ".join(str(dataclasses.replace(each, requests=self._each(each.requests))) for each in entries)
+
     def _level(self, text: str) -> str:
         word, colon, label = text.partition(":")
         return f"{word}{colon}{self._qualified(label.strip())}" if colon else self._names.name(text)
 
-    def _running(self, value: form.RunningGang) -> form.RunningGang:
+    def _running(self, value: RunningGang) -> RunningGang:
         return replace(
             self._named(value),
             uid=self._names.place(value.uid),
@@ -216,7 +246,7 @@ class Renaming(RenamingObjects):
             hold=_hold(value.hold),
         )
 
-    def _bounds(self, value: form.Bounds) -> form.Bounds:
+    def _bounds(self, value: Bounds) -> Bounds:
         changed = {
             name: replace(bound, source=self._names.text(bound.source))
             for name in value.__struct_fields__
@@ -224,7 +254,7 @@ class Renaming(RenamingObjects):
         }
         return replace(value, **changed)
 
-    def _queue(self, value: form.Queue) -> form.Queue:
+    def _queue(self, value: QueueSpec) -> QueueSpec:
         selector = value.namespace_selector
         return replace(
             value,
@@ -237,7 +267,7 @@ class Renaming(RenamingObjects):
             hold=_hold(value.hold),
         )
 
-    def _flavor(self, value: form.Flavor) -> form.Flavor:
+    def _flavor(self, value: FlavorSpec) -> FlavorSpec:
         scaling = value.autoscaling
         if scaling is not None:
             scaling = replace(
@@ -248,7 +278,7 @@ class Renaming(RenamingObjects):
             )
         return replace(value, device_selector=self._names.literals(value.device_selector), autoscaling=scaling)
 
-    def _node_template(self, value: form.NodeTemplate) -> form.NodeTemplate:
+    def _node_template(self, value: NodeTemplate) -> NodeTemplate:
         return replace(
             value,
             labels=tuple(sorted(self._labels(dict(value.labels)).items())),
@@ -256,23 +286,23 @@ class Renaming(RenamingObjects):
             allocatable=tuple(sorted((self._qualified(name), amount) for name, amount in value.allocatable)),
         )
 
-    def _quota(self, value: form.Quota) -> form.Quota:
+    def _quota(self, value: NamespaceQuota) -> NamespaceQuota:
         return replace(self._named(value), resource=self._quota_resource(value.resource))
 
     def _workload(
-        self, value: tuple[form.Demand, ...] | msgspec.UnsetType | None
-    ) -> tuple[form.Demand, ...] | msgspec.UnsetType | None:
+        self, value: tuple[Demand, ...] | msgspec.UnsetType | None
+    ) -> tuple[Demand, ...] | msgspec.UnsetType | None:
         return value if value is None or isinstance(value, msgspec.UnsetType) else self._demands(value)
 
-    def _demands(self, value: tuple[form.Demand, ...]) -> tuple[form.Demand, ...]:
+    def _demands(self, value: tuple[Demand, ...]) -> tuple[Demand, ...]:
         return tuple(replace(each, spec=self._spec(each.spec), needs=self._needs(each.needs)) for each in value)
 
 
-def _hold(value: form.Hold | None) -> form.Hold | None:
+def _hold(value: Hold | None) -> Hold | None:
     """No decision depends on which user wrote it, or why."""
     return None if value is None else replace(value, by="", reason="")
 
 
-def _refused(value: form.RefusedNode, names: Names) -> form.RefusedNode:
+def _refused(value: RefusedNode, names: Names) -> RefusedNode:
     """Its `why` is a scheduler's own sentence, with names in it that stand nowhere else; no decision depends on it."""
     return replace(value, node=names.place(value.node), why="")

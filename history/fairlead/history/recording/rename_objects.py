@@ -38,7 +38,7 @@ class RenamingObjects:
         return key if public(key) else self._names.name(key)
 
     def _class_name(self, name: str) -> str:
-        """Of a DeviceClass, which its owner named: even a plain word says something, but for the classes that drivers bring."""
+        """The name of a DeviceClass, which its owner chose: even a plain word says something, but for the classes that drivers bring."""
         return name if of_known_domain(name) else self._names.name(name)
 
     def _labels(self, labels: Mapping[str, str]) -> dict[str, str]:
@@ -106,7 +106,7 @@ class RenamingObjects:
         )
 
     def _taint(self, value: T) -> T:
-        """Of a taint or a toleration."""
+        """A taint or a toleration, renamed."""
         return replace(value, key=self._qualified(value.key), value=self._names.name(value.value))
 
     def _node_selector(self, value: core.NodeSelector | None) -> core.NodeSelector | None:
@@ -115,7 +115,7 @@ class RenamingObjects:
         return replace(value, node_selector_terms=tuple(map(self._term, value.node_selector_terms)))
 
     def _expression(self, value: E) -> E:
-        """Of a selector of nodes or of labels."""
+        """An expression of a selector of nodes or of labels, renamed."""
         return replace(value, key=self._qualified(value.key), values=self._each(value.values))
 
     def _term(self, value: core.NodeSelectorTerm) -> core.NodeSelectorTerm:

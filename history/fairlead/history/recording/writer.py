@@ -50,7 +50,7 @@ TEMPORARY = ".rewriting"
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Of a directory: `bytes_max` over all segments; the one being written may exceed it by its own size."""
+    """The bounds of a directory: `bytes_max` over all segments; the one being written may exceed it by its own size."""
 
     bytes_max: int = 2 * 2**30
     age_max_s: float = 14 * 86_400.0
@@ -90,7 +90,7 @@ class RecordingWriter:
 
     @property
     def chain(self) -> str:
-        """Of the last record."""
+        """The chain hash of the last record."""
         if self._segment is not None:
             return self._segment.chain
         return CHAIN_START if self._last is None else self._last.chain
@@ -231,7 +231,7 @@ class RecordingWriter:
             self._take_over(now)
             return
         except RecordingError as error:
-            # What is there is left for people to look at; the chain begins anew behind it.
+            # What is there is left for people to look at; a new chain begins behind it.
             self.problems.append(f"{error}; it is kept as it is")
             self._last = Previous(segment=number, chain=CHAIN_START if last is None else last.chain)
             return
@@ -245,7 +245,7 @@ class RecordingWriter:
         self.problems.append(f"{path}: {why}; it was closed behind record {last.number}, the last whole one")
 
     def _close_torn(self, path: Path, reason: str, now: float) -> str:
-        """The segment anew, with its whole records and an end; returns the chain. The old one stays until the new one is complete."""
+        """Write the segment again, with its whole records and an end; returns the chain. The old one stays until the new one is complete."""
         other = path.with_name(path.name + TEMPORARY)
         at = path.stat().st_mtime
         with _created(other) as file:
@@ -270,13 +270,13 @@ class RecordingWriter:
 
 
 def segments(directory: Path) -> list[tuple[int, Path]]:
-    """By number."""
+    """The segments by number."""
     found = [(NAME.fullmatch(path.name), path) for path in directory.iterdir()]
     return sorted((int(match[1]), path) for match, path in found if match)
 
 
 def _last_number(known: list[tuple[int, Path]]) -> int:
-    """Of the last decision in these segments, 0 for none. The last of all may have been cut before its first decision."""
+    """The number of the last decision in these segments, 0 for none. The last of all may have been cut before its first decision."""
     for _, path in reversed(known):
         try:
             numbers = [

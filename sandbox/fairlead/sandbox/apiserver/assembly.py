@@ -40,7 +40,10 @@ def assemble(
         state.authorizer = Rbac(state)
     bootstrap.populate(state)
     state.admission = admission.chain(
-        state, called=state.webhook_called, store=partial(state.replace, "", "resourcequotas")
+        state,
+        called=state.webhook_called,
+        converted=state.converted,
+        store=partial(state.replace, "", "resourcequotas"),
     )
     state.store.compact()
     return state

@@ -18,7 +18,7 @@ from fairlead.sandbox.apiserver.kinds.attributes import Admission, NoAdmission
 from fairlead.sandbox.apiserver.kinds.base import Kind, Registry
 from fairlead.sandbox.apiserver.kinds.request import Access, Json, UserInfo
 from fairlead.sandbox.apiserver.storage.lag import WatchLag
-from fairlead.sandbox.apiserver.storage.records import Completed, WebhookCall
+from fairlead.sandbox.apiserver.storage.records import Completed, Conversions, WebhookCall
 from fairlead.sandbox.apiserver.storage.store import Store
 from fairlead.sandbox.release import NEWEST, Release
 
@@ -73,6 +73,7 @@ class State:
     audit: Audit | None = None
     on_completed: Callable[[Completed], None] | None = None
     on_webhook_call: Callable[[WebhookCall], None] | None = None
+    on_conversion: Callable[[Conversions], None] | None = None
 
     _storages: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -117,6 +118,10 @@ class State:
     def webhook_called(self, call: WebhookCall) -> None:
         if self.on_webhook_call is not None:
             self.on_webhook_call(call)
+
+    def converted(self, conversions: Conversions) -> None:
+        if self.on_conversion is not None:
+            self.on_conversion(conversions)
 
     def _storage(self, group: str, plural: str) -> str:
         key = group, plural

@@ -39,7 +39,7 @@ _NO_DEADLINE: Final = 2**31 - 1
 
 
 def template_hash(deployment: Obj) -> str:
-    """Of the pods' template: the same for the same template. Ten of the characters that names may have without making a word."""
+    """A hash of the pods' template: the same for the same template. Ten of the characters that names may have without making a word."""
     text = json.dumps(spec_of(deployment).get("template"), sort_keys=True, separators=(",", ":"))
     digest = hashlib.blake2s(text.encode()).digest()
     return "".join("bcdfghjklmnpqrstvwxz2456789"[byte % 27] for byte in digest[:10])

@@ -19,7 +19,7 @@ MAX_FACTOR: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackoffRecord:
-    """Of one Job. In memory only, as upstream: a Job controller that restarts begins anew."""
+    """The failures of one Job. In memory only, as upstream: a Job controller that restarts counts from zero."""
 
     failures: int = 0  # after the last success
     last_failure_s: float = 0.0

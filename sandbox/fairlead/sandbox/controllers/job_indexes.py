@@ -22,7 +22,7 @@ def limited(job: Obj) -> bool:
 
 
 def failed_indexes(job: Obj, failed: Iterable[Obj]) -> set[int]:
-    """Of the failed pods: the indexes that may not be tried again."""
+    """The indexes of failed pods that may not be tried again."""
     found: set[int] = set()
     for pod in failed:
         index = job_pods.index_of(pod)

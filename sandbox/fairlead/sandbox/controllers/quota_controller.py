@@ -1,6 +1,6 @@
 """The resource quota controller: counts what a namespace's pods and claims use, and writes it into its quotas' status.
 
-Admission adds what is created; this loop takes over new limits, and counts anew when something that counts is deleted or a pod
+Admission adds what is created; this loop takes over new limits, and counts again when something that counts is deleted or a pod
 has ended, and every five minutes. `quota_status` is the rule, a pure function; the class writes it.
 Source: kubernetes pkg/controller/resourcequota, pkg/quota/v1/install/update_filter.go (1.36.2).
 """

@@ -132,7 +132,7 @@ class DeploymentController(Loop[str]):
             self.queue.add(f"{namespace_of(change.object)}/{owner['name']}")
 
     def _pod_changed(self, change: Change[Raw]) -> None:
-        """The last pod of an old set is gone: a Deployment that is made anew may go on."""
+        """The last pod of an old set is gone: a Deployment with strategy Recreate may go on."""
         owner = controller_of(change.object)
         if change.new is None and owner is not None and owner.get("kind") == "ReplicaSet":
             found = self._sets.get(f"{namespace_of(change.object)}/{owner['name']}")

@@ -1,14 +1,15 @@
-"""The process that forks Fairlead's programs: it imports them once, then forks one process for each command line.
+"""The processes that fork Fairlead's programs: a template imports them once and forks a host for each cluster, which forks one for each command line.
 
-A fresh interpreter takes more than a second to import the programs; a fork of one that has them, milliseconds. A child runs
+A fresh interpreter takes more than a second to import the programs; a fork of one that has them, milliseconds. The template's standard
+input is a socket by which, for each host, two descriptors come: its connection and its log. It ends when that socket does. A child of a host runs
 `fairlead ARGUMENTS` with the environment it is given and nothing else, as a container of the image does, and a SIGKILL ends
-it as it ends any process: no handler, no `finally`, no socket removed. The host is single-threaded and starts no event
-loop, so forking is safe. One JSON object a line from stdin, one a line to stdout:
+it as it ends any process: no handler, no `finally`, no socket removed. Template and host are single-threaded and start no event
+loop, so forking is safe. By a host's connection, one JSON object a line each way:
 
     {"op": "start", "id": "driver n1 #1", "arguments": ["driver", "--node-name=n1"], "environment": {...}, "log": "/path"}
     {"op": "signal", "id": "driver n1 #1", "number": 9}    {"id": "driver n1 #1", "pid": 4711} … {… "status": -9}
 
-The answers give a child's process id and say how it ended. When stdin ends, however the cluster ended, the host kills what it started.
+The answers give a child's process id and say how it ended. When the connection ends, however the cluster ended, the host kills what it started.
 Run as `python -m fairlead.sandbox.install.program_host`.
 """
 
@@ -22,8 +23,9 @@ import os
 import runpy
 import select
 import signal
+import socket
 import sys
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 # Named, not imported: the command line stands above the sandbox and need not be there for anything else.
 PRELOADED: Final = ("fairlead.cli.main", "fairlead.driver.app", "fairlead.webhook.app", "fairlead.controller.app")
@@ -35,6 +37,23 @@ def main() -> int:
     for module in PRELOADED:
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(module)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # hosts are not waited for
+    orders = socket.socket(fileno=0)
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(orders, 1, 2)
+        if not message:
+            return 0
+        if os.fork() == 0:
+            _host(*descriptors)
+        for each in descriptors:
+            os.close(each)
+
+
+def _host(connection: int, log: int) -> NoReturn:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for source, target in ((connection, 0), (connection, 1), (log, 2)):
+        os.dup2(source, target)
+    os.closerange(3, max(connection, log) + 1)
     children: dict[int, str] = {}
     pending = b""
     while True:
@@ -50,7 +69,7 @@ def main() -> int:
     for pid in children:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    return 0
+    os._exit(0)
 
 
 def _obey(order: dict[str, Any], children: dict[int, str]) -> None:

@@ -8,12 +8,14 @@ registered; controller, it leads and its caches are filled.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import json
 import logging
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -100,14 +102,40 @@ class Process:
             await self.exited.wait()
 
 
+_templates: dict[str, tuple[subprocess.Popen[bytes], socket.socket]] = {}
+
+
+def _template(python_path: str) -> socket.socket:
+    """Of the process that has imported the programs, from these places; one serves all clusters that this process starts."""
+    if python_path not in _templates or _templates[python_path][0].poll() is not None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "fairlead.sandbox.install.program_host"],
+                stdin=theirs.fileno(),
+                start_new_session=True,  # Ctrl-C is for us: we stop them in order
+                # gRPC's fork handlers would look for threads that the template does not have.
+                env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0"},
+            )
+        _templates[python_path] = process, ours
+        atexit.register(_end, process, ours)
+    return _templates[python_path][1]
+
+
+def _end(template: subprocess.Popen[bytes], orders: socket.socket) -> None:
+    orders.close()
+    template.wait()
+
+
 class ProgramHost:
-    """The forking host process (program_host.py) and what runs under it."""
+    """A forking host process (program_host.py) and what runs under it."""
 
     def __init__(self, *, log_dir: Path) -> None:
         self._log_dir = log_dir
         self._processes: dict[str, Process] = {}
-        self._process: asyncio.subprocess.Process | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._answers: asyncio.StreamReader
+        self._orders: asyncio.StreamWriter
+        self._reader: asyncio.Task[None]
         self._sockets = contextlib.ExitStack()
         self._socket_dir = Path()
 
@@ -123,21 +151,13 @@ class ProgramHost:
             await host._close()
 
     async def _open(self) -> None:
-        """Starts the host; it imports while the rest of the cluster starts."""
+        """Starts the host; where the template still imports, that takes as long while the rest of the cluster starts."""
         self._log_dir.mkdir(parents=True, exist_ok=True)
         self._socket_dir = Path(self._sockets.enter_context(tempfile.TemporaryDirectory(prefix="fl-")))
-        with (self._log_dir / "host.log").open("ab") as stderr:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "fairlead.sandbox.install.program_host",
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=stderr,
-                start_new_session=True,  # Ctrl-C is for us: we stop them in order
-                # gRPC's fork handlers would look for threads that the host does not have.
-                env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0"},
-            )
+        ours, theirs = socket.socketpair()
+        with theirs, (self._log_dir / "host.log").open("ab") as stderr:
+            socket.send_fds(_template(os.environ.get("PYTHONPATH", "")), [b"+"], [theirs.fileno(), stderr.fileno()])
+        self._answers, self._orders = await asyncio.open_unix_connection(sock=ours)
         self._reader = asyncio.create_task(self._read(), name="program host")
 
     async def stop(self) -> None:
@@ -146,17 +166,14 @@ class ProgramHost:
 
     async def _close(self) -> None:
         await self.stop()
-        if self._process is not None:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            try:
-                async with asyncio.timeout(STOP_TIMEOUT_S):
-                    await self._process.wait()
-            except TimeoutError:
-                self._process.kill()
-                await self._process.wait()
-        if self._reader is not None:
-            await asyncio.gather(self._reader, return_exceptions=True)
+        with contextlib.suppress(TimeoutError, OSError):
+            self._orders.write_eof()
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await asyncio.gather(self._reader, return_exceptions=True)
+                await self._answers.read()  # until the host has ended, though the reader was cancelled
+        self._orders.close()
+        with contextlib.suppress(OSError):
+            await self._orders.wait_closed()
         self._sockets.close()
 
     def start(self, name: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> Process:
@@ -165,7 +182,7 @@ class ProgramHost:
         log_file = self._log_dir / f"{name.replace(' ', '-')}.log"
         made = Process(host=self, name=name, log=log_file, id=f"{name} #{serial}")
         self._processes[made.id] = made
-        if self._reader is None or self._reader.done():
+        if self._reader.done():
             made.exited.set()  # the host is gone: `ready` will say so
             return made
         base = {
@@ -197,15 +214,11 @@ class ProgramHost:
         self._send({"op": "signal", "id": process_id, "number": int(number)})
 
     def _send(self, order: dict[str, Any]) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(order).encode() + b"\n")
+        self._orders.write(json.dumps(order).encode() + b"\n")
 
     async def _read(self) -> None:
-        assert self._process is not None
-        assert self._process.stdout is not None
         try:
-            async for line in self._process.stdout:
+            async for line in self._answers:
                 event = json.loads(line)
                 made = self._processes[event["id"]]
                 if "pid" in event:
@@ -215,8 +228,8 @@ class ProgramHost:
                 made.exited.set()
         finally:
             # The host is gone, and everything with it. Or this task was cancelled with all others, as asyncio does at the end
-            # of a loop: nothing would hear of an end any more, and a stop or a kill would wait for one for ever. The host
-            # ends its children when its standard input is closed.
+            # of a loop: nothing would hear of an end any more, and a stop or a kill would wait for one forever. The host
+            # ends its children when its connection is closed.
             for each in self._processes.values():
                 each.exited.set()
 

@@ -207,7 +207,7 @@ class PodWorker:
     async def _finish(self) -> None:
         """Stop the containers, unprepare the claims, then report the final phase: Failed also where nothing ever ran.
 
-        Else a pod that finalizers keep would hold its claims for ever. Source: KEP-3329; kubelet since 1.27.
+        Else a pod that finalizers keep would hold its claims forever. Source: KEP-3329; kubelet since 1.27.
         """
         await self._stop_containers()
         first = True
@@ -230,7 +230,7 @@ class PodWorker:
         self.kubelet.runtime.forget(self.uid)
 
     async def _stop_containers(self) -> None:
-        """Within the grace period. A deletion that shortens it begins anew, with less."""
+        """Stop the containers within the grace period. A deletion that shortens it begins again, with less."""
         allowed_s: float | None = None
 
         def grace_s() -> float:

@@ -1,6 +1,6 @@
 """Filters that look at the pods on other nodes: InterPodAffinity and PodTopologySpread, required terms only.
 
-A refusal has kube-scheduler's words. Pure: reads pods and nodes as plain dicts, counts them anew for each pod.
+A refusal has kube-scheduler's words. Pure: reads pods and nodes as plain dicts, counts them again for each pod.
 Source: kubernetes pkg/scheduler/framework/plugins/{interpodaffinity,podtopologyspread}, 1.36. Not modelled: default constraints of
 the cluster, which are ScheduleAnyway.
 """
@@ -148,7 +148,7 @@ def _count(
     nodes: Iterable[tuple[Obj, list[Obj]]],
     namespace_labels: NamespaceLabels,
 ) -> Counts:
-    """Of the pods that all terms of the owner select."""
+    """The number of pods that all terms of the owner select, by domain."""
     terms, found = list(terms), Counts()
     for node, pods in nodes if terms else ():
         for pod in pods:

@@ -48,7 +48,7 @@ def claim_names(pod: Obj) -> Iterator[tuple[str, bool]]:
 
 
 class Volumes:
-    """Of one pod. `refused`: why no node takes it."""
+    """The volumes of one pod. `refused`: why no node takes it."""
 
     def __init__(self, pod: Obj, storage: Storage, pods: Iterable[Obj]) -> None:
         self.refused: str | None = None

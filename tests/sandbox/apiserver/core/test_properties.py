@@ -12,6 +12,7 @@ from fairlead.sandbox.apiserver.ownership import typed
 from fairlead.sandbox.apiserver.ownership.fieldsets import FieldSet
 from fairlead.sandbox.apiserver.storage.lag import WatchLag
 from tests.support.apiserver.inside import Inside, WithGeneration, open_kinds
+from tests.support.engine.examples import examples
 
 CM = "/api/v1/namespaces/ml/configmaps"
 STEP = st.tuples(st.sampled_from("abc"), st.sampled_from(["on", "off", "delete", "read"]), st.integers(0, 2))
@@ -59,7 +60,7 @@ async def follow(steps, selector, lag_s):
     assert known == {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in listed["items"]}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(STEP, max_size=25), st.sampled_from(["", "x%3Don", "x%21%3Doff"]), st.sampled_from([0, 0.002]))
 def test_following_a_watch_is_as_good_as_listing_again(steps, selector, lag_s):
     asyncio.run(follow(steps, selector, lag_s))
@@ -132,7 +133,7 @@ async def apply_all(applications):
             assert FieldSet.of(path).intersection(has), "all that was applied is there"
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(st.lists(st.tuples(st.sampled_from(["m1", "m2", "m3"]), SPEC, st.booleans()), max_size=8))
 def test_applying_is_idempotent_and_ownership_is_of_what_is_there(applications):
     asyncio.run(apply_all(applications))

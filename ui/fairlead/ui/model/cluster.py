@@ -87,7 +87,7 @@ class GpuView:
 
     @property
     def queue(self) -> str | None:
-        """Of the claim that holds all of it; None where none does."""
+        """The queue of the claim that holds all of it; None where none does."""
         return self.holds[0].queue if self.holds else None
 
 
@@ -151,7 +151,7 @@ class Memory:
     _view: ClusterView | None = None
 
     def draw(self, hardware: Hardware) -> ClusterView:
-        """Of the same reading the same picture."""
+        """Draw the cluster: the same reading gives the same picture."""
         if self._view is not None and hardware is self._before:
             return self._view
         changed = self._changed(hardware)
@@ -237,7 +237,7 @@ class _Picture:
         return {(usage.claim, *id_[:3]): usage for id_, usage in self._hardware.usage.items() if usage.claim}
 
     def draw(self, known: Mapping[str, NodeView], changed: Collection[str] | None) -> dict[str, NodeView]:
-        """By name, in their order. `changed`: those that are drawn though they are known; None: all."""
+        """The nodes by name, in their order. `changed`: those that are drawn though they are known; None: all."""
         by_node: dict[str, list[Pool]] = {}
         for pool in self._hardware.inventory.pools():
             for name in pool.local:

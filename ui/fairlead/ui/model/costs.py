@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from fairlead.api.texts import counted
 from fairlead.history.cost import grouping, written
 from fairlead.history.cost.bill import BASES, IDLES, Asked, Bill
 from fairlead.history.cost.bill import Line as BillLine
@@ -193,5 +194,5 @@ def _figures(figures: Figures, charged: Mapping[str, Fraction], *, held: bool, e
 def _all_time(bill: Bill) -> str:
     found = bill.conservation
     parts = ", ".join(f"{bucket} {found.percent[bucket]} %" for bucket in BUCKETS if found.weighed[bucket])
-    units = f"{found.units} device{'' if found.units == 1 else 's'}"
+    units = counted(found.units, "device")
     return f"All device time, {number(hours(found.total))} h of {units}: {parts or 'none'}."

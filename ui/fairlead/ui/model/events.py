@@ -40,16 +40,9 @@ def _line(raw: Raw) -> EventLine:
         series.get("lastObservedTime") or raw.get("lastTimestamp") or raw.get("eventTime") or raw.get("firstTimestamp")
     )
     return EventLine(
-        at=_time(written),
+        at=timestamps.parsed(written),
         reason=str(raw.get("reason") or ""),
         message=str(raw.get("message") or ""),
         count=int(series.get("count") or raw.get("count") or 1),
         warning=raw.get("type") == "Warning",
     )
-
-
-def _time(written: object) -> float | None:
-    try:
-        return timestamps.parse(str(written)) if written else None
-    except ValueError:
-        return None

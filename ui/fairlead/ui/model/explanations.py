@@ -64,7 +64,7 @@ def gang_explanation(raw: Raw, *, now: float, devices: str = "") -> Explanation:
             Part(title="Devices it could use are held by", lines=tuple(holders)),
             Part(
                 title="Why nothing is evicted for it",
-                lines=tuple(with_time_left(text, now=now) for text in why.get("barriers") or ()),
+                lines=tuple(with_time_left(text, now=now) for text in why.get("blockers") or ()),
             ),
             Part(title="What would change it", lines=_advice(why)),
         ]

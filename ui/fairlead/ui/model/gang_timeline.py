@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fairlead.api.texts import counted
 from fairlead.history.ledger.entries import Decision
 from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
@@ -93,12 +94,12 @@ def ended_runs(past: Past, namespace: str, name: str) -> tuple[str, ...]:
 
 
 def _of_status(raw: Raw) -> Iterator[Moment]:
-    created = _time(raw["metadata"].get("creationTimestamp"))
+    created = timestamps.parsed(raw["metadata"].get("creationTimestamp"))
     if created is not None:
         yield Moment(at=created, source="Status", what="Created", text="the Gang was created")
     status = raw.get("status") or {}
     for each in status.get("conditions") or ():
-        at = _time(each.get("lastTransitionTime"))
+        at = timestamps.parsed(each.get("lastTransitionTime"))
         if at is None:
             continue
         holds = each.get("status") == "True"
@@ -142,7 +143,7 @@ def _of_forecast(raw: Raw) -> Iterator[Moment]:
     found = status.get("forecast") or {}
     if status.get("phase") != "Waiting":
         return
-    p50, p90 = _time(found.get("p50")), _time(found.get("p90"))
+    p50, p90 = timestamps.parsed(found.get("p50")), timestamps.parsed(found.get("p90"))
     if p50 is not None:
         yield Moment(at=p50, source="Forecast", what="Starts by then", text="with 50 % probability")
     if p90 is not None:
@@ -150,11 +151,4 @@ def _of_forecast(raw: Raw) -> Iterator[Moment]:
 
 
 def _devices(count: int | None) -> str:
-    return "devices" if count is None else f"{count} device{'' if count == 1 else 's'}"
-
-
-def _time(written: object) -> float | None:
-    try:
-        return timestamps.parse(str(written)) if written else None
-    except ValueError:
-        return None
+    return "devices" if count is None else counted(count, "device")

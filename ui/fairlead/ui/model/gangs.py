@@ -19,7 +19,7 @@ PHASES: tuple[str, ...] = get_args(Phase)
 
 
 def line(raw: Raw, *, now: float) -> Line:
-    """Of a gang that cannot be read: what it is called, and why."""
+    """The line of a gang that cannot be read: its name, and why."""
     return line_of(partial(_line, raw, now=now), raw)
 
 

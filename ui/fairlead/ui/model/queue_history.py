@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.history.ledger.entries import Span
-from fairlead.kube import timestamps
-from fairlead.kube.quantity import Quantity, QuantityError
+from fairlead.kube import quantity, timestamps
 from fairlead.kube.resources import Raw
 from fairlead.kube.timestamps import SECOND_US
 from fairlead.ui.model.facts import Facts
@@ -89,8 +88,8 @@ def queue_history(facts: Facts, past: Past, raw: Raw, *, lasts_s: float) -> Queu
                 share=(share := shares.get(flavor, Share(flavor=flavor))),
                 used=tuple(used.get(flavor, bins.empty())),
                 requested=tuple(requested.get(flavor, bins.empty())),
-                deserved=_amount(share.deserved),
-                limit=None if share.limit is None else _amount(share.limit),
+                deserved=quantity.amount(share.deserved),
+                limit=None if share.limit is None else quantity.amount(share.limit),
             )
             for flavor in flavors
         ),
@@ -182,13 +181,6 @@ def _waits(facts: Facts, raw: Raw, names: frozenset[str]) -> Iterable[tuple[str,
     own = [run for run in waiting(facts.gangs, at=facts.at) if run.queue in names]
     pods = sum(sizes[run.gang] for run in own)
     for use in (raw.get("status") or {}).get("usage") or ():
-        left = _amount(str(use.get("demand", 0))) - _amount(str(use.get("allocated", 0)))
+        left = quantity.amount(str(use.get("demand", 0))) - quantity.amount(str(use.get("allocated", 0)))
         for run in own if left > 0 else ():
             yield str(use["flavor"]), left * sizes[run.gang] / pods, run.start, facts.at
-
-
-def _amount(text: str) -> float:
-    try:
-        return float(Quantity.parse(text))
-    except QuantityError:
-        return 0.0

@@ -75,7 +75,7 @@ def tree(queues: Iterable[Raw]) -> list[Line]:
 
 
 def line(raw: Raw, *, depth: int = 0, leaf: bool = True) -> Line:
-    """Of a queue that cannot be read: what it is called, and why."""
+    """The line of a queue that cannot be read: its name, and why."""
 
     def instead(error: Exception) -> Line:
         problem = f"it cannot be shown ({described(error)}); the others are"

@@ -129,7 +129,7 @@ def _waiting(raw: Raw, at: float) -> list[Run]:
     if status.get("phase") != "Waiting":
         return []
     forecast = status.get("forecast") or {}
-    p50, p90 = _time(forecast.get("p50")), _time(forecast.get("p90"))
+    p50, p90 = timestamps.parsed(forecast.get("p50")), timestamps.parsed(forecast.get("p90"))
     return [
         Run(
             gang=_id(raw),
@@ -265,7 +265,7 @@ def _without_claims(facts: Facts, seen: Collection[str], *, by_node: bool) -> It
         status = raw.get("status") or {}
         if status.get("phase") not in {"Admitted", "Running"} or _id(raw) in seen:
             continue
-        start = _time(status.get("admittedTime"))
+        start = timestamps.parsed(status.get("admittedTime"))
         nodes = tuple(map(str, status.get("nodes") or ()))
         for own in [(node,) for node in nodes] if by_node else [nodes]:
             yield Run(
@@ -281,9 +281,9 @@ def _without_claims(facts: Facts, seen: Collection[str], *, by_node: bool) -> It
 def _queued(raw: Raw, now: float) -> float:
     """Since when it waits: since it is queued, or its eviction after that."""
     status = raw.get("status") or {}
-    created = _time(status.get("queuedTime") or raw["metadata"].get("creationTimestamp"))
+    created = timestamps.parsed(status.get("queuedTime") or raw["metadata"].get("creationTimestamp"))
     evicted = [
-        _time(each.get("lastTransitionTime"))
+        timestamps.parsed(each.get("lastTransitionTime"))
         for each in status.get("conditions") or ()
         if each.get("type") == "Evicted" and each.get("status") == "True"
     ]
@@ -292,10 +292,3 @@ def _queued(raw: Raw, now: float) -> float:
 
 def _id(raw: Raw) -> str:
     return f"{raw['metadata'].get('namespace', '')}/{raw['metadata']['name']}"
-
-
-def _time(written: object) -> float | None:
-    try:
-        return timestamps.parse(str(written)) if written else None
-    except ValueError:
-        return None

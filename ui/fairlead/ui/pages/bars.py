@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fairlead.kube.quantity import Quantity, QuantityError
+from fairlead.kube.quantity import amount
 from fairlead.ui.model.queues import Line, Share
 
 WIDTH = 100.0
@@ -59,11 +59,3 @@ def _bar(share: Share, scale: float) -> Bar:
         over=f"{over:g}" if over > 0 else "",
         label=said + (f", limit {share.limit}" if share.limit is not None else ""),
     )
-
-
-def amount(text: str) -> float:
-    """0 for what is no quantity."""
-    try:
-        return float(Quantity.parse(text))
-    except QuantityError:
-        return 0.0

@@ -22,7 +22,7 @@ def not_read(error: errors.ApiError, verb: str, resource: Resource[Any], namespa
         return NotReadError(f"you may not {verb} {kind}{where}: {hint}; ask for a role with that verb{more}")
     if isinstance(error, errors.NotFound) and resource.group.endswith("fairlead.dev"):
         return NotReadError(
-            f"this cluster knows no {kind}: Fairlead is not installed on it; install it (docs/install.md), or name another "
+            f"this cluster serves no {kind}: Fairlead is not installed on it; install it (docs/install.md), or name another "
             "cluster with --context"
         )
     if isinstance(error, errors.Unauthorized):

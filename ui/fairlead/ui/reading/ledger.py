@@ -159,7 +159,7 @@ class Ledger:
                 )
             missing = ""
             if known[0] > since_us + MINUTE_US or known[1] < now_us - LATE_US:
-                missing = f"the ledger knows {Window(*known)}: before and after that only what runs now is shown"
+                missing = f"the ledger covers {Window(*known)}: before and after that only what runs now is shown"
             return Past(
                 spans=spans,
                 waits=tuple(reader.waits(since_us, now_us)),

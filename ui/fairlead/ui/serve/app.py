@@ -16,6 +16,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from fairlead.api import names
+from fairlead.kube import probes
 from fairlead.kube.logs import BRIEF
 from fairlead.ui.model.scope import ScopedFacts
 from fairlead.ui.pages import render
@@ -130,7 +131,7 @@ def application(
         app.router.add_get(f"/vendor/{name}", _file(f"vendor/{name}", "text/javascript; charset=utf-8"))
     app.router.add_get("/icon.svg", _file("icon.svg", "image/svg+xml"))
     app.router.add_get("/healthz", _healthz)
-    app.router.add_get("/readyz", _readyz(ready))
+    app.router.add_get("/readyz", probes.answer(ready))
     return app
 
 
@@ -190,14 +191,6 @@ def _file(name: str, kind: str) -> Handler:
 
 async def _healthz(request: web.Request) -> web.StreamResponse:
     return web.Response(text="ok\n")
-
-
-def _readyz(ready: Callable[[], str | None]) -> Handler:
-    async def handler(request: web.Request) -> web.StreamResponse:
-        problem = ready()
-        return web.Response(text=f"{problem or 'ok'}\n", status=503 if problem else 200)
-
-    return handler
 
 
 def _guard(

@@ -30,7 +30,7 @@ def allowed_hosts(port: int) -> frozenset[str]:
 
 
 def headers_for(*, private: bool, hosts: Collection[str] | None) -> Mapping[str, str]:
-    """Of a server that is `private` to those who log in. Its forms need their own origin named, which no-referrer keeps back. Where it
+    """The headers of a server that is `private` to those who log in. Its forms need their own origin named, which no-referrer keeps back. Where it
     has names of its own, browsers use nothing but TLS with them from then on; not under names that other servers share, as localhost.
     """
     if not private:

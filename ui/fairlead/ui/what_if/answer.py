@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from fairlead.engine.forecast.budget import CpuBudget
 from fairlead.engine.forecast.run_times import RunTimes

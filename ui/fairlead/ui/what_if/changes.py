@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.engine.forecast.what_if import ChangeError, NewNode
 from fairlead.engine.inventory.nodes import NodeInfo
@@ -102,7 +102,7 @@ def _of_profile(text: str, name: str, drivers: tuple[str, ...], *, own_profiles:
         inventory = backend.inventory()
     finally:
         backend.close()
-    bodies = slices.build(inventory, partitionable=frozenset()).slices
+    bodies = slices.build(inventory).slices
 
     def make(node: str) -> NewNode:
         pool = resource.ResourcePool(name=node, generation=1, resource_slice_count=len(bodies))

@@ -175,6 +175,7 @@ def _gang(
         created=now,
         topology=first.intent.topology,
         models=first.intent.models,
+        align=first.intent.align,
         subgroup_topology=first.intent.subgroup_topology,
         preempts=all(each.preempts for each in pods),
         run_s=_run_s(pods),

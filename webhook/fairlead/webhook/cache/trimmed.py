@@ -84,6 +84,7 @@ def _member(pod: TrimmedPod) -> GangMember:
         subgroup_size=intent.subgroup_size,
         subgroup_topology=intent.subgroup_topology,
         models=intent.models,
+        align=intent.align,
         size_from=intent.size_from,
         workload=workload_of(pod.metadata.annotations, pod.metadata.labels, _owner(pod)),
     )
@@ -99,7 +100,7 @@ def _pod_group(pod: TrimmedPod) -> str | None:
 
 
 Settings = tuple[object, ...]
-"""Size, queue, topology, subgroups and models, as a member's annotations say them; of what the size was counted, and its workload."""
+"""Size, queue, topology, subgroups, models and alignment, as a member's annotations say them; of what the size was counted, and its workload."""
 
 
 def _settings(member: GangMember) -> Settings:
@@ -110,6 +111,7 @@ def _settings(member: GangMember) -> Settings:
         member.subgroup_size,
         member.subgroup_topology,
         member.models,
+        member.align,
         member.size_from,
         member.workload,
     )

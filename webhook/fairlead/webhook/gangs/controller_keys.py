@@ -44,6 +44,9 @@ def strip(patch: PatchBuilder) -> tuple[str, ...]:
 def changed(before: Json, after: Json, *, by_controller: bool) -> Iterator[str]:
     """Faults of two versions of a stored pod's metadata. No account may change the sources of claims. Raises MalformedError."""
     old, new = strings_at(before, "annotations", "metadata"), strings_at(after, "annotations", "metadata")
+    labels = [strings_at(one, "labels", "metadata").get(names.REVIEWED) for one in (before, after)]
+    if labels[0] != labels[1]:
+        yield f"metadata.labels[{names.REVIEWED}]: is written once, when the webhook admits the pod; leave it as it is"
     if old.get(names.CLAIM_SOURCES) != new.get(names.CLAIM_SOURCES):
         cure = "leave it as it is, or delete the pod and create it again"
         yield f"metadata.annotations[{names.CLAIM_SOURCES}]: is written once, when the webhook admits the pod; {cure}"

@@ -13,6 +13,7 @@ from dataclasses import replace
 import msgspec
 
 from fairlead.api import foreign, names, owners
+from fairlead.api.align import by_subgroup
 from fairlead.api.derived import JOB, workload_of
 from fairlead.api.intent import KEYS, RUNNING_KEYS, Intent, IntentError, misspelt, overridden, read_intent, unsupported
 from fairlead.api.intent import running_faults as intent_running_faults
@@ -75,9 +76,12 @@ def resolve(pod: Json, *, namespace: str, name: str, facts: Facts) -> PodGang:
     if intent.gang is None:
         if intent.size is not None and intent.size > 1:
             return PodGang(intent=intent, faults=(_no_gang(intent.size),))
-        if intent.subgroup_topology is not None:
-            where = f"metadata.annotations[{names.SUBGROUP_TOPOLOGY}]"
-            warnings = (*warnings, f"{where}: has no effect on a pod that is in no gang; name it in {names.GANG}")
+        alone = {names.SUBGROUP_TOPOLOGY: intent.subgroup_topology, names.ALIGN: intent.align}
+        warnings += tuple(
+            f"metadata.annotations[{key}]: has no effect on a pod that is in no gang; name it in {names.GANG}"
+            for key, said in alone.items()
+            if said is not None
+        )
         return PodGang(intent=intent, warnings=warnings)
     group = leader_worker_group(metadata)
     gang = group if group is not None and intent.system is None else intent.gang
@@ -177,12 +181,15 @@ def _stays(old: object) -> str:
 
 
 def _disagreements(intent: Intent, members: tuple[GangMember, ...], gang: Key) -> tuple[str, ...]:
-    """The first existing member with another value, for each of size, queue, topology, models and subgroups."""
+    """The first existing member with another value, for each of size, queue, topology, models, alignment and subgroups."""
+    if not members:
+        return ()
     pairs: tuple[tuple[str, object, Iterator[tuple[str, object]], str], ...] = (
         (names.GANG_SIZE, intent.size, ((m.name, m.size) for m in members), "give all members one size"),
         (names.QUEUE, intent.queue, ((m.name, m.queue) for m in members), "a gang waits in one queue"),
         (names.TOPOLOGY, intent.topology, ((m.name, m.topology) for m in members), "give all members one topology"),
         (names.MODELS, intent.models, ((m.name, m.models) for m in members), "give all members the same"),
+        (names.ALIGN, intent.align, ((m.name, m.align) for m in members), "give all members the same"),
         (
             names.SUBGROUP_SIZE,
             intent.subgroup_size,
@@ -207,15 +214,16 @@ def _disagreements(intent: Intent, members: tuple[GangMember, ...], gang: Key) -
 
 
 def in_no_subgroup(pod: Json, intent: Intent) -> Iterator[str]:
-    """Where each subgroup has a topology, a pod that is in none would wait for ever."""
-    if intent.subgroup_topology is None or intent.subgroup is not None:
+    """Where each subgroup has a topology or devices of its own, a pod that is in none would wait forever."""
+    key = names.SUBGROUP_TOPOLOGY if intent.subgroup_topology is not None else names.ALIGN
+    if intent.subgroup is not None or not (intent.subgroup_topology is not None or by_subgroup(intent.align)):
         return
     annotations, labels = annotations_and_labels(map_at(pod, "metadata"))
     if names.LWS_NAME in labels:
         return  # its own webhook may write the indexes after this one
     if intent.subgroup_size is None:
         yield (
-            f"{intent.paths[names.SUBGROUP_TOPOLOGY]}: no subgroup is named: write {names.SUBGROUP_SIZE}: <number> for so many "
+            f"{intent.paths[key]}: no subgroup is named: write {names.SUBGROUP_SIZE}: <number> for so many "
             f"members with neighbouring indexes, or {names.SUBGROUP}: <name> on each pod"
         )
     elif not any(key in annotations or key in labels for key in names.INDEXES):

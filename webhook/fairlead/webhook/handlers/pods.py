@@ -67,6 +67,8 @@ def mutate(review: Review, facts: Facts) -> Verdict:
     name_claims(review, patch, claims, facts)
     if not gated(patch.patched):
         patch.append(("spec", "schedulingGates"), {"name": names.ADMISSION_GATE})
+    if names.REVIEWED not in strings_at(map_at(patch.patched, "metadata"), "labels", "metadata"):
+        patch.set(("metadata", "labels", names.REVIEWED), names.REVIEWED_POD)
     defaults.of_managed_pod(facts.policies, patch)
     judged = _managed(patch.patched, legacy, claims[:written], gang.intent, translated=translated)
     warnings += bounds.default_warnings(gang.intent, map_at(patch.patched, "spec"), facts)

@@ -127,6 +127,7 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
         faults += ownership.suspended_faults(review.group_resource, patch.patched, review.namespace, facts)
     if faults:
         return deny(cause, *review.about(faults), code=422)
+    _label(review, patch, templates)
     if facts.records_users:
         users.stamp_templates(review, patch, [template.template for template in templates])
     assigned = workload_gangs.assign(review, members, patch)
@@ -235,6 +236,13 @@ def _managed_templates(review: Review, patch: PatchBuilder, facts: Facts) -> Ite
         judged = translated or (legacy.any and policies.rejects_legacy(facts.policies))
         if judged or any(claim.managed is not Managed.NO for claim in claims):
             yield _ManagedTemplate(template=template, legacy=legacy, claims=claims, translated=translated)
+
+
+def _label(review: Review, patch: PatchBuilder, templates: list[_ManagedTemplate]) -> None:
+    """Labels the templates of Jobs whose pods are surely managed; of kinds that roll their pods when a template changes, none."""
+    for template in templates:
+        if template.surely_managed and review.group_resource in {"jobs.batch", "cronjobs.batch"}:
+            patch.set((*template.template.path, "metadata", "labels", names.REVIEWED), names.REVIEWED_TEMPLATE)
 
 
 def _pod_warnings(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from fairlead.api import names
-from fairlead.api.bounds import DEFAULTS, NO_BOUNDS, Bound, Bounds, read_bounds
+from fairlead.api.bounds import DEFAULTS, NO_BOUNDS, Bound, Bounds, tightest
 from fairlead.api.durations import duration_s
 from fairlead.api.intent import Intent
 from fairlead.kube import labels
@@ -27,9 +27,8 @@ _CURE = "write at most that, or remove it"
 def bound_findings(policies: Policies, intent: Intent, spec: Json, where: str = "") -> Iterator[Finding]:
     """Findings about one pod, or a template at `where`, which ends in a dot."""
     for policy in policies:
-        bounds = read_bounds(policy.spec, f"TenancyPolicy {policy.name}")
-        if bounds != NO_BOUNDS:
-            for rule, text in _beyond(bounds, intent, spec, where):
+        if policy.bounds is not NO_BOUNDS:
+            for rule, text in _beyond(policy.bounds, intent, spec, where):
                 yield finding(policy, rule, text)
 
 
@@ -42,8 +41,7 @@ def queue_faults(intent: Intent, spec: Json, facts: Facts, where: str = "") -> l
 def default_warnings(intent: Intent, spec: Json, facts: Facts, where: str = "") -> list[str]:
     """What counts as the default, since no queue and no policy sets another bound."""
     set_here, queue_s = _of_queue(intent, facts)
-    for policy in facts.policies:
-        set_here = set_here.within(read_bounds(policy.spec, policy.name))
+    set_here = tightest((set_here, *(policy.bounds for policy in facts.policies)))
     given = {
         "maxMinRuntime": (set_here.min_runtime, max(DEFAULTS.min_runtime_s, queue_s)),
         "maxCheckpointGrace": (set_here.checkpoint_grace, DEFAULTS.checkpoint_grace_s),
@@ -100,7 +98,7 @@ def _of_queue(intent: Intent, facts: Facts) -> tuple[Bounds, float]:
     while name is not None and name in facts.queues and name not in seen:
         seen.add(name)
         spec = facts.queues[name].spec
-        bounds = bounds.within(read_bounds(spec, f"Queue {name}"))
+        bounds = bounds.within(facts.queues[name].bounds)
         if queue_s < 0 and spec.min_runtime is not None:
             queue_s = duration_s(spec.min_runtime)
         name = spec.parent

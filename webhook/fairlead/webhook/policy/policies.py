@@ -97,7 +97,7 @@ def legacy_findings(policies: Policies, paths: Iterable[str]) -> Iterator[Findin
     """paths: where legacy limits are written."""
     refused = "legacy requests are refused here; ask by a ResourceClaimTemplate"
     texts = tuple(first(f"{path}: {refused}" for path in paths))
-    for policy in policies:
+    for policy in policies if texts else ():
         if policy.spec.legacy_requests == "Reject":
             for text in texts:
                 yield finding(policy, "legacyRequests", text)

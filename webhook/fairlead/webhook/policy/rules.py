@@ -8,8 +8,10 @@ policies add is in `defaults`. docs/admission.md shows this table.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from fairlead.api.intent import Intent
 from fairlead.kube.resource import ResourceClaimSpec
@@ -36,8 +38,7 @@ class Kind(Enum):
     CLAIM = "claims and claim templates"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """What the rules read of one pod, one pod template, one workload or one claim; a handler fills in what its kind has.
 
     `where` goes before paths: "" or a path with a dot at its end. `pod`: a pod, or the template of one. `job`: the path of the JobSpec in
@@ -47,14 +48,14 @@ class Subject:
 
     kind: Kind
     where: str = ""
-    pod: Json = field(default_factory=dict)
-    legacy: LegacyLimits = field(default_factory=LegacyLimits)
+    pod: Json = {}
+    legacy: LegacyLimits = LegacyLimits()
     translated: bool = False
     claims: Sequence[PodClaim] = ()
     intent: Intent | None = None
     size: int | None = None
     pod_group: str | None = None
-    object: Json = field(default_factory=dict)
+    object: Json = {}
     job: Path | None = None
     pods: int = 0
     devices: int = 0
@@ -90,8 +91,7 @@ def findings(governing: Policies, subjects: Iterable[Subject], facts: Facts) -> 
     return [
         found
         for subject in subjects
-        for rule in RULES
-        if subject.kind in rule.of
+        for rule in _RULES_OF[subject.kind]
         for found in rule.find(governing, subject, facts)
     ]
 
@@ -260,3 +260,4 @@ RULES: tuple[Rule, ...] = (
         find=_cel,
     ),
 )
+_RULES_OF = {kind: tuple(rule for rule in RULES if kind in rule.of) for kind in Kind}

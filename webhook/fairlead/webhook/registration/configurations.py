@@ -4,6 +4,14 @@ Two failure policies, since a webhook that is down must never block what it does
 - Fail where the object itself shows that it is managed (`match_conditions`: marked);
 - Ignore where only a claim's template could show it. Such a pod is then created without a gate; the allocation fence keeps it from
   getting devices out of turn, with the reason. Ignore, too, for JobSets, Deployments and the like: their pods are reviewed in any case.
+A marked pod that the mutating half missed is refused by the validating one. So each half has one webhook that looks at everybody's
+pods by CEL.
+
+An apiserver converts an object for each webhook with CEL that its rules and selectors let see it, and for nothing that they keep away:
+most of what admission costs (docs/performance.md). So labels choose before CEL does: pods of templates that were reviewed
+(`names.REVIEWED`) are sent without it, updates are looked at of labelled pods only (of others the policy `fairlead-controller-pods`
+keeps our keys as they are), and claims that the controller labels as its own have a webhook to themselves. A label that somebody forges chooses
+another webhook with the same handler and the policy Fail: every new pod and claim is seen by one or the other.
 A policy with `deviceBypass: Reject` has webhooks of its own, for every pod of its namespaces: Fail if it is enforced. Beyond
 BYPASSES_MAX of them, policies share webhooks for the pods of all namespaces, with Ignore: those that are not enforced first.
 
@@ -29,9 +37,9 @@ from fairlead.webhook.registration.match_conditions import (
     MARKED_POD,
     NOT_BY_CLAIM_MAKERS,
     NOT_OUR_TEMPLATES,
+    POD_WITH_CLAIMS,
     ROLLED_WITH_DEVICES,
     UNMARKED_JOB_WITH_CLAIMS,
-    UNMARKED_POD_WITH_CLAIMS,
     UNSETTLED_POD,
     marked_claim,
     pod_changed,
@@ -76,8 +84,8 @@ def mutating(target: Target) -> Json:
     return _configuration(
         "MutatingWebhookConfiguration",
         [
-            _webhook("pods", target, "/mutate", pods, "Fail", [MARKED_POD], common),
-            _webhook("claims.pods", target, "/mutate", pods, "Ignore", UNMARKED_POD_WITH_CLAIMS, common),
+            _webhook("reviewed.pods", target, "/mutate", pods, "Fail", [], common | _OF_TEMPLATES),
+            _webhook("pods", target, "/mutate", pods, "Ignore", [_MANAGED_POD], common | _NOT_OF_TEMPLATES),
             _webhook("jobs", target, "/mutate", _JOBS, "Fail", [MARKED_JOB], common),
             _webhook("claims.jobs", target, "/mutate", _JOBS, "Ignore", UNMARKED_JOB_WITH_CLAIMS, common),
             _webhook("workloads", target, "/mutate", _workload_rules(), "Ignore", [], common),
@@ -98,9 +106,9 @@ def validating(target: Target) -> Json:
     return _configuration(
         "ValidatingWebhookConfiguration",
         [
-            _webhook("pods", target, "/validate", create, "Fail", [MARKED_POD, *unsettled]),
-            _webhook("claims.pods", target, "/validate", create, "Ignore", UNMARKED_POD_WITH_CLAIMS),
-            _webhook("changed.pods", target, "/validate", update, "Fail", pod_changed()),
+            _webhook("reviewed.pods", target, "/validate", create, "Fail", unsettled, _REVIEWED),
+            _webhook("pods", target, "/validate", create, "Fail", [MARKED_POD], _NOT_REVIEWED),
+            _webhook("changed.pods", target, "/validate", update, "Fail", pod_changed(), _REVIEWED),
             _webhook("jobs", target, "/validate", _JOBS, "Fail", [MARKED_JOB]),
             _webhook(
                 "changed.jobs",
@@ -113,8 +121,9 @@ def validating(target: Target) -> Json:
             _webhook("claims.jobs", target, "/validate", _JOBS, "Ignore", UNMARKED_JOB_WITH_CLAIMS),
             _webhook("workloads", target, "/validate", _workload_rules(), "Ignore", []),
             _webhook("rollouts", target, "/validate", _ROLLOUTS, "Ignore", ROLLED_WITH_DEVICES),
-            _webhook("claims", target, "/validate", claims, "Fail", [by_others, marked]),
-            _webhook("other.claims", target, "/validate", claims, "Ignore", [by_others, f"!({marked})"]),
+            _webhook("made.claims", target, "/validate", claims, "Fail", [by_others], _MADE),
+            _webhook("claims", target, "/validate", claims, "Fail", [by_others, marked], _NOT_MADE),
+            _webhook("other.claims", target, "/validate", claims, "Ignore", [by_others, f"!({marked})"], _NOT_MADE),
             _webhook("classes", target, "/validate", classes, "Ignore", []),
             _webhook("own", target, "/validate", own, "Fail", []),
             *_bypass_webhooks(target, "/validate", {}),
@@ -218,6 +227,20 @@ def _rule(group: str, resources: str | list[str], operations: list[str], version
         "scope": "*",
     }
 
+
+def _labelled(key: str, operator: str, *values: str) -> Json:
+    """The field of a webhook that selects objects by one label, as the apiserver stores it."""
+    rule = {"key": key, "operator": operator} | ({"values": list(values)} if values else {})
+    return {"objectSelector": {"matchExpressions": [rule]}}
+
+
+_REVIEWED, _NOT_REVIEWED = _labelled(names.REVIEWED, "Exists"), _labelled(names.REVIEWED, "DoesNotExist")
+_OF_TEMPLATES, _NOT_OF_TEMPLATES = (
+    _labelled(names.REVIEWED, operator, names.REVIEWED_TEMPLATE) for operator in ("In", "NotIn")
+)
+"""What the mutating half labels itself stays with the webhook that it came to, which may have to see it again."""
+_MADE, _NOT_MADE = (_labelled(names.MANAGED_BY, operator, names.MANAGED_BY_VALUE) for operator in ("In", "NotIn"))
+_MANAGED_POD = f"{MARKED_POD} || {POD_WITH_CLAIMS}"
 
 _JOBS = [_rule("batch", ["jobs", "cronjobs"], ["CREATE"]), _rule("batch", ["cronjobs"], ["UPDATE"])]
 """A Job's template is immutable; a CronJob's is not."""

@@ -57,8 +57,8 @@ def _marked(metadata: str, spec: str) -> str:
 
 MARKED_POD = _marked("object.metadata", "object.spec")
 UNSETTLED_POD = f"!({_gated('object.spec')}) || {' || '.join(_with_legacy_limits('object.spec'))}"
-"""A pod that the mutating webhook has perhaps not seen; one that has our gate and no legacy limit needs no second look."""
-UNMARKED_POD_WITH_CLAIMS = ("object.spec.?resourceClaims.orValue([]).size() > 0", f"!({MARKED_POD})")
+"""Needs a second look: another webhook may have taken our gate off, or added a legacy limit."""
+POD_WITH_CLAIMS = "object.spec.?resourceClaims.orValue([]).size() > 0"
 
 MARKED_JOB = (
     f"object.metadata.?annotations.orValue({{}}).exists(k, {_OURS})"
@@ -83,21 +83,21 @@ JOB_ANNOTATIONS_CHANGED = (
 
 
 def pod_changed() -> tuple[str, str]:
-    """An update of a pod that removes our gate, or changes an annotation of ours, the queue label or, while it is gated, what
-    names its gang and queue for another system.
+    """An update of a pod that removes our gate, or changes an annotation of ours, the labels of queue and review or, while it is
+    gated, what names its gang and queue for another system.
 
     The controller is not delayed when it releases whole gangs: of its updates only those of the claims' sources are sent.
     """
     before, after = _gated("oldObject.spec"), _gated("object.spec")
     old, new = "oldObject.metadata.?annotations.orValue({})", "object.metadata.?annotations.orValue({})"
-    label = f".metadata.?labels[?'{names.QUEUE}'].orValue('')"
+    labels = [f".metadata.?labels[?'{key}'].orValue('')" for key in (names.QUEUE, names.REVIEWED)]
     sources = f".metadata.?annotations[?'{names.CLAIM_SOURCES}'].orValue('')"
     changed = " || ".join(
         (
             f"{before} && !({after})",
             f"{old}.exists(k, {_OURS} && (!(k in {new}) || {new}[k] != {old}[k]))",
             f"{new}.exists(k, {_OURS} && !(k in {old}))",
-            f"object{label} != oldObject{label}",
+            *(f"object{label} != oldObject{label}" for label in labels),
             f"{before} && ({_foreign_changed('annotations')} || {_foreign_changed('labels')})",
         )
     )

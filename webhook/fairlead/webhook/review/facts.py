@@ -39,6 +39,7 @@ class GangMember:
     subgroup_size: int | None = None
     subgroup_topology: str | None = None
     models: str | None = None
+    align: str | None = None
     size_from: Source | None = None
     workload: str | None = None
 

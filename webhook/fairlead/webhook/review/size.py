@@ -7,7 +7,6 @@ Those of claims are the API's own (resource.k8s.io/v1). `has_too_many_values` bo
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -48,18 +47,22 @@ _CLAIMS = frozenset({"resourceclaims.resource.k8s.io", "resourceclaimtemplates.r
 
 def faults(group_resource: str, object_: Json) -> list[str]:
     """One for each maximum that the object exceeds. Raises MalformedError where its templates cannot be found."""
-    counts: Counter[str] = Counter()
-    largest: dict[str, tuple[int, str]] = {}
-    for field, path, number in _numbers(group_resource, object_):
-        counts[field] += number
-        if field not in largest or number > largest[field][0]:
-            largest[field] = (number, path)
+    counts: dict[str, int] = {}
+    for field, _, number in _numbers(group_resource, object_):
+        if number:
+            counts[field] = counts.get(field, 0) + number
     return [
-        f"{largest[field][1]}: {number} {_name(field)} in all, but at most {MAXIMA[field]} are allowed in one object; use fewer, "
-        "or several objects"
+        f"{_largest(field, group_resource, object_)}: {number} {_name(field)} in all, but at most {MAXIMA[field]} are allowed in one "
+        "object; use fewer, or several objects"
         for field, number in counts.items()
         if number > MAXIMA[field]
     ]
+
+
+def _largest(field: str, group_resource: str, object_: Json) -> str:
+    """Where most of a field's entries are."""
+    places = ((number, path) for each, path, number in _numbers(group_resource, object_) if each == field)
+    return max(places, key=lambda place: place[0])[1]
 
 
 def has_too_many_values(body: bytes) -> bool:
@@ -132,13 +135,16 @@ def _pod(spec: Any, path: str) -> Iterator[tuple[str, str, int]]:
     found = _map(spec)
     yield from _lengths(found, path, ("resourceClaims", "volumes", "tolerations", "schedulingGates", "nodeSelector"))
     for name in ("containers", "initContainers", "ephemeralContainers"):
-        listed = found.get(name)
+        if (listed := found.get(name)) is None:
+            continue
         yield "containers", f"{path}.{name}", _length(listed)
         if _length(listed) > MAXIMA["containers"]:
             continue
         for container in listed if isinstance(listed, list) else ():
             yield from _container(_map(container), f"{path}.{name}[]")
-    affinity = _map(_map(_map(found.get("affinity")).get("nodeAffinity")).get(_REQUIRED))
+    if "affinity" not in found:
+        return
+    affinity = _map(_map(_map(found["affinity"]).get("nodeAffinity")).get(_REQUIRED))
     terms, where = affinity.get("nodeSelectorTerms"), f"{path}.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
     yield "nodeSelectorTerms", where, _length(terms)
     for term in terms if isinstance(terms, list) and len(terms) <= MAXIMA["nodeSelectorTerms"] else ():

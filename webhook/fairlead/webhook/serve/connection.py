@@ -64,9 +64,7 @@ RETRY_AFTER = "Retry-After: 1\r\n"
 
 
 class Connection(asyncio.Protocol):
-    """opened: called once the connection can carry requests, after the TLS handshake; False closes it. closed: when it is gone.
-
-    proven: whether the connection has carried a review; one that has not may be idle for as long as a head may take, only.
+    """proven: whether the connection has carried a review; one that has not may be idle for as long as a head may take, only.
     settled: called when an answer that was made later is sent, or a client reads its answers again; buffered_bytes has changed.
     """
 
@@ -77,13 +75,11 @@ class Connection(asyncio.Protocol):
         limits: Limits,
         clock: Callable[[], float],
         *,
-        opened: Callable[[Connection], bool],
-        closed: Callable[[Connection], None],
         proven: Callable[[], bool] = lambda: True,
         settled: Callable[[], None] = lambda: None,
     ) -> None:
         self._handle, self._refuse, self._limits, self._clock = handle, refuse, limits, clock
-        self._opened, self._closed, self._proven, self._settled = opened, closed, proven, settled
+        self._proven, self._settled = proven, settled
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._searched = 0
@@ -105,9 +101,6 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by class
         self.deadline = self._clock() + self._limits.head_s
-        if not self._opened(self):
-            self._closing = True
-            self.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
@@ -133,7 +126,6 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._give_up()
-        self._closed(self)
 
     # -- called by the server --------------------------------------------------------------------------------------
 

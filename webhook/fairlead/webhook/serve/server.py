@@ -109,8 +109,6 @@ class Server:
             self._refuse,
             self._limits,
             self._clock,
-            opened=lambda _: True,
-            closed=lambda _: None,
             proven=lambda: guest.proven,
             settled=lambda: self._room.count(guest),
         )

@@ -31,7 +31,7 @@ def _cluster(spec: Json, where: str) -> Iterator[Trap]:
         if has_claims(pod) and at(group, "rayStartParams", "num-gpus") is None:
             yield Trap(
                 field=f"{where}.{path}.rayStartParams[num-gpus]",
-                text="is missing: KubeRay tells Ray of the GPUs in limits only, so with a claim Ray knows of none, and what asks for one "
+                text="is missing: KubeRay passes only the GPUs in limits to Ray, so with a claim Ray has none, and what asks for one "
                 'waits forever. Write the number of the claim\'s GPUs, as a string ("2")',
             )
     if at(spec, "enableInTreeAutoscaling") is True and any(

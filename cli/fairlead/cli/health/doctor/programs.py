@@ -36,7 +36,7 @@ def kinds(seen: Seen) -> Iterator[Finding]:
     yield Finding(
         code="NotInstalled" if nothing else "KindsMissing",
         stops=Stops.EVERYTHING,
-        what="Fairlead is not installed on this cluster: it knows none of its kinds"
+        what="Fairlead is not installed on this cluster: its kinds are not served"
         if nothing
         else f"Fairlead is installed in part: the cluster does not know {', '.join(missing)}",
         next_step=INSTALL

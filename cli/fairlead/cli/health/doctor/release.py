@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fairlead.api.texts import counted
 from fairlead.cli.health import values
 from fairlead.cli.health.doctor.finding import Finding, Stops
 from fairlead.cli.health.seen import Seen
@@ -70,7 +71,7 @@ def lacking(seen: Seen) -> Iterator[Finding]:
     yield Finding(
         code="NotOnThisCluster",
         stops=Stops.NOTHING,
-        what=f"{values.counted(len(found), 'thing')} that Kubernetes {_NEWEST} has as it comes {'is' if len(found) == 1 else 'are'} not on this cluster",
+        what=f"{counted(len(found), 'thing')} that Kubernetes {_NEWEST} has as it comes {'is' if len(found) == 1 else 'are'} not on this cluster",
         evidence=tuple(map(_said, found)),
         next_step=(
             f"nothing has to be done; to have them, upgrade to Kubernetes {_NEWEST}{f', or turn on {off}' if off else ''} ({_TABLE})"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from fairlead.api import names
 from fairlead.api.namespaces import is_exempt
+from fairlead.api.texts import counted
 from fairlead.cli.health import values
 from fairlead.cli.health.doctor.finding import Finding, Stops
 from fairlead.cli.health.seen import Seen, claims_of, has_gate, legacy_limits, plugin_gpus, results_of
@@ -102,7 +103,7 @@ def kueue(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             code="ClaimedByKueue",
             stops=Stops.SOME,
-            what=f"Kueue claims {values.counted(len(pods), 'waiting pod')}, too, and has not admitted what it claims",
+            what=f"Kueue claims {counted(len(pods), 'waiting pod')}, too, and has not admitted what it claims",
             evidence=(f"pods {values.some(map(values.key, pods))}, with the gate {names.KUEUE_GATE}",),
             next_step=f"kubectl get workloads -n NAMESPACE says what Kueue waits for; or let one system have the namespaces ({where}): take kueue.x-k8s.io/queue-name off the jobs, or label the namespaces {names.IGNORE_LABEL}",
         )
@@ -118,7 +119,7 @@ def other_schedulers(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             code="OtherScheduler",
             stops=Stops.SOME,
-            what=f"Fairlead releases no pods to the scheduler {scheduler}, which {values.counted(len(pods), 'waiting pod')} {'names' if len(pods) == 1 else 'name'}",
+            what=f"Fairlead releases no pods to the scheduler {scheduler}, which {counted(len(pods), 'waiting pod')} {'names' if len(pods) == 1 else 'name'}",
             evidence=(f"pods {values.some(map(values.key, pods))}: spec.schedulerName {scheduler}",),
             next_step=f"take schedulerName: {scheduler} off their workloads, so that kube-scheduler binds what Fairlead places (docs/migration.md)",
         )
@@ -153,7 +154,7 @@ def unseen(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             code=code,
             stops=Stops.SOME,
-            what=f"the webhook did not review {values.counted(len(pods), 'waiting pod')} for {what}",
+            what=f"the webhook did not review {counted(len(pods), 'waiting pod')} for {what}",
             evidence=(
                 f"pods {values.some(map(values.key, pods))}",
                 *([f"namespaces that it leaves out: {values.some(left_out)}"] if left_out else ()),

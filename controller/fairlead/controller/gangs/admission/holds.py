@@ -24,7 +24,7 @@ def of_spec(hold: Hold | None) -> engine.Hold | None:
 
 
 def of_object(raw: Mapping[str, Any] | None) -> engine.Hold | None:
-    """Of a Gang object; None without one, or where it says nothing of a hold."""
+    """The hold of a Gang object; None without one, or where it says nothing of a hold."""
     said = ((raw or {}).get("spec") or {}).get("hold")
     if said is None:
         return None

@@ -120,7 +120,7 @@ def _refusal(pod: core.Pod) -> str:
 
 
 def _roll_back(gang: Gang, failed: Sequence[Member], nodes: tuple[str, ...], why: str) -> RollBack | Undo:
-    """Of the whole gang, or of `failed` alone where the others are enough, or had started before."""
+    """Roll back the whole gang, or `failed` alone where the others are enough, or had started before."""
     bound = [member for member in gang.released if member.bound]
     alone = len(bound) >= gang.together or _joined_later(failed, bound)
     members = tuple(failed) if alone else gang.released

@@ -8,9 +8,10 @@ runs joins whole. Pure.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.api.models import Models, worker_group
@@ -18,7 +19,7 @@ from fairlead.controller.gangs.claims.allocations import node_of, pod_ref
 from fairlead.controller.gangs.claims.quotas import Classes, admission_charge
 from fairlead.controller.gangs.membership.gangs import Gang, created_s
 from fairlead.controller.gangs.membership.members import GangProblem, Member, PodClaim
-from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember, RefusedNode
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember, PlacedMember, RefusedNode
 from fairlead.engine.types.hold import Hold
 from fairlead.engine.types.neighbours import Namespaces
 from fairlead.engine.types.pod_needs import PodNeeds
@@ -150,10 +151,12 @@ def gang_request(
         created=record.created(gang),
         topology=gang.topology,
         models=gang.models or models,
+        align=gang.align,
         subgroup_topology=gang.subgroup_topology,
         placed_nodes=tuple(sorted(placed)),
         placed_subgroups=tuple(sorted((gang.subgroups[uid], node) for node, uid in there if uid in gang.subgroups)),
         placed_claims=placed_claims(member for member in gang.released if not member.terminating),
+        placed_members=placed_members(gang) if gang.align else (),
         avoid=record.avoid_nodes,
         refused=record.refused,
         preempts=gang.preempts,
@@ -199,9 +202,35 @@ def placed_claims(members: Iterable[Member]) -> tuple[tuple[str, ClaimRequest], 
     return tuple((group, claim) for (group, _), by_pool in kept.items() for claim in by_pool.values())
 
 
+def placed_members(gang: Gang) -> tuple[PlacedMember, ...]:
+    """What the released members of an aligned gang hold."""
+    found = []
+    for member in gang.released:
+        if member.terminating:
+            continue
+        claims = (
+            ClaimRequest(
+                key=claim.metadata.uid,
+                namespace=claim.metadata.namespace,
+                name=claim.metadata.name,
+                spec=each.spec,
+                allocation=claim.status.allocation,
+            )
+            for each in member.claims
+            if (claim := each.claim) is not None and claim.status.allocation is not None
+        )
+        labels = member.pod.metadata.labels
+        found.append(
+            PlacedMember(
+                claims=tuple(claims), subgroup=gang.subgroups.get(member.uid, ""), worker_group=worker_group(labels)
+            )
+        )
+    return tuple(found)
+
+
 def _needs(member: Member, namespaces: Namespaces | None) -> PodNeeds:
     needs = PodNeeds.of(member.pod, namespaces)
-    return dataclasses.replace(needs, volumes=member.volumes) if member.volumes else needs
+    return replace(needs, volumes=member.volumes) if member.volumes else needs
 
 
 def _claim_requests(gang: Gang, members: Iterable[Member]) -> tuple[ClaimRequest, ...]:
@@ -260,7 +289,7 @@ def same_request(one: GangRequest | None, other: GangRequest | None) -> bool:
 
 def _without_keys(request: GangRequest) -> tuple[object, ...]:
     return (
-        dataclasses.replace(request, uid="", claims=(), members=()),
+        replace(request, uid="", claims=(), members=()),
         [
             (member.pod, member.needs, member.labels, member.rank, member.subgroup, member.worker_group)
             for member in request.members

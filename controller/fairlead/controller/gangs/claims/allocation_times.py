@@ -41,7 +41,7 @@ def known_allocation_time(claim: resource.ResourceClaim, pods: Iterable[core.Pod
 
 
 def allocation_times(members: Iterable[Member]) -> Mapping[str, float]:
-    """Of the claims that these members hold, by UID; of one that several share, by the pod that was released first."""
+    """Allocation times of the claims that these members hold, by UID; of one that several share, by the pod that was released first."""
     members = tuple(members)
     pods: dict[str, list[core.Pod]] = {}
     for member in members:

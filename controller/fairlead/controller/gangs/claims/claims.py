@@ -103,7 +103,7 @@ def owned_by_group(claim: resource.ResourceClaim, pod: core.Pod) -> bool:
 def claim_in_use(
     pod: core.Pod, entry: str, named: str | None, owned: Iterable[resource.ResourceClaim]
 ) -> resource.ResourceClaim | None:
-    """Of the pod's `owned` claims the one in use for a template entry; None when one has to be created.
+    """The one of the pod's `owned` claims that is in use for a template entry; None when one has to be created.
 
     `named` is what the pod's status names. Order: allocated, named, the claim controller's, then by name.
     """

@@ -51,7 +51,7 @@ def claim_names(pod: core.Pod) -> Iterator[str]:
 
 
 def volume_needs(pod: core.Pod, lookup: StorageLookup) -> VolumeNeeds:
-    """Of a pod that is not bound yet."""
+    """What volumes ask of the node of a pod that is not bound yet."""
     names = tuple(dict.fromkeys(claim_names(pod)))
     if not names or not lookup.knows_volumes:
         return ANYWHERE
@@ -73,10 +73,10 @@ def _problem(
     if claim is None:
         return f"{text} does not exist; create it"
     if claim.metadata.deletion_timestamp:
-        return f"{text} is being deleted; create it anew once it is gone"
+        return f"{text} is being deleted; create it again once it is gone"
     bound = claim.spec.volume_name
     if claim.status.phase == "Lost" or (bound and lookup.volume(bound) is None):
-        return f"{text} is bound to PersistentVolume {bound}, which does not exist; restore the volume or create the claim anew"
+        return f"{text} is bound to PersistentVolume {bound}, which does not exist; restore the volume or create the claim again"
     if "ReadWriteOncePod" in claim.spec.access_modes:
         users = sorted(
             each.metadata.name

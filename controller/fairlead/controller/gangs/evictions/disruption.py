@@ -75,7 +75,7 @@ def refusal(pods: Sequence[core.Pod], budgets: Iterable[PodBudget]) -> str:
 
 
 def times_in_window(spec: Mapping[str, Any], times: Iterable[str], *, now: float) -> tuple[str, ...]:
-    """Of a Queue's eviction times those within its disruption budget's window, oldest first; () without a budget."""
+    """A Queue's eviction times within its disruption budget's window, oldest first; () without a budget."""
     budget = spec.get("disruptionBudget")
     if not budget:
         return ()

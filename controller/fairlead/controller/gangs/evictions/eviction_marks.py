@@ -134,7 +134,7 @@ def mark_of(pod: core.Pod) -> EvictionMark | None:
 
 
 def progress(gang: Gang, refused: str) -> EvictionProgress | None:
-    """Of the eviction that its pods' marks say. `refused`: why the last attempt was."""
+    """The progress of the eviction that its pods' marks say. `refused`: why the last attempt was."""
     pairs = marked(gang)
     return EvictionProgress(mark=pairs[0][1], refused=refused) if pairs else None
 

@@ -7,10 +7,11 @@ gang's queue; when the gang's new pods are requested, they are bound to its node
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
 from fairlead.engine.types.gangs import GangRequest, RunningGang
@@ -74,10 +75,10 @@ class Held:
     def claims(self) -> list[AllocatedClaim]:
         return [
             AllocatedClaim(
-                self.uid(number),
-                *self.gang,
-                tuple(AllocatedDevice(ref=ref, admin=False, whole=True, consumed=()) for ref in spot.devices),
-                len(spot.devices),
+                uid=self.uid(number),
+                namespace=self.gang[0],
+                name=self.gang[1],
+                devices=tuple(AllocatedDevice(driver=d.driver, pool=d.pool, device=d.device) for d in spot.devices),
             )
             for number, spot in enumerate(self.spots)
             if spot.devices
@@ -103,7 +104,7 @@ def with_place(running: RunningGang | None, held: Held, queue: str | None) -> Ru
         namespace, name = held.gang
         running = RunningGang(namespace=namespace, name=name, uid=held.uid(0), queue=queue, claims=())
     claims = tuple(sorted({*running.claims, *(claim.uid for claim in held.claims)}))
-    return dataclasses.replace(running, claims=claims)
+    return replace(running, claims=claims)
 
 
 def may_have(request: GangRequest, held: Held) -> bool:
@@ -124,12 +125,10 @@ def _devices(spec: resource.ResourceClaimSpec) -> int:
 def to_its_place(request: GangRequest, held: Held) -> GangRequest:
     """Bound to its nodes and devices, and decided before all others, as what replaces members of a gang that runs."""
     members = tuple(
-        dataclasses.replace(
-            member, needs=dataclasses.replace(member.needs, affinity=_on(member.needs.affinity, held.nodes))
-        )
+        replace(member, needs=replace(member.needs, affinity=_on(member.needs.affinity, held.nodes)))
         for member in request.members
     )
-    return dataclasses.replace(request, members=members, kept=tuple(sorted(held.devices())), replaces=True)
+    return replace(request, members=members, kept=tuple(sorted(held.devices())), replaces=True)
 
 
 def _on(affinity: core.NodeSelector | None, nodes: Sequence[str]) -> core.NodeSelector:

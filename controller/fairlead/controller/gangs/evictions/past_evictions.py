@@ -135,7 +135,7 @@ def _eviction(
 
 
 def _maker(pod: core.Pod) -> str:
-    """Of a JobSet's pods not the Job, which it deletes and creates again when it restarts."""
+    """The owner that creates the pods again; for a JobSet's pods not the Job, which it deletes and creates again when it restarts."""
     controller = pod.metadata.controller
     kind = controller.kind if controller is not None else ""
     return "JobSet" if kind == "Job" and names.JOBSET_JOB in pod.metadata.labels else kind
@@ -179,7 +179,7 @@ def owner_of(raw: Mapping[str, Any]) -> str:
 
 
 def past_eviction(raw: Mapping[str, Any], now: float) -> PastEviction | None:
-    """Of a Gang object as the API shows it. `now`: unix seconds."""
+    """The last eviction of a Gang object as the API shows it. `now`: unix seconds."""
     read = _record(raw)
     if not read:
         return None

@@ -103,7 +103,7 @@ def _own(claim: resource.ResourceClaim) -> Iterable[resource.DeviceRequestAlloca
 
 
 def _usages(claim: resource.ResourceClaim) -> Iterable[DeviceUsage | None]:
-    """Of each of our devices; None where the driver wrote nothing."""
+    """The usage of each of our devices; None where the driver wrote nothing."""
     said = {tuple(device): usage for device, usage in usage_of(claim).items()}
     for each in _own(claim):
         yield said.get((each.driver, each.pool, each.device, each.share_id))

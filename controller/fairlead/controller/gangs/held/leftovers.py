@@ -6,9 +6,10 @@ them a second gang would be evicted for the same beneficiary. Pure.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.engine.types.gangs import RunningGang, RunningMember
@@ -30,7 +31,7 @@ class Leftover:
 def leftover(
     pod: core.Pod, claims: Iterable[resource.ResourceClaim], gang_id: GangId, queue: str | None
 ) -> Leftover | None:
-    """Of a pod that was deleted; None where it holds nothing alone."""
+    """What a pod that was deleted still holds; None where it holds nothing alone."""
     uid = pod.metadata.uid
     held = tuple(
         sorted(
@@ -54,4 +55,4 @@ def with_leftover(running: RunningGang | None, left: Leftover, labels: Mapping[s
             namespace=namespace, name=name, uid=left.pod.uid, queue=left.queue, claims=(), namespace_labels=labels
         )
     claims = tuple(sorted({*running.claims, *left.claims}))
-    return dataclasses.replace(running, claims=claims, members=(*running.members, member))
+    return replace(running, claims=claims, members=(*running.members, member))

@@ -39,7 +39,7 @@ class LevelPlacement:
 
 
 def placement(gang: Gang, value: Value) -> tuple[LevelPlacement, ...]:
-    """Of its members that have a node and are not on their way out; () where there is nothing to tell."""
+    """The placement of its members that have a node and are not being deleted; () where there is none."""
     named = gang.topology or gang.subgroup_topology
     if not named and (gang.placed < gang.size or not gang.ranks):
         return ()

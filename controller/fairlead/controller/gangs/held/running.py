@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.models import Models
@@ -102,7 +103,7 @@ def _relocation(
             key = f"move/{each.key}"
             wanted[key] = ClaimRequest(key=key, namespace=gang.namespace, name=each.claim.metadata.name, spec=each.spec)
         needs = PodNeeds.of(member.pod)
-        needs = dataclasses.replace(needs, affinity=unpinned(needs.affinity, node), volumes=volumes)
+        needs = replace(needs, affinity=unpinned(needs.affinity, node), volumes=volumes)
         found.append(pending_member(gang, member, needs, (f"move/{each.key}" for each in member.claims)))
     return GangRequest(
         namespace=gang.namespace,
@@ -118,6 +119,7 @@ def _relocation(
         topology=gang.topology,
         subgroup_topology=gang.subgroup_topology,
         models=gang.models or context.models,
+        align=gang.align,
         placed_claims=placed_claims(members),
     )
 

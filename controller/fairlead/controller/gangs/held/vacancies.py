@@ -7,9 +7,10 @@ Pure; what holds them is `controller.replacements`.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from fairlead.controller.gangs.claims.allocation_times import allocated_at
 from fairlead.controller.gangs.claims.allocations import node_of, pod_ref
@@ -83,17 +84,15 @@ def with_vacancies(
     """
     by_uid = {vacancy.uid: vacancy for vacancy in vacancies}
     members = [
-        dataclasses.replace(member, leaving=member.pod.uid in hurt) if member.pod.uid in by_uid else member
+        replace(member, leaving=member.pod.uid in hurt) if member.pod.uid in by_uid else member
         for member in running.members
     ]
     present = {member.pod.uid for member in members}
     members += [
-        dataclasses.replace(_held_member(vacancy), leaving=uid in hurt)
-        for uid, vacancy in by_uid.items()
-        if uid not in present
+        replace(_held_member(vacancy), leaving=uid in hurt) for uid, vacancy in by_uid.items() if uid not in present
     ]
     claims = {*running.claims, *(claim.metadata.uid for vacancy in vacancies for claim in vacancy.claims)}
-    return dataclasses.replace(running, members=tuple(members), claims=tuple(sorted(claims)))
+    return replace(running, members=tuple(members), claims=tuple(sorted(claims)))
 
 
 def _held_member(vacancy: Vacancy) -> RunningMember:

@@ -40,7 +40,7 @@ class Decision:
 
 
 def decisions(raw: Mapping[str, Any] | None) -> tuple[Decision, ...]:
-    """Of a Gang object as the API shows it."""
+    """The decisions that a Gang object records, as the API shows it."""
     found = _status(raw).get(DECISIONS)
     try:
         return tuple(_decision(each) for each in found[:DECISIONS_MAX]) if isinstance(found, Sequence) else ()

@@ -40,6 +40,7 @@ class Gang:
     queue: str | None = None
     topology: str | None = None
     models: Models | None = None  # as its pods say; None: as the policies of its namespace or its queue do
+    align: str | None = None
     subgroup_size: int | None = None
     subgroup_topology: str | None = None
     subgroups: Mapping[str, str] = field(default_factory=dict)  # of members, by UID
@@ -80,7 +81,7 @@ class Gang:
 
     @cached_property
     def ranks(self) -> Mapping[str, int]:
-        """Of members, by UID."""
+        """The ranks of members, by UID."""
         return {} if self.solo else ranks(self.members, self.jobs)
 
     @cached_property
@@ -115,7 +116,7 @@ class Gang:
 
     @property
     def lost(self) -> int:
-        """Of `done`: indexes of its Jobs that have failed for good."""
+        """The part of `done` that are indexes of its Jobs which have failed for good."""
         return min(self.done, sum(job.lost for job in self.jobs if not job.failed))
 
     @property
@@ -170,6 +171,8 @@ def gang_spec(gang: Gang) -> dict[str, Any]:
         spec["topology"] = gang.topology
     if gang.models:
         spec["models"] = gang.models
+    if gang.align:
+        spec["align"] = gang.align
     if gang.subgroup_size:
         spec["subgroupSize"] = gang.subgroup_size
     if gang.subgroup_topology:

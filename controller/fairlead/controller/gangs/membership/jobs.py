@@ -23,7 +23,7 @@ _INDEX: Final = re.compile(r"[0-9]{1,10}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPods:
-    """Of one Job: pods at once at its start, and from now on. `ended` says why it makes no more; "" while it does.
+    """The pods of one Job: at once at its start, and from now on. `ended` says why it makes no more; "" while it does.
 
     `lost`: indexes that have failed for good; no other pod is made for them.
     """
@@ -64,7 +64,7 @@ def job_pods(job: batch.Job, members: Iterable[Member]) -> JobPods:
 
 
 def _indexes_over(job: batch.Job, own: list[Member]) -> tuple[set[int], set[int]]:
-    """Of an Indexed Job: those that have completed, and those that have failed for good."""
+    """The indexes of an Indexed Job that have completed, and those that have failed for good."""
     spec, status = job.spec, job.status
     if spec.completions is None:
         return set(), set()

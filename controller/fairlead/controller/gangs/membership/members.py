@@ -160,7 +160,7 @@ class Member:
 
     @property
     def index(self) -> int | None:
-        """Of an Indexed Job's pod."""
+        """The completion index of an Indexed Job's pod."""
         return index_of(self.pod.metadata.annotations.get(names.COMPLETION_INDEX, ""))
 
     @property
@@ -222,7 +222,7 @@ class Lookup(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeNeeds:
-    """Of a pod's volumes. `where`: the node satisfies all of these; `problem`: why no node takes the pod yet."""
+    """What a pod's volumes ask for. `where`: the node satisfies all of these; `problem`: why no node takes the pod yet."""
 
     where: tuple[core.NodeSelector, ...] = ()
     problem: GangProblem | None = None

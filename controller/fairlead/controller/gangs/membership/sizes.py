@@ -67,7 +67,7 @@ def agreed(what: str, intents: Intents, pick: Callable[[Intent], V | None]) -> t
         newest = max(stating, key=lambda each: (created_s(each[0].pod), each[0].pod.metadata.name))
         return newest[1], None
     said = ", ".join(f"{name} says {value}" for value, name in list(given.items())[:4])
-    message = f"members disagree on the {what}: {said}; give all members one value and create them anew"
+    message = f"members disagree on the {what}: {said}; give all members one value and recreate them"
     return None, GangProblem(code=Code.INVALID, message=message)
 
 

@@ -213,7 +213,7 @@ class Calls:
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}.{int(info.cliqueId)}"
 
     def memory(self, device: Any) -> Memory | None:
-        """Of a GPU or a MIG device; None where it is not told. Raises BackendError and its kinds, as `query`.
+        """The memory of a GPU or a MIG device; None where NVML does not say it. Raises BackendError and its kinds, as `query`.
 
         Version 1 of the call counts as used what the driver reserves (615 MiB on an idle H200); version 2, from driver 510
         on, has it apart.

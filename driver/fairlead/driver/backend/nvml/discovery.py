@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from fairlead.driver.backend.interface import BackendError, DeviceGone
@@ -39,6 +40,8 @@ class Discovery:
                 continue
             if gpu is not None:
                 gpus.append((device, gpu))
+        found = self._kernel.rails([gpu.pci_bus_id for _, gpu in gpus if gpu.pci_bus_id])
+        gpus = [(device, replace(gpu, rail=found.get(gpu.pci_bus_id or ""))) for device, gpu in gpus]
         cuda = self._calls.query("SystemGetCudaDriverVersion")
         return Inventory(
             driver_version=text(self._calls.query("SystemGetDriverVersion")),

@@ -68,7 +68,7 @@ class Gpm:
             self._free(uuid)
             raise
         except BackendError:
-            self._free(uuid)  # what was counted in between is not known: begin anew
+            self._free(uuid)  # what was counted in between is not known: begin again
             return Activity()
 
     def keep(self, uuids: Collection[str]) -> None:

@@ -35,7 +35,7 @@ class Measurements:
         self._throttle_bits: dict[str, int] = {}
 
     def telemetry(self, gpus: Collection[str], migs: Collection[MigDevice]) -> tuple[Telemetry, ...]:
-        """Of these GPUs (UUIDs) and MIG devices, sorted by UUID."""
+        """The load of these GPUs (UUIDs) and MIG devices, sorted by UUID."""
         with self._lock:
             self._mig_handles = {mig.uuid: self._mig_handles.get(mig.uuid) for mig in migs}
             handles = self._handles(gpus)
@@ -54,7 +54,7 @@ class Measurements:
             return tuple(complete)
 
     def conditions(self, gpus: Iterable[str]) -> tuple[GpuCondition, ...]:
-        """Of these GPUs (UUIDs), sorted by UUID."""
+        """The condition of these GPUs (UUIDs), sorted by UUID."""
         found = (self._condition(uuid, device) for uuid, device in sorted(self._handles(gpus).items()))
         return tuple(each for each in found if each is not None)
 
@@ -195,7 +195,7 @@ class Measurements:
         read, nv = self._calls.reading, self._calls.nv
         try:
             limit = read("DeviceGetEnforcedPowerLimit", device)
-            # Not the volatile counts: those begin anew whenever the kernel driver is loaded, and in MIG mode a GPU has none.
+            # Not the volatile counts: those begin at zero whenever the kernel driver is loaded, and in MIG mode a GPU has none.
             corrected, uncorrected = (
                 read("DeviceGetTotalEccErrors", device, kind, nv.NVML_AGGREGATE_ECC)
                 for kind in (nv.NVML_MEMORY_ERROR_TYPE_CORRECTED, nv.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
@@ -218,7 +218,7 @@ class Measurements:
         )
 
     def _active_links(self, device: Any) -> int | None:
-        """Of a GPU that has NVLinks; not taken from the inventory, where one without an active link has none."""
+        """The active links of a GPU that has NVLinks; not taken from the inventory, where one without an active link has none."""
         active = 0
         for link in range(self._calls.nv.NVML_NVLINK_MAX_LINKS):
             try:

@@ -7,9 +7,11 @@ Source: kernel ABI `sysfs-bus-pci`; NVIDIA's /proc/driver/nvidia.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
+from fairlead.driver.backend import rails
 from fairlead.driver.backend.types import PciDevice, PciTree
 
 _BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
@@ -17,9 +19,17 @@ _PCI_ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
 
 
 class Kernel:
-    """`sys`, `proc` and `dev` are the mount points."""
+    """`sys`, `proc` and `dev` are the mount points. `rails`: of GPUs, by bus ID, what is known better than from their switches."""
 
-    def __init__(self, *, sys: Path = Path("/sys"), proc: Path = Path("/proc"), dev: Path = Path("/dev")) -> None:
+    def __init__(
+        self,
+        *,
+        sys: Path = Path("/sys"),
+        proc: Path = Path("/proc"),
+        dev: Path = Path("/dev"),
+        rails: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        self._rails = rails
         self._sys = sys
         self._proc = proc
         self._dev = dev
@@ -62,6 +72,13 @@ class Kernel:
             devices=tuple(found[bus_id] for bus_id in sorted(found)),
             cpus={node: text for node, text in maps.items() if text},
         )
+
+    def rails(self, bus_ids: Collection[str]) -> dict[str, int]:
+        """By bus ID of a GPU, the rail that its network card is on; without GPUs for which none is known."""
+        pci = self._sys / "bus/pci/devices"
+        cards = [each for each in self._network_cards() if (pci / each / "infiniband").is_dir()]
+        found = rails.by_card(self.pci_tree(bus_ids), bus_ids, cards) if cards else {}
+        return {**found, **self._rails}
 
     def _network_cards(self) -> list[str]:
         devices = sorted((self._sys / "bus/pci/devices").glob("*"))

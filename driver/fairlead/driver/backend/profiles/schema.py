@@ -79,6 +79,7 @@ class GpuSpec(_Struct, frozen=True, kw_only=True):
     pci_bus_id: str | None = None
     pcie_root: str | None = None
     numa_node: Count | None = None
+    rail: Count | None = None
     clique: str | None = None
     nvlink: NvLinkSpec | None = None
     mig: str | tuple[MigProfileSpec, ...] | None = None
@@ -97,6 +98,7 @@ SAME_FIELDS = (
     "pci_bus_id",
     "pcie_root",
     "numa_node",
+    "rail",
     "clique",
 )
 

@@ -31,7 +31,7 @@ class XidEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a GPU or a MIG device. Where NVML has no utilisation (MIG), it shows as activity alone.
+    """The load of a GPU or a MIG device. Where NVML has no utilisation (MIG), it shows as activity alone.
 
     `nvlink_bytes_per_second` is what is sent, and received, over all links; with None it follows the utilisation.
     """

@@ -33,7 +33,7 @@ class Spare(NamedTuple):
 
 
 class DeviceFit:
-    """Of one ledger. Keeps: after `catch_up`, `nodes` are those that may have the devices, as of their latest change."""
+    """Which nodes may have a unit's devices, by one ledger. Keeps: after `catch_up`, `nodes` are those that may have the devices, as of their latest change."""
 
     def __init__(self, claims: tuple[CompiledClaim, ...], node_snapshot: NodeSnapshot, ledger: Ledger) -> None:
         self.nodes: dict[CandidateNode, Spare] = {}
@@ -62,7 +62,7 @@ class DeviceFit:
                 self.nodes[node] = spare
 
     def spare(self, node: CandidateNode) -> Spare | None:
-        """Of the node now, tentative changes included; None when it certainly lacks devices."""
+        """The node's spare devices now, tentative changes included; None when it certainly lacks devices."""
         rank = left = size = 0
         for alternatives in self._requests:
             found = self._first_fit(node, alternatives)
@@ -91,7 +91,7 @@ class DeviceFit:
         return self._least > len(free)
 
     def _first_fit(self, node: CandidateNode, alternatives: tuple[CompiledRequest, ...]) -> Spare | None:
-        """Of the first alternative that may fit."""
+        """The first alternative that may fit."""
         for rank, request in enumerate(alternatives):
             if self._too_few(node, request):
                 continue
@@ -108,7 +108,7 @@ class DeviceFit:
         return None
 
     def _size(self, request: CompiledRequest, found: Candidates) -> int:
-        """Of the smallest free devices, as many as requested."""
+        """The size of the smallest free devices, as many as requested."""
         ledger = self._ledger
         free = [size for device, size in found.sizes.items() if ledger.free(device)]
         return sum(sorted(free)[: request.count])

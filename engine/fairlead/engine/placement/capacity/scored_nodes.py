@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Score(NamedTuple):
-    """Of a node for one unit of a shape: low is better, and the name makes it total, so decisions repeat."""
+    """The score of a node for one unit of a shape: low is better, and the name makes it total, so decisions repeat."""
 
     avoided: bool
     rank: int  # of the alternatives, summed over requests
@@ -161,7 +161,7 @@ class ScoredNodes:
             heapq.heappush(self._failed, (last[0], self._stamp.get(node, 0), self._pushed, node, found))
 
     def closest(self) -> tuple[CandidateNode, SearchResult] | None:
-        """Of the nodes on which the allocator found nothing, and which are since as they were, the best, and what it lacked.
+        """The best of the nodes on which the allocator found nothing and which have not changed since, and what it lacked.
 
         Also of those that were tried for a gang before that asks for the same: what is said of a gang does not depend on others.
         """

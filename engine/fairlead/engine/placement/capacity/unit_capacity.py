@@ -22,7 +22,7 @@ KNOWN_MAX = 64  # shapes and scopes that are remembered; each has a number for e
 
 
 class UnitCapacity:
-    """Of one placer, whose `scored_nodes` these are."""
+    """The capacity for units, for one placer, whose `scored_nodes` these are."""
 
     def __init__(self, scored_nodes: Callable[[UnitShape, NodeScope], ScoredNodes]) -> None:
         self._scored_nodes = scored_nodes

@@ -45,7 +45,7 @@ Class = tuple[bool, int, int, int]
 
 
 class FewestNodes:
-    """Of one placer."""
+    """Places a gang on fewer nodes, for one placer."""
 
     def __init__(self, placer: Placer, capacity: UnitCapacity) -> None:
         self._placer = placer
@@ -145,7 +145,7 @@ class _Anew:
     # -- capacities
 
     def capacity(self, placed: Iterable[UnitPlacement] = ()) -> _Capacity:
-        """Of the nodes as they are without these placements."""
+        """The capacity of the nodes without these placements."""
         own: dict[CandidateNode, int] = {}
         for each in placed:
             own[each.node] = own.get(each.node, 0) + each.unit.shape.least

@@ -11,6 +11,7 @@ Where all groups are alike and their pods plain a refusal is a proof; else it sa
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,9 +25,11 @@ from fairlead.engine.placement.capacity.bounds import counts
 from fairlead.engine.placement.capacity.unit_capacity import UnitCapacity
 from fairlead.engine.placement.model import NodeScope, PlacementResult, better
 from fairlead.engine.placement.search.fewest_nodes import FewestNodes
+from fairlead.engine.placement.topology.aligned_search import AlignedSearch
+from fairlead.engine.placement.topology.alignment import AlignmentRule
 from fairlead.engine.placement.topology.domains import Domains
 from fairlead.engine.placement.topology.groups import all_units, by_subgroup, one_by_one
-from fairlead.engine.placement.topology.model_search import ModelSearch, with_asked
+from fairlead.engine.placement.topology.model_search import ModelSearch, as_asked
 from fairlead.engine.placement.topology.models import ModelRule, mixes
 from fairlead.engine.placement.topology.ranks import in_rank_order
 
@@ -71,6 +74,7 @@ class TopologyDomains(Domains):
         self.placer = placer
         self.capacity = UnitCapacity(placer.scored_nodes)
         self.models = ModelRule(placer, inventory)
+        self.alignment = AlignmentRule(placer, inventory, self.capacity)
         self.fewest = FewestNodes(placer, self.capacity)
 
     def place(
@@ -86,6 +90,8 @@ class TopologyDomains(Domains):
         def search(units: Sequence[PlacementUnit], levels: Sequence[Level], budget: StepBudget) -> PlacementResult:
             return self._search(gang, units, scope, levels, inner, budget)
 
+        if gang.align:
+            search = AlignedSearch(gang, self.alignment, self._placer, scope, search)
         result, several = search(units, levels, budget), False
         if result.status is SearchStatus.FOUND and self.models.binds(gang, units):
             used = self.models.used(result.placed)
@@ -95,7 +101,7 @@ class TopologyDomains(Domains):
                 assert choices is not None, "it mixed several"
                 result = ModelSearch(self._placer, self.capacity, scope, search).place(choices, levels, budget)
                 if result.status is not SearchStatus.FOUND:
-                    return with_asked(result, units)
+                    return replace(as_asked(result, units), rule=names.MODELS)
                 used = self.models.used(result.placed)
             several = len(set[Model]().union(*used.values())) > 1
         if result.status is SearchStatus.FOUND and any(member.rank is not None for member in gang.members):

@@ -36,7 +36,7 @@ STEPS_MIN = 2_000  # for a model, of those that the gang has
 
 
 class _Rank(NamedTuple):
-    """Of a choice, low is better."""
+    """The rank of a choice: low is better."""
 
     avoided: int
     alternative: int
@@ -61,7 +61,7 @@ class ModelSearch:
         """On the best choice, or none; then `unplaced` is a unit with the restriction."""
         fitting, others = self._ordered(choices.of)
         result = PlacementResult(SearchStatus.IMPOSSIBLE)
-        for tried in _passes(levels) if len(fitting) > 1 else [levels]:
+        for tried in passes(levels) if len(fitting) > 1 else [levels]:
             result = PlacementResult(SearchStatus.IMPOSSIBLE)
             for choice in fitting or others[:1]:  # what is said of the gang comes from one that is ruled out
                 part = budget.part(max(budget.steps // 4, min(budget.steps, STEPS_MIN)))
@@ -122,14 +122,14 @@ class ModelSearch:
         return not self._placer.node_snapshot.has_network_attached and not any(unit.shape.facets for unit in units)
 
 
-def with_asked(result: PlacementResult, units: Sequence[PlacementUnit]) -> PlacementResult:
-    """A failure that only the rule of one model makes, of the units as the gang asks for them."""
+def as_asked(result: PlacementResult, units: Sequence[PlacementUnit]) -> PlacementResult:
+    """A failure, of the units as the gang asks for them instead of what they were restricted to."""
     unplaced = result.unplaced
     own = next((unit for unit in units if unplaced is not None and unit.members == unplaced.members), None)
-    return replace(result, unplaced=own, one_model=True)
+    return replace(result, unplaced=own)
 
 
-def _passes(levels: Sequence[Level]) -> list[Sequence[Level]]:
+def passes(levels: Sequence[Level]) -> list[Sequence[Level]]:
     """The levels with all that are preferred as required, then with fewer and fewer of these, at last as they are."""
     bound = sum(level.mode == "required" for level in levels)
     strict = [

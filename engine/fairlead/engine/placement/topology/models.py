@@ -51,7 +51,7 @@ class Choices(NamedTuple):
 
 
 class ModelRule:
-    """Of one placer."""
+    """Which models a gang may have, for one placer."""
 
     def __init__(self, placer: Placer, inventory: Inventory) -> None:
         self._placer = placer

@@ -62,7 +62,7 @@ def _kind_in_worker_group(unit: PlacementUnit) -> tuple[int, str]:
 
 
 def _path(node: CandidateNode, values: Sequence[Mapping[CandidateNode, str]]) -> Path:
-    """Of each level, then the node itself."""
+    """The domain at each level, then the node itself."""
     return (*(of.get(node, "") for of in values), node.name)
 
 
@@ -108,7 +108,7 @@ def _deal(units: Sequence[PlacementUnit], places: Sequence[UnitPlacement], order
 
 
 def _apart(placed: Sequence[UnitPlacement], paths: Mapping[CandidateNode, Path]) -> list[int]:
-    """Of each level, how many pairs of neighbouring ranks are in different domains."""
+    """For each level: how many pairs of neighbouring ranks are in different domains."""
     in_order = sorted(placed, key=lambda each: (rank_of(each.unit), each.unit.members[0].pod.uid))
     found = [0] * len(paths[placed[0].node])
     for one, other in pairwise(in_order):

@@ -68,7 +68,7 @@ class Packings:
 
 
 class Worth:
-    """Of states, at given prices of the kinds."""
+    """The worth of states, at given prices of the kinds."""
 
     def __init__(self, packings: Packings, prices: Sequence[float]) -> None:
         self._packings = packings

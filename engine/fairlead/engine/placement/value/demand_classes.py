@@ -156,7 +156,7 @@ class DemandClass(NamedTuple):
 
 
 class DemandClasses:
-    """Of some kinds, on whatever nodes there are."""
+    """The classes of some kinds of demand, on whatever nodes there are."""
 
     def __init__(self, kinds: Sequence[RequestKind]) -> None:
         self.kinds = tuple(kinds)

@@ -26,7 +26,7 @@ SHARES_MAX = 512  # requests remembered per node
 
 
 class NodeLeftovers:
-    """Of the nodes of one snapshot, in one ledger."""
+    """What is left on the nodes of one snapshot, in one ledger."""
 
     def __init__(self, node_snapshot: NodeSnapshot, ledger: Ledger) -> None:
         self.node_snapshot = node_snapshot

@@ -147,7 +147,7 @@ class PartitionScore:
         return known[1]
 
     def _value(self, kind: Kind, usual: list[Options]) -> CutValue:
-        """Of GPUs of this kind on which the usual requests are served so."""
+        """The value of GPUs of this kind on which the usual requests are served so."""
         cuts = tuple([options.get(kind, ()) for options in usual])
         key = (kind, cuts)
         value = self._values.get(key)

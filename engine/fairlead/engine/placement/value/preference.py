@@ -53,7 +53,7 @@ def preferred(
 
 
 def free_of(found: Candidates, ledger: Ledger) -> list[Device]:
-    """Of whole devices without counters, those that are free."""
+    """The free whole devices without counters."""
     taken = ledger.taken
     if ledger.empty:
         return [device for device in found.devices if device not in taken]

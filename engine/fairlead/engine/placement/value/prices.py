@@ -73,7 +73,7 @@ class Stock:
         self.amounts = [demand[place] * self.inverse[place][place] for place in range(number)]
 
     def prices(self, most_valuable: Callable[[Sequence[float]], tuple[float, Sequence[int]]]) -> list[float]:
-        """Of each kind, in devices. All of a packing together cost no more than one.
+        """The price of each kind, in devices. All of a packing together cost no more than one.
 
         `most_valuable`: at given prices the worth of the best packing of a device, and how many of each kind it has.
         """

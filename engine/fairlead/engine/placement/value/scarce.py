@@ -222,7 +222,7 @@ class _Sort:
         self._taken: dict[tuple[Leftovers, int, int, int, int, int], int] = {}
 
     def places(self, leftovers: Leftovers, cpu: int) -> tuple[int, ...]:
-        """For each class."""
+        """The number of places for each class."""
         found = self._places.get((leftovers, cpu))
         if found is None:
             if len(self._places) >= MEMORY_MAX:
@@ -236,7 +236,7 @@ class _Sort:
     def taken(
         self, leftovers: Leftovers, cpu: int, count: int, share: int, wanted_cpu: int, leftover: int, scarce: Scarce
     ) -> int:
-        """Of all scarce classes together."""
+        """What is taken of all scarce classes together."""
         if scarce is not self._scarce:
             self._scarce = scarce
             self._watched = [each for index, counted in self._classes if index in scarce.classes for each in counted]

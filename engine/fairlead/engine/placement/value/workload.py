@@ -90,7 +90,7 @@ class WorkloadCounter:
 
 
 def mix(counts: Iterable[tuple[resource.ResourceClaimSpec, PodNeeds, int]], cpu: int) -> Workload:
-    """Of what single kinds of pod request, and how many of each there were; kinds of equal number stay in their order.
+    """The mix of what single kinds of pod request, and how many of each there were; kinds of equal number stay in their order.
 
     `cpu`: what all pods requested, thousandths of a core.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NodeWorth:
-    """For one mix."""
+    """What nodes are worth, for one mix."""
 
     def __init__(self, requests: Iterable[tuple[float, float, int]]) -> None:
         """How often each is made, its price in devices, and its CPU (thousandths of a core)."""

@@ -66,7 +66,7 @@ def create_or_migrate(database: Database, *, newest: int = VERSION, steps: Mappi
 
 
 def check_version(connection: Connection, place: Place) -> None:
-    """For readers, who migrate nothing. Raises LedgerErrors."""
+    """Refuse a version that a reader, which migrates nothing, cannot read. Raises LedgerErrors."""
     found = version(connection)
     if found is None:
         raise UnavailableError(
@@ -80,6 +80,6 @@ def check_version(connection: Connection, place: Place) -> None:
 def _refuse_newer(place: Place, found: int, newest: int) -> None:
     if found > newest:
         raise NewerLedgerError(
-            f"ledger {place.text}: version {found}, this fairlead knows {newest}: update this program, or restore the backup "
+            f"ledger {place.text}: version {found}, this fairlead reads {newest}: update this program, or restore the backup "
             "that was made before the other version wrote it"
         )

@@ -76,7 +76,7 @@ class Reader:
             yield from check.broken_days(connection, _window(connection, since_us, until_us))
 
     def waits(self, since_us: int, until_us: int) -> Iterator[Wait]:
-        """Of gangs admitted in the window, in that order."""
+        """The waits of gangs admitted in the window, in that order."""
         admitted = select(WAITS).where(WAITS.c.admitted_us >= since_us, WAITS.c.admitted_us < until_us)
         with self._database.transaction() as connection:
             for row in connection.execute(admitted.order_by(*WAITS.primary_key)):
@@ -115,7 +115,7 @@ class Reader:
             return _known(connection)
 
     def namespaces(self) -> frozenset[str]:
-        """Of all claims that the ledger knows."""
+        """The namespaces of all claims in the ledger."""
         with self._database.transaction() as connection:
             return frozenset(connection.execute(select(OWNERS.c.namespace).distinct()).scalars()) - {""}
 

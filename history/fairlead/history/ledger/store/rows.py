@@ -98,7 +98,7 @@ def mark_lost(connection: Connection, interning: Interning, as_of_us: int, claim
 
 
 def _note_numbers(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
-    """Of each allocation, where it has new ones."""
+    """Write each allocation's new numbers."""
     spans: dict[int, tuple[int, int]] = {}
     for row in rows:
         number, allocation = row["number"], row["allocation"]

@@ -140,7 +140,7 @@ def _groups(
 def _whole(
     connection: Connection, names: Sequence[str], keys: Sequence[ColumnElement[int]], source: FromClause, window: Window
 ) -> Result[Any]:
-    """Of the intervals that lie in the window: keys, time_us, sampled_us and busy_us of each group."""
+    """The sums of the intervals that lie in the window: keys, time_us, sampled_us and busy_us of each group."""
     added = {
         "time_us": INTERVALS.c.end_us - INTERVALS.c.start_us,
         "sampled_us": INTERVALS.c.sampled_us,

@@ -29,7 +29,7 @@ class Window(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Of an interval within a window."""
+    """The part of an interval within a window."""
 
     start_us: int
     end_us: int

@@ -10,6 +10,7 @@ Source: k8s.io/apiserver/pkg/server/options/admission.go, pkg/kubeapiserver/opti
 from __future__ import annotations
 
 from fairlead.sandbox.apiserver.admission.calling import Caller, Resolver, endpoints_resolver
+from fairlead.sandbox.apiserver.admission.expressions import Converted
 from fairlead.sandbox.apiserver.admission.plugins import mutate_pod
 from fairlead.sandbox.apiserver.admission.policies import Policies
 from fairlead.sandbox.apiserver.admission.quotas import Quotas, Store
@@ -24,10 +25,12 @@ REGISTRATIONS = "admissionregistration.k8s.io"
 class Chain:
     """All of admission for one apiserver."""
 
-    def __init__(self, services: Services, resolve: Resolver, called: Called, store: Store) -> None:
+    def __init__(
+        self, services: Services, resolve: Resolver, called: Called, converted: Converted, store: Store
+    ) -> None:
         self._caller = Caller(resolve, services.random)
-        self._webhooks = Webhooks(services, self._caller, called)
-        self._policies = Policies(services)
+        self._webhooks = Webhooks(services, self._caller, called, converted)
+        self._policies = Policies(services, converted)
         self._quotas = Quotas(services, store)
 
     async def mutate(self, attributes: Attributes) -> None:
@@ -65,9 +68,14 @@ def _exempt(attributes: Attributes) -> bool:
 
 
 def chain(
-    services: Services, *, store: Store, resolve: Resolver | None = None, called: Called = lambda _: None
+    services: Services,
+    *,
+    store: Store,
+    resolve: Resolver | None = None,
+    called: Called = lambda _: None,
+    converted: Converted = lambda _: None,
 ) -> Chain:
     """Admission with these services. `resolve` gives the address of a webhook's Service (default: its Endpoints);
-    `called` receives every call of a webhook; `store` replaces a ResourceQuota whose use has changed.
+    `called` receives every call of a webhook, `converted` what CEL costs; `store` replaces a ResourceQuota whose use has changed.
     """
-    return Chain(services, resolve or endpoints_resolver(services), called, store)
+    return Chain(services, resolve or endpoints_resolver(services), called, converted, store)

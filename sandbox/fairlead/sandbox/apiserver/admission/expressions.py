@@ -6,6 +6,7 @@ Source: k8s.io/apiserver/pkg/admission/plugin/{cel,webhook/matchconditions} (1.3
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -16,8 +17,11 @@ from fairlead.sandbox.apiserver.admission.matching import namespace_object, requ
 from fairlead.sandbox.apiserver.kinds.attributes import Attributes
 from fairlead.sandbox.apiserver.kinds.base import Services
 from fairlead.sandbox.apiserver.kinds.request import Json
+from fairlead.sandbox.apiserver.storage.records import Conversions
 
 Bindings = dict[str, Any]
+Converted = Callable[[Conversions], None]
+"""Receives what the CEL of each webhook and policy that matches converts."""
 
 
 @lru_cache(maxsize=4096)
@@ -37,6 +41,12 @@ def bindings(attributes: Attributes, services: Services, version: str = "") -> B
         "variables": {},
         "authorizer": authorizer_of(attributes, services),
     }
+
+
+def conversions(owner: str, attributes: Attributes, *, times: int = 1) -> Conversions:
+    """Of the request's objects, for CEL that `owner` evaluates in so many goes."""
+    objects = times * sum(one is not None for one in (attributes.object, attributes.old_object))
+    return Conversions(owner, attributes.operation, attributes.kind.plural, attributes.subresource, objects)
 
 
 def evaluate(text: str, bound: Bindings) -> Any:

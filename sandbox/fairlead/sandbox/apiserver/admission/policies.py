@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.cel import CompileError, EvaluationError
-from fairlead.sandbox.apiserver.admission.expressions import Bindings, bindings, conditions_hold, evaluate
+from fairlead.sandbox.apiserver.admission.expressions import (
+    Bindings,
+    Converted,
+    bindings,
+    conditions_hold,
+    conversions,
+    evaluate,
+)
 from fairlead.sandbox.apiserver.admission.matching import matched_version, rule_matches, selectors_match, selects
 from fairlead.sandbox.apiserver.kinds.attributes import Attributes
 from fairlead.sandbox.apiserver.kinds.base import Services
@@ -23,6 +30,8 @@ GROUP = "admissionregistration.k8s.io"
 FAILURE_ANNOTATION = "validation.policy.admission.k8s.io/validation_failure"
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413, "Invalid": 422}
 MESSAGE_LIMIT = 5 * 1024
+GOES = 3
+"""Validations, messages and audit annotations are evaluated apart, whether or not there are any."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +43,9 @@ class Decision:
 
 
 class Policies:
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, converted: Converted) -> None:
         self._services = services
+        self._converted = converted
 
     def validate(self, attributes: Attributes) -> None:
         """Raises Rejected with the first denial; warns and annotates as the bindings say."""
@@ -73,7 +83,7 @@ class Policies:
         """The denials of one policy through one binding; its other actions (warn, audit) are done at once."""
         where = f"ValidatingAdmissionPolicy '{policy['metadata']['name']}' with binding '{binding['metadata']['name']}'"
         actions = binding["spec"].get("validationActions") or []
-        for decision in self._decide(policy["spec"], binding["spec"], attributes):
+        for decision in self._decide(policy, binding["spec"], attributes):
             if "Warn" in actions:
                 attributes.context.warnings.append(f"Validation failed for {where}: {decision.message}")
             if "Audit" in actions:
@@ -81,7 +91,8 @@ class Policies:
             if "Deny" in actions:
                 yield where, decision
 
-    def _decide(self, spec: Json, binding: Json, attributes: Attributes) -> Iterator[Decision]:
+    def _decide(self, policy: Json, binding: Json, attributes: Attributes) -> Iterator[Decision]:
+        spec, name = policy["spec"], policy["metadata"]["name"]
         strict = spec.get("failurePolicy", "Fail") == "Fail"
         bound = bindings(attributes, self._services)
         try:
@@ -92,6 +103,8 @@ class Policies:
             return
         for params in all_params:
             bound["params"] = params
+            if spec.get("matchConditions"):
+                self._converted(conversions(name, attributes))
             try:
                 if not conditions_hold(spec.get("matchConditions"), bound):
                     continue
@@ -99,6 +112,7 @@ class Policies:
                 if strict:
                     yield Decision(str(error), "Invalid")
                 continue
+            self._converted(conversions(name, attributes, times=GOES))
             bound["variables"], failed = _variables(spec, bound)
             yield from _validations(spec, bound, failed, strict=strict)
             _audit(spec, bound, attributes)

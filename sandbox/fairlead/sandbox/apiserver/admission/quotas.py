@@ -1,7 +1,7 @@
 """ResourceQuota: the last step of admission. What a new object counts for is added to `status.used`, or it is refused.
 
 As in the real one, `status` decides: a quota counts from when its controller has written `status.hard`, and what was added for
-an object that was not stored after all (its name exists) stays until the controller counts anew.
+an object that was not stored after all (its name exists) stays until the controller counts again.
 Source: k8s.io/apiserver/pkg/admission/plugin/resourcequota, `CheckRequest`, `checkQuotas` (1.36.2). What an object counts for is
 in `quota_usage`. Updates change no count: the specs of claims are immutable, and pods are not resized here.
 """

@@ -17,7 +17,7 @@ from typing import Any
 from fairlead.cel import EvaluationError
 from fairlead.sandbox.apiserver import meta
 from fairlead.sandbox.apiserver.admission.calling import Caller, CallError
-from fairlead.sandbox.apiserver.admission.expressions import bindings, conditions_hold
+from fairlead.sandbox.apiserver.admission.expressions import Converted, bindings, conditions_hold, conversions
 from fairlead.sandbox.apiserver.admission.matching import matched_version, request_fields, seen_as, selectors_match
 from fairlead.sandbox.apiserver.admission.patches import PatchFailed, apply_patch, decode_patch
 from fairlead.sandbox.apiserver.kinds.attributes import Attributes
@@ -51,26 +51,28 @@ class Hook:
 
 
 class Webhooks:
-    def __init__(self, services: Services, caller: Caller, called: Called) -> None:
+    def __init__(self, services: Services, caller: Caller, called: Called, converted: Converted) -> None:
         self._services = services
         self._caller = caller
         self._called = called
+        self._converted = converted
 
     async def mutate(self, attributes: Attributes) -> None:
         """Call every mutating webhook that matches, and apply its patch. Raises Rejected."""
         again: list[Hook] = []
         called: list[Hook] = []
+        changed = False
         for hook in self._hooks("mutatingwebhookconfigurations"):
             version = self._concerns(hook, attributes)
             if version is None:
                 continue
-            changed = await self._mutate(hook, attributes, version)
-            if changed:
+            if await self._mutate(hook, attributes, version):
+                changed = True
                 again += [one for one in called if one not in again]
             called.append(hook)
-        for hook in again:
-            version = self._concerns(hook, attributes)
-            if hook.spec.get("reinvocationPolicy") == "IfNeeded" and version is not None:
+        for hook in self._hooks("mutatingwebhookconfigurations") if changed else ():
+            version = self._concerns(hook, attributes)  # of each, also where none is called again
+            if hook in again and hook.spec.get("reinvocationPolicy") == "IfNeeded" and version is not None:
                 await self._mutate(hook, attributes, version)
 
     async def validate(self, attributes: Attributes) -> None:
@@ -96,6 +98,7 @@ class Webhooks:
             return None
         if not spec.get("matchConditions"):
             return version
+        self._converted(conversions(hook.name, attributes))
         try:
             bound = bindings(attributes, self._services, version)
             return version if conditions_hold(spec["matchConditions"], bound) else None

@@ -93,7 +93,7 @@ def compile_rules(schema: Any, *, root: bool = True) -> Node | None:
 
 @dataclass
 class Checked:
-    """Of one definition's rules: the environment of new expressions, and the worst case of each rule so far."""
+    """One definition's rules, checked: the environment of new expressions, and the worst case of each rule so far."""
 
     environment: Environment
     costs: list[int] = field(default_factory=list)

@@ -69,7 +69,6 @@ class DeploymentStrategy(_Workload):
 
 class ReplicaSetStrategy(_Workload):
     model = "V1ReplicaSet"
-    table = workloads.REPLICA_SETS
 
     def default(self, obj: Json) -> None:
         super().default(obj)
@@ -92,7 +91,6 @@ class DaemonSetStrategy(_Workload):
 
 class StatefulSetStrategy(_Workload):
     model = "V1StatefulSet"
-    table = workloads.STATEFUL_SETS
 
     def default_spec(self, spec: Json) -> None:
         super().default_spec(spec)

@@ -90,7 +90,6 @@ class NodeStrategy(BuiltIn):
 
 class ConfigMapStrategy(BuiltIn):
     model = "V1ConfigMap"
-    table = core.CONFIG_MAPS
 
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
         data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
@@ -146,13 +145,11 @@ class SecretStrategy(BuiltIn):
 class ServiceAccountStrategy(BuiltIn):
     model = "V1ServiceAccount"
     allow_unconditional_update = False
-    table = core.SERVICE_ACCOUNTS
 
 
 class ServiceStrategy(BuiltIn):
     model = "V1Service"
     allow_create_on_update = True
-    table = core.SERVICES
     fields = ("spec.clusterIP", "spec.type")
     name_check = staticmethod(label_1035_complaints)
 
@@ -201,7 +198,6 @@ class ServiceStrategy(BuiltIn):
 class EndpointsStrategy(BuiltIn):
     model = "V1Endpoints"
     allow_create_on_update = True
-    table = core.ENDPOINTS
 
 
 _EVENT_FIELDS = (

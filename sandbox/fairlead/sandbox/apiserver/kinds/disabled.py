@@ -16,7 +16,7 @@ from fairlead.sandbox.release import Guarded
 
 
 def drop(new: Json, old: Json | None, guarded: Iterable[Guarded]) -> None:
-    """In place. `old` is None for a new object."""
+    """Drop disabled fields, in place. `old` is None for a new object."""
     for group in guarded:
         if old is not None and any(_used(old, path) for path in group.paths):
             continue

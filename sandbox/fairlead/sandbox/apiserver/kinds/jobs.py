@@ -18,7 +18,7 @@ from fairlead.sandbox.apiserver.kinds.podvalidation import pod_spec
 from fairlead.sandbox.apiserver.kinds.podwarnings import name_warning, template_warnings
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.names import label_complaints
-from fairlead.sandbox.apiserver.tables.workloads import CRON_JOBS, JOBS
+from fairlead.sandbox.apiserver.tables.workloads import JOBS
 
 UID_LABEL = "batch.kubernetes.io/controller-uid"
 NAME_LABEL = "batch.kubernetes.io/job-name"
@@ -160,7 +160,6 @@ def job_spec(spec: Json, path: str = "spec") -> Iterator[FieldError]:
 
 class CronJobStrategy(BuiltIn):
     model = "V1CronJob"
-    table = CRON_JOBS
     generation = True
 
     def default(self, obj: Json) -> None:

@@ -6,6 +6,7 @@ requests is in `admission`. Source: pkg/apis/admissionregistration/{v1/defaults,
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -17,7 +18,6 @@ from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.names import qualified_name_complaints, subdomain_complaints
-from fairlead.sandbox.apiserver.tables import others
 
 _OPERATIONS = ("*", "CREATE", "UPDATE", "DELETE", "CONNECT")
 _SCOPES = ("*", "Cluster", "Namespaced")
@@ -33,10 +33,19 @@ def expression(text: str, path: str, environment: Environment) -> Iterator[Field
     if not text.strip():
         yield required(path)
         return
+    complaint = _complaint(text, environment)
+    if complaint:
+        yield invalid(path, text, f"compilation failed: {complaint}")
+
+
+@functools.lru_cache(maxsize=1024)
+def _complaint(text: str, environment: Environment) -> str:
+    """Of the compiler; every cluster that a process starts is given the same expressions."""
     try:
         compile_cel(text, environment)
     except CompileError as error:
-        yield invalid(path, text, f"compilation failed: {error}")
+        return str(error)
+    return ""
 
 
 def match_conditions(given: list[Json] | None, path: str, environment: Environment) -> Iterator[FieldError]:
@@ -84,7 +93,6 @@ def _rule(rule: Json, path: str) -> Iterator[FieldError]:
 class WebhooksStrategy(BuiltIn):
     """Mutating and validating webhook configurations: they differ in the model and in reinvocation."""
 
-    table = others.WEBHOOKS
     generation = True
     allow_unconditional_update = False
 
@@ -167,7 +175,6 @@ def _client(client: Json, path: str) -> Iterator[FieldError]:
 
 class PolicyStrategy(BuiltIn):
     model = "V1ValidatingAdmissionPolicy"
-    table = others.POLICIES
     generation = True
     allow_unconditional_update = False
     status_resets_metadata = True
@@ -212,7 +219,6 @@ class PolicyStrategy(BuiltIn):
 
 class PolicyBindingStrategy(BuiltIn):
     model = "V1ValidatingAdmissionPolicyBinding"
-    table = others.POLICY_BINDINGS
     generation = True
     allow_unconditional_update = False
 

@@ -35,7 +35,7 @@ class UserInfo:
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def as_json(self) -> Json:
-        """As authentication.k8s.io/v1 UserInfo."""
+        """The user as authentication.k8s.io/v1 UserInfo."""
         shown: Json = {"username": self.name}
         if self.uid:
             shown["uid"] = self.uid

@@ -167,7 +167,6 @@ class ClusterRoleStrategy(RoleStrategy):
 class RoleBindingStrategy(BuiltIn):
     model = "V1RoleBinding"
     allow_create_on_update = True
-    table = others.ROLE_BINDINGS
     name_check = staticmethod(path_segment_complaints)
     role_kinds: tuple[str, ...] = ("ClusterRole", "Role")
 

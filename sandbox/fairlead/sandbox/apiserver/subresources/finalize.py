@@ -16,7 +16,7 @@ from fairlead.sandbox.apiserver.wire.negotiation import negotiate
 
 
 async def finalize(call: Call) -> Response:
-    """Of the spec only finalizers of the body count; metadata is written as by any update."""
+    """Write finalizers and metadata, and nothing else of the spec; metadata is written as by any update."""
     wanted = negotiate(call.request.accept)
     call.context.dry_run = check_write_options(call.request, "UpdateOptions")
     body = read_object(call.request, call.kind, call.state.registry)

@@ -1,4 +1,4 @@
-"""Tables of the core group but pods: nodes, namespaces, events, services and the small ones.
+"""Tables of the core group but pods: nodes, namespaces, events, secrets.
 
 Source: pkg/printers/internalversion/printers.go (1.36).
 """
@@ -17,7 +17,6 @@ from fairlead.sandbox.apiserver.tables import (
     Col,
     Table,
     age_of,
-    labels,
     name_of,
     named,
     since,
@@ -62,56 +61,9 @@ def NAMESPACES(obj: Json, _now: datetime) -> list[Any]:  # noqa: N802  # the dec
     return [obj.get("status", {}).get("phase", "")]
 
 
-@named(Col("Data", "V1ConfigMap.data"))
-def CONFIG_MAPS(obj: Json, _now: datetime) -> list[Any]:  # noqa: N802
-    return [str(len(obj.get("data") or {}) + len(obj.get("binaryData") or {}))]
-
-
 @named(Col("Type", "V1Secret.type"), Col("Data", "V1Secret.data"))
 def SECRETS(obj: Json, _now: datetime) -> list[Any]:  # noqa: N802
     return [obj.get("type", ""), str(len(obj.get("data") or {}))]
-
-
-@named(Col("Secrets", "V1ServiceAccount.secrets"))
-def SERVICE_ACCOUNTS(obj: Json, _now: datetime) -> list[Any]:  # noqa: N802
-    return [str(len(obj.get("secrets") or []))]
-
-
-@named(
-    Col("Type", "V1ServiceSpec.type"),
-    Col("Cluster-IP", "V1ServiceSpec.clusterIP"),
-    Col("External-IP", "V1ServiceSpec.externalIPs"),
-    Col("Port(s)", "V1ServiceSpec.ports"),
-    Col("Selector", "V1ServiceSpec.selector", wide=True),
-)
-def SERVICES(obj: Json, _now: datetime) -> list[Any]:  # noqa: N802
-    spec = obj.get("spec", {})
-    ports = ",".join(
-        f"{p.get('port')}{':' + str(p['nodePort']) if p.get('nodePort') else ''}/{p.get('protocol', 'TCP')}"
-        for p in spec.get("ports") or []
-    )
-    external = ",".join(spec.get("externalIPs") or [])
-    if spec.get("type") == "ExternalName":
-        external = spec.get("externalName", "")
-    return [
-        spec.get("type", ""),
-        spec.get("clusterIP") or NONE,
-        external or NONE,
-        ports or NONE,
-        labels(spec.get("selector")),
-    ]
-
-
-@named(Col("Endpoints", "V1Endpoints.subsets"))
-def ENDPOINTS(obj: Json, _now: datetime) -> list[Any]:  # noqa: N802
-    found = [
-        f"{address.get('ip')}:{port.get('port')}"
-        for subset in obj.get("subsets") or []
-        for port in subset.get("ports") or [{}]
-        for address in subset.get("addresses") or []
-    ]
-    shown = ",".join(found[:3]) or NONE
-    return [f"{shown} + {len(found) - 3} more..." if len(found) > 3 else shown]
 
 
 def _event(obj: Json, now: datetime) -> list[Any]:

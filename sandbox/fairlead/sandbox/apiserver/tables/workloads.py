@@ -14,7 +14,6 @@ from fairlead.sandbox.apiserver.tables import (
     CONTAINERS_DOC,
     IMAGES_DOC,
     NAME,
-    NONE,
     Col,
     Table,
     age_of,
@@ -25,7 +24,6 @@ from fairlead.sandbox.apiserver.tables import (
     name_of,
     named,
     parse_time,
-    since,
 )
 
 _CONTAINERS = Col("Containers", CONTAINERS_DOC, wide=True)
@@ -83,33 +81,6 @@ def JOBS(obj: Json, now: datetime) -> list[Any]:  # noqa: N802
 
 
 @named(
-    Col("Schedule", "V1CronJobSpec.schedule"),
-    Col("Timezone", "V1CronJobSpec.timeZone"),
-    Col("Suspend", "V1CronJobSpec.suspend"),
-    Col("Active", "V1CronJobStatus.active"),
-    Col("Last Schedule", "V1CronJobStatus.lastScheduleTime"),
-    _CONTAINERS,
-    _IMAGES,
-    Col("Selector", "V1JobSpec.selector", wide=True),
-)
-def CRON_JOBS(obj: Json, now: datetime) -> list[Any]:  # noqa: N802
-    spec, status = obj.get("spec", {}), obj.get("status", {})
-    last = status.get("lastScheduleTime")
-    job = (spec.get("jobTemplate") or {}).get("spec") or {}
-    names, images = containers((job.get("template") or {}).get("spec") or {})
-    return [
-        spec.get("schedule", ""),
-        spec.get("timeZone") or NONE,
-        "True" if spec.get("suspend") else "False",
-        str(len(status.get("active") or [])),
-        since(last, now) if last else NONE,
-        names,
-        images,
-        label_selector(job.get("selector")),
-    ]
-
-
-@named(
     Col("Ready", "Number of the pod with ready state"),
     Col("Up-to-date", "V1DeploymentStatus.updatedReplicas"),
     Col("Available", "V1DeploymentStatus.availableReplicas"),
@@ -124,27 +95,6 @@ def DEPLOYMENTS(obj: Json, _now: datetime) -> list[Any]:  # noqa: N802
         f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
         str(status.get("updatedReplicas", 0)),
         str(status.get("availableReplicas", 0)),
-        names,
-        images,
-        label_selector(spec.get("selector")),
-    ]
-
-
-@named(
-    Col("Desired", "V1ReplicaSetSpec.replicas"),
-    Col("Current", "V1ReplicaSetStatus.replicas"),
-    Col("Ready", "V1ReplicaSetStatus.readyReplicas"),
-    _CONTAINERS,
-    _IMAGES,
-    Col("Selector", "V1ReplicaSetSpec.selector", wide=True),
-)
-def REPLICA_SETS(obj: Json, _now: datetime) -> list[Any]:  # noqa: N802
-    spec, status = obj.get("spec", {}), obj.get("status", {})
-    names, images = containers(_template(obj))
-    return [
-        str(spec.get("replicas", 0)),
-        str(status.get("replicas", 0)),
-        str(status.get("readyReplicas", 0)),
         names,
         images,
         label_selector(spec.get("selector")),
@@ -179,12 +129,6 @@ def DAEMON_SETS(obj: Json, _now: datetime) -> list[Any]:  # noqa: N802
         images,
         label_selector(obj.get("spec", {}).get("selector")),
     ]
-
-
-@named(Col("Ready", "Number of the pod with ready state"), _CONTAINERS, _IMAGES)
-def STATEFUL_SETS(obj: Json, _now: datetime) -> list[Any]:  # noqa: N802
-    spec, status = obj.get("spec", {}), obj.get("status", {})
-    return [f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}", *containers(_template(obj))]
 
 
 @named(

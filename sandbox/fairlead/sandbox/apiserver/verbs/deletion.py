@@ -37,7 +37,7 @@ class DeleteOptions:
     waits: bool = False  # foreground cascade: an answer before it is done is 202
 
     def as_json(self) -> Json:
-        """As admission sees it."""
+        """The options as admission sees them."""
         shown: Json = {}
         if self.grace_period_s is not None:
             shown["gracePeriodSeconds"] = self.grace_period_s

@@ -239,7 +239,7 @@ class _Watch:
         return _frame(event, encode(body))
 
     def _bookmark(self, *, initial_end: bool = False) -> bytes:
-        """Of the present, unless changes wait to be sent."""
+        """A bookmark of the present, unless changes wait to be sent."""
         if not self._queue:
             self._revision = max(self._revision, self._state.store.revision)
         metadata: Json = {"resourceVersion": str(self._revision)}

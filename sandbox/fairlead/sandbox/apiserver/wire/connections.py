@@ -18,7 +18,7 @@ class ConnectionServer(web.Server):
     """aiohttp's server, which also ends the connections that its `shutdown` misses.
 
     `shutdown` forgets each connection that is made while it waits for requests in progress, and one whose TLS handshake
-    ends later: they would be served for ever. And it closes connections, it does not abort them: over TLS asyncio then waits 30 s for the
+    ends later: they would be served forever. And it closes connections, it does not abort them: over TLS asyncio then waits 30 s for the
     client's answer, which a client that is stopped never gives.
     """
 

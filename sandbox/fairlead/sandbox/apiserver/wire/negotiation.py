@@ -62,7 +62,7 @@ def _is_yaml(media_type: str) -> bool | None:
 
 
 def negotiate(accept: str) -> Wanted:
-    """For objects, lists and watches. Raises 406."""
+    """The form of the answer for objects, lists and watches. Raises 406."""
     if not accept.strip():
         return Wanted()
     for clause in _clauses(accept):

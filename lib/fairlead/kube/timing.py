@@ -1,7 +1,9 @@
-"""Time and chance, which every part of the rim is given as one value: tests pass in their own."""
+"""Time and chance, which every part of a rim is given as one value: tests pass in their own."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import dataclass, field
 from random import Random
 
@@ -12,7 +14,10 @@ from fairlead.kube.limits import Clock, Sleep
 class Time:
     """`clock`: seconds that only grow. `wall`: unix seconds."""
 
-    clock: Clock
-    wall: Clock
-    sleep: Sleep
+    clock: Clock = time.monotonic
+    wall: Clock = time.time
+    sleep: Sleep = asyncio.sleep
     random: Random = field(default_factory=Random)
+
+
+REAL = Time()
