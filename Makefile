@@ -87,8 +87,8 @@ soak: $(VENV)/.dev  ## thirty days (DAYS=30) of twenty queues in virtual time, w
 decisions: $(VENV)/.dev  ## compare 120,000 decisions with their record (minutes; RECORD=1 writes it again, ONLY=source)
 	@$(BIN)/python -m tests.support.decisions $(if $(RECORD),record,compare) tests/support/data/decisions.txt $(if $(ONLY),--only $(ONLY))
 
-gpu: $(VENV)/.dev  ## try everything on this machine's NVIDIA GPU, without a cluster: SETTINGS=yes, ROOTFS=dir, DRIVER_ROOT=dir, RECORD=file, STANDIN=yes
-	@$(BIN)/python -m tests.hardware $(if $(SETTINGS),--settings) $(if $(ROOTFS),--rootfs $(ROOTFS)) $(if $(DRIVER_ROOT),--driver-root $(DRIVER_ROOT)) $(if $(RECORD),--record $(RECORD)) $(if $(STANDIN),--standin)
+gpu: $(VENV)/.dev  ## try everything on this machine's NVIDIA GPU, without a cluster: SETTINGS=yes, ROOTFS=dir, DRIVER_ROOT=dir, RECORD=file, NVIDIA_DRIVER=file, STANDIN=yes
+	@$(BIN)/python -m tests.hardware $(if $(SETTINGS),--settings) $(if $(ROOTFS),--rootfs $(ROOTFS)) $(if $(DRIVER_ROOT),--driver-root $(DRIVER_ROOT)) $(if $(RECORD),--record $(RECORD)) $(if $(NVIDIA_DRIVER),--nvidia-driver $(NVIDIA_DRIVER)) $(if $(STANDIN),--standin)
 
 e2e: $(VENV)/.dev  ## the cases of the demo on a sandbox, or on KUBECONFIG=file, with REQUESTS=none on small nodes; DRIVER=gpu.nvidia.com, KUBERNETES=1.34
 	@$(BIN)/python -m pytest e2e $(if $(DRIVER),--driver $(DRIVER)) $(if $(KUBECONFIG),--kubeconfig $(KUBECONFIG)) $(if $(REQUESTS),--requests $(REQUESTS))

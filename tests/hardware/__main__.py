@@ -19,8 +19,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from fairlead.api.drivers import NVIDIA
 from fairlead.driver.common.driver_root import DriverRoot
-from tests.hardware import checks_devices, checks_load, checks_node, checks_settings, checks_shares, runtime
+from tests.hardware import checks_devices, checks_load, checks_node, checks_settings, checks_shares, nvidia, runtime
 from tests.hardware.report import Check, Line, checked, summary
 from tests.hardware.settings import guarded
 from tests.hardware.smi import SETTINGS, Smi
@@ -47,9 +48,16 @@ CHECKS: dict[str, Check] = {
     "smoke": checks_node.smoke,
     "leftovers": checks_node.leftovers,
 }
+OF_NVIDIAS_DRIVER: dict[str, Check] = {
+    f"{name}, gpu.nvidia.com": CHECKS[name]
+    for name in ("discovery", "isolation", "CUDA", "one of several", "leftovers")
+}
 ROOTS = (Path("/"), Path("/usr/local/nvidia"), Path("/run/nvidia/driver"), Path("/home/kubernetes/bin/nvidia"))
 STANDIN = Path(__file__).resolve().with_name("standin")
 NO_GPU = 3
+NO_NVIDIA_DRIVER = (
+    "NVIDIA_DRIVER=FILE names the gpu-kubelet-plugin of NVIDIA's DRA driver, and tries it in place of ours"
+)
 ENDED = 143  # by SIGTERM
 
 
@@ -124,11 +132,36 @@ async def _run(given: argparse.Namespace, smi: Smi, workdir: Path) -> list[Line]
                 if not given.only or name in given.only:
                     lines.append(await checked(name, check, made))
                     print(lines[-1], flush=True)
+        lines += await _of_nvidias_driver(given, smi, workdir / "n", kind)
     finally:
         if given.logs is not None:
             for logs in (workdir / "c/logs", workdir / "containers"):
                 if logs.is_dir():
                     shutil.copytree(logs, given.logs / logs.name, dirs_exist_ok=True, ignore=_scratch)
+    return lines
+
+
+async def _of_nvidias_driver(given: argparse.Namespace, smi: Smi, workdir: Path, kind: runtime.Kind) -> list[Line]:
+    """The same with NVIDIA's DRA driver in place of ours, where its kubelet plugin is named."""
+    wanted = {name: check for name, check in OF_NVIDIAS_DRIVER.items() if not given.only or name in given.only}
+    if not wanted:
+        return []
+    lines: list[Line] = []
+    if given.nvidia_driver is None and not given.standin:
+        lines.append(Line(name=NVIDIA, result="skipped", detail=NO_NVIDIA_DRIVER, seconds=0))
+        print(lines[-1], flush=True)
+        return lines
+    workdir.mkdir()
+    try:
+        async with nvidia.stage(
+            kind=kind, smi=smi, workdir=workdir, driver_root=given.driver_root, program=given.nvidia_driver
+        ) as made:
+            for name, check in wanted.items():
+                lines.append(await checked(name, check, made))
+                print(lines[-1], flush=True)
+    except (AssertionError, OSError, TimeoutError) as error:
+        lines.append(Line(name=NVIDIA, result="failed", detail=f"{type(error).__name__}: {error}", seconds=0))
+        print(lines[-1], flush=True)
     return lines
 
 
@@ -145,7 +178,15 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--settings", action="store_true", help="change settings of the GPU, too, and put them back")
     parser.add_argument("--record", type=Path, help="write the machine as a profile into this file")
     parser.add_argument("--logs", type=Path, help="keep the programs' logs in this directory")
-    parser.add_argument("--only", action="append", choices=list(CHECKS), help="this check (several times: these)")
+    parser.add_argument(
+        "--only", action="append", choices=[*CHECKS, *OF_NVIDIAS_DRIVER], help="this check (several times: these)"
+    )
+    parser.add_argument(
+        "--nvidia-driver",
+        type=Path,
+        metavar="FILE",
+        help="gpu-kubelet-plugin of NVIDIA's DRA driver, which takes the place of ours in the second half",
+    )
     parser.add_argument("--smi", help="the nvidia-smi to compare with; default: that of the driver")
     parser.add_argument("--standin", action="store_true", help="no GPU: what takes its place in CI")
     return parser.parse_args(arguments)

@@ -15,6 +15,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from fairlead.api import names
+from fairlead.api.drivers import NVIDIA
 from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Raw, raw
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from fairlead.sandbox.node import Node
@@ -26,6 +27,7 @@ NODE = "gpu-node"
 NAMESPACE = "default"
 POLL_S = 0.1
 PATIENCE_S = 60.0
+CONFIG_VERSIONS = {names.DRIVER: names.CONFIG_API_VERSION, NVIDIA: "resource.nvidia.com/v1beta1"}
 
 
 class SkippedError(Exception):
@@ -41,6 +43,8 @@ class Stage:
     smi: Smi
     metrics_url: str
     settings: bool
+    driver: str = names.DRIVER
+    _seen: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
     @property
     def node(self) -> Node:
@@ -70,11 +74,11 @@ class Stage:
 
     async def _create_claim(self, name: str, exactly: Raw, config: dict[str, Any]) -> None:
         devices: Raw = {
-            "requests": [{"name": "gpu", "exactly": {"deviceClassName": names.GPU_CLASS, **exactly}}],
+            "requests": [{"name": "gpu", "exactly": {"deviceClassName": self.driver, **exactly}}],
         }
         if config:
-            kind = {"apiVersion": names.CONFIG_API_VERSION, "kind": "GpuConfig"}
-            devices["config"] = [{"opaque": {"driver": names.DRIVER, "parameters": {**kind, **config}}}]
+            kind = {"apiVersion": CONFIG_VERSIONS[self.driver], "kind": "GpuConfig"}
+            devices["config"] = [{"opaque": {"driver": self.driver, "parameters": {**kind, **config}}}]
         claim = {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",
@@ -88,6 +92,7 @@ class Stage:
         until_s = time.monotonic() + timeout_s
         while True:
             pod = await self.cluster.admin.get(raw(PODS), name, NAMESPACE)
+            self._seen[name] = await self._claim_of(name) or self._seen.get(name, [])
             if phase_of(pod) in phases:
                 return pod
             if time.monotonic() > until_s:
@@ -98,14 +103,34 @@ class Stage:
     async def result(self, name: str, *, timeout_s: float = PATIENCE_S, fails: bool = False) -> Raw:
         """What the pod printed when it has ended; it and its claim are removed. Raises AssertionError."""
         pod = await self.phase(name, "Succeeded", "Failed", timeout_s=timeout_s)
-        said = self.said(name)
+        said, claimed = self.said(name), self.claimed(name)
         await self.remove(name)
         assert fails or phase_of(pod) == "Succeeded", f"pod {name} failed: {said[-600:]}"
         try:
             found: Raw = json.loads(said.splitlines()[-1])
         except (IndexError, ValueError):
             raise AssertionError(f"pod {name} printed no result: {said[-600:]}") from None
-        return found
+        return {**found, "claimed": claimed}
+
+    def claimed(self, name: str) -> list[str]:
+        """UUIDs of the published devices that the pod's claim had when its phase was last asked for, sorted: it loses them when the pod ends."""
+        return self._seen[name]
+
+    async def _claim_of(self, name: str) -> list[str]:
+        uuids = {
+            each["name"]: found["string"]
+            for each in await self.devices()
+            if (found := each["attributes"].get("uuid")) is not None
+        }
+        return sorted(
+            uuids[result["device"]]
+            for claim in await self._listed(RESOURCE_CLAIMS)
+            if claim["metadata"]["name"] == name
+            for result in ((claim.get("status") or {}).get("allocation") or {"devices": {"results": ()}})["devices"][
+                "results"
+            ]
+            if result["device"] in uuids
+        )
 
     async def run(self, name: str, *words: object, claim: Raw | None = None, **config: Any) -> Raw:
         return await self.result(await self.start(name, *words, claim=claim, **config))

@@ -51,6 +51,26 @@ def test_every_part_is_checked_and_nothing_is_left() -> None:
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
+def test_the_same_holds_with_nvidias_driver_in_place_of_ours() -> None:
+    names = [f"{name}, gpu.nvidia.com" for name in ("discovery", "isolation", "CUDA", "one of several", "leftovers")]
+    done = made(*names, GPU_COUNT="2")
+    assert done.returncode == 0, done.stdout
+    results = {line[8:36].strip(): line[:8].strip() for line in done.stdout.splitlines() if line[36:42].strip()}
+    assert results["discovery, gpu.nvidia.com"] == results["leftovers, gpu.nvidia.com"] == "ok", done.stdout
+    assert "failed" not in {results[name] for name in names if name in results}
+
+
+def test_a_plugin_of_nvidia_that_does_not_start_is_a_failure_with_what_it_said(tmp_path: Path) -> None:
+    plugin = tmp_path / "gpu-kubelet-plugin"
+    plugin.write_text("#!/bin/sh\necho no libnvidia-ml.so under $NVIDIA_DRIVER_ROOT\nexit 1\n")
+    plugin.chmod(0o755)
+    words = ("--standin", "--nvidia-driver", str(plugin), "--only", "discovery, gpu.nvidia.com")
+    command = [sys.executable, "-m", "tests.hardware", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "NVIDIA's driver ended with exit code 1: no libnvidia-ml.so under" in done.stdout
+
+
 def test_a_difference_to_nvidia_smi_is_a_failure() -> None:
     done = made("discovery", GPU_SMI_MEMORY="100000")
     assert done.returncode == 1

@@ -2,7 +2,8 @@
 
 Fairlead leaves devices of other drivers to them, so a cluster of theirs needs one that answers kubelet. This one publishes the simulated
 GPUs of a profile (`published.as_nvidia`) and prepares what the claim's allocation names: a CDI spec per claim, as that driver writes it,
-with the GPUs' device nodes. It refuses a device that another claim has prepared. No sharing, no health, nothing survives it.
+with the GPUs' device nodes. It refuses a device that another claim has prepared. It knows the kinds of configs, and no
+sharing, which is behind feature gates that are off by default; no health, nothing survives it.
 Source: kubernetes-sigs/dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin (driver.go, cdi.go).
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +31,8 @@ from fairlead.sandbox.published import Json, as_nvidia
 
 _KIND: Final = f"k8s.{NVIDIA}/claim"
 _GRACE_S: Final = 1.0
+_CONFIGS: Final = frozenset(("resource.nvidia.com/v1beta1", kind) for kind in ("GpuConfig", "MigDeviceConfig"))
+_GATES: Final = {"TimeSlicing": "TimeSlicingSettings", "MPS": "MPSSupport"}
 
 
 class OtherDriver:
@@ -87,7 +90,9 @@ class OtherDriver:
         for ref in request.claims:
             entry = response.claims[ref.uid]
             try:
-                results = await self._results(ref)
+                allocation = await self._allocation(ref)
+                results = self._results(allocation)
+                _check_configs(allocation.get("config") or ())
                 self._prepare(ref.uid, results)
             except (errors.ApiError, ValueError) as error:
                 entry.error = str(error)
@@ -109,8 +114,8 @@ class OtherDriver:
             response.claims[ref.uid].SetInParent()
         return response
 
-    async def _results(self, ref: Any) -> list[Mapping[str, Any]]:
-        """What of the claim's allocation is this driver's, on this node. Raises ValueError, and errors of the API."""
+    async def _allocation(self, ref: Any) -> Mapping[str, Any]:
+        """The devices and configs of the claim's allocation. Raises ValueError, and errors of the API."""
         claim = await self._client.get(raw(RESOURCE_CLAIMS), ref.name, ref.namespace)
         where = f"ResourceClaim {ref.namespace}/{ref.name}"
         if claim["metadata"]["uid"] != ref.uid:
@@ -118,8 +123,12 @@ class OtherDriver:
         allocation = (claim.get("status") or {}).get("allocation")
         if allocation is None:
             raise ValueError(f"{where}: is not allocated")
-        results = allocation["devices"]["results"]
-        return [each for each in results if each["driver"] == NVIDIA and each["pool"] == self._node]
+        found: Mapping[str, Any] = allocation["devices"]
+        return found
+
+    def _results(self, devices: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """What of them is this driver's, on this node."""
+        return [each for each in devices["results"] if each["driver"] == NVIDIA and each["pool"] == self._node]
 
     def _prepare(self, uid: str, results: list[Mapping[str, Any]]) -> None:
         wanted = tuple(each["device"] for each in results if not each.get("adminAccess"))
@@ -134,7 +143,9 @@ class OtherDriver:
             "devices": [
                 {
                     "name": f"{uid}-{each['device']}",
-                    "containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia{each['device'].split('-')[1]}"}]},
+                    "containerEdits": {
+                        "deviceNodes": [{"path": f"/dev/nvidia{each['device'].split('-')[1]}", "hostPath": "/dev/null"}]
+                    },
                 }
                 for each in results
             ],
@@ -146,6 +157,20 @@ class OtherDriver:
 
     def _spec_file(self, uid: str) -> Path:
         return self._cdi_dir / f"k8s.{NVIDIA}-claim_{uid}.json"
+
+
+def _check_configs(configs: Iterable[Mapping[str, Any]]) -> None:
+    """Kinds that the driver knows, and of ways to share those that its feature gates leave on. Raises ValueError."""
+    for each in configs:
+        opaque = each.get("opaque") or {}
+        if opaque.get("driver") != NVIDIA:
+            continue
+        parameters = opaque.get("parameters") or {}
+        if (parameters.get("apiVersion"), parameters.get("kind")) not in _CONFIGS:
+            raise ValueError(f"config of {parameters.get('apiVersion')}, kind {parameters.get('kind')}: is unknown")
+        strategy = (parameters.get("sharing") or {}).get("strategy")
+        if strategy is not None:
+            raise ValueError(f"sharing strategy {strategy}: feature gate {_GATES.get(strategy)} is off")
 
 
 class _Registration(RegistrationService):
