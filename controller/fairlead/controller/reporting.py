@@ -26,7 +26,6 @@ from fairlead.controller.turns import Turns
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import Problem
-from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
 
