@@ -79,7 +79,7 @@ SCALING: Json = {
 GANG: Json = {
     "apiVersion": "fairlead.dev/v1alpha1", "kind": "Gang", "metadata": METADATA,
     "spec": {
-        "size": 2, "queue": "a", "topology": "required:rack", "models": "same", "minRuntime": "1m", "hold": HOLD, "subgroupSize": 2, "subgroupTopology": "required:rack",
+        "size": 2, "queue": "a", "topology": "required:rack", "align": "a.b/c", "models": "same", "minRuntime": "1m", "hold": HOLD, "subgroupSize": 2, "subgroupTopology": "required:rack",
     },
     "status": {
         "observedGeneration": 1, "phase": "Waiting", "queue": "a", "members": 2, "ready": 1, "position": 1, "reason": "r",

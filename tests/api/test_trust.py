@@ -30,9 +30,9 @@ OURS = re.compile(r"([a-z]+\.)*fairlead\.dev/[A-Za-z][A-Za-z-]*")
 IDENTITIES = {
     "API_GROUP", "API_VERSION", "CONFIG_API_VERSION", "DRIVER", "NAMESPACE", "FIELD_MANAGER", "ANNOTATION_PREFIX", "EXEMPT_NAMESPACES",
     "CONTROLLER_ACCOUNT", "CONTROLLER_USER", "DRIVER_USER", "WEBHOOK_ACCOUNT", "DEFAULT_SCHEDULER", "GPU_CLASS", "MIG_CLASS", "KUEUE_API",
-    "MANAGED_BY_VALUE", "INDEXES", "REVIEWED_POD", "REVIEWED_TEMPLATE",
+    "MANAGED_BY_VALUE", "INDEXES", "REVIEWED_POD", "REVIEWED_TEMPLATE", "ORDINAL",
 }  # fmt: skip
-"""What something is or who asks, by the apiserver's word; values and collections of keys. No keys of what users write."""
+"""What something is or who asks, by the apiserver's word; values and collections of keys; what is derived. No keys of what users write."""
 WRITTEN_ONLY = {"fairlead.dev/smoke", "fairlead.dev/smoke-node", "fairlead.dev/simulated", f"{names.DRIVER}/trial"}
 """Of pods of `fairlead smoke`, of simulated nodes, and of a slice that no apiserver stores: they decide nothing."""
 

@@ -6,7 +6,7 @@ Source: component-helpers resource.PodRequests, kube-scheduler's NodePorts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cached_property
 from typing import Self
 
 import msgspec
@@ -31,7 +31,7 @@ class Constraints(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     volumes: tuple[core.NodeSelector, ...] = ()
 
 
-class PodNeeds(Fact, frozen=True, kw_only=True, cache_hash=True):
+class PodNeeds(Fact, frozen=True, kw_only=True, cache_hash=True, dict=True, gc=True):
     """What a pod needs of a node, as a hashable value: pods of one Job have equal needs."""
 
     requests: tuple[tuple[str, int], ...] = ()  # resource, thousandths; sorted; always with one pod
@@ -43,9 +43,9 @@ class PodNeeds(Fact, frozen=True, kw_only=True, cache_hash=True):
     volumes: tuple[core.NodeSelector, ...] = ()  # where its volumes are, or may be made: the node satisfies all
     neighbours: Neighbours | None = None
 
-    @property
+    @cached_property
     def constraints(self) -> Constraints:
-        return _constraints(self)
+        return Constraints(self.node_selector, self.affinity, self.tolerations, self.volumes)
 
     @classmethod
     def of(cls, pod: core.Pod, namespaces: Namespaces | None = None) -> Self:
@@ -61,11 +61,6 @@ class PodNeeds(Fact, frozen=True, kw_only=True, cache_hash=True):
             ports=tuple(sorted(set(_host_ports(spec)))),
             neighbours=neighbours_of(pod, namespaces),
         )
-
-
-@lru_cache(maxsize=KNOWN_MAX)
-def _constraints(needs: PodNeeds) -> Constraints:
-    return Constraints(needs.node_selector, needs.affinity, needs.tolerations, needs.volumes)
 
 
 _known_requests: dict[bytes, tuple[tuple[str, int], ...]] = {}

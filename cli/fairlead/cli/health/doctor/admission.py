@@ -177,7 +177,7 @@ def fence(seen: Seen) -> Iterator[Finding]:
 def _names(policy: Raw, driver: str) -> bool:
     return any(
         f"'{driver}'" in text
-        for each in values.objects(policy, "spec", "variables")
+        for each in values.objects(policy, "spec", "validations")
         if isinstance(text := each.get("expression"), str)
     )
 
