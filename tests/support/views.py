@@ -37,6 +37,7 @@ from fairlead.engine.types.plan import Waiting
 from fairlead.history.facts.snapshot_file import dump
 from fairlead.kube.client import Client
 from fairlead.kube.resources import Raw
+from fairlead.kube.timing import Time
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.past import Past
 from fairlead.ui.reading.file import FileSource
@@ -155,9 +156,9 @@ def ask(made: ClusterMade, tmp_path: Path, *, old: bool = False) -> Answers:
 async def _ask(made: ClusterMade, tmp_path: Path, *, old: bool) -> Answers:
     time, client = VirtualTime(made.now), WritableApiserver(made.lists)
     client.now = made.now
-    clock = mock.Mock(monotonic=time.clock, time=time.clock)
+    at_that_time = functools.partial(Time, clock=time.clock, wall=time.clock)
     at_once: Any = dict.fromkeys(AT_ONCE, 0.0)
-    with mock.patch.multiple(reporter, **at_once), mock.patch.object(terms, "time", clock):
+    with mock.patch.multiple(reporter, **at_once), mock.patch.object(terms, "Time", at_that_time):
         waiting, said, metrics = await _led(client, made.now, old=old)
     snapshot, _ = await observe(client, (names.DRIVER,), wall=time.clock)  # type: ignore[arg-type]
     path = tmp_path / "snapshot.json"
