@@ -134,7 +134,7 @@ def test_a_function_behind_a_gate_is_understood_but_not_admitted() -> None:
         (['device.attributes["a"].type == "gpu"'], "b", True), (['device.driver == "a" && device.attributes["a"].x'], "b", False),
         (['device.attributes["a"].x && device.driver == "a"'], "b", False), (['device.driver == "a" || device.attributes["z"].x'], "b", True),
         (['device.driver == "a"', 'device.attributes["a"].x'], "b", False), (['device.driver.matches("^gpu")'], "nic", False),
-        (['device.driver == "a" ? true : false'], "b", False), (["!(device.driver == 'a')"], "a", False), (["broken("], "a", False),
+        (['device.driver == "a" ? true : false'], "b", False), (["!(device.driver == 'a')"], "a", False), (["broken("], "a", True),
     ],
 )  # fmt: skip
 def test_which_drivers_selectors_may_select(texts: list[str], driver: str, may: bool) -> None:

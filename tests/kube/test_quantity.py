@@ -69,6 +69,7 @@ def test_equal_values_are_equal_however_they_are_written() -> None:
     assert Quantity.parse("1Gi") == Quantity.parse("1024Mi") == Quantity.parse("1073741824")
     assert hash(Quantity.parse("1k")) == hash(Quantity.parse("1e3"))
     assert Quantity.parse("1Gi") > Quantity.parse("1G")
+    assert Quantity.parse("1048576k") < Quantity.parse("1048576001")
 
 
 def test_sums_keep_the_first_format_and_zero_takes_the_other_one() -> None:

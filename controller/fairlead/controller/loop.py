@@ -75,7 +75,7 @@ class Controller:
         self._reconciler.due.expire(now)
         self._cycle.expire(now)
         changed = self._reconciler.reconcile(self._changed(), now)
-        self._forget_gone(changed)
+        self._forget_gone(changed, now)
         self._reconciler.collect_garbage(now)
         if self._caches.triggers.decision and not self._cycle.wait_s():
             changed |= await self._cycle.decide(now)
@@ -97,11 +97,11 @@ class Controller:
             changed |= self._caches.gangs.keys() | self._caches.reported_gangs()
         return changed
 
-    def _forget_gone(self, changed: set[GangId]) -> None:
+    def _forget_gone(self, changed: set[GangId], now: float) -> None:
         for gang_id in sorted(changed):
             gang = self._caches.gangs.get(gang_id)
             if gang is None or not gang.members:
-                self._reporting.gone(gang_id)
+                self._reporting.gone(gang_id, now)
                 self._book.forget(gang_id)
 
     async def _wait(self) -> None:

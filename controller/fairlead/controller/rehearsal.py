@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import time
 
+from fairlead.controller.commit.victims import Victims
 from fairlead.controller.deciding import Decide, decide_beside
 from fairlead.controller.gangs.admission.requests import blocking_problem
+from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.options import ControllerOptions
 from fairlead.controller.report.metrics import Metrics
@@ -52,6 +54,7 @@ class Rehearsal:
     ) -> None:
         self._caches = caches
         self._term = Term(options, client, _NoLease(), Metrics(), caches)
+        self._victims = Victims(self._term.book)
         self._clock = clock
         self._wall = wall
         self._decide = decide or caches.tables.engine.decide
@@ -72,6 +75,8 @@ class Rehearsal:
     def snapshot(self, now: float) -> Snapshot:
         """What a leader's decision would start from."""
         for gang_id in self._changed:
+            self._victims.update(gang_id, self._caches.gangs.get(gang_id))
+        for gang_id in self._changed | self._victims.take_beneficiaries():
             self._update(gang_id, now)
         self._changed.clear()
         return self._term.snapshots.build(now)
@@ -87,5 +92,5 @@ class Rehearsal:
             return
         record = snapshots.record(gang, now)
         snapshots.set_running(gang, record, now)
-        if blocking_problem(gang) is None:
+        if blocking_problem(gang) is None and not eviction_marks.stops(gang):
             snapshots.set_request(gang, record, before)

@@ -61,7 +61,8 @@ from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.report.status_writer import StatusWriter
 from fairlead.controller.report.telemetry import Telemetry
 from fairlead.controller.report.traces import GangTraces
-from fairlead.controller.reporting import Reporting
+from fairlead.controller.reporting import Outlets, Reporting
+from fairlead.controller.shown_states import ShownStates
 from fairlead.controller.snapshot import SnapshotBuilder, queued_since
 from fairlead.controller.spending.budgets import SpendingBudgets
 from fairlead.controller.spending.source import NotKnown, Spending
@@ -184,10 +185,9 @@ class Term:
         caches.triggers.begin(reconciler)
         self._cycle = cycle = Cycle(caches, book, snapshots, executor, queues, timing, flight=self.flight)
         self.kubelet_events = KubeletEvents(client, book, caches.gangs.get, timing)
-        self.reporting = reporting = Reporting(
-            caches, book, queues, self.reporter, ShownForecasts(book, history), awaited, self.kubelet_events, telemetry,
-            timing,
-        )  # fmt: skip
+        states = ShownStates(caches, book, awaited, self.kubelet_events)
+        outlets = Outlets(self.reporter, ShownForecasts(book, history), telemetry)
+        self.reporting = reporting = Reporting(caches, book, queues, awaited, states, outlets)
         checkpoint = Checkpoint(guarded, options.namespace, history, clock=timing.clock)
         self.forecaster = Forecaster(caches, snapshots, cycle, reporting, checkpoint, metrics, timing)
         self.ledger: LedgerTerm | None = None

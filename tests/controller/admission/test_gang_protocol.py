@@ -13,7 +13,7 @@ from fairlead.kube.informer import Change
 from tests.controller.conftest import NAMESPACE, Bench
 
 
-@pytest.fixture(params=[True, pytest.param(False, marks=pytest.mark.slow)], ids=["named", "generated"])
+@pytest.fixture(params=[False, True], ids=["generated", "named"])
 def named(request: pytest.FixtureRequest) -> bool:
     """Both ways of making claims keep the same protocol."""
     return bool(request.param)

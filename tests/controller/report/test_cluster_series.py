@@ -18,7 +18,7 @@ from fairlead.controller.book.gang_state import Wait
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.report.claim_series import ClaimSeries
 from fairlead.controller.report.metrics import Metrics
-from fairlead.controller.report.queue_series import BECAUSE, OTHER, series
+from fairlead.controller.report.queue_series import BECAUSE, NEVER, OTHER, series
 from fairlead.controller.watch.allocated_claims import AllocatedClaims
 from fairlead.engine.types.plan import FlavorUse, QueueUse
 from fairlead.engine.types.reasons import Code
@@ -87,7 +87,7 @@ def test_waiting_gangs_count_by_reason_and_what_they_ask_for_by_what_would_help(
 
 
 def test_what_would_help_is_a_closed_list() -> None:
-    assert {*BECAUSE.values(), OTHER} == {"devices", "share", "nodes", "quota", "never", "other"}
+    assert {*BECAUSE.values(), NEVER, OTHER} == {"devices", "share", "nodes", "quota", "never", "other"}
 
 
 def test_the_oldest_wait_is_of_the_gangs_that_still_wait() -> None:

@@ -67,7 +67,7 @@ def seen(found: RunningGangs, tree: Tree, now: float) -> tuple[object, ...]:
         None if found.any_surplus else found.next_end(now),
         found.any_surplus,
         bool(found),
-        {name: (queue.used, queue.devices, queue.admitted) for name, queue in tree.queues.items()},
+        {name: (queue.used, queue.devices, queue.running) for name, queue in tree.queues.items()},
     )
 
 

@@ -69,7 +69,8 @@ def gang_status(
     if state.queue:
         status["queue"] = state.queue
     if summary.phase == "Waiting" and waiting is not None:
-        status["position"] = waiting.place
+        if waiting.place is not None:
+            status["position"] = waiting.place
         status["why"] = explanation(waiting.reason)
         if state.forecast is not None:
             status["forecast"] = state.forecast.status(waiting)

@@ -21,7 +21,7 @@ from fairlead.controller.report.failures import Failures
 from fairlead.engine.types.plan import FlavorUse, QueueUse, Waiting
 from fairlead.engine.types.reasons import Code
 
-# What would let a gang start, by why it waits: a closed list, for autoscalers. All other codes are "other".
+# What would let a gang start that could, by why it waits: a closed list, for autoscalers. All other codes are "other".
 BECAUSE: Final[Mapping[Code, str]] = {
     Code.NO_DEVICES: "devices",
     Code.AWAITING_NODES: "devices",
@@ -34,12 +34,12 @@ BECAUSE: Final[Mapping[Code, str]] = {
     Code.NO_NODE: "nodes",
     Code.NODES_FULL: "nodes",
     Code.NODES_AWAY: "nodes",
-    Code.NEVER_FITS: "never",
-    Code.OWN_PREDECESSOR: "never",
+    Code.NEVER_FITS: "nodes",  # with those that are away now it could
     Code.OVER_LIMIT: "quota",
     Code.OVER_QUOTA: "quota",
     Code.BUDGET_EXHAUSTED: "quota",
 }
+NEVER: Final = "never"  # whatever the code: by `Reason.never`, as forecasts have it
 OTHER: Final = "other"
 
 
@@ -105,9 +105,11 @@ def _waiting(facts: QueueFacts, failures: Failures) -> Iterator[Metric]:
     for each in facts.waiting:
         with failures.contained("series", f"gang {each.namespace}/{each.name}"):
             queue, code = each.queue or "", each.reason.code
-            reasons[queue, code.value] += 1
+            if each.place is not None:
+                reasons[queue, code.value] += 1
+            because = NEVER if each.reason.never else BECAUSE.get(code, OTHER)
             for flavor, asked in each.asks.items():
-                key = (queue, flavor, BECAUSE.get(code, OTHER))
+                key = (queue, flavor, because)
                 demand[key] = demand.get(key, 0) + asked
     gangs = GaugeMetricFamily(
         "fairlead_gangs_waiting", "Gangs that the last decision left waiting, by why.", labels=("queue", "reason")

@@ -85,7 +85,8 @@ class GangTraces:
         if waiting is not None:
             reason["fairlead.reason"] = waiting.reason.code.value
             reason["fairlead.reason.message"] = str(waiting.reason)[:TEXT_CHARS_MAX]
-            reason["fairlead.position"] = waiting.place
+            if waiting.place is not None:
+                reason["fairlead.position"] = waiting.place
         self._child(run, "wait", min(run.waits_since_s, began_s), began_s, reason)
         nodes = len({assigned.node for assigned in admission.assignments})
         about: dict[str, Value] = {"fairlead.pods": len(admission.assignments), "fairlead.nodes": nodes}

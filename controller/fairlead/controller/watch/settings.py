@@ -28,6 +28,7 @@ from fairlead.api.schedules import quotas as scheduled_quotas
 from fairlead.controller.gangs.admission import holds
 from fairlead.controller.spending.budgets import Said
 from fairlead.controller.watch.conflicts import selected_twice
+from fairlead.engine.queues.holds import held_queues
 from fairlead.engine.queues.usage_history import RememberedUsage
 from fairlead.engine.types.amounts import amount
 from fairlead.engine.types.pod_needs import milli
@@ -113,19 +114,9 @@ class Settings:
         path = self._path(queue, namespace_labels)
         return (holds.Found(each.hold, each.name) for each in path if each.hold is not None)
 
-    def held_queues(self) -> dict[str, holds.Found]:
-        """By name, of the queues that take no gangs now: their own hold, or the nearest above."""
-        by_name = {each.name: each for each in self.queues} if self.any_hold else {}
-        found: dict[str, holds.Found] = {}
-        for each in by_name.values():
-            at: QueueSpec | None = each
-            seen = set[str]()
-            while at is not None and at.hold is None and at.name not in seen:
-                seen.add(at.name)
-                at = by_name.get(at.parent or "")
-            if at is not None and at.hold is not None:
-                found[each.name] = holds.Found(at.hold, at.name)
-        return found
+    def held_queues(self) -> Mapping[str, holds.Found]:
+        """By name, of the queues that take no gangs now."""
+        return held_queues(self.queues) if self.any_hold else {}
 
     def _path(self, queue: str | None, namespace_labels: Mapping[str, str]) -> Iterator[QueueSpec]:
         by_name = {each.name: each for each in self.queues}

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from fairlead.engine.forecast.budget import NO_BUDGET, CpuBudget
 from fairlead.engine.forecast.draws import Draws
 from fairlead.engine.forecast.forecast import RESOLUTIONS, duration, quantile
-from fairlead.engine.forecast.gang_forecast import no_time
+from fairlead.engine.forecast.gang_forecast import GangForecast, no_time
 from fairlead.engine.forecast.resubmission import resubmitted
 from fairlead.engine.forecast.simulation import Resolution, Simulation, Submissions
 from fairlead.engine.plan.decide import Engine
@@ -308,9 +308,8 @@ def _starts(
     for gang in snapshot.gangs:
         stays = waiting.get(gang.id)
         queue = queues.get(gang.id) or (stays.queue if stays is not None else None) or gang.queue or ""
-        last_s = horizon_s if gang.ends_by is None else min(horizon_s, gang.ends_by - now)
         found[gang.id] = _without_time(queue, stays, whole=gang.whole) or _start(
-            queue, [each.starts.get(gang.id, inf) - now for each in drawn], last_s
+            queue, [each.starts.get(gang.id, inf) - now for each in drawn], stays, now, horizon_s
         )
     return found
 
@@ -326,11 +325,15 @@ def _without_time(queue: str, waiting: Waiting | None, *, whole: bool) -> GangSt
     )
 
 
-def _start(queue: str, starts: Sequence[float], last_s: float) -> GangStart:
-    """`last_s`: a start that is later is none."""
-    waits = sorted(wait if wait <= last_s else inf for wait in starts)
+def _start(queue: str, starts: Sequence[float], waiting: Waiting | None, now: float, horizon_s: float) -> GangStart:
+    """As a forecast has it, within what is known of the gang. A start beyond the horizon is none."""
+    waits = sorted(wait if wait <= horizon_s else inf for wait in starts)
     p90 = quantile(waits, 0.9) if len(waits) > 1 else None
     p50 = quantile(waits, 0.5) if waits[0] < inf else None
+    p50_at, p90_at = (None if wait is None else now + wait for wait in (p50, p90))
+    said = GangForecast(p50_at, p90_at, "")
+    said = said if waiting is None else said.within(waiting)
+    p50, p90 = (None if at is None else at - now for at in (said.p50, said.p90))
     return GangStart(queue=queue, p50_s=p50, p90_s=p90)
 
 
@@ -353,13 +356,17 @@ def _free(snapshot: Snapshot, plan: Plan) -> tuple[int, int]:
     for pool in snapshot.inventory.pools_unordered():
         for devices in pool.local.values():
             whole = [device for device in devices if not _is_partition(device)]
-            cut = any(device.use is not None and device.use.claims for device in devices if _is_partition(device))
-            left = sum(
-                not (device.use is not None and device.use.claims) and device.ref not in taken for device in whole
-            )
+            used = {_whole_of(each) for each in devices if (each.use and each.use.claims) or each.ref in taken}
+            left = sum(_whole_of(device) not in used for device in whole)
             free += left
-            partly += left if cut or left < len(whole) else 0
+            partly += left if left < len(whole) else 0
     return free, partly
+
+
+def _whole_of(device: Device) -> str:
+    """What a device and the partitions of it have in common: their counter set; else its own name."""
+    consumption = device.counter_consumption
+    return device.pool.layout.counter_set_of(consumption) if consumption else device.name
 
 
 def _mean_use(sample: Sample, now: float, until_s: float) -> float:

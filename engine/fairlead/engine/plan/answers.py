@@ -13,7 +13,7 @@ from fairlead.engine.types.plan import Admission, Assignment, ClaimAllocation, F
 from fairlead.engine.types.references import DeviceRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from fairlead.engine.allocator.result import ShareIds
     from fairlead.engine.placement.model import UnitPlacement
@@ -114,7 +114,7 @@ def waiting(
     ]
     explained.sort(key=itemgetter(0, 1))
     places: Counter[str | None] = Counter()
-    places_of = {gang.id: _next(places, queue) for _, _, _, gang, queue, _ in explained}
+    places_of = {gang.id: _next(places, queue) for _, _, _, gang, queue, _ in explained if not gang.joins}
     return tuple(
         Waiting(
             namespace=gang.namespace,
@@ -123,7 +123,7 @@ def waiting(
             queue=queue,
             position=position or last + place,
             reason=reason,
-            place=places_of[gang.id],
+            place=places_of.get(gang.id),
             ends_by=gang.ends_by,
             asks=pending[gang.id].charge if gang.id in pending else {},
         )
@@ -136,10 +136,24 @@ def _next(places: Counter[str | None], queue: str | None) -> int:
     return places[queue]
 
 
-def queue_uses(tree: Tree, gpus: Mapping[Queue, Amount]) -> tuple[QueueUse, ...]:
-    """Use, demand and shares of every Queue object; () when there are none. `gpus`: whole GPUs held, where that is known."""
+def queue_uses(
+    tree: Tree,
+    gpus: Mapping[Queue, Amount],
+    left: Iterable[Waiting],
+    admitted: Iterable[PendingGang],
+    leaving: Container[str],
+) -> tuple[QueueUse, ...]:
+    """Use, demand and shares of every Queue object; () when there are none. `gpus`: whole GPUs held, where that is known.
+
+    `left` wait on, `admitted` start now. Each gang counts once: with more members of it where it runs; and where it waits or
+    starts again while pods of it are leaving (`leaving`, by id), there.
+    """
     if tree.implicit:
         return ()
+    waits = [(each.id, each.queue) for each in left if each.place is not None]
+    starts = [(each.id, each.queue.name) for each in admitted if not each.gang.joins]
+    waiting, starting = (Counter(queue for _, queue in gangs) for gangs in (waits, starts))
+    again = Counter(queue for gang, queue in (*waits, *starts) if gang in leaving)
     uses = []
     for name in sorted(tree.queues):
         queue = tree.queues[name]
@@ -159,8 +173,8 @@ def queue_uses(tree: Tree, gpus: Mapping[Queue, Amount]) -> tuple[QueueUse, ...]
                     )
                     for flavor in flavors
                 ),
-                waiting=queue.waiting,
-                admitted=queue.admitted,
+                waiting=waiting[name],
+                admitted=queue.running + starting[name] - again[name],
                 gpus=gpus.get(queue, 0),
             )
         )

@@ -179,6 +179,7 @@ class Decision:
         allocated = dict(session.running.allocated)
         for assumed in session.admitted.gangs.values():
             add(allocated, assumed.charge)
+        admitted = [assumed.pending for assumed in session.admitted.gangs.values()]
         charges, totals = session.cache.charges, session.totals
         demand = post_filter.demands.settled(self.scheduling.left)
         left = waiting(
@@ -189,7 +190,13 @@ class Decision:
             waiting=left,
             evictions=(*session.replaced, *post_filter.preemption.evictions),
             reservations=tuple(post_filter.held.reservations),
-            queues=queue_uses(session.tree, self._gpus() if session.tree.budgeted else {}),
+            queues=queue_uses(
+                session.tree,
+                self._gpus() if session.tree.budgeted else {},
+                left,
+                admitted,
+                session.running.leaving(),
+            ),
             flavors=flavor_totals(charges.flavors, totals, allocated),
             demand=demand,
             problems=(

@@ -97,8 +97,7 @@ class Retry:
             each for each in self._ranked if each.id not in session.admitted.gangs and each.id not in nominated
         ]
         for each in undecided:
-            if scheduling.left.pop(each.id, None) is not None:
-                each.queue.waiting -= 1
+            scheduling.left.pop(each.id, None)
         heads = {each.queue: each for each in self._ranked if each.id in nominated}
         scheduling.decide(first)
         scheduling.in_order(

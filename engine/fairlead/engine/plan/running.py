@@ -92,7 +92,7 @@ class RunningGangs:
         self._look(running)
         for queue, held in self._held.items():
             queue.charge(held.charge, held.devices)
-            queue.admitted += held.priorities.total()
+            queue.running += held.priorities.total()
             for (flavor, denominator), count in held.parts.items():
                 if count:
                     queue.note_allocation_unit({flavor: Fraction(1, denominator)})
@@ -126,6 +126,10 @@ class RunningGangs:
         leaving = (self._counted[identity] for identity in self._leaving)
         found = [(each.gang, each.queue) for each in leaving if each.queue is not None]
         return sorted(found, key=lambda pair: pair[0].id)
+
+    def leaving(self) -> set[str]:
+        """Ids of the gangs of which pods are leaving."""
+        return {self._counted[identity].gang.id for identity in self._leaving}
 
     def priorities(self) -> Iterator[tuple[Queue, int, int]]:
         """By queue the lowest priority that runs there, and how many gangs do."""

@@ -87,8 +87,6 @@ class Scheduling:
 
     def leave(self, gang: GangRequest, queue: Queue | None, why: WhyPending) -> None:
         """The gang stays pending."""
-        if queue is not None:
-            queue.waiting += 1
         position = self.session.turns.setdefault(gang.id, self.position)
         self.left[gang.id] = LeftPending(gang, None if queue is None else queue.name, position, why)
 

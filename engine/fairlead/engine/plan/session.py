@@ -272,7 +272,6 @@ class AdmittedGangs:
         self.taken_by.update((pick.device, (gang.id, queue.name)) for pick in chargeable(placed))
         self.give_claims(pending)
         self._statement.do(queue.charge, charge, assumed.devices)
-        queue.admitted += 1
         self.count += 1
         return assumed
 
@@ -284,7 +283,6 @@ class AdmittedGangs:
         if assumed is not None:
             self._statement.deallocate(assumed.placed)
             self.taken_by = {device: taker for device, taker in self.taken_by.items() if taker[0] != gang_id}
-            assumed.pending.queue.admitted -= 1
 
     def give_claims(self, pending: PendingGang) -> None:
         """No other gang of this decision is given the claims that it shares with this one, nor its part of a quota."""

@@ -13,11 +13,12 @@ from fairlead.engine.queues.tree import Queue, Tree
 from fairlead.engine.types.reasons import Code, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from fairlead.engine.snapshot import Snapshot
     from fairlead.engine.types.gangs import GangRequest, RunningGang
     from fairlead.engine.types.hold import Hold
+    from fairlead.engine.types.settings import QueueSpec
 
 
 class Found(NamedTuple):
@@ -59,6 +60,21 @@ def on_hold(gang: GangRequest, queue: Queue) -> Reason | None:
     if found is None:
         return None
     return Reason(code=Code.ON_HOLD, message=str(found), advice=f"it is considered again after `{found.resume(gang)}`")
+
+
+def held_queues(queues: Sequence[QueueSpec]) -> dict[str, Found]:
+    """By name, of the queues that take no gangs now: their own hold, or the nearest above."""
+    by_name = {each.name: each for each in queues}
+    found: dict[str, Found] = {}
+    for each in queues:
+        at: QueueSpec | None = each
+        seen = set[str]()
+        while at is not None and at.hold is None and at.name not in seen:
+            seen.add(at.name)
+            at = by_name.get(at.parent or "")
+        if at is not None and at.hold is not None:
+            found[each.name] = Found(at.hold, at.name)
+    return found
 
 
 def gangs_on_hold(snapshot: Snapshot) -> tuple[GangRequest, ...]:

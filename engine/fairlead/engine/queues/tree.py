@@ -47,8 +47,7 @@ class Queue:
         self.allocation_units: dict[str, int] = {}  # into how many parts a unit of the flavor is cut, where it is
         self.weights: dict[str, float] = {}  # by flavor, corrected by past use, see tree_shares
         self.devices = 0  # allocated, whatever their flavor: the measure when there are no flavors
-        self.admitted = 0  # gangs of this queue itself
-        self.waiting = 0
+        self.running = 0  # gangs of this queue itself
 
     @property
     def name(self) -> str:

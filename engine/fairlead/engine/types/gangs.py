@@ -112,6 +112,11 @@ class GangRequest(Named, Fact, frozen=True, kw_only=True):
     nodes_asked_since: float | None = None  # unix seconds: the decisions since then had it in `Plan.demand`
 
     @property
+    def joins(self) -> bool:
+        """Whether its members join those of the gang that were released before: the gang itself does not wait."""
+        return bool(self.placed_nodes)
+
+    @property
     def whole(self) -> bool:
         """Whether all the pods of its size exist."""
         return bool(self.members) and len(self.members) + len(self.placed_nodes) >= self.size

@@ -60,7 +60,7 @@ class Admission(Named, msgspec.Struct, frozen=True, kw_only=True):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting(Named):
     """A gang that keeps waiting. `position` counts from 1 in the order in which gangs were considered, admitted ones included; `place`
-    counts those that keep waiting in its queue.
+    counts those that keep waiting in its queue, and is None where only more members of a gang that runs do.
 
     `asks`: the least that it would be charged, by flavor in its measure; {} where its claims could not be read, or members are
     missing. `ends_by`: as of its request. They are no part of the answer: two that differ in them alone are equal.
@@ -72,7 +72,7 @@ class Waiting(Named):
     queue: str | None
     position: int
     reason: Reason
-    place: int = 1
+    place: int | None = 1
     ends_by: float | None = field(default=None, compare=False)
     asks: Mapping[str, Amount] = field(default_factory=dict, compare=False)
 
@@ -203,7 +203,7 @@ class QueueUse:
 
     name: str
     flavors: tuple[FlavorUse, ...]  # sorted by flavor; those with quota here or with use
-    waiting: int  # gangs of this queue itself
+    waiting: int  # gangs of this queue itself; one that runs and waits for more members is not among them
     admitted: int  # gangs of this queue itself, running and newly admitted
     gpus: Amount = 0  # whole GPUs held, the queues below included; counted only where a queue has a budget
 

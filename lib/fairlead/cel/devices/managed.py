@@ -19,7 +19,7 @@ _excludes: Final[TextMemo[bool]] = TextMemo(50_000)
 
 
 def may_select(expressions: Iterable[str], driver: str) -> bool:
-    """False only if no device of the driver can match all of them; text that does not compile matches nothing."""
+    """False only if no device of the driver can match all of them; text that does not compile is passed over."""
     return all(_may_be_true(expression, driver) for expression in expressions)
 
 
@@ -37,11 +37,7 @@ def excludes(expression: str, driver: str) -> bool:
         return False
     known = _excludes.get(driver, expression)
     if known is None:
-        try:
-            compile_selector(expression)
-            known = not _may_be_true(expression, driver)
-        except CompileError:
-            known = False
+        known = not _may_be_true(expression, driver)
         _excludes.put(known, driver, expression)
     return known
 
@@ -50,7 +46,7 @@ def _may_be_true(expression: str, driver: str) -> bool:
     try:
         selector = compile_selector(expression)
     except CompileError:
-        return False
+        return True
     known = selector.may_match.get(driver)
     if known is None:
         try:

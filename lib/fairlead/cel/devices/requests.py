@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from fairlead.cel.devices.managed import excludes, may_select, reads_driver
-from fairlead.cel.devices.selector import compile_selector, load_fault
-from fairlead.cel.errors import CompileError
+from fairlead.cel.devices.selector import load_fault
 from fairlead.kube.resource import DeviceClass, DeviceSelector, DeviceSubRequest, ExactDeviceRequest, ResourceClaimSpec
 
 Request = ExactDeviceRequest | DeviceSubRequest
@@ -67,7 +66,7 @@ def class_may_serve(device_class: DeviceClass | None, driver: str) -> bool:
     """Whether a device of the driver may match the class's selectors; yes without the class."""
     if device_class is None:
         return True
-    return may_select((text for text in expressions(device_class.spec.selectors) if _compiles(text)), driver)
+    return may_select(expressions(device_class.spec.selectors), driver)
 
 
 def selectors_fault(spec: ResourceClaimSpec, classes: Mapping[str, DeviceClass], drivers: Iterable[str]) -> str | None:
@@ -83,11 +82,3 @@ def selectors_fault(spec: ResourceClaimSpec, classes: Mapping[str, DeviceClass],
         and any(class_may_serve(classes.get(request.device_class_name), driver) for driver in drivers)
         for text in expressions(request.selectors)
     )
-
-
-def _compiles(text: str) -> bool:
-    try:
-        compile_selector(text)
-    except CompileError:
-        return False
-    return True

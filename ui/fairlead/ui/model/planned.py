@@ -11,6 +11,7 @@ from typing import Any
 
 from fairlead.controller.report.queue_status import QueueShown, plain, queue_status
 from fairlead.engine.explain.explanation import explanation
+from fairlead.engine.queues.holds import held_queues
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Plan
@@ -58,12 +59,14 @@ def _usage(snapshot: Snapshot) -> Iterable[tuple[DeviceId, Usage]]:
 
 def _running(gang: RunningGang) -> Raw:
     nodes = sorted({member.node for member in gang.members if member.node})
+    # An eviction that is set for a time has not ended them yet.
+    stays = sum(not member.leaving or member.done or member.evicted_at is not None for member in gang.members)
     status = {
         "phase": "Running",
-        "reason": "MembersRun",
+        "reason": "MembersRun" if stays >= gang.size else "Replacing" if stays else "Stopping",
         "queue": gang.queue,
         "members": len(gang.members),
-        "ready": len(gang.members),
+        "ready": stays,
         "nodes": nodes,
     }
     return _object(gang, gang.size, status)
@@ -81,7 +84,7 @@ def _pending(snapshot: Snapshot, plan: Plan, running: Mapping[str, RunningGang])
             status |= {"reason": "Queued", "message": STARTS}
         else:
             status |= {
-                "queue": answer.queue,
+                "queue": answer.queue or gang.queue,
                 "position": answer.place,
                 "reason": answer.reason.code.value,
                 "message": str(answer.reason),
@@ -100,11 +103,11 @@ def _object(gang: GangRequest | RunningGang, size: int, status: dict[str, Any]) 
 
 
 def _queues(snapshot: Snapshot, plan: Plan, now: float) -> Iterable[Raw]:
-    uses = {use.name: use for use in plan.queues}
+    uses, held = {use.name: use for use in plan.queues}, held_queues(snapshot.queues)
     for queue in snapshot.queues:
         problems = tuple(each for each in plan.problems if each.kind == "Queue" and each.name == queue.name)
         use = uses.get(queue.name)
-        shown = None if use is None else QueueShown(use=use, problems=problems)
+        shown = None if use is None else QueueShown(use=use, problems=problems, hold=str(held.get(queue.name, "")))
         status = {} if shown is None else queue_status(shown, None, before={}, generation=1, now=now)
         quotas = [
             {"flavor": quota.flavor, "deserved": plain(quota.deserved)}

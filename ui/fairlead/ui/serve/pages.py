@@ -14,7 +14,7 @@ from fairlead.history.cost.bill import Bill
 from fairlead.history.ledger.entries import Decision
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import cluster as clusters
-from fairlead.ui.model import costs, gang, gang_list, gang_timeline, queue_history, queues, time_chart
+from fairlead.ui.model import costs, gang, gang_list, gang_timeline, plain_pods, queue_history, queues, time_chart
 from fairlead.ui.model.events import events_of
 from fairlead.ui.model.explanations import queue_explanation
 from fairlead.ui.model.facts import Facts
@@ -84,7 +84,8 @@ def one_queue(facts: Facts, everything: Facts, past: Past, name: str, window: st
     if raw is None:
         return _no_queue(facts, name, json=json)
     own = [gang for gang in facts.gangs if ((gang.get("status") or {}).get("queue") or "") == name]
-    explanation = queue_explanation(raw, own, now=facts.at, unseen=facts.refused.get("gangs", ""))
+    pods = [pod for pod in facts.pods if plain_pods.is_plain(pod) and plain_pods.queue_of(pod) == name]
+    explanation = queue_explanation(raw, own, pods, now=facts.at, unseen=facts.refused.get("gangs", ""))
     if json:
         return Shown(200, as_json(asdict(explanation)))
     found = queue_history.queue_history(everything, past, raw, lasts_s=time_chart.WINDOWS[window])

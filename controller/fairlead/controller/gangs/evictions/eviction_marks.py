@@ -152,6 +152,11 @@ def marked(gang: Gang) -> tuple[tuple[Member, EvictionMark], ...]:
     )
 
 
+def stops(gang: Gang) -> bool:
+    """Whether all of the gang is to be evicted: then none of its members is requested."""
+    return any(mark.whole for _, mark in marked(gang))
+
+
 def decision(mark: EvictionMark, place: Iterable[Spot] = ()) -> Decision:
     """What is recorded of it before it is written."""
     places = frozenset(_place(spot) for spot in place)
