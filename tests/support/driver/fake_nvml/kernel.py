@@ -25,15 +25,27 @@ class FakeKernel:
     def add_gpu(self, gpu: Gpu) -> None:
         if self._root is None or gpu.pci_bus_id is None:
             return
-        device = self._root / "sys/devices" / (gpu.pcie_root or "pci0000:00") / "0000:00:01.0" / gpu.pci_bus_id
+        above = self._root / "sys/devices" / (gpu.pcie_root or "pci0000:00") / "0000:00:01.0"
+        if gpu.rail is not None:  # behind a switch with an InfiniBand card
+            domain = gpu.pci_bus_id.partition(":")[0]
+            switch = above / f"{domain}:0d:00.0"
+            _put(self._plug(switch / f"{domain}:0e:01.0" / f"{domain}:0f:00.0") / "class", "0x020700\n")
+            (switch / f"{domain}:0e:01.0" / f"{domain}:0f:00.0" / "infiniband").mkdir()
+            above = switch / f"{domain}:0e:00.0"
+        device = self._plug(above / gpu.pci_bus_id)
         _put(device / "numa_node", f"{-1 if gpu.numa_node is None or self._virtual else gpu.numa_node}\n")
-        link = self._root / "sys/bus/pci/devices" / gpu.pci_bus_id
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(device)
         _put(
             self._root / "proc/driver/nvidia/gpus" / gpu.pci_bus_id / "information",
             f"Model: \t\t {gpu.product_name}\nDevice Minor: \t {gpu.minor}\n",
         )
+
+    def _plug(self, device: Path) -> Path:
+        assert self._root is not None
+        device.mkdir(parents=True)
+        link = self._root / "sys/bus/pci/devices" / device.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(device)
+        return device
 
     def bind(self, gpu: Gpu, driver: str) -> None:
         """Bind the GPU to another kernel driver."""
