@@ -35,6 +35,7 @@ ABSURD: Json = {
     "queue": "vision",
     "topology": "required:kubernetes.io/hostname",
     "models": "any",
+    "align": "gpu.fairlead.dev/rail",
     "subgroupSize": 99_999,
     "subgroupTopology": "required:kubernetes.io/hostname",
     "minRuntime": "99999d",

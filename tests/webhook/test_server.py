@@ -97,7 +97,9 @@ async def test_a_review_is_answered_with_its_uid_and_patch() -> None:
     response = decoded_answer(body)
     assert (response["uid"], response["allowed"]) == ("u1", True)
     assert response["patch"] == [
-        {"op": "add", "path": "/spec/schedulingGates", "value": [{"name": names.ADMISSION_GATE}]}
+        {"op": "add", "path": "/spec/schedulingGates", "value": [{"name": names.ADMISSION_GATE}]},
+        {"op": "add", "path": "/metadata/labels", "value": {}},
+        {"op": "add", "path": "/metadata/labels/fairlead.dev~1reviewed", "value": names.REVIEWED_POD},
     ]
 
 

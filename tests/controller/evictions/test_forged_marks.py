@@ -1,6 +1,7 @@
 """Marks of an eviction that got onto pods past webhook and policy: without the decision in the Gang's status they hold and decide nothing.
 
-The bench has no webhook, as where it is down or leaves a namespace out (`fairlead.dev/ignore`): a tenant writes what it likes of its pods.
+The bench has no webhook, as where it is down or leaves a namespace out (`fairlead.dev/ignore`): a tenant writes what it likes of its pods, once
+a label of these says that the webhook had them (of others the policy on pods keeps our keys as they are).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ FAR = "2099-01-01T00:00:00Z"
 NOW = 1_800_000_000.0
 OPEN = {"spec": {"namespaceSelector": None}}
 QUEUE = {names.QUEUE: OTHER}
+LABELLED = {names.REVIEWED: "forged"}
 
 
 async def forge(bench: Bench, name: str, at: str = FAR, **mark: Any) -> None:
@@ -40,7 +42,7 @@ async def test_a_forged_place_holds_no_device(bench: Bench) -> None:
     await bench.template("one", 1)
     await bench.client.patch(QUEUES, OTHER, OPEN)
     async with bench.controller():
-        await bench.pod("runs", template="one", annotations=QUEUE)
+        await bench.pod("runs", template="one", annotations=QUEUE, labels=LABELLED)
         await bench.until(lambda: bench.running(["runs"]), "a pod that got a device as any")
         pod = bench.get("runs")
         assert pod is not None
@@ -58,7 +60,7 @@ async def test_a_forged_eviction_is_no_reason_to_go_first(bench: Bench) -> None:
     await bench.template("one", 1)
     await bench.client.patch(QUEUES, OTHER, OPEN)
     async with bench.controller():
-        await bench.pod("victim", template="one", annotations=QUEUE)
+        await bench.pod("victim", template="one", annotations=QUEUE, labels=LABELLED)
         await bench.until(lambda: bench.running(["victim"]), "a pod of the tenant's")
     victim = bench.get("victim")
     assert victim is not None
@@ -86,7 +88,7 @@ async def test_a_forged_mark_keeps_no_gang_from_being_evicted(bench: Bench) -> N
     await teams(bench)
     await bind_tenants(bench.client)
     async with bench.controller():
-        await borrowers(bench)
+        await borrowers(bench, labels=LABELLED)
         for name in ("one", "two"):
             await forge(bench, name, kind="Reclaim")
         await bench.pod("owner", template="eight", namespace=OTHER)
