@@ -127,7 +127,7 @@ def moved() -> PastEviction:
 
 
 def requests(namespace: str, count: int = 1) -> list[Any]:
-    return [dataclasses.replace(gang("next", 1, claim_spec(device_request(count))), namespace=namespace)]
+    return [msgspec.structs.replace(gang("next", 1, claim_spec(device_request(count))), namespace=namespace)]
 
 
 @pytest.mark.parametrize(("namespace", "gets"), [("blue", True), ("red", False)])
