@@ -177,3 +177,36 @@ def test_shares_are_refused_where_a_policy_wants_walls(tmp_path: Path) -> None:
     status, out = check(tmp_path, claim([SHARE], config(sharing=MPS)), policies=policy)
     assert status == 1
     assert "TenancyPolicy walls (isolation): spec.devices.requests[0].exactly.capacity: asks for a part" in out
+
+
+def test_a_container_that_uses_two_claims_of_which_one_is_under_mps(tmp_path: Path) -> None:
+    def template(name: str, *configs: Json) -> Json:
+        made = claim([SHARE], *configs)
+        return {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": name, "namespace": "ml"},
+            "spec": {"spec": made["spec"]},
+        }
+
+    def pod(*containers: list[str]) -> Json:
+        uses = [{"name": one, "resourceClaimTemplateName": one} for one in ("held", "plain")]
+        made = [
+            {"name": f"c{n}", "image": "i", "resources": {"claims": [{"name": name} for name in named]}}
+            for n, named in enumerate(containers)
+        ]
+        meta = {"name": "p", "namespace": "ml"}
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": meta,
+            "spec": {"containers": made, "resourceClaims": uses},
+        }
+
+    templates = (template("held", config(sharing=MPS)), template("plain"))
+    _, out = check(tmp_path, *templates, pod(["held", "plain"], ["plain"]))
+    said = "containers[0].resources.claims: claim 'held' is under MPS, so a CUDA program of this container sees no device of 'plain'"
+    assert said in out
+    assert "containers[1].resources.claims" not in out
+    _, out = check(tmp_path, *templates, pod(["held"], ["plain"]))
+    assert "is under MPS" not in out

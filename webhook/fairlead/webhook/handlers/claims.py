@@ -45,19 +45,16 @@ def validate(review: Review, facts: Facts) -> Verdict:
     if too_large is not None:
         return deny("claim", *review.about([f"{path}.devices.requests: {too_large}"]), code=422)
     managed = managed_requests(spec, facts)
-    configs = list(_our_configs(spec))
+    configs = [(f"{path}.{where}", requests, opaque) for where, requests, opaque in sharing.own_configs(spec)]
     if not managed and not configs:
         return UNTOUCHED
     faults: list[str] = []
     for where, request in managed:
         faults += _selector_faults(request.selectors, f"{path}.{where}.selectors")
         faults += _count_faults(request, f"{path}.{where}")
-    for index, requests, opaque in configs:
-        faults += _config_faults(opaque, f"{path}.devices.config[{index}].opaque.parameters", _classes(spec, requests))
-    shared = [
-        (f"{path}.devices.config[{index}].opaque.parameters", requests, opaque) for index, requests, opaque in configs
-    ]
-    faults += sharing.faults(spec, shared)
+    for where, requests, opaque in configs:
+        faults += _config_faults(opaque, where, _classes(spec, requests))
+    faults += sharing.faults(spec, configs)
     faults += _reserved_name_faults(review, spec, facts)
     if faults:
         return deny("claim", *review.about(faults), code=422)
@@ -67,7 +64,7 @@ def validate(review: Review, facts: Facts) -> Verdict:
         if request.device_class_name not in facts.classes
     ]
     warnings += _unservable(managed, path, facts)
-    warnings += [f"{path}.{each}" for each in sharing.warnings(spec, shared)]
+    warnings += [f"{path}.{each}" for each in sharing.warnings(spec, configs)]
     others = others_fault(spec, facts.classes, facts.drivers)
     if others is not None:
         warnings.append(f"{path}.{others}; until then pods wait")
@@ -128,12 +125,6 @@ def _count_faults(request: Request, path: str) -> Iterator[str]:
             f"{path}.count: {request.count} devices are more than one claim may hold ({legacy.COUNT_MAX}); "
             "use more pods with fewer devices each, as a gang"
         )
-
-
-def _our_configs(spec: ResourceClaimSpec) -> Iterator[tuple[int, tuple[str, ...], OpaqueDeviceConfiguration]]:
-    for index, config in enumerate(spec.devices.config):
-        if config.opaque is not None and config.opaque.driver == names.DRIVER:
-            yield index, config.requests, config.opaque
 
 
 def _config_faults(opaque: OpaqueDeviceConfiguration, path: str, classes: tuple[str, ...]) -> Iterator[str]:

@@ -7,6 +7,8 @@ Fairlead writes is taken off); other gates are never removed or moved; a second 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from msgspec.structs import replace
 
 from fairlead.api import names
@@ -17,6 +19,7 @@ from fairlead.webhook.claim_names.rewriting import name_claims
 from fairlead.webhook.gangs import controller_keys, foreign_schedulers, ownership, pod_gang, traces, users
 from fairlead.webhook.gangs.pod_gang import PodGang
 from fairlead.webhook.legacy.requests import LegacyLimits, legacy_limits, translate
+from fairlead.webhook.objects import sharing
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at, text_at
 from fairlead.webhook.objects.pods import gated, recorded_sources
 from fairlead.webhook.policy import bounds, defaults, policies, rules
@@ -72,11 +75,23 @@ def mutate(review: Review, facts: Facts) -> Verdict:
     defaults.of_managed_pod(facts.policies, patch)
     judged = _managed(patch.patched, legacy, claims[:written], gang.intent, translated=translated)
     warnings += bounds.default_warnings(gang.intent, map_at(patch.patched, "spec"), facts)
+    warnings += _sharing_warnings(map_at(patch.patched, "spec"), claims)
     missing = [claim.wait for claim in claims if claim.wait]
     trace, ignored = traces.stamp(patch, gang.intent.gang, review, facts.traces_ratio)
     verdict = allow("gated", patch=patch.operations, warnings=(*gang.warnings, *warnings, *ignored, *missing))
     verdict = policies.apply_findings(verdict, review.subject, rules.findings(facts.policies, [judged], facts))
     return verdict if trace is None else replace(verdict, gang=gang.intent.gang or "", trace=trace)
+
+
+def _sharing_warnings(spec: Json, claims: Sequence[PodClaim]) -> Iterator[str]:
+    entries = zip(list_at(spec, "resourceClaims", "spec"), claims, strict=False)
+    specs = {text_at(entry, "name"): claim.spec for entry, claim in entries if claim.spec is not None}
+    users = [
+        (f"spec.{field}[{index}]", [text_at(use, "name") for use in list_at(map_at(container, "resources"), "claims")])
+        for field in ("initContainers", "containers")
+        for index, container in enumerate(list_at(spec, field, "spec"))
+    ]
+    yield from sharing.pod_warnings(users, specs)
 
 
 def validate(review: Review, facts: Facts) -> Verdict:

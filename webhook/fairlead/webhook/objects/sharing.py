@@ -9,7 +9,7 @@ GPUs that have 80Gi is a warning, as is one for a part of GPUs that no driver sh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fairlead.api import names
@@ -61,6 +61,32 @@ def warnings(
             f"devices.config: a container that uses {_listed(by_mps)}, which {'are' if len(by_mps) > 1 else 'is'} under MPS, sees no device "
             f"of {_listed(others)}: CUDA shows what the MPS daemon serves; give them to different containers, or write MPS for all"
         )
+
+
+def pod_warnings(
+    containers: Iterable[tuple[str, Sequence[str]]], claims: Mapping[str, ResourceClaimSpec]
+) -> Iterator[str]:
+    """Containers that cannot use the devices of all their claims together. `containers`: path and names of its claims; `claims`: by name."""
+    under_mps = {
+        name
+        for name, spec in claims.items()
+        if any(each.sharing.strategy == "MPS" for each in _sharings(own_configs(spec)))
+    }
+    for path, named in containers:
+        ours = [name for name in dict.fromkeys(named) if name in claims]
+        if len(ours) > 1 and (daemons := [name for name in ours if name in under_mps]):
+            yield (
+                f"{path}.resources.claims: claim {daemons[0]!r} is under MPS, so a CUDA program of this container sees no device of "
+                f"{', '.join(repr(name) for name in ours if name != daemons[0])}: each claim under MPS has a daemon of its own; use "
+                "one claim with a request for each device, or a container for each claim"
+            )
+
+
+def own_configs(spec: ResourceClaimSpec) -> Iterator[tuple[str, tuple[str, ...], OpaqueDeviceConfiguration]]:
+    """What the claim says of our driver's devices: path below the spec, the requests that it names, and itself."""
+    for index, config in enumerate(spec.devices.config):
+        if config.opaque is not None and config.opaque.driver == names.DRIVER:
+            yield f"devices.config[{index}].opaque.parameters", config.requests, config.opaque
 
 
 def capacity_warning(request: Request, models: Sequence[DeviceModel] | None) -> str | None:
