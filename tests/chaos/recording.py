@@ -94,9 +94,16 @@ class Recordings:
 
     # -- the end
 
-    def _told_of(self, what: str) -> set[str]:
-        """Numbers of segments of which that was told."""
-        return {each.partition(SEGMENT)[2][:8] for each in self.told if what in each}
+    def _cut(self) -> set[str]:
+        """Numbers of segments that are there and were cut, as was told. A number comes again where its segment was deleted."""
+        found: set[str] = set()
+        for each in self.told:
+            number = each.partition(SEGMENT)[2][:8]
+            if DELETED in each:
+                found.discard(number)
+            elif TOLD in each:
+                found.add(number)
+        return found
 
     def problems(self) -> Iterator[str]:
         """What must not be, of what is on the disk now. Every decision is made again."""
@@ -122,7 +129,7 @@ class Recordings:
         if not (noted.torn or counts.decisions + counts.missed) or counts.decisions + counts.missed > made:
             yield f"recording: it has {self.shown}"
         # One may be cut twice, or be cut and then hold nothing and be deleted: the first time need not outlast a loss of power.
-        told = len(self._told_of(TOLD) - self._told_of(DELETED))
+        told = len(self._cut())
         if not noted.cut - self.killed <= told <= noted.cut:
             yield f"recording: {noted.cut} segments were cut, {told} were told: {self.told}"
         yield from self._unrecorded()

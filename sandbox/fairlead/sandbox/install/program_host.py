@@ -10,7 +10,7 @@ loop, so forking is safe. By a host's connection, one JSON object a line each wa
     {"op": "signal", "id": "driver n1 #1", "number": 9}    {"id": "driver n1 #1", "pid": 4711} … {… "status": -9}
 
 The answers give a child's process id and say how it ended. When the connection ends, however the cluster ended, the host kills what it started.
-Run as `python -m fairlead.sandbox.install.program_host`.
+Run by its path: it imports nothing of Fairlead but the programs, which may be of another version.
 """
 
 from __future__ import annotations

@@ -110,8 +110,9 @@ def _template(python_path: str) -> socket.socket:
     if python_path not in _templates or _templates[python_path][0].poll() is not None:
         ours, theirs = socket.socketpair()
         with theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "fairlead.sandbox.install.program_host"],
+            process = subprocess.Popen(  # noqa: S603 - our own file
+                # By its path, so that it is this one where PYTHONPATH has programs of another version.
+                [sys.executable, "-P", str(Path(__file__).with_name("program_host.py"))],
                 stdin=theirs.fileno(),
                 start_new_session=True,  # Ctrl-C is for us: we stop them in order
                 # gRPC's fork handlers would look for threads that the template does not have.
