@@ -4,9 +4,9 @@ import pytest
 
 from fairlead.api.drivers import AMD, EXAMPLE, INTEL, NVIDIA
 from fairlead.api.repair import DRAIN_TAINT, TAINT
+from fairlead.api.texts import natural
 from fairlead.kube.device_usage import DeviceUsage
 from fairlead.ui.model.cluster import Memory, cluster
-from fairlead.ui.model.devices import natural
 from fairlead.ui.pages.node_map import node_map, summary
 from fairlead.ui.pages.palette import palette
 from tests.support import published, ui

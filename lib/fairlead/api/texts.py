@@ -15,6 +15,7 @@ HIDDEN: Final = re.compile(
     "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
 _BREAKS: Final = re.compile("[\r\n\t]+")
+_NUMBER: Final = re.compile(r"[0-9]+|[^0-9]+")
 
 
 def plain(text: str) -> str:
@@ -30,6 +31,11 @@ def line(text: str) -> str:
 def counted(number: int, thing: str) -> str:
     """`1 waiting pod`, `3 waiting pods`."""
     return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def natural(text: str) -> list[tuple[int, str]]:
+    """A key by which `gpu-2` comes before `gpu-10`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBER.findall(text)]
 
 
 def tree(value: Any) -> Any:

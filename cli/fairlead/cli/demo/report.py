@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
+from fairlead.api.texts import natural
 from fairlead.cli.demo.cases import NAMESPACES
 from fairlead.cli.demo.history import History, PodRecord
 
@@ -31,7 +32,7 @@ def table(history: History, injected: Injected) -> Table:
         total = sum(len(history.devices(pod)) for pod in gang.pods)
         name = f"[bold]{gang.key.namespace}/{gang.key.name}[/bold]"
         result.add_row(name, gang.queue or "-", wait, " ".join(nodes), f"{total} device{'s' * (total != 1)}", "")
-        for pod in sorted(gang.pods, key=lambda pod: _natural(pod.name)):
+        for pod in sorted(gang.pods, key=lambda pod: natural(pod.name)):
             for container, given in _containers(pod, injected):
                 devices = " ".join(use.device for use in history.devices(pod))
                 own = " ".join(node for node in given if node not in common)
@@ -53,11 +54,6 @@ def forecast_line(history: History) -> str:
         f"forecast: {gang.key.namespace}/{gang.key.name} was to start in {wait_s:.0f}s with 50 % probability; "
         f"it started after {waited_s:.0f}s"
     )
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """bert-2-x before bert-10-x."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split("-")]
 
 
 def _containers(pod: PodRecord, injected: Injected) -> list[tuple[str, Sequence[str]]]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+ATTEMPT_MIN = 2_000  # steps of one of several attempts, of those that the gang has
 PART_MIN = 2_000  # steps that a namespace has when the others have used up the decision's
 
 
@@ -79,6 +80,10 @@ class StepBudget:
     def starved(self) -> bool:
         """Whether it was the account that ended it: the same search for a gang of another namespace may end otherwise."""
         return self.ended and self.account.exhausted()
+
+    def attempt(self) -> StepBudget:
+        """The budget of one of several attempts: a long one must not use up the steps of the next."""
+        return self.part(max(self.steps // 4, min(self.steps, ATTEMPT_MIN)))
 
     def part(self, steps: int) -> StepBudget:
         """The budget of a search that has a limit of its own, on the same account."""

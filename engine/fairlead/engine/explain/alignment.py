@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from fairlead.api.texts import counted
 from fairlead.engine.placement.model import NodeScope
 from fairlead.engine.placement.topology.value_sets import multiset, order, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from fairlead.engine.inventory.device import Values
     from fairlead.engine.placement.search.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.placement.topology.alignment import Nearest
@@ -38,16 +40,10 @@ class AlignmentCounter:
         found = domains.alignment.nearest(gang, units, NodeScope.of(gang, spread=False))
         if found is None:
             return f"no values of {gang.align} serve all of its pods together"
-        pods = (
-            f"{found.units} of its {found.wanted} pods"
-            if found.wanted > 1
-            else "its pod"
-            if found.units
-            else "none of its pods"
-        )
+        pods = f"{found.units} of its {found.wanted} pods"
+        if found.wanted == 1:
+            pods = "its pod" if found.units else "none of its pods"
         attribute, request = found.part.entry.attribute, found.part.request
-        if not found.values:
-            return f"no {found.part.entry.attribute} of request {request} can be had by any of its pods"
         joins = "those of its other members" if gang.placed_members else "no other values by more"
         missing = _in_use(domains, units, found)
         return f"{attribute} {shown(found.values)} of request {request} can be had by {pods}, {joins}{missing}"
@@ -56,15 +52,10 @@ class AlignmentCounter:
 def _in_use(domains: TopologyDomains, units: Sequence[PlacementUnit], found: Nearest) -> str:
     """Values of devices that would serve and are in use, with on how many nodes."""
     wanted = {values for values, _ in found.values}
-    requests = {
-        each: None
-        for unit in units
-        for claim in unit.shape.claims
-        for alternatives in claim.alternatives
-        for each in alternatives
-        if each.request == found.part.request
-    }
-    nodes: Counter[object] = Counter()
+    requests = dict.fromkeys(
+        each for unit in units for each in unit.shape.requests if each.request == found.part.request
+    )
+    nodes: Counter[Values] = Counter()
     for node in domains.placer.node_snapshot.all:
         there = {
             values
@@ -77,10 +68,8 @@ def _in_use(domains: TopologyDomains, units: Sequence[PlacementUnit], found: Nea
         nodes.update(there)
     if not nodes:
         return ""
-    named = sorted(
-        ((values, count) for values, count in nodes.items() if isinstance(values, frozenset)),
-        key=lambda each: order(each[0]),
-    )
-    listed = [f"{shown(multiset({values: 1}))} on {count} node{'' if count == 1 else 's'}" for values, count in named]
+    listed = [
+        f"{shown(multiset({values: 1}))} on {counted(nodes[values], 'node')}" for values in sorted(nodes, key=order)
+    ]
     more = f" and {len(listed) - VALUES_MAX} more" if len(listed) > VALUES_MAX else ""
     return f"; in use: {', '.join(listed[:VALUES_MAX])}{more}"

@@ -55,14 +55,9 @@ class ModelCounter:
 
     def _devices(self, domains: TopologyDomains, choice: Choice) -> int:
         """The model's devices on all nodes, for whichever of its requests there are most."""
-        requests = {
-            each: None
-            for unit in choice.units
-            for claim in unit.shape.claims
-            for alternatives in claim.alternatives
-            for each in alternatives
-            if each.filter.model is not None
-        }
+        requests = dict.fromkeys(
+            each for unit in choice.units for each in unit.shape.requests if each.filter.model is not None
+        )
         nodes = domains.placer.node_snapshot.all
         return max((sum(_free(domains, node, each) for node in nodes) for each in requests), default=0)
 

@@ -6,17 +6,15 @@ order of their names; in machines of one build the same ordinal is the same slot
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from fairlead.api import names
+from fairlead.api.texts import natural
 from fairlead.engine.inventory.models import model_of
 
 if TYPE_CHECKING:
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.node_devices import NodeDevices
-
-_DIGITS = re.compile(r"(\d+)")
 
 
 def number(node: NodeDevices) -> None:
@@ -35,5 +33,4 @@ def number(node: NodeDevices) -> None:
 
 def _place(device: Device) -> tuple[str, list[tuple[int, str]]]:
     address = device.attribute(names.PCI_BUS_ID)
-    parts = [(int(part), "") if part.isdigit() else (0, part) for part in _DIGITS.split(device.name)]
-    return ("" if address is None or address.string is None else address.string), parts
+    return ("" if address is None or address.string is None else address.string), natural(device.name)

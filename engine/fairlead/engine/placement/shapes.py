@@ -16,7 +16,7 @@ from fairlead.kube.spec_key import spec_key
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairlead.engine.allocator.requests import Aligned
+    from fairlead.engine.allocator.requests import Aligned, CompiledRequest
     from fairlead.engine.inventory.models import Model
     from fairlead.engine.inventory.neighbours import Facet, NeighbourTable
     from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
@@ -34,6 +34,11 @@ class UnitShape:
     least: int  # devices it takes at least
     number: int  # order of first appearance: a total order
     facets: tuple[Facet | None, ...] = ()  # one per pod, where terms about other pods concern some of them
+
+    @property
+    def requests(self) -> dict[CompiledRequest, None]:
+        """Those of its claims, all alternatives, in order."""
+        return {each: None for claim in self.claims for alternatives in claim.alternatives for each in alternatives}
 
     @property
     def deepest(self) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeVar
 
+from fairlead.api.texts import natural
 from fairlead.controller.accounting.units import Units
 from fairlead.controller.accounting.vacancies import UsualRequests, drains, of_use, unavailable, vacancy
 from fairlead.engine.allocator.candidates import taints
@@ -22,7 +23,7 @@ from fairlead.engine.inventory.pool import Pool
 from fairlead.history.ledger.entries import Unit
 from fairlead.kube.device_usage import DeviceId
 from fairlead.kube.resource import DeviceTaintRuleSpec
-from fairlead.ui.model.devices import GpuPlace, Places, natural
+from fairlead.ui.model.devices import GpuPlace, Places
 from fairlead.ui.model.facts import Hardware, Holder, Usage
 
 K = TypeVar("K")

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fairlead.api.drivers import attributes_of
+from fairlead.api.texts import natural
 from fairlead.engine.inventory.attributes import is_part, text
 from fairlead.engine.inventory.device import Device
 from fairlead.engine.inventory.pool import Pool
 
-_NUMBER = re.compile(r"[0-9]+|[^0-9]+")
 _SLICE = re.compile(r"memory-?[sS]lice-?([0-9]{1,2})")
 
 
@@ -67,11 +67,6 @@ def gpus(pool: Pool) -> list[GpuPlace]:
     found = [_gpu(name, devices, pool.driver) for name, devices in groups.items()]
     # GPUs without an island, such as those in MIG mode, follow those that have one.
     return sorted(found, key=lambda gpu: (not gpu.island, natural(gpu.island), natural(gpu.name)))
-
-
-def natural(text: str) -> list[tuple[int, str]]:
-    """A key by which `gpu-2` comes before `gpu-10`."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBER.findall(text)]
 
 
 def _names_by_identity(pool: Pool) -> dict[str, str]:

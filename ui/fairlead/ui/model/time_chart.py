@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 from urllib.parse import urlencode
 
+from fairlead.api.texts import natural
 from fairlead.kube import timestamps
 from fairlead.kube.timestamps import SECOND_US
-from fairlead.ui.model.devices import natural
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.past import Past
 from fairlead.ui.model.runs import Run, runs

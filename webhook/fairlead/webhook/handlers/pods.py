@@ -84,6 +84,8 @@ def mutate(review: Review, facts: Facts) -> Verdict:
 
 
 def _sharing_warnings(spec: Json, claims: Sequence[PodClaim]) -> Iterator[str]:
+    if len(claims) < 2:
+        return
     entries = zip(list_at(spec, "resourceClaims", "spec"), claims, strict=False)
     specs = {text_at(entry, "name"): claim.spec for entry, claim in entries if claim.spec is not None}
     users = [

@@ -188,44 +188,38 @@ def placed_claims(members: Iterable[Member]) -> tuple[tuple[str, ClaimRequest], 
     for member in members:
         group = worker_group(member.pod.metadata.labels)
         for each in member.claims:
-            claim = each.claim
-            allocation = claim.status.allocation if claim is not None else None
-            if claim is None or allocation is None or not allocation.devices.results:
+            claim = _allocated(each)
+            if claim is None or claim.allocation is None or not claim.allocation.devices.results:
                 continue
             by_pool = kept.setdefault((group, spec_key(each.spec)), {})
-            pool = allocation.devices.results[0].pool
+            pool = claim.allocation.devices.results[0].pool
             if pool not in by_pool and len(by_pool) < POOLS_MAX:
-                meta = claim.metadata
-                by_pool[pool] = ClaimRequest(
-                    key=meta.uid, namespace=meta.namespace, name=meta.name, spec=each.spec, allocation=allocation
-                )
+                by_pool[pool] = claim
     return tuple((group, claim) for (group, _), by_pool in kept.items() for claim in by_pool.values())
 
 
 def placed_members(gang: Gang) -> tuple[PlacedMember, ...]:
     """What the released members of an aligned gang hold."""
-    found = []
-    for member in gang.released:
-        if member.terminating:
-            continue
-        claims = (
-            ClaimRequest(
-                key=claim.metadata.uid,
-                namespace=claim.metadata.namespace,
-                name=claim.metadata.name,
-                spec=each.spec,
-                allocation=claim.status.allocation,
-            )
-            for each in member.claims
-            if (claim := each.claim) is not None and claim.status.allocation is not None
+    return tuple(
+        PlacedMember(
+            claims=tuple(claim for each in member.claims if (claim := _allocated(each)) is not None),
+            subgroup=gang.subgroups.get(member.uid, ""),
+            worker_group=worker_group(member.pod.metadata.labels),
         )
-        labels = member.pod.metadata.labels
-        found.append(
-            PlacedMember(
-                claims=tuple(claims), subgroup=gang.subgroups.get(member.uid, ""), worker_group=worker_group(labels)
-            )
-        )
-    return tuple(found)
+        for member in gang.released
+        if not member.terminating
+    )
+
+
+def _allocated(each: PodClaim) -> ClaimRequest | None:
+    """A member's claim with its devices; None while it has none."""
+    claim = each.claim
+    if claim is None or claim.status.allocation is None:
+        return None
+    meta = claim.metadata
+    return ClaimRequest(
+        key=meta.uid, namespace=meta.namespace, name=meta.name, spec=each.spec, allocation=claim.status.allocation
+    )
 
 
 def _needs(member: Member, namespaces: Namespaces | None) -> PodNeeds:

@@ -1,8 +1,4 @@
-"""An aligned gang: the choices of `alignment` tried one after the other, each by the search for nodes that other gangs have.
-
-Where preferred levels of a topology are named, values with which the gang fits in one of the innermost domains come before better
-values with which it does not, as `model_search` has it for models.
-"""
+"""An aligned gang: the choices of `alignment` tried one after the other, each by the search for nodes that other gangs have."""
 
 from __future__ import annotations
 
@@ -11,19 +7,18 @@ from typing import TYPE_CHECKING
 
 from fairlead.api import names
 from fairlead.engine.allocator.model import SearchStatus
-from fairlead.engine.placement.model import PlacementResult, better
-from fairlead.engine.placement.topology.model_search import STEPS_MIN, as_asked, passes
+from fairlead.engine.placement.topology.choice_search import as_asked, first_found
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairlead.api.topology import Level
     from fairlead.engine.allocator.steps import StepBudget
-    from fairlead.engine.placement.model import NodeScope
+    from fairlead.engine.placement.model import NodeScope, PlacementResult
     from fairlead.engine.placement.search.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.placement.topology.alignment import AlignmentRule
-    from fairlead.engine.placement.topology.model_search import Search
+    from fairlead.engine.placement.topology.choice_search import Search
     from fairlead.engine.types.gangs import GangRequest
 
 
@@ -44,17 +39,8 @@ class AlignedSearch:
         choices = self._rule.choices(self._gang, units, self._scope, budget)
         if choices is None:
             return self._search(units, levels, budget)
-        result = PlacementResult(SearchStatus.IMPOSSIBLE)
-        for tried in passes(levels) if len(choices.of) > 1 else [levels]:
-            result = PlacementResult(SearchStatus.IMPOSSIBLE)
-            for choice in choices.of:
-                part = budget.part(max(budget.steps // 4, min(budget.steps, STEPS_MIN)))
-                found = self._search(choice.units, tried, part)
-                if found.status is SearchStatus.FOUND:
-                    return found
-                result = better(result, found)
-        if not choices.whole and result.status is SearchStatus.IMPOSSIBLE:
-            result.status = SearchStatus.BUDGET_ENDED
+        ways = [choice.units for choice in choices.of]
+        result = first_found(ways, levels, budget, self._search, whole=choices.whole)
         return self._explained(as_asked(result, units), units, levels, budget)
 
     def _explained(

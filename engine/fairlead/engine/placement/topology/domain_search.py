@@ -27,9 +27,10 @@ from fairlead.engine.placement.model import NodeScope, PlacementResult, better
 from fairlead.engine.placement.search.fewest_nodes import FewestNodes
 from fairlead.engine.placement.topology.aligned_search import AlignedSearch
 from fairlead.engine.placement.topology.alignment import AlignmentRule
+from fairlead.engine.placement.topology.choice_search import as_asked
 from fairlead.engine.placement.topology.domains import Domains
 from fairlead.engine.placement.topology.groups import all_units, by_subgroup, one_by_one
-from fairlead.engine.placement.topology.model_search import ModelSearch, as_asked
+from fairlead.engine.placement.topology.model_search import ModelSearch
 from fairlead.engine.placement.topology.models import ModelRule, mixes
 from fairlead.engine.placement.topology.ranks import in_rank_order
 
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.topology.groups import UnitGroup
     from fairlead.engine.types.gangs import GangRequest
 
-STEPS_MIN = 2_000  # for a domain, of those that the gang has
 SMALL_MAX = 8  # domains that their capacities rule out, and that are tried all the same: what is said of the gang comes from them
 TRIES_MAX = 256  # of groups that are unlike in domains
 
@@ -185,9 +185,7 @@ class _Search:
                 return self._fewest(wanted, 0, within, budget)
             result = PlacementResult(SearchStatus.IMPOSSIBLE)
             for domain in self._ordered(wanted, depth, within, last=depth in {bound, 1}):
-                # A long search in one domain must not use up the steps of the next.
-                part = budget.part(max(budget.steps // 4, min(budget.steps, STEPS_MIN)))
-                found = self._fewest(wanted, depth, domain, part)
+                found = self._fewest(wanted, depth, domain, budget.attempt())
                 if found.status is SearchStatus.FOUND:
                     return found
                 result = better(result, found)

@@ -1,7 +1,6 @@
 """A gang on one model: the outermost level of its topology, whose domains are the models that some node has.
 
-The search is that of the levels: of the models that have capacity for the gang the one on which it fits best, and where preferred
-levels are named, a model that holds the gang in one of the innermost domains before one that needs more of them. Best is, in
+The search is that of the levels (`choice_search`): of the models that have capacity for the gang the one on which it fits best. Best is, in
 this order: nodes on which it did not fail before, an earlier alternative of `firstAvailable`, preferred nodes, the smallest MIG devices,
 the fewest nodes, least taken of what is scarce, the least capacity; with `spread` the most capacity.
 A refusal is a proof where capacities rule all models out or each search proves it.
@@ -10,29 +9,25 @@ A refusal is a proof where capacities rule all models out or each search proves 
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.api.topology import Level
-from fairlead.engine.allocator.model import SearchStatus
 from fairlead.engine.placement.capacity.bounds import counts
-from fairlead.engine.placement.model import PlacementResult, better
+from fairlead.engine.placement.model import PlacementResult
+from fairlead.engine.placement.topology.choice_search import first_found
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from fairlead.api.topology import Level
     from fairlead.engine.allocator.steps import StepBudget
     from fairlead.engine.inventory.models import Model
     from fairlead.engine.placement.capacity.unit_capacity import UnitCapacity
-    from fairlead.engine.placement.model import NodeScope
+    from fairlead.engine.placement.model import NodeScope, PlacementResult
     from fairlead.engine.placement.search.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit
+    from fairlead.engine.placement.topology.choice_search import Search
     from fairlead.engine.placement.topology.models import Choice, Choices
-
-    Search = Callable[[Sequence[PlacementUnit], Sequence[Level], StepBudget], PlacementResult]
-
-STEPS_MIN = 2_000  # for a model, of those that the gang has
 
 
 class _Rank(NamedTuple):
@@ -60,18 +55,9 @@ class ModelSearch:
     def place(self, choices: Choices, levels: Sequence[Level], budget: StepBudget) -> PlacementResult:
         """On the best choice, or none; then `unplaced` is a unit with the restriction."""
         fitting, others = self._ordered(choices.of)
-        result = PlacementResult(SearchStatus.IMPOSSIBLE)
-        for tried in passes(levels) if len(fitting) > 1 else [levels]:
-            result = PlacementResult(SearchStatus.IMPOSSIBLE)
-            for choice in fitting or others[:1]:  # what is said of the gang comes from one that is ruled out
-                part = budget.part(max(budget.steps // 4, min(budget.steps, STEPS_MIN)))
-                found = self._search(choice.units, tried, part)
-                if found.status is SearchStatus.FOUND:
-                    return found
-                result = better(result, found)
-        if not choices.whole and result.status is SearchStatus.IMPOSSIBLE:
-            result.status = SearchStatus.BUDGET_ENDED
-        return result
+        # What is said of the gang comes from one that is ruled out.
+        ways = [choice.units for choice in fitting or others[:1]]
+        return first_found(ways, levels, budget, self._search, whole=choices.whole)
 
     def _ordered(self, choices: Sequence[Choice]) -> tuple[list[Choice], list[Choice]]:
         """Those that may have capacity, best first, and those that certainly have not, the largest first."""
@@ -120,19 +106,3 @@ class ModelSearch:
     def _bounded(self, units: Sequence[PlacementUnit]) -> bool:
         """Whether capacities are never too low."""
         return not self._placer.node_snapshot.has_network_attached and not any(unit.shape.facets for unit in units)
-
-
-def as_asked(result: PlacementResult, units: Sequence[PlacementUnit]) -> PlacementResult:
-    """A failure, of the units as the gang asks for them instead of what they were restricted to."""
-    unplaced = result.unplaced
-    own = next((unit for unit in units if unplaced is not None and unit.members == unplaced.members), None)
-    return replace(result, unplaced=own)
-
-
-def passes(levels: Sequence[Level]) -> list[Sequence[Level]]:
-    """The levels with all that are preferred as required, then with fewer and fewer of these, at last as they are."""
-    bound = sum(level.mode == "required" for level in levels)
-    strict = [
-        tuple(Level("required", level.label) for level in levels[:depth]) for depth in range(len(levels), bound, -1)
-    ]
-    return [*strict, levels]

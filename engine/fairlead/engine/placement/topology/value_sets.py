@@ -6,10 +6,11 @@ Keeps: a count is never too low where capacities are not (`unit_capacity`), so w
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from itertools import accumulate, combinations
 from typing import TYPE_CHECKING, NamedTuple
+
+from fairlead.api.texts import natural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -123,22 +124,15 @@ def options(kinds: Iterable[NodeKind], devices: int) -> list[frozenset[Values]]:
     return sorted(found, key=lambda each: (len(each), sorted(map(order, each))))
 
 
-_DIGITS = re.compile(r"(\d+)")
-
-
 def order(values: Values) -> list[tuple[str, list[tuple[int, str]]]]:
     """By kind, then numbers as numbers: rail-2 before rail-10."""
-    return sorted((kind, _natural(str(value))) for kind, value in values)
-
-
-def _natural(text: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (0, part) for part in _DIGITS.split(text)]
+    return sorted((kind, natural(str(value))) for kind, value in values)
 
 
 def shown(values: Multiset) -> str:
     """As people read it: `0, 1, 2, 3`; `0 x 4` for four devices of one value."""
     parts = []
     for each, number in values:
-        one = "+".join(sorted((str(value) for _, value in each), key=_natural))
+        one = "+".join(sorted((str(value) for _, value in each), key=natural))
         parts.append(one if number == 1 else f"{one} x {number}")
     return ", ".join(parts)
