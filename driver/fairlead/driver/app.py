@@ -90,7 +90,6 @@ async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> 
             node=options.node_name,
             data=paths.data,
             driver_root=options.driver_root,
-            rails=dict(options.rails),
             held=records.held,
             shares=SharePrograms(records, claim_directories(options, paths)),
         )

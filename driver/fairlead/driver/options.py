@@ -182,6 +182,7 @@ class DriverOptions:
             shared_mig=self.shared_mig,
             replicas=self.shared_replicas,
             mig_strategy=self.mig_strategy,
+            rails=self.rails,
         )
 
     @property

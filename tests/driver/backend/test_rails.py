@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from fairlead.driver.backend import profiles, rails
-from fairlead.driver.backend.factory import open_backend
 from fairlead.driver.backend.nvml.sysfs import Kernel
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.types import PciDevice, PciTree
-from fairlead.driver.options import RAILS
+from fairlead.driver.options import RAILS, DriverOptions
+from fairlead.driver.publish import slices
+from fairlead.kube.resource import DeviceAttribute
 
 
 def tree(**parents: str | None) -> PciTree:
@@ -67,18 +69,23 @@ def test_as_the_kernel_shows_them(tmp_path: Path) -> None:
             plug(tmp_path, at, kind=kind, rdma=below == card)
     gpus = ["0000:18:00.0", "0000:38:00.0"]
     assert Kernel(sys=tmp_path).rails(gpus) == {"0000:18:00.0": 0, "0000:38:00.0": 1}
-    assert Kernel(sys=tmp_path, rails={"0000:38:00.0": 7}).rails(gpus) == {"0000:18:00.0": 0, "0000:38:00.0": 7}
     for card in ("0000:19:00.0", "0000:39:00.0"):
         (tmp_path / "bus/pci/devices" / card / "infiniband").rmdir()
     assert Kernel(sys=tmp_path).rails(gpus) == {}
 
 
-def test_the_operator_s_word_counts_on_simulated_hardware_too() -> None:
-    bus_id = next(each.pci_bus_id for each in profiles.load("hgx-h100").gpus)
-    assert bus_id is not None
-    made = open_backend("simulated:hgx-h100", node="n", data=None, rails={bus_id: 7})
-    assert [gpu.rail for gpu in made.inventory().gpus] == [7, 1, 2, 3, 4, 5, 6, 7]
-    made.close()
+@pytest.mark.parametrize("name", ["hgx-h100", "dgx-a100"])
+def test_the_operator_s_word_counts_before_the_machine_s(name: str) -> None:
+    """Of a GPU whose rail the machine shows (hgx-h100), and of one of which it shows none."""
+    found = SimulatedBackend(profiles.load(name), node="n").inventory()
+    first, *others = found.gpus
+    assert first.pci_bus_id is not None
+    built = slices.build(found, slices.Facts(offer=slices.Offer(rails=((first.pci_bus_id, 7),))))
+    rails_of = {device.name: device.attributes.get("rail") for device in built.devices}
+    assert rails_of["gpu-0"] == DeviceAttribute(int_=7)
+    for gpu in others:
+        if f"gpu-{gpu.minor}" in rails_of:
+            assert rails_of[f"gpu-{gpu.minor}"] == (None if gpu.rail is None else DeviceAttribute(int_=gpu.rail))
 
 
 @pytest.mark.parametrize(
@@ -91,3 +98,7 @@ def test_what_is_no_rail_is_refused(text: str) -> None:
 
 def test_the_flag_reads_what_it_shows() -> None:
     assert RAILS.write(RAILS.read("0000:3a:00.0=1, 0000:18:00.0=0")) == "0000:18:00.0=0,0000:3a:00.0=1"
+
+
+def test_what_the_flag_says_is_offered() -> None:
+    assert DriverOptions(node_name="n", rails=RAILS.read("0000:3a:00.0=1")).offer.rails == (("0000:3a:00.0", 1),)

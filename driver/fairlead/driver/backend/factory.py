@@ -5,9 +5,8 @@ A value that names none is refused with the valid ones. NVML is imported only wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
-from types import MappingProxyType
 
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.interface import Backend, Shares
@@ -28,21 +27,19 @@ def open_backend(
     node: str,
     data: Path | None,
     driver_root: Path = Path("/"),
-    rails: Mapping[str, int] = MappingProxyType({}),
     held: Callable[[], Collection[str]] = frozenset,
     shares: Shares | None = None,
 ) -> Backend:
     """`nvml`, or `simulated:` with a profile's name or the path of a profile file.
 
     `node` seeds the UUIDs of simulated GPUs. `data` is the directory in which simulated hardware keeps its state and
-    reads its faults; with None it does neither. `held` gives the UUIDs of the devices that claims hold, `shares` whose programs they serve,
-    `rails` those of GPUs by PCI address, where the machine does not show them or others count. Raises BackendSpecError, ProfileError, or BackendError when NVML cannot
+    reads its faults; with None it does neither. `held` gives the UUIDs of the devices that claims hold, `shares` whose programs they serve. Raises BackendSpecError, ProfileError, or BackendError when NVML cannot
     be reached.
     """
     kind, _, argument = spec.partition(":")
     if kind == SIMULATED and argument:
         return SimulatedBackend(
-            profiles.with_rails(profiles.load(argument), rails),
+            profiles.load(argument),
             node=node,
             state_file=data / STATE_FILE if data else None,
             fault_file=data / fault_file.NAME if data else None,
@@ -52,7 +49,7 @@ def open_backend(
     if spec == "nvml":
         from fairlead.driver.backend.nvml.backend import NvmlBackend
 
-        return NvmlBackend.open(driver_root=driver_root, shares=shares, rails=rails)
+        return NvmlBackend.open(driver_root=driver_root, shares=shares)
     if kind == SIMULATED:
         raise BackendSpecError(
             f"backend {spec!r}: names no profile; write simulated:<profile or file>, "

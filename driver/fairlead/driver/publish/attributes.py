@@ -28,12 +28,16 @@ class GpuAttributes:
         island: int | None,
         warnings: list[str],
         resources: ResourceNames | None = None,
+        *,
+        rail: int | None = None,
     ) -> None:
         self._resources = resources or ResourceNames()
         self._gpu = gpu
         self._warnings = warnings
         self._common: dict[str, DeviceAttribute] = {}
         self._read_common(inventory, gpu)
+        if rail is not None:
+            self._common["rail"] = DeviceAttribute(int_=rail)
         self.gpu = {
             "type": DeviceAttribute(string="gpu"),
             "uuid": DeviceAttribute(string=gpu.uuid),
@@ -61,9 +65,6 @@ class GpuAttributes:
         self._string(names.PCIE_ROOT, gpu.pcie_root)
         if gpu.numa_node is not None and gpu.numa_node >= 0:
             self._common[names.NUMA_NODE] = DeviceAttribute(int_=gpu.numa_node)
-
-        if gpu.rail is not None:
-            self._common["rail"] = DeviceAttribute(int_=gpu.rail)
 
     def mig(self, profile: MigProfile, uuid: str | None) -> dict[str, DeviceAttribute]:
         """`uuid` is None while the MIG device does not exist."""

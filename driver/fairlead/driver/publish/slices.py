@@ -80,7 +80,8 @@ class Offer:
 
     `dynamic_mig`: MIG devices are created on demand. `shared` lets other whole GPUs be in several claims at once, each with a
     part of the memory, and `shared_mig` the MIG devices that exist; a claim that does not say how much gets one of `replicas`
-    equal shares. `mig_strategy` says under which extended resources devices are named.
+    equal shares. `mig_strategy` says under which extended resources devices are named. `rails`: of GPUs, by PCI address, where their
+    switches do not tell, or others count.
     """
 
     dynamic_mig: bool = False
@@ -88,6 +89,7 @@ class Offer:
     shared_mig: bool = False
     replicas: int = 1
     mig_strategy: MigStrategy = "none"
+    rails: tuple[tuple[str, int], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +123,10 @@ def build(inventory: Inventory, facts: Facts = _NOTHING_MORE) -> PoolSlices:
     notes: dict[str, tuple[api.Taint, ...]] = {}
     offered = facts.partitionable if facts.kept.counters is not None else frozenset()
     resources = resource_names(inventory, facts.offer.mig_strategy, partitionable=offered)
+    rails = dict(facts.offer.rails)
     for gpu in sorted(inventory.gpus, key=lambda gpu: gpu.minor):
-        attributes = GpuAttributes(inventory, gpu, island_of.get(gpu.minor), warnings, resources)
+        rail = rails.get(gpu.pci_bus_id or "", gpu.rail)
+        attributes = GpuAttributes(inventory, gpu, island_of.get(gpu.minor), warnings, resources, rail=rail)
         if gpu.mig_enabled and not gpu.mig_devices and not (gpu.uuid in offered and gpu.mig_profiles):
             warnings.append(f"gpu-{gpu.minor}: MIG mode is on but no MIG device exists; nothing of it is published")
         counter_set, of_gpu = _group(gpu, attributes, facts)

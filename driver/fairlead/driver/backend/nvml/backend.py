@@ -11,9 +11,8 @@ import contextlib
 import ctypes
 import functools
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from fairlead.driver.backend.interface import Backend, BackendError, DeviceGone, InUse, NoShares, Shares
@@ -97,13 +96,7 @@ class NvmlBackend:
         self._start_session()
 
     @classmethod
-    def open(
-        cls,
-        *,
-        driver_root: Path = Path("/"),
-        shares: Shares | None = None,
-        rails: Mapping[str, int] = MappingProxyType({}),
-    ) -> Backend:
+    def open(cls, *, driver_root: Path = Path("/"), shares: Shares | None = None) -> Backend:
         """NVML from under `driver_root`. Raises BackendError."""
         import pynvml
 
@@ -117,7 +110,6 @@ class NvmlBackend:
         root = DriverRoot(driver_root.absolute())
         return cls(
             pynvml,
-            kernel=Kernel(rails=rails),
             smi_runner=smi.runner(root),
             smi_reset=smi.runner(root, smi.RESET_TIMEOUT_S),
             mps=lambda: mps_programs.locate(root),

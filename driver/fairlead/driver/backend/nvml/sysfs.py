@@ -7,9 +7,8 @@ Source: kernel ABI `sysfs-bus-pci`; NVIDIA's /proc/driver/nvidia.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
-from types import MappingProxyType
 
 from fairlead.driver.backend import rails
 from fairlead.driver.backend.types import PciDevice, PciTree
@@ -19,17 +18,9 @@ _PCI_ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
 
 
 class Kernel:
-    """`sys`, `proc` and `dev` are the mount points. `rails`: of GPUs, by bus ID, what is known better than from their switches."""
+    """`sys`, `proc` and `dev` are the mount points."""
 
-    def __init__(
-        self,
-        *,
-        sys: Path = Path("/sys"),
-        proc: Path = Path("/proc"),
-        dev: Path = Path("/dev"),
-        rails: Mapping[str, int] = MappingProxyType({}),
-    ) -> None:
-        self._rails = rails
+    def __init__(self, *, sys: Path = Path("/sys"), proc: Path = Path("/proc"), dev: Path = Path("/dev")) -> None:
         self._sys = sys
         self._proc = proc
         self._dev = dev
@@ -77,8 +68,7 @@ class Kernel:
         """By bus ID of a GPU, the rail that its network card is on; without GPUs for which none is known."""
         pci = self._sys / "bus/pci/devices"
         cards = [each for each in self._network_cards() if (pci / each / "infiniband").is_dir()]
-        found = rails.by_card(self.pci_tree(bus_ids), bus_ids, cards) if cards else {}
-        return {**found, **self._rails}
+        return rails.by_card(self.pci_tree(bus_ids), bus_ids, cards) if cards else {}
 
     def _network_cards(self) -> list[str]:
         devices = sorted((self._sys / "bus/pci/devices").glob("*"))

@@ -5,6 +5,6 @@ GPUs. The bundled profiles lie beside the modules, the tables of MIG sizes under
 and `mig_tables` are the entrances.
 """
 
-from fairlead.driver.backend.profiles.loading import ProfileError, gpus, known, load, mig_tables, with_rails
+from fairlead.driver.backend.profiles.loading import ProfileError, gpus, known, load, mig_tables
 
-__all__ = ["ProfileError", "gpus", "known", "load", "mig_tables", "with_rails"]
+__all__ = ["ProfileError", "gpus", "known", "load", "mig_tables"]

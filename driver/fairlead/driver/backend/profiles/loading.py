@@ -10,7 +10,6 @@ import difflib
 import re
 import threading
 import uuid
-from collections.abc import Mapping
 from functools import lru_cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -64,12 +63,6 @@ def load(name_or_path: str) -> NodeProfile:
             f"node profile {name_or_path!r}: neither a profile nor a file; {hint}known profiles: {', '.join(known())}"
         )
     return _decode(path, NodeProfile)
-
-
-def with_rails(profile: NodeProfile, rails: Mapping[str, int]) -> NodeProfile:
-    """The profile with these rails of GPUs, by PCI address."""
-    gpus = [msgspec.structs.replace(each, rail=rails.get(each.pci_bus_id or "", each.rail)) for each in profile.gpus]
-    return msgspec.structs.replace(profile, gpus=tuple(gpus)) if rails else profile
 
 
 def mig_tables() -> dict[str, tuple[MigProfile, ...]]:
