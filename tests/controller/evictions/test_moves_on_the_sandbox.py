@@ -91,15 +91,6 @@ async def test_one_of_two_jobs_moves_so_that_a_whole_node_is_free(bench: Bench):
         bench.check()
 
 
-async def test_it_stays_where_nothing_says_that_it_may_move(bench: Bench):
-    async with bench.controller():
-        await fragment(bench, movable="false")
-        before = uids(bench)
-        await bench.pod("large", template="eight", priorityClassName="batch", preemptionPolicy="Never")
-        await bench.until(lambda: bench.status("large").get("phase") == "Waiting", "the large one waits")
-        assert uids(bench) == before
-
-
 async def test_a_pod_that_has_saved_its_work_goes_before_its_grace_is_over(bench: Bench):
     async with bench.controller():
         await fragment(bench, checkpoint_grace="300s")
@@ -206,19 +197,3 @@ async def test_a_job_that_may_not_move_is_asked_to_save_its_work_and_no_more(ben
         await announce(bench, node)
         await bench.until(lambda: not asked("one"), "and asked no more when the node stays")
         assert uids(bench) == before
-
-
-async def test_a_pod_of_a_job_that_is_no_gang_gets_its_place_under_its_new_name(bench: Bench):
-    """Its next pod is a gang of another name: their owner tells."""
-    async with bench.controller():
-        await fragment(bench, gang=False)
-        before = uids(bench)
-        await bench.pod("large", template="eight", priorityClassName="urgent")
-        await bench.until(lambda: bench.running(["large"]), "the large one runs")
-        await bench.until(lambda: all(running(bench, name) for name in ("one", "two")), "and so do both Jobs")
-        assert len(before & uids(bench)) == 1
-        assert node_of(bench, "one") == node_of(bench, "two")
-        await bench.delete(["large"])
-        await bench.pod("after", template="eight")
-        await bench.until(lambda: bench.running(["after"]), "nothing is held any more")
-        bench.check()

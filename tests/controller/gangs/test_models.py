@@ -12,7 +12,7 @@ from fairlead.api import names
 from fairlead.controller.gangs.admission.requests import GangRecord, blocking_problem, gang_request, placed_claims
 from fairlead.controller.gangs.held.running import RunningContext, running_gang
 from fairlead.controller.gangs.membership.gangs import gang_spec
-from fairlead.controller.watch.policy_bounds import models_of, read_policies
+from fairlead.controller.watch.rules import models_of, read_policies
 from fairlead.kube.resources import QUEUES, TENANCY_POLICIES
 from fairlead.sandbox.cluster import NodeSpec
 from fairlead.ui.model.explanations import gang_explanation

@@ -12,7 +12,7 @@ import pytest
 from fairlead.api import names
 from fairlead.controller.gangs import build
 from fairlead.controller.reconcile import GangReconciler
-from fairlead.controller.shown_states import ShownStates
+from fairlead.controller.reporting import Reporting
 from fairlead.controller.watch import caches
 from fairlead.kube import resources
 from fairlead.kube.resources import QUEUES, TENANCY_POLICIES
@@ -137,7 +137,7 @@ async def test_extreme_values_break_no_status_and_no_loop(bench: Bench) -> None:
 
 async def test_a_gang_that_cannot_be_read_stops_no_other(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a user finds to write: what goes wrong with one gang, at any of three steps, stays with it."""
-    made, state, step = build.build_gang, ShownStates.of, GangReconciler._reconcile
+    made, state, step = build.build_gang, Reporting._state, GangReconciler._reconcile
 
     def wrong(name: str, what: str) -> None:
         if name == what:
@@ -156,7 +156,7 @@ async def test_a_gang_that_cannot_be_read_stops_no_other(bench: Bench, monkeypat
         step(reconciler, gang, now)
 
     monkeypatch.setattr(caches, "build_gang", build_gang)
-    monkeypatch.setattr(ShownStates, "of", of)
+    monkeypatch.setattr(Reporting, "_state", of)
     monkeypatch.setattr(GangReconciler, "_reconcile", reconcile)
     await bench.template("one")
     async with bench.controller():

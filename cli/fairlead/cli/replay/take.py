@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from fairlead.cli.printer import say
-from fairlead.controller.observation import Unread, observe
+from fairlead.controller.rehearsal import Unread, observe
 from fairlead.history.code_version import code_version
 from fairlead.history.facts.snapshot_file import dump, packed
 from fairlead.kube import errors

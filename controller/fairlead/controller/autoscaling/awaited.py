@@ -14,8 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fairlead.controller.book.book import Book
-from fairlead.controller.book.gang_state import GangState, NodesAsked
+from fairlead.controller.book.book import Book, GangState, NodesAsked
 from fairlead.controller.book.shown import NODES_CONDITION, NodesAwaited
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.engine.types.gangs import GangRequest

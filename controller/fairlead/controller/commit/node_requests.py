@@ -18,19 +18,13 @@ from fairlead.api import names
 from fairlead.api.autoscaling import FlavorAutoscaling
 from fairlead.controller.autoscaling import awaited, placeholders, provisioning, visible
 from fairlead.controller.autoscaling.shapes import NoShapeError
-from fairlead.controller.book.book import Book
-from fairlead.controller.book.gang_state import GangState
-from fairlead.controller.commit.eviction_writes import Writer
-from fairlead.controller.commit.tasks import Tasks
+from fairlead.controller.book.book import GangState
+from fairlead.controller.commit.part import Part, Shared
 from fairlead.controller.commit.writes import GivenUpError, LeaseLostError
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
-from fairlead.controller.report.metrics import Metrics
-from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import NodeDemand
 from fairlead.kube import errors, resources
-from fairlead.kube.client import Client
 from fairlead.kube.resources import Raw
-from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
 
@@ -40,34 +34,17 @@ ANNOTATION = {names.AWAITING_NODES: "true"}
 LABELS = f"{names.MANAGED_BY}={names.MANAGED_BY_VALUE}"
 
 
-class NodeRequests:
-    """The requests for nodes of one term. `client` is guarded by the lease. `namespace`: Fairlead's own."""
+class NodeRequests(Part):
+    """The requests for nodes of one term."""
 
-    def __init__(
-        self,
-        writer: Writer,
-        client: Client,
-        caches: Caches,
-        book: Book,
-        tasks: Tasks,
-        metrics: Metrics,
-        time: Time,
-        *,
-        namespace: str,
-    ) -> None:
-        self._writer = writer
-        self._client = client
-        self._caches = caches
-        self._book = book
-        self._tasks = tasks
-        self._metrics = metrics
-        self._namespace = namespace
-        self._wall, self._sleep = time.wall, time.sleep
-        self._first = True
-        self._demand = book.all(GangState.demand)
-        self._blocked = book.all(GangState.show_again_at)
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self._namespace = shared.options.namespace  # Fairlead's own
+        self._demand = shared.book.all(GangState.demand)
+        self._blocked = shared.book.all(GangState.show_again_at)
         self._demanded = False  # at the last decision
         self._wake = asyncio.Event()
+        self._first = True
         self._looked = False  # for placeholders of the leader before
         self._requests_made = self._placeholders_made = False
 

@@ -15,7 +15,7 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fairlead.controller.book.gang_state import Wait
+from fairlead.controller.book.book import Wait
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.report.failures import Failures
 from fairlead.engine.types.plan import FlavorUse, QueueUse, Waiting

@@ -82,6 +82,9 @@ class OptionalInformer(Generic[T]):
         """Before `discover`."""
         self._handlers.append(handler)
 
+    def get(self, key: str) -> T | None:
+        return None if self.informer is None else self.informer.get(key)
+
     async def discover(self, client: Client) -> None:
         """Finds out whether the resource is served. Where discovery fails, it counts as not served until it succeeds."""
         self._client = client
@@ -140,6 +143,16 @@ class OptionalInformer(Generic[T]):
     @property
     def _name(self) -> str:
         return f"{self._resource.plural}.{self._resource.group}".rstrip(".")
+
+
+def on_change(read: Callable[[T], object], changed: Callable[[str], None]) -> Callable[[Change[T]], None]:
+    """A handler that calls `changed` with the key of each object that came, went or says something else to `read`."""
+
+    def handler(change: Change[T]) -> None:
+        if change.old is None or change.new is None or read(change.old) != read(change.new):
+            changed(change.key)
+
+    return handler
 
 
 @contextlib.asynccontextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.controller.observation import Unread, observe
+from fairlead.controller.rehearsal import Unread, observe
 from fairlead.ui.reading.errors import NotReadError, not_read
 
 if TYPE_CHECKING:
