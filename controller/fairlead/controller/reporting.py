@@ -179,7 +179,7 @@ class Reporting(Part):
         )
 
     def _leaving(self, gang: Gang, now: float) -> str:
-        """Of pods that take longer than usual to end: most are gone before anyone reads of them."""
+        """Names pods that take longer than usual to end: most are gone before anyone reads of them."""
         bound_s = (
             self._caches.rules.bounds(gang).termination_grace_s
             if any(each.terminating for each in gang.released)

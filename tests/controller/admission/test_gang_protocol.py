@@ -12,13 +12,16 @@ from fairlead.kube.client import Patch
 from fairlead.kube.informer import Change
 from tests.controller.conftest import NAMESPACE, Bench
 
-
-@pytest.fixture(params=[False, True], ids=["generated", "named"])
-def named(request: pytest.FixtureRequest) -> bool:
-    """Both ways of making claims keep the same protocol."""
-    return bool(request.param)
+BOTH = pytest.mark.parametrize("named", [False, True], ids=["generated", "named"])
+"""Both ways of making claims keep the same protocol."""
 
 
+@pytest.fixture
+def named() -> bool:
+    return True
+
+
+@BOTH
 async def test_a_single_pod_gets_its_device_and_runs(bench: Bench):
     await bench.template("one")
     async with bench.controller():
@@ -40,6 +43,7 @@ async def test_a_single_pod_gets_its_device_and_runs(bench: Bench):
         assert bench.status("solo")["nodes"] == [pod.spec.node_name]
 
 
+@BOTH
 async def test_a_gang_of_eight_never_starts_with_seven(bench: Bench):
     await bench.template("two", 2)
     async with bench.controller():
@@ -55,6 +59,7 @@ async def test_a_gang_of_eight_never_starts_with_seven(bench: Bench):
         await bench.until(lambda: bench.status("train").get("phase") == "Running", "its status is Running")
 
 
+@BOTH
 async def test_of_two_gangs_for_the_same_devices_one_runs_whole_and_the_other_waits_whole_with_its_reason(bench: Bench):
     await bench.template("one")
     async with bench.controller():
@@ -189,6 +194,7 @@ async def test_members_above_the_size_join_one_by_one_and_a_lost_member_is_repla
         await bench.until(lambda: bench.running(["elastic-0b"]), "its replacement runs")
 
 
+@BOTH
 async def test_a_gang_whose_member_does_not_bind_is_rolled_back_whole(bench: Bench):
     await bench.template("two", 2)
     stuck = bench.cluster.server.faults.fail(

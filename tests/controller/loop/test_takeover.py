@@ -110,6 +110,19 @@ def catching_up(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(takeover, "RELIST_MAX", request.param)
 
 
+async def test_a_standby_has_its_caches_filled_and_its_gangs_built(bench: Bench):
+    await bench.template("two", 2)
+    async with warm(bench) as (_, watched):
+        elsewhere = Held()
+        waiting = asyncio.create_task(standby.acquire(elsewhere, watched))  # type: ignore[arg-type]
+        await bench.gang("later", 2, template="two")
+        known = lambda: len(watched.caches.gangs.get((NAMESPACE, "later"), Nothing).members) == 2  # noqa: E731
+        await bench.until(known, "the gang is built")
+        assert not waiting.done()
+        elsewhere.free.set()
+        await waiting
+
+
 async def test_a_standby_rehearses_decisions_seldom_and_writes_nothing(bench: Bench):
     await bench.template("eight", 8)
     async with warm(bench) as (client, watched):
@@ -138,6 +151,20 @@ async def test_a_standby_rehearses_decisions_seldom_and_writes_nothing(bench: Be
             assert len(decided) == 2
         assert bench.gated(waiting)
         assert len(bench.allocated()) == 1
+
+
+class Nothing:
+    members = ()
+
+
+class Held:
+    """A lease that another holds until `free` is set."""
+
+    def __init__(self) -> None:
+        self.free = asyncio.Event()
+
+    async def acquire(self) -> None:
+        await self.free.wait()
 
 
 @pytest.mark.usefixtures("catching_up")

@@ -62,7 +62,7 @@ class Field(Generic[T]):
 
 @dataclass(slots=True)
 class Backoff:
-    """Of a gang whose admission failed."""
+    """How long a gang whose admission failed is not requested."""
 
     why: str = ""  # of the last failure
     failures: int = 0  # in a row
@@ -73,7 +73,7 @@ class Backoff:
 
 @dataclass(slots=True)
 class Attempts:
-    """To evict a gang whose pods are marked."""
+    """Attempts to evict a gang whose pods are marked."""
 
     refused: str = ""  # why the last one was
     failures: int = 0  # in a row
@@ -116,7 +116,7 @@ class Rollout(NamedTuple):
 
 @dataclass(slots=True)
 class Report:
-    """Of a gang, to be written into its status."""
+    """What is to be written into a gang's status."""
 
     gang: Gang
     state: SchedulingState
@@ -133,7 +133,7 @@ class Wait(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Trace:
-    """Of a gang on its way from creation to its containers."""
+    """The trace of a gang on its way from creation to its containers."""
 
     at: TraceContext
     parent: int | None
@@ -146,7 +146,7 @@ class Trace:
 
 
 Said = tuple[str, str]
-"""Of which pod, by UID, and the text."""
+"""A pod's UID, and the text."""
 
 
 @dataclass(slots=True)
@@ -244,7 +244,7 @@ class Book:
         return GangState(gang_id, self._columns)
 
     def all(self, field: Field[T]) -> Mapping[GangId, T]:
-        """Of the gangs that have one, in the order in which they got it. Follows every change."""
+        """By gang, in the order in which they got it, for those that have one. Follows every change."""
         return self._columns[field]
 
     def take(self, gang_id: GangId, field: Field[T]) -> T | None:

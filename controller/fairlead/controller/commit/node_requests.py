@@ -321,7 +321,7 @@ VALUES = {
     "ProvisioningRequest": "autoscaling.provisioningRequests=true",
     "Placeholder": "autoscaling.placeholders=true",
 }
-"""Of the chart: which give the controller the rights that the mode needs."""
+"""Values of the chart that give the controller the rights which the mode needs."""
 
 
 def _next_step(error: Exception, mode: str) -> str:

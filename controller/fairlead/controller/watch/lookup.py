@@ -98,7 +98,7 @@ class Lookup:
         return timestamps.parse(job.status.start_time) + job.spec.active_deadline_seconds
 
     def notice(self, gang: Gang) -> tuple[str, NodeNotice] | None:
-        """Of the nodes on which it runs the one that goes first, if one does."""
+        """The node that goes first of those on which it runs, if one does."""
         noticed = self._tables.nodes.noticed
         if not noticed:
             return None

@@ -123,13 +123,13 @@ class OtherSystems:
         return None if raw is None else value_of(raw)
 
     def size(self, namespace: str, gang: str, source: str) -> int | None:
-        """Of a gang whose size was counted of `source`, such as `RayCluster/explore`; None where that is not read."""
+        """The size of a gang that was counted of `source`, such as `RayCluster/explore`; None where that is not read."""
         kind, _, name = source.partition("/")
         raw = self._workload(kind, namespace, name)
         return None if raw is None else raw["sizes"].get(gang)
 
     def end(self, namespace: str, owner: objects.OwnerReference) -> float | None:
-        """Of the workload that controls a pod, unix seconds; None where it has none, or is not read."""
+        """When the workload that controls a pod ends, unix seconds; None where nothing says so, or it is not read."""
         raw = self._workload(owner.kind, namespace, owner.name)
         return raw["end"] if raw is not None and raw["metadata"]["uid"] == owner.uid else None
 
@@ -191,7 +191,7 @@ def _topology(constraints: Any) -> str | None:
 
 
 def value_of(raw: Mapping[str, Any]) -> int | None:
-    """Of a WorkloadPriorityClass; None where it has none that can be read."""
+    """The priority of a WorkloadPriorityClass; None where it has none that can be read."""
     value = raw.get("value")
     return value if type(value) is int and -(2**31) <= value < 2**31 else None
 

@@ -192,7 +192,7 @@ def _taken(setting: Raw | None) -> object:
 
 @dataclass(frozen=True, slots=True)
 class PolicyBounds:
-    """Of one policy."""
+    """What one policy bounds or sets, and where."""
 
     selector: labels.Selector
     exempt: frozenset[str]

@@ -52,15 +52,15 @@ class Settings:
     remembered: Mapping[str, RememberedUsage] = field(default_factory=dict)  # past use from status, by queue UID
     problems: tuple[Problem, ...] = ()
     namespace_selectors: Mapping[str, labels.Selector] = field(default_factory=dict)
-    """Of leaf queues, by queue: which namespaces' pods they take where the pods name no queue."""
+    """By leaf queue: which namespaces' pods they take where the pods name no queue."""
     scheduled: Mapping[str, ApiQueueSpec] = field(default_factory=dict)
-    """Of queues with a schedule, by name: `queues` has their quotas without it. See `scheduled.at`."""
+    """By name of queues with a schedule: `queues` has their quotas without it. See `scheduled.at`."""
     budgets: Mapping[str, Budget] = field(default_factory=dict)
-    """Of queues with a budget, by name: what is spent of it is not known here. See `spending.budgets`."""
+    """By name of queues with a budget: what is spent of it is not known here. See `spending.budgets`."""
     said: Mapping[str, Said] = field(default_factory=dict)
     """What their statuses say of it."""
     autoscaling: Mapping[str, FlavorAutoscaling] = field(default_factory=dict)
-    """Of flavors for which nodes may be asked for, by name: what of it is not the decision's."""
+    """By name of flavors for which nodes may be asked for: what of it is not the decision's."""
 
     def foreign_queue(self, name: str, namespace_labels: Mapping[str, str]) -> str | None:
         """The queue of a gang whose queue name comes from another system.
