@@ -22,7 +22,7 @@ from collections.abc import Callable
 from fairlead.controller.book.book import GangState
 from fairlead.controller.commit.admitter import Admitter, Span
 from fairlead.controller.commit.evictor import Evictor
-from fairlead.controller.commit.gang_tasks import GangBackoffs, GangTasks
+from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.part import Part, Shared
 from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
@@ -54,7 +54,6 @@ class Cycle(Part):
         admitter: Admitter,
         evictor: Evictor,
         gang_tasks: GangTasks,
-        backoffs: GangBackoffs,
         *,
         decide: Decide | None = None,
         flight: Flight | None = None,
@@ -69,7 +68,6 @@ class Cycle(Part):
         self._admitter = admitter
         self._evictor = evictor
         self._gang_tasks = gang_tasks
-        self._backoffs = backoffs
         self._decide = decide or shared.caches.tables.engine.decide
         self._flight = flight or Unrecorded()
         self._pacing = Pacing(self._clock)
@@ -120,7 +118,7 @@ class Cycle(Part):
     async def _admit(self, gang: Gang, admission: Admission) -> None:
         why = await self._admitter.admit(gang, admission)
         if why:
-            self._backoffs.note_failure(gang.id, why, now=self._wall())
+            self._gang_tasks.backoffs.note_failure(gang.id, why, now=self._wall())
         else:
             self._evictor.admitted(gang.id)
             if gang.plain and self._caches.gang_object(gang.id) is None:  # else its status is to follow

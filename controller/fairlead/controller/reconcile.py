@@ -17,7 +17,7 @@ from fairlead.controller.book.book import Book, GangState
 from fairlead.controller.commit.admitter import Admitter
 from fairlead.controller.commit.claim_reconciler import ClaimReconciler
 from fairlead.controller.commit.evictor import Evictor
-from fairlead.controller.commit.gang_tasks import GangBackoffs, GangTasks
+from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.part import Part, Shared
 from fairlead.controller.commit.places import Places
 from fairlead.controller.gangs.admission import recovery
@@ -50,7 +50,6 @@ class GangReconciler(Part):
         shared: Shared,
         snapshots: SnapshotBuilder,
         gang_tasks: GangTasks,
-        backoffs: GangBackoffs,
         admitter: Admitter,
         evictor: Evictor,
         places: Places,
@@ -58,7 +57,7 @@ class GangReconciler(Part):
         super().__init__(shared)
         self._snapshots = snapshots
         self._gang_tasks = gang_tasks
-        self._backoffs = backoffs
+        self._backoffs = gang_tasks.backoffs
         self._admitter = admitter
         self._evictor = evictor
         self._places = places

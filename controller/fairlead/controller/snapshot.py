@@ -6,7 +6,6 @@ A gang that is being admitted counts as running, with what its admission gives: 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Container, Iterable
 
 from msgspec.structs import replace
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 from fairlead.controller.autoscaling.awaited import AwaitedNodes
 from fairlead.controller.book.book import Book, GangState
 from fairlead.controller.commit.evictor import is_preemptor, may_evict
-from fairlead.controller.commit.gang_tasks import GangTasks, Refusals
+from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.part import Part, Shared
 from fairlead.controller.commit.places import Places
 from fairlead.controller.gangs.admission.requests import GangRecord, gang_request, same_request
@@ -56,7 +55,6 @@ class SnapshotBuilder(Part):
         self,
         shared: Shared,
         gang_tasks: GangTasks,
-        refusals: Refusals,
         queues: QueueInputs,
         places: Places,
         awaited: AwaitedNodes,
@@ -66,7 +64,7 @@ class SnapshotBuilder(Part):
         super().__init__(shared)
         self._requests = shared.book.all(GangState.request)
         self._gang_tasks = gang_tasks
-        self._refusals = refusals
+        self._refusals = gang_tasks.backoffs.refusals
         self._queues = queues
         self._places = places
         self._awaited = awaited
@@ -138,32 +136,30 @@ class SnapshotBuilder(Part):
         self._rolls(gang.id, gang)
         if gang.plain and self._book[gang.id].admitting:
             return
-        labels = self._caches.namespace_labels(gang.namespace)
+        rules, lookup, state = self._caches.rules, self._caches.lookup, self._book[gang.id]
+        if (state.exempt_until or 0.0) <= now:
+            state.exempt_until = None
         before = self._book.take(gang.id, GangState.running_since)
-        idle = self._caches.rules.idle(gang, now)
-        context = dataclasses.replace(
-            self._context(gang.id, now), running_since=before, idle=None if idle is None else idle[0],
-            models=self._caches.rules.namespace_models(gang.namespace), movable=self._caches.rules.movable(gang), restart_s=restart_s(gang, self._book[gang.id], self._history),
-        )  # fmt: skip
-        running = running_gang(gang, record, labels, context)
+        idle = rules.idle(gang, now)
+        context = RunningContext(
+            running_since=before,
+            idle=None if idle is None else idle[0],
+            models=rules.namespace_models(gang.namespace),
+            movable=rules.movable(gang),
+            restart_s=restart_s(gang, state, self._history),
+            evicting=frozenset(pod.uid for pod in state.evicting.pods) if state.evicting else (),
+            not_evictable=state.exempt_until is not None,
+            budgets_of=lambda member: lookup.budgets_of(member.pod),
+            job_deadline=lambda member: lookup.job_deadline(member.pod),
+            bounds=rules.namespace_bounds(gang.namespace),
+            volumes_of=self._volumes_of,
+        )
+        running = running_gang(gang, record, self._caches.namespace_labels(gang.namespace), context)
         if running is not None and gang.started and not gang.solo:
-            self._book[gang.id].running_since = running.started
+            state.running_since = running.started
         if wakes(self._holding.get(gang.id), running):
             self._caches.triggers.decide(urgent=True)
         self._holding.set(gang.id, running)
-
-    def _context(self, gang_id: GangId, now: float) -> RunningContext:
-        state = self._book[gang_id]
-        if (state.exempt_until or 0.0) <= now:
-            state.exempt_until = None
-        return RunningContext(
-            evicting=frozenset(pod.uid for pod in state.evicting.pods) if state.evicting else (),
-            not_evictable=state.exempt_until is not None,
-            budgets_of=lambda member: self._caches.lookup.budgets_of(member.pod),
-            job_deadline=lambda member: self._caches.lookup.job_deadline(member.pod),
-            bounds=self._caches.rules.namespace_bounds(gang_id[0]),
-            volumes_of=self._volumes_of,
-        )
 
     def _volumes_of(self, member: Member) -> tuple[core.NodeSelector, ...] | None:
         needs = self._caches.lookup.volume_needs(member.pod)

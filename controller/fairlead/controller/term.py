@@ -23,11 +23,11 @@ from fairlead.controller.autoscaling.awaited import AwaitedNodes, recorded_since
 from fairlead.controller.book.book import Book, GangState
 from fairlead.controller.commit.admitter import Admitter
 from fairlead.controller.commit.evictor import Evictor, QueueBudgets
-from fairlead.controller.commit.gang_tasks import GangBackoffs, GangTasks
+from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.node_requests import NodeRequests
 from fairlead.controller.commit.nominated_nodes import NominatedNodes
 from fairlead.controller.commit.part import Shared, Tasks
-from fairlead.controller.commit.places import Moves, Places, Replacements
+from fairlead.controller.commit.places import Places
 from fairlead.controller.commit.takeover import Takeover
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import LeaseLostError
@@ -139,14 +139,12 @@ class Term:
             client=guarded, caches=caches, book=book, writer=writer, tasks=self.tasks,
             telemetry=Telemetry(events, metrics, traces), time=time, options=options,
         )  # fmt: skip
-        backoffs = GangBackoffs(book, time.random)
-        gang_tasks = GangTasks(shared, backoffs)
+        gang_tasks = GangTasks(shared)
         budgets = QueueBudgets(writer, caches)
         nominated = NominatedNodes(shared)
-        admitter = Admitter(shared, backoffs, nominated)
-        moves = Moves(book, caches.tables, metrics)
-        places = Places(moves, Replacements(book, caches.tables, timeout_s=options.replace_timeout_s))
-        evictor = Evictor(shared, budgets, moves)
+        admitter = Admitter(shared, gang_tasks.backoffs, nominated)
+        places = Places(shared)
+        evictor = Evictor(shared, budgets, places.moves)
         self.nodes = NodeRequests(shared)
 
         # What is decided.
@@ -160,12 +158,10 @@ class Term:
             book, lambda gang: recorded_since(caches.gang_object(gang)), caches.rules.scale_ups, metrics.note_scale_up
         )
         history = RunHistory()
-        self.snapshots = SnapshotBuilder(shared, gang_tasks, backoffs.refusals, queues, places, awaited, history)
-        self._reconciler = GangReconciler(shared, self.snapshots, gang_tasks, backoffs, admitter, evictor, places)
+        self.snapshots = SnapshotBuilder(shared, gang_tasks, queues, places, awaited, history)
+        self._reconciler = GangReconciler(shared, self.snapshots, gang_tasks, admitter, evictor, places)
         caches.triggers.begin(self._reconciler)
-        self._cycle = cycle = Cycle(
-            shared, self.snapshots, queues, admitter, evictor, gang_tasks, backoffs, flight=self.flight
-        )
+        self._cycle = cycle = Cycle(shared, self.snapshots, queues, admitter, evictor, gang_tasks, flight=self.flight)
         forecasts = ShownForecasts(book, history)
         self.reporting = Reporting(shared, queues, awaited, self.reporter, forecasts, self.kubelet_events)
         checkpoint = Checkpoint(guarded, options.namespace, history, clock=time.clock)

@@ -8,6 +8,7 @@ from typing import Any
 
 from fairlead.api import names
 from fairlead.kube import core, resources
+from fairlead.kube.client import Client
 from tests.controller.conftest import NAMESPACE, Bench
 from tests.controller.evictions.test_evictions import Plot, plot
 from tests.support.broken_gpus import break_a_gpu_of, held
@@ -28,10 +29,11 @@ async def job(
     pod: dict[str, Any] | None = None,
     requests: dict[str, str] | None = None,
     notes: dict[str, str] | None = None,
+    client: Client | None = None,
     **spec: Any,
 ) -> None:
     """A gang Job as the webhook leaves its pods: gated, with name and size of the gang. `command` has $INDEX; `pod` is more of
-    a pod's spec, `requests` what its container asks for beside devices, `notes` more annotations.
+    a pod's spec, `requests` what its container asks for beside devices, `notes` more annotations, `client` whose it is.
     """
     container = {
         "name": "main",
@@ -56,7 +58,7 @@ async def job(
         }
         | spec,
     }
-    await bench.client.create(resources.JOBS, body)
+    await (client or bench.client).create(resources.JOBS, body)
 
 
 def pods_of(bench: Bench, job: str) -> list[core.Pod]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from random import Random
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.commit.gang_tasks import SETTLE_S, GangBackoffs, GangTasks
+from fairlead.controller.commit.gang_tasks import SETTLE_S, GangTasks
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.controller.watch import indexes
@@ -47,7 +46,7 @@ def triggers() -> Triggers:
 @pytest.fixture
 def tasks(triggers: Triggers, time: Time) -> GangTasks:
     parts = shared(caches=SimpleNamespace(triggers=triggers), time=timing.Time(clock=time, wall=time))
-    return GangTasks(parts, GangBackoffs(parts.book, Random(1)))
+    return GangTasks(parts)
 
 
 async def admit(tasks: GangTasks, *, settles: bool) -> None:

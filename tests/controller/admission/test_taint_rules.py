@@ -7,7 +7,8 @@ import pytest
 
 from fairlead.api import names
 from fairlead.kube import resources
-from fairlead.kube.resources import CRDS, DEVICE_TAINT_RULES
+from fairlead.kube.resources import DEVICE_TAINT_RULES
+from tests.controller.admission.test_podgroups import serve
 from tests.controller.conftest import Bench
 
 RULE: dict[str, Any] = {
@@ -21,21 +22,7 @@ RULE: dict[str, Any] = {
 
 async def serve_rules(bench: Bench, version: str = "v1") -> None:
     """As an apiserver does of itself: 1.37 in v1, earlier ones in the other versions where an operator asks for them."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    kind = {"plural": "devicetaintrules", "singular": "devicetaintrule", "kind": "DeviceTaintRule"}
-    body = {
-        "metadata": {
-            "name": "devicetaintrules.resource.k8s.io",
-            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/enhancements/pull/5055"},
-        },
-        "spec": {
-            "group": "resource.k8s.io",
-            "names": {**kind, "listKind": "DeviceTaintRuleList"},
-            "scope": "Cluster",
-            "versions": [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
-        },
-    }
-    await bench.client.create(resources.raw(CRDS), body)
+    await serve(bench, dataclasses.replace(resources.raw(DEVICE_TAINT_RULES), version=version))
 
 
 async def test_devices_under_a_rule_are_not_allocated_until_it_is_deleted(

@@ -309,9 +309,6 @@ class Victims:
         taken, self._changed = self._changed, set()
         return taken
 
-    def of(self, beneficiary: GangId) -> tuple[GangId, ...]:
-        return tuple(sorted(self._victims.get(beneficiary, ())))
-
     def of_any(self, beneficiaries: Iterable[GangId]) -> set[GangId]:
         return {victim for gang_id in beneficiaries for victim in self._victims.get(gang_id, ())}
 

@@ -39,9 +39,9 @@ Key = tuple[str, str]
 
 
 class GangTasks(Part):
-    def __init__(self, shared: Shared, backoffs: GangBackoffs) -> None:
+    def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
-        self._backoffs = backoffs
+        self.backoffs = GangBackoffs(shared.book, shared.time.random)
         self._triggers = shared.caches.triggers
         self._admissions = shared.book.all(GangState.admission)
         self._settling = shared.book.all(GangState.settles_until)
@@ -75,7 +75,7 @@ class GangTasks(Part):
         self._tasks.start(
             f"gang {'/'.join(gang_id)}",
             job,
-            failed=lambda why: self._backoffs.note_failure(gang_id, why, now=self._wall()),
+            failed=lambda why: self.backoffs.note_failure(gang_id, why, now=self._wall()),
             ended=ended,
             level=logging.INFO if admission is None else logging.DEBUG,  # an admission logs its own line
         )
@@ -83,7 +83,7 @@ class GangTasks(Part):
     def _end(self, gang_id: GangId, *, quietly: bool) -> None:
         """`quietly`: an admission, whose end frees nothing if it was a success."""
         self._book[gang_id].busy = None
-        if not quietly or self._awaited or self._backoffs.get(gang_id).until > self._wall():
+        if not quietly or self._awaited or self.backoffs.get(gang_id).until > self._wall():
             self._awaited = False
             self._triggers.decide()
 

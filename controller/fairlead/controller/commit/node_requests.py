@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any
 
 from fairlead.api import names
 from fairlead.api.autoscaling import FlavorAutoscaling
@@ -243,11 +244,11 @@ class NodeRequests(Part):
             await self._client.create(resource, body)
 
     async def _delete(
-        self, resource: resources.Resource[Raw], name: str, namespace: str, uid: str | None = None
+        self, resource: resources.Resource[Any], name: str, namespace: str, uid: str | None = None, **more: Any
     ) -> bool:
         """Whether there was one."""
         try:
-            await self._client.delete(resource, name, namespace, uid=uid)
+            await self._client.delete(resource, name, namespace, uid=uid, **more)
         except (errors.NotFound, errors.Conflict):
             return False
         return True
@@ -275,12 +276,9 @@ class NodeRequests(Part):
                         bound += 1
                 self._note([gang_id], f"{len(wanted)} placeholder pods ask for nodes, {bound} of them have one")
         for pod in there.values():
+            meta = pod.metadata
             try:
-                await self._client.delete(
-                    resources.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace_period_s=0
-                )
-            except (errors.NotFound, errors.Conflict):
-                continue
+                await self._delete(resources.PODS, meta.name, meta.namespace, meta.uid, grace_period_s=0)
             except errors.ApiError as error:
                 log.warning("placeholder pod %s not deleted: %s", pod.metadata.key, error)
                 failed = True

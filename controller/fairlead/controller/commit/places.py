@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec.structs import replace
 
 from fairlead.controller.book.book import Book, GangState, Move, Replacement
+from fairlead.controller.commit.part import Shared
 from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.evictions.moved import Held, Spot, may_have, spots_of, to_its_place, with_place
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction, place_of
@@ -344,9 +345,10 @@ def _hurt(vacancy: Vacancy, broken: BrokenDevices) -> bool:
 
 
 class Places:
-    def __init__(self, moves: Moves, replacements: Replacements) -> None:
-        self.moves = moves
-        self.replacements = replacements
+    def __init__(self, shared: Shared) -> None:
+        book, tables, timeout_s = shared.book, shared.caches.tables, shared.options.replace_timeout_s
+        self.moves = Moves(book, tables, shared.telemetry.metrics)
+        self.replacements = Replacements(book, tables, timeout_s=timeout_s)
 
     def update(self, gang_id: GangId, gang: Gang | None, past: PastEviction | None, now: float) -> None:
         """The gang, or its Gang object, changed. `past`: of its own Gang object."""

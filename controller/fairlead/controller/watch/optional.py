@@ -25,33 +25,24 @@ from fairlead.kube.resources import Resource
 
 log = logging.getLogger(__name__)
 
-D = TypeVar("D")
 T = TypeVar("T")
 
 DISCOVERY_S = 30.0
 
 
-class _Version(msgspec.Struct, frozen=True):
+class _Entry(msgspec.Struct, frozen=True):
     version: str = ""
-
-
-class _Group(msgspec.Struct, frozen=True):
-    """APIGroup: the versions in which an API group is served."""
-
-    versions: tuple[_Version, ...] = ()
-
-
-class _Named(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class _Resources(msgspec.Struct, frozen=True):
-    """APIResourceList: what is served in one of them."""
+class _Document(msgspec.Struct, frozen=True):
+    """APIGroup, the versions in which an API group is served; or APIResourceList, what is served in one of them."""
 
-    resources: tuple[_Named, ...] = ()
+    versions: tuple[_Entry, ...] = ()
+    resources: tuple[_Entry, ...] = ()
 
 
-_groups, _resources = Decoder(_Group), Decoder(_Resources)
+_documents = Decoder(_Document)
 
 
 class OptionalInformer(Generic[T]):
@@ -172,25 +163,23 @@ async def _running(informer: Informer[Any] | None) -> AsyncIterator[asyncio.Task
 async def version_of(client: Client, group: str, versions: Sequence[str], plural: str) -> str | None:
     """The first of these versions in which the resource is served. Raises ApiError where discovery fails."""
     if group:
-        found = await _get(client, f"/apis/{group}", _groups, _Group())
-        served = {each.version for each in found.versions}
+        served = {each.version for each in (await _get(client, f"/apis/{group}")).versions}
     else:
         served = {"v1"}  # the core group has no document of its own
     for version in versions:
         if version not in served:
             continue
         path = f"/apis/{group}/{version}" if group else f"/api/{version}"
-        listed = await _get(client, path, _resources, _Resources())
-        if any(each.name == plural for each in listed.resources):
+        if any(each.name == plural for each in (await _get(client, path)).resources):
             return version
     return None
 
 
-async def _get(client: Client, path: str, documents: Decoder[D], absent: D) -> D:
-    """Raises ApiError, also for a document that cannot be read."""
+async def _get(client: Client, path: str) -> _Document:
+    """Empty where there is none. Raises ApiError, also for a document that cannot be read."""
     try:
-        return documents.decode(await client.request("GET", path))
+        return _documents.decode(await client.request("GET", path))
     except errors.NotFound:
-        return absent
+        return _Document()
     except msgspec.MsgspecError as error:
         raise errors.ServerError(f"{path}: the apiserver's answer cannot be read: {error}") from error
