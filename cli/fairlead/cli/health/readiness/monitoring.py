@@ -152,7 +152,7 @@ def utilisation(seen: Seen) -> Answer:
     ]
     busy = [usage.utilization_percent for usage in used if usage.utilization_percent is not None and not usage.shared]
     if not busy or not devices:
-        return unknown("no claim says how busy its devices are (docs/driver.md, --device-usage)")
+        return unknown("no claim says how busy its devices are (docs/gpu-metrics.md)")
     fleet = min(100.0, sum(busy) / devices)
     parts = [
         100 * usage.memory_used_peak_bytes / usage.memory_bytes
