@@ -16,7 +16,7 @@ from typing import Any
 from fairlead.api import names
 from fairlead.controller import app as controller_app
 from fairlead.driver import app as driver_app
-from fairlead.driver.common.process_lock import ProcessLockError
+from fairlead.driver.common.locks import ProcessLockError
 from fairlead.driver.kubelet.sockets import SocketError
 from fairlead.kube import errors
 from fairlead.kube.client import Client

@@ -22,7 +22,7 @@ from fairlead.api.drivers import NVIDIA
 from fairlead.driver.backend import factory
 from fairlead.driver.kubelet import protocol, sockets
 from fairlead.driver.kubelet.protocol import dra_v1_pb2
-from fairlead.driver.kubelet.services import RegistrationService
+from fairlead.driver.kubelet.server import RegistrationService
 from fairlead.driver.publish import slices
 from fairlead.kube import errors
 from fairlead.kube.client import Client
@@ -53,10 +53,8 @@ class OtherDriver:
         await self._publish()
         async with contextlib.AsyncExitStack() as stack:
             dra, registrar = grpc.aio.server(), grpc.aio.server()
-            servicer: Any = self
-            protocol.dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(servicer, dra)
-            registration: Any = _Registration(driver=NVIDIA, endpoint=str(paths.dra))
-            protocol.pluginregistration_v1_pb2_grpc.add_RegistrationServicer_to_server(registration, registrar)
+            protocol.DRA[protocol.DRA_V1].serve(self, dra)
+            protocol.REGISTRATION.serve(_Registration(driver=NVIDIA, endpoint=str(paths.dra)), registrar)
             for server, path in ((dra, paths.dra), (registrar, paths.registration)):
                 server.add_insecure_port(f"unix:{path}")
                 await server.start()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fairlead.driver.backend import reset_group
+from fairlead.driver.backend import links
 from fairlead.driver.backend.interface import BackendError, InUse
 from fairlead.driver.backend.types import Process, Xid
 from tests.support.driver.backends import Case
@@ -66,7 +66,7 @@ class TestReset:
         gpus = backend.inventory().gpus
         with pytest.raises(BackendError, match="reset"):
             backend.reset([gpus[2].uuid])
-        backend.reset([each.uuid for each in reset_group.of(gpus, gpus[2])])
+        backend.reset([each.uuid for each in links.reset_together(gpus, gpus[2])])
 
     @pytest.mark.parametrize(
         ("profile", "minor", "together"),
@@ -77,7 +77,7 @@ class TestReset:
     ) -> None:
         gpus = make(profile).backend.inventory().gpus
         [gpu] = [each for each in gpus if each.minor == minor]
-        assert [each.minor for each in reset_group.of(gpus, gpu)] == together
+        assert [each.minor for each in links.reset_together(gpus, gpu)] == together
         old = dataclasses.replace(gpu, cuda_compute_capability="7.0")
         if gpu.nvlink and gpu.nvlink.peers:  # before Ampere all that are connected, over switches as well
-            assert len(reset_group.of(gpus, old)) == len(gpu.nvlink.peers) + 1
+            assert len(links.reset_together(gpus, old)) == len(gpu.nvlink.peers) + 1

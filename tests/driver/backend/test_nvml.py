@@ -10,7 +10,7 @@ import pytest
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.factory import open_backend
 from fairlead.driver.backend.interface import Backend, BackendError
-from fairlead.driver.backend.nvml import smi
+from fairlead.driver.backend.nvml import programs
 from fairlead.driver.backend.nvml.backend import NvmlBackend
 from fairlead.driver.backend.nvml.sysfs import Kernel
 from fairlead.driver.backend.types import Gpu
@@ -75,13 +75,6 @@ class TestUnsupported:
         fake = fake_of("hgx-h100", tmp_path)
         fake.errors["nvmlDeviceGetMinorNumber"] = UNSUPPORTED
         assert [gpu.minor for gpu in on(fake, tmp_path).inventory().gpus] == list(range(8))
-
-    def test_a_gpu_without_any_minor_is_left_out_with_a_warning(self, tmp_path: Path) -> None:
-        fake = fake_of("hgx-h100", tmp_path)
-        fake.errors |= {"nvmlDeviceGetMinorNumber": UNSUPPORTED, "nvmlDeviceGetPciInfo": UNSUPPORTED}
-        inventory = on(fake, tmp_path).inventory()
-        assert inventory.gpus == ()
-        assert len(inventory.warnings) == 8
 
     def test_a_kernel_that_says_nothing_leaves_numa_and_root_out(self, tmp_path: Path) -> None:
         fake = FakeNvml(profiles.load("hgx-h100"), node="n1")
@@ -234,13 +227,6 @@ class TestHealth:
         fake.recovery[2] = action
         assert {status.uuid: status.recovery_action for status in backend.statuses()}[uuid] == recovery
 
-    def test_a_driver_without_recovery_actions_answers_all_the_same(self, tmp_path: Path) -> None:
-        fake = fake_of("hgx-h100", tmp_path)
-        backend = on(fake, tmp_path)
-        backend.inventory()
-        fake.errors["nvmlDeviceGetFieldValues"] = UNSUPPORTED
-        assert {(status.responds, status.recovery_action) for status in backend.statuses()} == {(True, None)}
-
     def test_a_passing_error_is_not_taken_for_a_lost_gpu(self, tmp_path: Path) -> None:
         fake = fake_of("hgx-h100", tmp_path)
         backend = on(fake, tmp_path)
@@ -311,25 +297,25 @@ class TestStart:
 
 
 class TestTimeSlices:
-    def smi(self, path: Path, script: str) -> smi.Runner:
+    def smi(self, path: Path, script: str) -> programs.Runner:
         binary = path / "usr/bin/nvidia-smi"
         binary.parent.mkdir(parents=True)
         binary.write_text(f"#!/bin/sh\n{script}\n")
         binary.chmod(0o755)
-        return smi.runner(DriverRoot(path))
+        return programs.smi(DriverRoot(path))
 
     def test_nvidia_smi_under_the_drivers_root_is_run(self, tmp_path: Path) -> None:
         said = tmp_path / "said"
-        smi.set_time_slice(self.smi(tmp_path, f'echo "$@" > {said}'), "GPU-1", "Medium")
+        programs.set_time_slice(self.smi(tmp_path, f'echo "$@" > {said}'), "GPU-1", "Medium")
         assert said.read_text() == "compute-policy -i GPU-1 --set-timeslice 2\n"
 
     def test_its_output_is_in_the_error_when_it_fails(self, tmp_path: Path) -> None:
         with pytest.raises(BackendError, match="exit status 3: not supported"):
-            smi.set_time_slice(self.smi(tmp_path, "echo not supported >&2; exit 3"), "GPU-1", "Long")
+            programs.set_time_slice(self.smi(tmp_path, "echo not supported >&2; exit 3"), "GPU-1", "Long")
 
     def test_a_host_without_it_says_so(self, tmp_path: Path) -> None:
         with pytest.raises(BackendError, match="time slices and resets need nvidia-smi") as raised:
-            smi.set_time_slice(smi.runner(DriverRoot(tmp_path)), "GPU-1", "Long")
+            programs.set_time_slice(programs.smi(DriverRoot(tmp_path)), "GPU-1", "Long")
         assert raised.value.permanent
 
 

@@ -13,7 +13,7 @@ from fairlead.driver.app import run
 from fairlead.driver.backend.factory import BackendSpecError
 from fairlead.driver.backend.profiles.loading import ProfileError
 from fairlead.driver.kubelet import protocol, sockets
-from fairlead.driver.kubelet.self_check import SelfCheck
+from fairlead.driver.kubelet.server import SelfCheck
 from fairlead.driver.kubelet.sockets import SocketError
 from tests.support.driver.cluster import DriverCluster, free_port
 from tests.support.driver.kubelet import Kubelet

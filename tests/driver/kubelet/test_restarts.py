@@ -109,18 +109,3 @@ class TestRestarts:
             assert list((cluster.path / "plugins/gpu.fairlead.dev/claims").iterdir()) == []
             assert await kubelet.prepare(wanted) == before
             assert len(list((cluster.path / "cdi").iterdir())) == 1
-
-    async def test_a_claim_that_no_longer_exists_is_unprepared(self, cluster: DriverCluster) -> None:
-        wanted = await cluster.allocate("gpu-0")
-        async with cluster.driver(orphan_gc_interval_s=0.02), Kubelet.connect(cluster.registration) as kubelet:
-            await kubelet.prepare(wanted)
-            await cluster.client.delete(CLAIMS, "train", "default")
-
-            again = await cluster.allocate("gpu-0", name="next")
-
-            async def free() -> bool:
-                """As kubelet does: it retries until the device is free."""
-                return bool((await kubelet.prepare(again))[again.metadata.uid].error == "")
-
-            await cluster.until(free)
-            assert [path.name for path in (cluster.path / "cdi").iterdir() if wanted.metadata.uid in path.name] == []

@@ -16,8 +16,7 @@ from fairlead.driver.backend.interface import Backend, BackendError
 from fairlead.driver.backend.nvml.backend import NvmlBackend
 from fairlead.driver.backend.nvml.sysfs import Kernel
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
-from fairlead.driver.layouts.cutter import CutError, Cutter
-from fairlead.driver.layouts.intents import Cut, Intents
+from fairlead.driver.layouts.cutter import Cut, CutError, Cutter, Intents
 from tests.support.driver.fake_nvml import FakeNvml
 from tests.support.driver.node import Killed
 

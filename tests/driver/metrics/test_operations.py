@@ -10,7 +10,6 @@ from pathlib import Path
 
 import aiohttp
 
-from fairlead.driver.backend.simulated import fault_file
 from fairlead.driver.publish.node_labels import FILE
 from fairlead.kube.resources import EVENTS
 from tests.support.driver.claims import claim, mps
@@ -63,40 +62,6 @@ class TestMetrics:
         assert "nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3\n" in text
         assert "nvidia.com/gpu.count=8\n" in text
         assert "nvidia.com/mig.strategy=mixed\n" in text
-
-    async def test_a_load_on_what_claims_hold_is_measured_while_they_do(self, cluster: DriverCluster) -> None:
-        wanted, bind = await cluster.allocate("gpu-0"), free_port()
-        path = cluster.path / "plugins/gpu.fairlead.dev" / fault_file.NAME
-        path.parent.mkdir(parents=True)
-        fault_file.load_held(path, fault_file.Load(utilization_percent=80))
-        async with (
-            cluster.driver(metrics_bind=bind, hardware_interval_s=0.05, backend="simulated:hgx-h100"),
-            Kubelet.connect(cluster.registration) as kubelet,
-            aiohttp.ClientSession() as http,
-        ):
-
-            async def busy(metric: str, device: str) -> float:
-                async with http.get(f"http://{bind}/metrics") as response:
-                    [line] = [
-                        line
-                        for line in (await response.text()).splitlines()
-                        if line.startswith(f'fairlead_driver_gpu_{metric}{{device="{device}"')
-                    ]
-                return float(line.rpartition(" ")[2])
-
-            async def working() -> bool:
-                return await busy("utilization_percent", "gpu-0") == 80
-
-            async def idle() -> bool:
-                return await busy("utilization_percent", "gpu-0") == 0
-
-            await cluster.until(idle)
-            await kubelet.prepare(wanted)
-            await cluster.until(working)
-            assert await busy("sm_active_ratio", "gpu-0") > 0.5
-            assert await busy("utilization_percent", "gpu-1") == 0
-            await kubelet.unprepare(wanted)
-            await cluster.until(idle)
 
     async def test_the_time_of_synced_slices_goes_on(self, cluster: DriverCluster) -> None:
         bind = free_port()

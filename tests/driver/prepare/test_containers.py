@@ -17,19 +17,15 @@ import pytest
 from fairlead.api import names
 from fairlead.driver.backend.interface import BackendError
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
-from fairlead.driver.common import trees
-from fairlead.driver.common.process_lock import ProcessLock
+from fairlead.driver.common.locks import ProcessLock
 from fairlead.driver.common.threads import Threads
-from fairlead.driver.common.trees import remove_tree
 from fairlead.driver.prepare.claims import ClaimError
-from fairlead.driver.prepare.cleaner import BACKOFF_MAX_S, BACKOFF_S, Cleaner
 from fairlead.driver.prepare.leftovers import Leftover
-from fairlead.driver.prepare.mps.daemons import Daemons, Limits
-from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
-from fairlead.driver.prepare.orphan_gc import OrphanGc
+from fairlead.driver.prepare.mps_daemons import Daemons
 from fairlead.driver.prepare.orphans import look
 from fairlead.driver.prepare.preparer import PrepareError, Preparer
 from fairlead.driver.prepare.steps import Steps
+from fairlead.driver.prepare.upkeep import BACKOFF_MAX_S, BACKOFF_S, Cleaner, MpsSupervisor, OrphanGc
 from fairlead.kube import errors
 from fairlead.kube.resources import EVENTS
 from tests.support.driver.claims import claim, gpu_config, mps
@@ -65,49 +61,6 @@ class TestClaims:
         driver.unprepare("u2")
         driver.unprepare("u3")
         assert driver.records() == ()
-        clean(driver)
-        assert node.leftovers() == EMPTY
-
-    @pytest.mark.parametrize("killed", ["unprepare intended", "MPS stopped", "compute mode 0 reset"])
-    def test_a_nested_shm_does_not_keep_the_driver_from_starting(self, node: Node, killed: str) -> None:
-        driver = node.start()
-        driver.prepare(claim("u1", "gpu-0", config=[mps()]))
-        driver.prepare(claim("u2", "gpu-1"))
-        nest(node.path / "mps/u1/shm", 3_000)
-        with node.killed_at(killed):
-            driver.unprepare("u1")
-        driver = node.start()
-        assert [record.uid for record in driver.records()] == ["u2"]
-        driver.prepare(claim("u3", "gpu-0"))
-        for uid in ("u2", "u3"):
-            driver.unprepare(uid)
-        clean(driver)
-        assert node.leftovers() == EMPTY
-
-    def test_a_daemon_whose_record_is_lost_is_ended_whatever_its_containers_nested(self, node: Node) -> None:
-        node.daemons.start("lost", ["GPU-0"], Limits())
-        nest(node.path / "mps/lost/shm", 3_000)
-        driver = node.start()
-        clean(driver)
-        assert node.leftovers() == EMPTY
-
-    def test_files_that_cannot_be_removed_hold_no_device(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-        driver = node.start()
-        driver.prepare(claim("u1", "gpu-0", config=[mps()]))
-
-        def immutable(path: Path, **more: Any) -> bool:
-            if path.name.endswith(".removing"):
-                raise PermissionError(1, "Operation not permitted", str(path))
-            return remove_tree(path, **more)
-
-        monkeypatch.setattr(trees, "remove_tree", immutable)
-        assert driver.unprepare("u1")
-        driver.prepare(claim("u2", "gpu-0"))
-        assert [(each.kind, each.subject) for each in driver.leftovers.all()] == [
-            ("files", "claim u1, which has ended")
-        ]
-        monkeypatch.undo()
-        driver.unprepare("u2")
         clean(driver)
         assert node.leftovers() == EMPTY
 
@@ -296,8 +249,7 @@ class TestContainment:
                 driver.prepare(claim(f"u{number}", f"gpu-{number}"))
         driver = node.fresh()
         ticks = iter([0.0, 0.0, 100.0, 100.0, 100.0])
-        object.__setattr__(driver._recoverer, "clock", lambda: next(ticks))
-        result = driver.recover()
+        result = driver.leftovers.recover(clock=lambda: next(ticks))
         assert result.undone == ("u0",)
         assert [uid for uid, _ in result.not_undone] == ["u1", "u2"]
         clean(driver)

@@ -38,22 +38,6 @@ class TestWholeGpus:
         uuids = {gpu.minor: gpu.uuid for gpu in node.backend.inventory().gpus}
         assert environment(node, "u1") == [f"FAIRLEAD_DEVICE_GPU_0={uuids[0]}", f"FAIRLEAD_DEVICE_GPU_3={uuids[3]}"]
 
-    def test_unprepare_leaves_nothing(self, node: Node) -> None:
-        driver = node.start()
-        driver.prepare(claim("u1", "gpu-0"))
-        assert driver.unprepare("u1") is True
-        assert node.leftovers() == EMPTY
-
-    def test_unprepare_of_an_unknown_claim_succeeds(self, node: Node) -> None:
-        assert node.start().unprepare("never-seen") is False
-
-    def test_the_same_claim_again_gets_the_same_answer(self, node: Node) -> None:
-        driver = node.start()
-        first = driver.prepare(claim("u1", "gpu-0"))
-        written = node.cdi_files.path("u1").read_bytes()
-        assert driver.prepare(claim("u1", "gpu-0")) == first
-        assert node.cdi_files.path("u1").read_bytes() == written
-
     def test_a_cdi_file_that_was_removed_is_written_again(self, node: Node) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0"))
@@ -93,21 +77,6 @@ class TestRefusals:
             driver.prepare(claim("u2", "gpu-1", "gpu-0"))
         driver.prepare(claim("u3", "gpu-1"))  # the refused claim holds nothing
 
-    def test_admin_access_observes_a_device_in_use(self, node: Node) -> None:
-        driver = node.start()
-        driver.prepare(claim("u1", "gpu-0"))
-        driver.prepare(claim("u2", {"device": "gpu-0", "adminAccess": True}))
-        driver.unprepare("u1")
-        driver.prepare(claim("u3", "gpu-0"))
-
-    def test_two_shares_of_one_device_live_together_and_have_their_own_cdi_names(self, node: Node) -> None:
-        driver = node.start()
-        one = driver.prepare(claim("u1", {"device": "gpu-0", "shareID": "aaaa"}))
-        driver.prepare(claim("u2", {"device": "gpu-0", "shareID": "bbbb"}))
-        assert cdi.device_id("u1", one.devices[0]) == "k8s.gpu.fairlead.dev/claim=u1-gpu-0-aaaa"
-        with pytest.raises(PrepareError, match="held by"):
-            driver.prepare(claim("u3", "gpu-0"))
-
     def test_one_device_twice_in_a_claim_is_refused(self, node: Node) -> None:
         with pytest.raises(ClaimError, match="'gpu-0' overlaps 'gpu-0' of the same claim"):
             node.start().prepare(claim("u1", "gpu-0", {"device": "gpu-0", "request": "other"}))
@@ -133,9 +102,6 @@ class TestRefusals:
         with pytest.raises(ClaimError, match="cannot be part of a file's name"):
             node.start().prepare(claim("../../etc/passwd", "gpu-0"))
         assert node.start().unprepare("../../etc/passwd") is False
-
-    def test_a_config_without_sharing_is_accepted(self, node: Node) -> None:
-        node.start().prepare(claim("u1", "gpu-0", config=[gpu_config()]))
 
     def test_a_config_of_another_driver_is_skipped(self, node: Node) -> None:
         foreign = {"source": "FromClaim", "opaque": {"driver": "gpu.nvidia.com", "parameters": {"kind": "X"}}}
@@ -200,12 +166,6 @@ class TestTimeSlices:
         with pytest.raises(ClaimError, match="adminAccess only observes its device"):
             node.start().prepare(claim("u1", {"device": "gpu-0", "adminAccess": True}, config=[time_slicing("Long")]))
 
-    def test_a_lost_gpu_does_not_keep_its_claim_from_ending(self, node: Node, hgx: SimulatedBackend) -> None:
-        driver = node.start()
-        driver.prepare(claim("u1", "gpu-0", config=[time_slicing("Long")]))
-        hgx.faults.lost.add(0)
-        assert driver.unprepare("u1") is True
-
 
 class TestStaticMig:
     def test_a_mig_device_gets_its_gpu_and_the_capabilities_of_its_instances(self, static_node: Node) -> None:
@@ -241,15 +201,6 @@ class TestDynamicMig:
         assert environment(node, "u1") == [f"FAIRLEAD_DEVICE_GPU_0_MIG_3G40GB_9_4={gpu.mig_devices[0].uuid}"]
         driver.unprepare("u1")
         assert node.leftovers() == EMPTY
-
-    def test_mig_devices_beside_each_other_live_together_and_overlapping_ones_do_not(self, node: Node) -> None:
-        driver = node.start()
-        driver.prepare(claim("u1", "gpu-0-mig-3g40gb-9-4"))
-        driver.prepare(claim("u2", "gpu-0-mig-1g10gb-19-0"))
-        with pytest.raises(PrepareError, match=r"gpu-0-mig-4g40gb-5-0 overlaps gpu-0-mig-1g10gb-19-0, which is held"):
-            driver.prepare(claim("u3", "gpu-0-mig-4g40gb-5-0"))
-        with pytest.raises(PrepareError, match="gpu-0 overlaps"):
-            driver.prepare(claim("u4", "gpu-0"))
 
     def test_a_creation_that_fails_undoes_those_before_it(self, node: Node, hgx: SimulatedBackend) -> None:
         def fail_on_gpu_1(operation: str, minor: int) -> None:

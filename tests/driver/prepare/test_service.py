@@ -17,15 +17,15 @@ import pytest
 
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.types import Process
+from fairlead.driver.common.locks import ProcessLock, ProcessLockError
 from fairlead.driver.common.metrics import Metrics
-from fairlead.driver.common.process_lock import ProcessLock, ProcessLockError
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.kubelet.plugin import ClaimRef, Plugin
-from fairlead.driver.prepare import hardware
-from fairlead.driver.prepare.orphan_gc import OrphanGc
+from fairlead.driver.prepare import steps
 from fairlead.driver.prepare.orphans import look
 from fairlead.driver.prepare.preparer import Preparer
 from fairlead.driver.prepare.records import ClaimRecord
+from fairlead.driver.prepare.upkeep import OrphanGc
 from fairlead.kube import errors, logs
 from fairlead.kube.resource import ResourceClaim
 from tests.support.driver.claims import claim
@@ -220,7 +220,7 @@ class TestOrphanGc:
             preparer.unprepare(record.uid)
 
         async def in_use(record: ClaimRecord) -> str:
-            return ", ".join(hardware.processes(backend, record)) if backend is not None else ""
+            return ", ".join(steps.processes(backend, record)) if backend is not None else ""
 
         return OrphanGc(preparer, is_orphan=partial(look, claims.fetch), in_use=in_use, unprepare=unprepare)
 

@@ -12,8 +12,8 @@ import pytest
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.common import mounts
 from fairlead.driver.common.trees import remove_tree
-from fairlead.driver.prepare.mps.daemons import Daemons, Limits
-from fairlead.driver.prepare.mps.directory import SizeLimits
+from fairlead.driver.prepare.mps_daemons import Daemons, Limits
+from fairlead.driver.prepare.mps_directory import SizeLimits
 from fairlead.driver.prepare.preparer import PrepareError
 from tests.support.driver.claims import claim, mps
 from tests.support.driver.nesting import nest
@@ -65,19 +65,6 @@ class TestTmpfs:
         assert not (node.path / "victim").exists()
         driver.unprepare("u1")
 
-    def test_a_restarted_driver_finds_it_and_removes_it_with_the_claim(
-        self, node: Node, limited: Callable[[], Daemons]
-    ) -> None:
-        node.start().prepare(claim("u1", "gpu-0", config=[mps()]))
-        assert len(mounts.mounts_below(node.path)) == 2
-        node.own_daemons = limited()
-        driver = node.start()
-        driver.prepare(claim("u1", "gpu-0", config=[mps()]))
-        assert len(mounts.mounts_below(node.path)) == 2
-        driver.unprepare("u1")
-        assert mounts.mounts_below(node.path) == []
-        assert node.leftovers() == EMPTY
-
     def test_one_whose_record_is_lost_is_removed_at_the_start(self, node: Node, limited: Callable[[], Daemons]) -> None:
         node.daemons.start("lost", ["GPU-0"], Limits())
         node.own_daemons = limited()
@@ -103,13 +90,6 @@ class TestTmpfs:
             (tmp_path / process / "ns/mnt").symlink_to(namespace)
         (tmp_path / "1/mountinfo").write_text(f"36 35 {own} / /data/kubelet rw shared:1 - tmpfs tmpfs rw\n")
         assert mounts.reaches_host(tmp_path, proc=tmp_path) is seen
-
-    def test_mount_points_are_found_by_their_whole_names(self, tmp_path: Path) -> None:
-        table, path = tmp_path / "mountinfo", tmp_path / "a b"
-        points = [path, f"{path}/in", f"{path}c", tmp_path]
-        written = (str(point).replace(" ", "\\040") for point in points)
-        table.write_text("".join(f"36 35 0:1 / {point} rw - tmpfs tmpfs rw\n" for point in written))
-        assert mounts.mounts_below(path, table=table) == [path / "in", path]
 
     def test_without_the_privilege_it_is_refused_with_the_way_out(
         self, node: Node, hgx: SimulatedBackend, monkeypatch: pytest.MonkeyPatch

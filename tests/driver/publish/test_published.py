@@ -10,18 +10,6 @@ from tests.support.driver.kubelet import Kubelet
 
 
 class TestSlices:
-    async def test_wiped_slices_come_back(self, cluster: DriverCluster) -> None:
-        async with cluster.driver():
-            [before] = await cluster.slices()
-            await cluster.client.delete(SLICES, before["metadata"]["name"])
-
-            async def back() -> bool:
-                return len(await cluster.slices()) == 1
-
-            await cluster.until(back)
-            [after] = await cluster.slices()
-            assert after["spec"]["devices"] == before["spec"]["devices"]
-
     async def test_an_edited_slice_is_put_right_in_place(self, cluster: DriverCluster) -> None:
         async with cluster.driver():
             [before] = await cluster.slices()
@@ -36,11 +24,6 @@ class TestSlices:
             [after] = await cluster.slices()
             assert after["metadata"]["name"] == before["metadata"]["name"]
             assert after["spec"]["pool"]["generation"] == 1
-
-    async def test_publishing_goes_on_when_the_apiserver_is_back(self, cluster: DriverCluster) -> None:
-        cluster.server.faults.fail(500, verb="create", resource="resourceslices", count=2)
-        async with cluster.driver():
-            assert len(await cluster.slices()) == 1
 
     async def test_a_fault_taints_the_slice_until_it_is_mended(self, cluster: DriverCluster) -> None:
         faults = cluster.path / "plugins/gpu.fairlead.dev/simulated-faults.json"
@@ -89,8 +72,3 @@ class TestSlices:
             error = (await kubelet.prepare(new))[new.metadata.uid].error
             assert "gpu-2 cannot be used: the GPU has fallen off the bus; delete the pod" in error
             assert (await kubelet.unprepare(old))[old.metadata.uid].error == ""
-
-    async def test_slices_stay_when_the_driver_stops(self, cluster: DriverCluster) -> None:
-        async with cluster.driver():
-            pass
-        assert len(await cluster.slices()) == 1

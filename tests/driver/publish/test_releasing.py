@@ -8,8 +8,7 @@ from fairlead.api import withheld
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.publish import slices
-from fairlead.driver.publish.kept import ALL
-from fairlead.driver.publish.slices import PoolSlices
+from fairlead.driver.publish.slices import ALL_KEPT, PoolSlices
 
 INVENTORY = SimulatedBackend(profiles.load("hgx-h100"), node="n1").inventory()
 GPU = INVENTORY.gpus[0]
@@ -37,7 +36,7 @@ def test_the_whole_gpu() -> None:
 
 
 def test_where_taints_are_not_kept_it_leaves_the_slices_with_its_reason() -> None:
-    kept = dataclasses.replace(ALL, taints=False)
+    kept = dataclasses.replace(ALL_KEPT, taints=False)
     built = slices.build(INVENTORY, slices.Facts(releasing={GPU.uuid: frozenset({None})}, kept=kept))
     assert {each.name for each in built.devices} == {f"gpu-{minor}" for minor in range(1, 8)}
     [said] = built.notes["gpu-0"]

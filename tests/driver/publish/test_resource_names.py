@@ -57,13 +57,6 @@ def test_single_names_nothing_on_a_node_that_is_cut_otherwise_as_the_labels_coun
     assert labels(all_cut_alike(), "single")["nvidia.com/gpu.count"] == "56"
 
 
-def test_media_extensions_are_named_with_a_dot() -> None:
-    found = inventory("hgx-h100")
-    backend = SimulatedBackend(profiles.load("hgx-h100"), node="n1")
-    backend.create_mig(found.gpus[0].uuid, 20, 0)
-    assert names(backend.inventory(), "mixed")["nvidia.com/mig-1g.10gb.me"] == 1
-
-
 def test_gpus_that_are_cut_on_demand_count_as_whole() -> None:
     found = inventory("hgx-h100")
     one = dataclasses.replace(found, gpus=found.gpus[:1])

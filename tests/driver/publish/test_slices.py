@@ -11,7 +11,7 @@ from fairlead.driver.backend import device_names, geometry, profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.types import Inventory
 from fairlead.driver.publish import slices
-from fairlead.driver.publish.kept import ALL, Layout
+from fairlead.driver.publish.slices import ALL_KEPT, Layout
 from fairlead.kube.quantity import Quantity
 from fairlead.kube.resource import Device, DeviceTaint
 from tests.support.driver.slices import check_limits
@@ -148,7 +148,7 @@ class TestOrderAndChunks:
             slices.Facts(
                 partitionable=all_partitionable(whole),
                 taints={gpu.uuid: (taint,) for gpu in many},
-                kept=dataclasses.replace(ALL, counters=layout),
+                kept=dataclasses.replace(ALL_KEPT, counters=layout),
             ),
         )
         check_limits(built, layout)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from fairlead.driver.backend.interface import Backend
 from fairlead.driver.backend.types import SharedLimits
-from fairlead.driver.prepare.cdi_files import CdiFiles
-from fairlead.driver.prepare.checkpoint import Checkpoint
+from fairlead.driver.prepare.checkpoint import CdiFiles, Checkpoint
 from fairlead.driver.prepare.metadata import Metadata
-from fairlead.driver.prepare.mps.daemons import Daemons
+from fairlead.driver.prepare.mps_daemons import Daemons
 from fairlead.driver.prepare.preparer import Gpus, Preparer
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.kube.resource import Device

@@ -1,9 +1,16 @@
 """One call of kubelet: each claim fetched, prepared or unprepared on its own, and answered within the deadline.
 
-services.py translates from and to messages. Keeps: the answer holds exactly the UIDs of the call; one claim's failure is
+server.py translates from and to messages. Keeps: the answer holds exactly the UIDs of the call; one claim's failure is
 not another's; at each prepare the claim is read from the apiserver and must be the one that kubelet means (same UID,
 allocated); unprepare needs no apiserver. A prepare that meets devices of a claim that is gone waits for kubelet to unprepare them,
 `wait_s` at most, and holds no lock meanwhile: answered with an error, the pod would be tried again only a minute later.
+
+Why a claim is not prepared kubelet says in an Event on the pod only; the controller reads claims, and tells the gang. So it is written
+into the claim's status, and taken back when the claim is prepared, by server-side apply with a field manager of its own. kubelet's answer
+waits for no write; a claim that is refused again for the same reason is not written again; what cannot be written is one line in the log.
+
+A claim whose annotation names a trace has a span of its prepare in it: those that the controller makes, and those of users who write the
+annotation. kubelet names no pods to a driver, and the claim is all that is read from the apiserver.
 """
 
 from __future__ import annotations
@@ -13,23 +20,27 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
+from fairlead.api import trace_context
+from fairlead.driver.common.locks import ProcessLock, ProcessLockError
 from fairlead.driver.common.metrics import Metrics
-from fairlead.driver.common.process_lock import ProcessLock, ProcessLockError
 from fairlead.driver.common.threads import Threads
-from fairlead.driver.kubelet.spans import prepare_span
 from fairlead.driver.prepare import claims
-from fairlead.driver.prepare.claim_consumers import Fetch
 from fairlead.driver.prepare.claims import ClaimError
+from fairlead.driver.prepare.orphans import Fetch
 from fairlead.driver.prepare.preparer import OccupiedError, PrepareError, Preparer
 from fairlead.driver.prepare.records import ClaimRecord
-from fairlead.kube import errors, logs
+from fairlead.kube import errors, logs, prepare_refusals
+from fairlead.kube.client import Client, Patch
+from fairlead.kube.limits import Clock
 from fairlead.kube.resource import ResourceClaim
-from fairlead.kube.tracing import OFF, Tracing
+from fairlead.kube.resources import RESOURCE_CLAIMS, raw
+from fairlead.kube.tracing import OFF, Span, Tracing
 
 log = logging.getLogger(__name__)
+
 
 # kubelet times out after 45 s; an answer with a reason is better than none.
 DEADLINE_S = 40.0
@@ -235,3 +246,112 @@ async def _call(one: Callable[[ClaimRef], Awaitable[T]], ref: ClaimRef) -> T:
 
 def _devices(answer: object) -> list[str]:
     return [device.device for device in answer.devices] if isinstance(answer, ClaimRecord) else []
+
+
+ERROR_CHARS_MAX = 1_000
+
+
+@contextlib.contextmanager
+def prepare_span(tracing: Tracing, claim: ResourceClaim, began_s: float, *, wall: Clock) -> Iterator[None]:
+    """What is done inside is part of the claim's prepare, which began at `began_s` (unix seconds). Errors pass through."""
+    trace = None if tracing is OFF else trace_context.of(claim.metadata.annotations)
+    if trace is None or not trace.sampled:
+        yield
+        return
+    error = ""
+    try:
+        yield
+    except BaseException as raised:
+        error = (str(raised) or type(raised).__name__)[:ERROR_CHARS_MAX]
+        raise
+    finally:
+        allocation = claim.status.allocation
+        results = allocation.devices.results if allocation is not None else ()
+        tracing.add(
+            Span(
+                name="prepare",
+                at=trace.span("prepare", claim.metadata.uid, repr(began_s)),
+                parent=trace.span_id,
+                began_s=began_s,
+                ended_s=wall(),
+                attributes={
+                    "k8s.namespace.name": claim.metadata.namespace,
+                    "fairlead.claim": claim.metadata.name,
+                    "fairlead.devices": len(results),
+                    "fairlead.pods": len(claim.status.reserved_for),
+                    **({"k8s.node.name": results[0].pool} if results else {}),
+                },
+                error=error,
+            )
+        )
+
+
+FIELD_MANAGER: Final = "fairlead-driver-prepare"
+KNOWN_MAX = 1024
+Key = tuple[str, str, str]
+"""Namespace, name, UID."""
+
+
+class Refusals:
+    """`note` says what became of a prepare, `run` writes it. `fetch` reads a claim; `pool` is the node's."""
+
+    def __init__(self, client: Client, *, fetch: Fetch, pool: str, wall: Clock = time.time) -> None:
+        self._client = client
+        self._fetch = fetch
+        self._pool = pool
+        self._wall = wall
+        self._refused: dict[Key, str] = {}  # as it is written, or will be
+        self._due: dict[Key, str] = {}
+        self._wake = asyncio.Event()
+
+    def note(self, key: Key, problem: str | None) -> None:
+        """The claim is refused because of `problem`; None: it is prepared."""
+        if self._refused.get(key) == problem:
+            return
+        if problem is None:
+            del self._refused[key]
+        else:
+            if len(self._refused) >= KNOWN_MAX:
+                self._refused.clear()
+            self._refused[key] = problem
+        self._due[key] = problem or ""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Never returns."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._due:
+                key = next(iter(self._due))
+                await self._write(key, self._due.pop(key))
+
+    async def _write(self, key: Key, problem: str) -> None:
+        namespace, name, uid = key
+        try:
+            devices: list[Mapping[str, Any]] = []
+            if problem:
+                claim = await self._fetch(namespace, name)
+                if claim.metadata.uid != uid:
+                    return
+                said = prepare_refusals.conditions(problem, self._wall())
+                devices = prepare_refusals.entries(claim, conditions=said, pool=self._pool)
+            body = {"metadata": {"name": name, "namespace": namespace, "uid": uid}, "status": {"devices": devices}}
+            await self._client.patch(
+                raw(RESOURCE_CLAIMS),
+                name,
+                body,
+                namespace=namespace,
+                kind=Patch.APPLY,
+                subresource="status",
+                field_manager=FIELD_MANAGER,
+                force=True,
+            )
+        except (errors.NotFound, errors.Conflict):
+            pass  # gone, or another of its name
+        except errors.ApiError as error:
+            log.warning(
+                "ResourceClaim %s/%s: why it is not prepared is not written into it: %s", namespace, name, error
+            )
+        except Exception:  # nothing of this may end the driver
+            log.exception("ResourceClaim %s/%s: why it is not prepared is not written into it", namespace, name)

@@ -34,42 +34,6 @@ class PluginPaths:
     dra: Path
     registration: Path
 
-    @property
-    def claims(self) -> Path:
-        return self.data / "claims"
-
-    @property
-    def faults(self) -> Path:
-        return self.data / "faults.json"
-
-    @property
-    def repairs(self) -> Path:
-        return self.data / "repairs.json"
-
-    @property
-    def mig_config(self) -> Path:
-        return self.data / "mig-config.json"
-
-    @property
-    def metadata(self) -> Path:
-        return self.data / "dra-device-metadata"
-
-    @property
-    def libraries(self) -> Path:
-        return self.data / "libraries"
-
-    @property
-    def mps(self) -> Path:
-        return self.data / "mps"
-
-    @property
-    def lifetime_lock(self) -> Path:
-        return self.data / "plugin.lock"
-
-    @property
-    def process_lock(self) -> Path:
-        return self.data / "serialize.lock"
-
 
 def plugin_paths(*, driver: str, plugins_dir: Path, registry_dir: Path, pod_uid: str | None) -> PluginPaths:
     """Raises SocketError when a path cannot be made short enough."""

@@ -5,25 +5,23 @@ restart goes on where the process before was; no claim, no kubelet and no apiser
 Keeps: a GPU is cut only when its taint was published `settle_s` before and no claim holds it; it is published as it then is
 before it takes claims again; a layout that failed is tried again when label or file change, or the driver starts. A layout
 that this node cannot have changes nothing; one GPU that cannot be cut is put back, and the others are cut.
+A claim that was allocated just before the taint was seen would find its device gone. It is prepared when its pod starts, seconds later: so
+a GPU that nothing holds is left alone for `settle_s`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Protocol
 
 from fairlead.driver.common import files
-from fairlead.driver.common.process_lock import ProcessLock, ProcessLockError
-from fairlead.driver.layouts import config, declared
-from fairlead.driver.layouts.config import LayoutError
-from fairlead.driver.layouts.cutter import CutError, Cutter
-from fairlead.driver.layouts.declared import Wanted
-from fairlead.driver.layouts.intents import Intent
-from fairlead.driver.layouts.settling import Settling
-from fairlead.driver.layouts.state import LayoutState
+from fairlead.driver.common.locks import ProcessLock, ProcessLockError
+from fairlead.driver.layouts import config
+from fairlead.driver.layouts.config import LayoutError, Wanted
+from fairlead.driver.layouts.cutter import CutError, Cutter, Intent
+from fairlead.driver.layouts.state import LayoutState, NodeLabel
 from fairlead.driver.node_gpus import NodeGpus
 from fairlead.driver.prepare.records import holders
 from fairlead.driver.publish.draining import Drain
@@ -34,15 +32,6 @@ log = logging.getLogger(__name__)
 LOCK_S = 30.0
 UNDO_AGAIN_S = 60.0
 CLOSED = "the GPU is being cut as the node's label nvidia.com/mig.config says"
-
-
-class Label(Protocol):
-    """NodeLabel, as far as it is needed here."""
-
-    @property
-    def wanted(self) -> str | None: ...
-
-    async def report(self, state: LayoutState) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +56,7 @@ class LayoutKeeper:
     def __init__(
         self,
         path: Path,
-        label: Label,
+        label: NodeLabel,
         gpus: NodeGpus,
         cutter: Cutter,
         *,
@@ -163,11 +152,11 @@ class LayoutKeeper:
         layouts = config.parse(content, path=str(self._path))
         inventory, on_demand = self._monitor.inventory, self._monitor.partitionable()
         found = []
-        for wanted in declared.resolve(declared.choose(layouts, name, path=str(self._path)), inventory):
+        for wanted in config.resolve(config.choose(layouts, name, path=str(self._path)), inventory):
             gpu = inventory.gpu(wanted.uuid)
             if gpu is None or wanted.uuid in self._failed:
                 continue
-            if wanted.uuid in intents or not declared.is_so(wanted, gpu, on_demand=wanted.uuid in on_demand):
+            if wanted.uuid in intents or not config.is_so(wanted, gpu, on_demand=wanted.uuid in on_demand):
                 found.append(wanted)
         return tuple(found)
 
@@ -284,3 +273,27 @@ def _read(path: Path) -> bytes:
     """The file, also through the links by which a ConfigMap is mounted. Raises OSError."""
     with path.open("rb") as file:
         return file.read(config.BYTES_MAX + 1)
+
+
+class Settling:
+    def __init__(self, settle_s: float) -> None:
+        self._settle_s = settle_s
+        self._since_s: dict[str, float] = {}
+        self._visible_s: dict[str, float] = {}
+
+    def update(self, drained: Collection[str], *, synced_at_s: float | None, now_s: float) -> None:
+        """`drained`: UUIDs of all GPUs that drain now; `synced_at_s`: when the stored slices last were as they should be."""
+        self._since_s = {uuid: self._since_s.get(uuid, now_s) for uuid in drained}
+        self._visible_s = {uuid: at_s for uuid, at_s in self._visible_s.items() if uuid in self._since_s}
+        for uuid, since_s in self._since_s.items():
+            if uuid not in self._visible_s and synced_at_s is not None and synced_at_s > since_s:
+                self._visible_s[uuid] = now_s
+
+    def waits_for(self, uuid: str, *, now_s: float) -> str:
+        """What the GPU waits for, or empty."""
+        visible_s = self._visible_s.get(uuid)
+        if visible_s is None:
+            return "until its taint is published"
+        if now_s - visible_s < self._settle_s:
+            return "for claims that were allocated before its taint was published"
+        return ""

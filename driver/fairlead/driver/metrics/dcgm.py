@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client.core import GaugeMetricFamily
 
-from fairlead.driver.metrics.devices import Measured
+from fairlead.driver.metrics.readings import Measured
 
 LABELS = (
     "gpu",

@@ -18,7 +18,7 @@ from fairlead.api import sharing as rules
 from fairlead.api.base import ManifestError
 from fairlead.api.capabilities import CAPABILITIES, DEFAULT_CAPABILITIES, Capability
 from fairlead.driver.backend.types import Inventory, SharedLimits
-from fairlead.driver.prepare import shares
+from fairlead.driver.prepare import records
 from fairlead.driver.prepare.claims import ClaimError, describe
 from fairlead.driver.prepare.records import DeviceRecord, MpsRecord
 from fairlead.kube.quantity import Quantity
@@ -60,7 +60,7 @@ def plan(
             )
         if requested.sharing.strategy == "MPS":
             shared.append((device, requested))
-        elif device.share_id and not shares.is_all(device, shares.capacities(inventory.gpus)):
+        elif device.share_id and not records.is_all(device, records.capacities(inventory.gpus)):
             why = rules.time_sliced_share(requested.sharing, gpu=device.device, holder="this claim has a share")
             raise ClaimError(f"{requested.field}.strategy: {why}")
         elif isinstance(requested.sharing, opaque.GpuSharing):
@@ -89,8 +89,8 @@ def capabilities(claim: ResourceClaim, devices: Iterable[DeviceRecord], *, drive
 
 def _default(claim: ResourceClaim, devices: Iterable[DeviceRecord], inventory: Inventory) -> _Requested | None:
     """MPS for the claim's devices if one of them is a share beside which others may be: CUDA shows its programs what the daemon serves."""
-    known = shares.capacities(inventory.gpus)
-    if not any(device.share_id and not device.admin and not shares.is_all(device, known) for device in devices):
+    known = records.capacities(inventory.gpus)
+    if not any(device.share_id and not device.admin and not records.is_all(device, known) for device in devices):
         return None
     return _Requested(f"{describe(claim)}: the driver's --shared-limits", opaque.GpuSharing(strategy="MPS"))
 
@@ -207,7 +207,7 @@ def _parts(devices: Iterable[DeviceRecord], inventory: Inventory) -> dict[str, _
     for device in devices:
         if device.share_id and "memory" in device.consumed:
             of_device.setdefault(device.device, []).append(device)
-    known, found = shares.capacities(inventory.gpus), {}
+    known, found = records.capacities(inventory.gpus), {}
     for name, own in of_device.items():
         asked = sum(device.consumed.get("multiprocessors", 0) for device in own)
         there = known.get(own[0].uuid, {}).get("multiprocessors")

@@ -1,29 +1,30 @@
 """Polls the node's hardware, and holds what was read last: inventory, load, faults, Xids, health, and the slices to publish.
 
 Prepare reads the inventory from here: NVML is not queried for what seldom changes. Discovery, health and slices are of
-one poll. Never blocks the event loop: each poll runs in a thread, with a deadline on the waiting (polling.py); while one
-hangs, the last results stay.
+one poll. Never blocks the event loop: each poll runs in a thread, with a deadline on the waiting; while one hangs, the last results
+stay, and the next call waits for it, so that no more threads hang with it. The slices are built again whenever anything has changed
+from which they follow.
 """
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import itertools
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
-from fairlead.driver.backend.interface import BackendError
-from fairlead.driver.backend.types import GpuCondition, Inventory, Telemetry
-from fairlead.driver.publish import health
-from fairlead.driver.publish.faults import Fault
-from fairlead.driver.publish.health_feed import HealthFeed
-from fairlead.driver.publish.kept import Kept
-from fairlead.driver.publish.known_faults import KnownFaults
+from fairlead.driver.backend.interface import Backend, BackendError
+from fairlead.driver.backend.types import GpuCondition, GpuStatus, Inventory, MigPlacement, Telemetry, Xid
+from fairlead.driver.common.threads import Threads
+from fairlead.driver.publish import faults as fault_list
+from fairlead.driver.publish import slices
+from fairlead.driver.publish.devices import Spans
+from fairlead.driver.publish.draining import Drains
+from fairlead.driver.publish.faults import DeviceHealth, Fault
+from fairlead.driver.publish.known_faults import KnownFaults, XidCounts
 from fairlead.driver.publish.known_gpus import KnownGpus
-from fairlead.driver.publish.polling import Poller
-from fairlead.driver.publish.pool_builder import PoolBuilder
-from fairlead.driver.publish.releasing import Spans
-from fairlead.driver.publish.slices import PoolSlices
-from fairlead.driver.publish.xid_counts import XidCounts
+from fairlead.driver.publish.slices import ALL_KEPT, Kept, Offer, PoolSlices
 from fairlead.kube.timing import REAL, Time
 
 log = logging.getLogger(__name__)
@@ -34,20 +35,64 @@ RESTART_AFTER_S = 120.0
 INVENTORY_EVERY = 12
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Poll:
+    """`begun_s` in epoch seconds. `inventory` and `conditions` are of full polls only."""
+
+    begun_s: float
+    inventory: Inventory | None
+    statuses: tuple[GpuStatus, ...]
+    xids: tuple[Xid, ...]
+    telemetry: tuple[Telemetry, ...]
+    conditions: tuple[GpuCondition, ...] | None
+    own_mig: frozenset[MigPlacement]
+
+
+class HealthFeed:
+    """The latest health of the devices, and a way to wait for the next: what kubelet's health streams read."""
+
+    def __init__(self) -> None:
+        self.devices: tuple[DeviceHealth, ...] = ()
+        self._next: asyncio.Event = asyncio.Event()
+        self._closed = False
+
+    def publish(self, devices: tuple[DeviceHealth, ...]) -> None:
+        """Wakes every subscriber even if nothing changed: kubelet takes 30 s of silence for unknown health."""
+        self.devices = devices
+        self._next.set()
+        self._next = asyncio.Event()
+
+    def close(self) -> None:
+        """End every subscription."""
+        self._closed = True
+        self._next.set()
+
+    async def subscribe(self) -> AsyncIterator[tuple[DeviceHealth, ...]]:
+        """The complete list now, and again whenever it is published."""
+        while not self._closed:
+            published = self._next
+            yield self.devices
+            await published.wait()
+
+
 class HardwareMonitor:
     """`poll` reads the hardware once, `run` again and again; it calls `changed` when the slices are others.
 
-    `sampled` is called with the time and the readings of each poll; it must not block.
+    `kept` is what the apiserver is believed to keep; `drains` are the GPUs that get no new claims; `own_mig` gives the MIG devices that
+    the driver created.
     """
 
     def __init__(
         self,
-        poller: Poller,
-        builder: PoolBuilder,
+        backend: Backend,
+        threads: Threads,
         faults: KnownFaults,
         *,
         pool: str,
-        sampled: Callable[[float, Sequence[Telemetry]], None] | None = None,
+        offer: Offer = Offer(),  # noqa: B008 - it is frozen
+        kept: Kept = ALL_KEPT,
+        drains: Drains | None = None,
+        own_mig: Callable[[], frozenset[MigPlacement]] = frozenset,
         interval_s: float = 5.0,
         timing: Time = REAL,
     ) -> None:
@@ -56,27 +101,36 @@ class HardwareMonitor:
         self.conditions: tuple[GpuCondition, ...] = ()
         self.xids = XidCounts()
         self.health = HealthFeed()
+        self.built = PoolSlices(slices=())
+        """What should be published."""
+        self.releasing: Callable[[], Spans] = dict
+        """What claims that are gone have still, by GPU."""
         self.problem: str | None = "not polled yet"
         """Why the last poll failed: readiness."""
         self.full_at_s = 0.0
         """When the last full poll began, in epoch seconds."""
-        self._poller = poller
-        self._builder = builder
+        self.sampled: Callable[[float, Sequence[Telemetry]], None] | None = None
+        """Is called with the time and the readings of each poll; must not block."""
+        self.deadline_s = 30.0
+        """How long a poll is waited for."""
+        self._backend = backend
+        self._threads = threads
         self._faults = faults
         self._pool = pool
-        self._sampled = sampled
+        self._offer = offer
+        self._kept = kept
+        self._drains = drains or Drains()
+        self._own_mig = own_mig
         self._interval_s = interval_s
         self._timing = timing
-        self._known = KnownGpus(dynamic_mig=builder.offer.dynamic_mig)
+        self._known = KnownGpus(dynamic_mig=offer.dynamic_mig)
+        self._polling: asyncio.Task[_Poll] | None = None
         self._unhealthy: Mapping[str, str] = {}
         self._failing_since_s: float | None = None
         self._full_wanted = False
         self._lost: frozenset[str] = frozenset()
-
-    @property
-    def built(self) -> PoolSlices:
-        """What should be published."""
-        return self._builder.built
+        self._built_from: tuple[Inventory, slices.Facts] | None = None
+        self._warned: tuple[str, ...] = ()
 
     def partitionable(self) -> frozenset[str]:
         """UUIDs of the GPUs whose MIG devices are created on demand."""
@@ -97,19 +151,6 @@ class HardwareMonitor:
         """These GPUs were reset and found well: the faults that this cures end."""
         self._faults.healed(uuids)
 
-    def rebuild(self) -> bool:
-        """What is published follows drains and faults at once; True when it is other than before."""
-        return self._builder.rebuild(self.inventory, self._faults.current, self._known.partitionable)
-
-    def follow(self, releasing: Callable[[], Spans]) -> None:
-        """`releasing` gives what claims that are gone have still, by GPU."""
-        self._builder.releasing = releasing
-
-    def keep(self, kept: Kept) -> bool:
-        """What is published follows what the apiserver keeps at once; True when it is other than before."""
-        self._builder.kept = kept
-        return self.rebuild()
-
     def read_again(self) -> None:
         """The hardware was changed: the next poll is a full one."""
         self._full_wanted = True
@@ -122,6 +163,42 @@ class HardwareMonitor:
             return None
         return f"the hardware has failed every poll for {for_s:.0f} s: {self.problem}"
 
+    # -- what is published -------------------------------------------------------------------------------------------
+
+    def keep(self, kept: Kept) -> None:
+        """What is published follows what the apiserver keeps at once."""
+        self._kept = kept
+        self.rebuild()
+
+    def rebuild(self) -> bool:
+        """What is published follows drains and faults at once; True when it is other than before."""
+        faults, drained = self._faults.current, self._drains.taints()
+        tainted = fault_list.taints(faults)
+        facts = slices.Facts(
+            taints={
+                uuid: tainted.get(uuid, ()) + drained.get(uuid, ()) for uuid in sorted(tainted.keys() | drained.keys())
+            },
+            reasons={uuid: fault_list.describe(faults, uuid) for uuid in faults},
+            partitionable=self._known.partitionable,
+            mig_in_use=frozenset(uuid for uuid, _, _ in self._own_mig())
+            if self._kept.counters is None
+            else frozenset(),
+            releasing=self.releasing(),
+            kept=self._kept,
+            offer=self._offer,
+        )
+        if (self.inventory, facts) == self._built_from:
+            return False
+        before, self.built = self.built, slices.build(self.inventory, facts)
+        self._built_from = self.inventory, facts
+        warnings = (*self.inventory.warnings, *self.built.warnings)
+        for warning in sorted(set(warnings) - set(self._warned)):
+            log.warning("%s", warning)
+        self._warned = warnings
+        return (self.built.slices, self.built.notes) != (before.slices, before.notes)
+
+    # -- polling -----------------------------------------------------------------------------------------------------
+
     async def poll(self, *, full: bool = True) -> bool:
         """Read everything, or without `full` only health, Xids and load, which is much cheaper.
 
@@ -130,11 +207,12 @@ class HardwareMonitor:
         if full:
             self._full_wanted = False
         try:
-            read = await self._poller.read(full=full)
+            read = await self._read(full)
         except BaseException:
             self._full_wanted = self._full_wanted or full
             raise
-        now_s, lost = self._timing.wall(), read.lost
+        now_s = self._timing.wall()
+        lost = frozenset(status.uuid for status in read.statuses if status.responds is False)
         self._faults.update(read.statuses, read.xids, now_s=now_s)
         self.telemetry = read.telemetry
         self.xids.add(read.xids)
@@ -143,13 +221,13 @@ class HardwareMonitor:
         if read.inventory is not None:
             self.full_at_s = read.begun_s
             self.inventory = self._known.update(read.inventory, lost=lost, own=read.own_mig)
-        if self._sampled is not None:
-            self._sampled(now_s, read.telemetry)
+        if self.sampled is not None:
+            self.sampled(now_s, read.telemetry)
         self._full_wanted = self._full_wanted or lost != self._lost
         self._lost = lost
         changed = self.rebuild()
         self.health.publish(
-            health.device_health(
+            fault_list.device_health(
                 self.built.known,
                 read.statuses,
                 self._faults.current,
@@ -160,6 +238,29 @@ class HardwareMonitor:
         )
         self.problem = self._failing_since_s = None
         return changed
+
+    async def _read(self, full: bool) -> _Poll:
+        if self._polling is None:
+            self._polling = asyncio.get_running_loop().create_task(self._threads.run(self._read_hardware, full))
+        done, _ = await asyncio.wait({self._polling}, timeout=self.deadline_s)
+        if not done:
+            raise TimeoutError(f"no answer within {self.deadline_s:g} s")
+        finished, self._polling = self._polling, None
+        return finished.result()
+
+    def _read_hardware(self, full: bool) -> _Poll:
+        own, begun_s = self._own_mig(), self._timing.wall()
+        inventory = self._backend.inventory() if full else None  # first: a GPU has a status once it was in an inventory
+        return _Poll(
+            begun_s=begun_s,
+            inventory=inventory,
+            statuses=self._backend.statuses(),
+            xids=self._backend.xids(),
+            telemetry=self._backend.telemetry(),
+            conditions=self._backend.conditions() if full else None,
+            # Before and after: a MIG device that a claim created or destroyed meanwhile is ours, too.
+            own_mig=own | self._own_mig(),
+        )
 
     async def run(self, changed: Callable[[PoolSlices], None], polled: Callable[[float], None] | None = None) -> None:
         """Poll every `interval_s`, forever; in full each `INVENTORY_EVERY` polls, and when a GPU is lost or found.

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 from fairlead.api.withheld import Group
-from fairlead.driver.publish import sync, trial
+from fairlead.driver.publish import keeping, sync
 from fairlead.driver.publish.keeping import SLICES, Keeping
 from fairlead.driver.publish.slices import SliceBody
 from fairlead.driver.publish.sync import Annotations, Gone, Pool, Raw, Write
@@ -231,7 +231,7 @@ class Publisher:
         self._accepted.pop(index, None)
         if sync.normalized(wanted, times_of=kept) == sync.normalized(kept):
             return frozenset()
-        if lost := frozenset(group for group in trial.lost(wanted, kept) if self._keeping.found.kept.has(group)):
+        if lost := frozenset(group for group in keeping.lost(wanted, kept) if self._keeping.found.kept.has(group)):
             return lost
         self._accepted[index] = (sync.normalized(sync.to_json(desired)), sync.normalized(kept))
         dropped = tuple(sync.dropped_fields(wanted, kept))

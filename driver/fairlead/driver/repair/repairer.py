@@ -20,17 +20,16 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from fairlead.api import repair as api
-from fairlead.driver.backend import reset_group
+from fairlead.driver.backend import links
 from fairlead.driver.backend.interface import BackendError, InUse
 from fairlead.driver.common import files
-from fairlead.driver.common.process_lock import ProcessLock, ProcessLockError
+from fairlead.driver.common.locks import ProcessLock, ProcessLockError
 from fairlead.driver.node_gpus import NodeGpus
 from fairlead.driver.prepare import records
 from fairlead.driver.publish.draining import Drain
 from fairlead.driver.publish.sync import Annotations, Gone
-from fairlead.driver.repair import hardware, state, verify
-from fairlead.driver.repair.state import Member, Repair
-from fairlead.driver.repair.store import RepairStore, StoreError
+from fairlead.driver.repair import hardware, state
+from fairlead.driver.repair.state import Member, Repair, RepairStore, StoreError
 from fairlead.kube.timing import REAL, Time
 
 log = logging.getLogger(__name__)
@@ -206,7 +205,7 @@ class Repairer:
         if request.action == "drain":
             members = hardware.members_of((gpu,), inventory)
             return Repair(id=request.id, device=device, phase="drained", since_s=now_s, members=members)
-        gpus = reset_group.of(inventory.gpus, gpu)
+        gpus = links.reset_together(inventory.gpus, gpu)
         members = hardware.members_of(gpus, inventory)
         for member in members:
             if (why := self._backend.reset_refusal(member.uuid)) is not None:
@@ -308,7 +307,7 @@ class Repairer:
     def _problems(self, member: Member) -> list[str]:
         before = self._xids.get(member.uuid, {})
         now = self._monitor.xids.by_gpu.get(member.uuid, {})
-        return verify.problems(
+        return hardware.problems(
             member,
             inventory=self._monitor.inventory,
             condition=next((each for each in self._monitor.conditions if each.uuid == member.uuid), None),

@@ -16,8 +16,7 @@ from collections.abc import Iterable, Mapping
 
 from fairlead.api import names
 from fairlead.driver.backend.types import Inventory, Telemetry
-from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
-from fairlead.driver.prepare.shares import Capacities, Limits, capacities, is_all, limits
+from fairlead.driver.prepare.records import Capacities, ClaimRecord, DeviceRecord, Limits, capacities, is_all, limits
 from fairlead.kube.device_usage import DeviceId, DeviceUsage, State
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final, Literal
 
-from fairlead.driver.prepare.claim_consumers import Fetch
+from fairlead.driver.prepare.orphans import Fetch
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.driver.usage.sampler import Sampler
