@@ -23,7 +23,7 @@ from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.common.locks import ProcessLock
 from fairlead.driver.common.metrics import Metrics
 from fairlead.driver.common.threads import Threads
-from fairlead.driver.kubelet import server, sockets
+from fairlead.driver.kubelet import server
 from fairlead.driver.kubelet.plugin import Plugin
 from fairlead.driver.kubelet.server import RegistrationService
 from fairlead.driver.prepare.checkpoint import CdiFiles, Checkpoint
@@ -85,7 +85,7 @@ async def _timed(kind: str, device: Callable[[int], str | dict[str, Any]], *, cl
         published = {
             device.name: device for device in slices.build(inventory, slices.Facts(partitionable=cuttable)).devices
         }
-        paths = sockets.plugin_paths(driver=names.DRIVER, plugins_dir=path / "p", registry_dir=path / "r", pod_uid=None)
+        paths = server.plugin_paths(driver=names.DRIVER, plugins_dir=path / "p", registry_dir=path / "r", pod_uid=None)
         paths.data.mkdir(parents=True)
         paths.registration.parent.mkdir()
         preparer = Preparer(

@@ -19,10 +19,9 @@ from fairlead.driver.backend.interface import Backend
 from fairlead.driver.common.locks import ProcessLock
 from fairlead.driver.common.metrics import Metrics
 from fairlead.driver.common.threads import Threads
-from fairlead.driver.kubelet import server, sockets
+from fairlead.driver.kubelet import server
 from fairlead.driver.kubelet.plugin import Plugin, Refusals
-from fairlead.driver.kubelet.server import RegistrationService, SelfCheck
-from fairlead.driver.kubelet.sockets import PluginPaths
+from fairlead.driver.kubelet.server import PluginPaths, RegistrationService, SelfCheck
 from fairlead.driver.layouts.keeper import LayoutKeeper
 from fairlead.driver.layouts.state import NodeLabel
 from fairlead.driver.metrics.collector import GpuCollector, SlicesCollector
@@ -41,7 +40,7 @@ from fairlead.driver.publish.sync import Annotations
 from fairlead.driver.repair.repairer import Repairer
 from fairlead.driver.repair.state import RepairStore
 from fairlead.driver.reports import Reports
-from fairlead.driver.usage.schedule import Rates
+from fairlead.driver.usage.sampler import Rates
 from fairlead.driver.usage.writer import UsageWriter
 from fairlead.kube import otlp, probes, tracing
 from fairlead.kube.client import Client
@@ -63,7 +62,7 @@ async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> 
     `ready` is set once kubelet can call and the slices are published.
     """
     tracer = otlp.tracer_for(options.otlp_endpoint, service="fairlead-driver", instance=options.node_name)
-    paths = sockets.plugin_paths(
+    paths = server.plugin_paths(
         driver=names.DRIVER,
         plugins_dir=options.plugins_dir,
         registry_dir=options.registry_dir,
@@ -72,7 +71,7 @@ async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> 
     paths.data.mkdir(mode=0o750, parents=True, exist_ok=True)
     paths.registration.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
     with (
-        sockets.hold_lifetime_lock(paths.data / "plugin.lock", shared=options.pod_uid is not None),
+        server.hold_lifetime_lock(paths.data / "plugin.lock", shared=options.pod_uid is not None),
         contextlib.closing(Threads()) as threads,
     ):
         records = RecordCache()

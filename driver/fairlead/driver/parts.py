@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fairlead.driver.backend.interface import Backend
 from fairlead.driver.common.threads import Threads
-from fairlead.driver.kubelet.sockets import PluginPaths
+from fairlead.driver.kubelet.server import PluginPaths
 from fairlead.driver.layouts.cutter import Cutter, Intents
 from fairlead.driver.node_gpus import NodeGpus
 from fairlead.driver.options import DriverOptions
@@ -22,9 +22,8 @@ from fairlead.driver.prepare.mps_daemons import Daemons
 from fairlead.driver.prepare.mps_directory import SizeLimits
 from fairlead.driver.prepare.preparer import Gpus, Preparer
 from fairlead.driver.prepare.record_cache import RecordCache
-from fairlead.driver.publish.draining import Drains
 from fairlead.driver.publish.known_faults import KnownFaults
-from fairlead.driver.publish.monitor import HardwareMonitor
+from fairlead.driver.publish.monitor import Drains, HardwareMonitor
 from fairlead.driver.publish.slices import UNKNOWN_KEPT
 from fairlead.driver.usage.sampler import Sampler, Settings
 

@@ -105,9 +105,9 @@ class TestCommands:
         done = record(file)
         assert (done.returncode, inventory(str(file)).gpus[0].product_name) == (0, "NVIDIA L40S"), done.stderr
         again = record(file)
-        assert (again.returncode, "is there already" in " ".join(again.stderr.split())) == (2, True)
+        assert (again.returncode, "is there already" in " ".join(again.stderr.replace("│", " ").split())) == (2, True)
         two = record(tmp_path / "a", tmp_path / "b")
-        assert (two.returncode, "name one file" in " ".join(two.stderr.split())) == (2, True)
+        assert (two.returncode, "name one file" in " ".join(two.stderr.replace("│", " ").split())) == (2, True)
 
     def test_a_fault_is_written_where_the_driver_reads_it(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.driver import parts
 from fairlead.driver.app import run
-from fairlead.driver.kubelet.sockets import SocketError
+from fairlead.driver.kubelet.server import SocketError
 from fairlead.kube.resource import ResourceClaim
 from tests.support.driver.cluster import CLAIMS, DriverCluster
 from tests.support.driver.kubelet import Kubelet

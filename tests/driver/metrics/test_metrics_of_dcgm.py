@@ -11,7 +11,7 @@ from fairlead.api.withheld import GROUPS
 from fairlead.driver.backend.simulated.fault_file import Load, MemoryErrors
 from fairlead.driver.common.metrics import Metrics
 from fairlead.driver.metrics.collector import SlicesCollector
-from fairlead.driver.metrics.dcgm import LABELS
+from fairlead.driver.metrics.readings import LABELS
 from tests.support.driver.metrics_node import Node
 from tests.support.stated_series import counted, stated
 

@@ -34,8 +34,6 @@ from tests.support.driver.kubelet import Kubelet
 from tests.support.driver.nesting import nest
 from tests.support.driver.node import Node
 
-EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
-
 
 def clean(driver: Preparer) -> None:
     """What the cleaner does, as often as it takes."""
@@ -62,7 +60,7 @@ class TestClaims:
         driver.unprepare("u3")
         assert driver.records() == ()
         clean(driver)
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_what_answers_in_the_daemons_place_without_end_is_cut_off(
         self, tmp_path: Path, hgx: SimulatedBackend
@@ -130,7 +128,7 @@ class TestContainment:
         broken.clear()
         clean(driver)
         driver.unprepare("u3")
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     async def test_one_orphan_that_cannot_be_unprepared_keeps_none_of_the_others(
         self, node: Node, broken: set[str]
@@ -186,7 +184,7 @@ class TestContainment:
         await cleaner.clean()
         assert counts[-1] == {}
         assert driver.records() == ()
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
         threads.close()
 
     async def test_one_claims_daemon_does_not_keep_the_supervisor_from_the_others(
@@ -253,7 +251,7 @@ class TestContainment:
         assert result.undone == ("u0",)
         assert [uid for uid, _ in result.not_undone] == ["u1", "u2"]
         clean(driver)
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
 
 class TestWholeDriver:
@@ -316,7 +314,7 @@ class TestNames:
     def test_a_request_that_would_is_refused(self, node: Node, request_name: str) -> None:
         with pytest.raises(ClaimError, match=r"results\[0\]\.request: .* is no request's name"):
             node.start().prepare(claim("u1", {"device": "gpu-0", "request": request_name}))
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
 
 async def _nothing() -> None:

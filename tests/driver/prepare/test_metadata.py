@@ -193,5 +193,5 @@ def test_a_file_that_cannot_be_written_fails_the_claim_which_holds_nothing(
         with pytest.raises(PrepareError, match=r"gpu\.json: No space left on device"):
             driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0"))
     assert driver.records() == ()
-    assert node.leftovers() == {"claims": [], "cdi": [], "migs": []}
+    assert not node.leftovers()
     driver.prepare(claim("u2", "gpu-0-mig-1g10gb-19-0"))

@@ -27,7 +27,6 @@ from tests.support.commands import invoke
 from tests.support.driver.claims import claim, gpu_config, mps, time_slicing
 from tests.support.driver.node import Node
 
-EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
 PERCENTAGE = "get_default_active_thread_percentage"
 
 
@@ -60,7 +59,7 @@ class TestClaim:
         assert node.daemons.command("u1", [PERCENTAGE, *limits]).split() == ["50.0", "10240M", "512M"]
         assert hgx.state.compute_modes == {0: "ExclusiveProcess", 3: "ExclusiveProcess"}
         assert driver.unprepare("u1") is True
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_its_containers_reach_the_daemon_and_those_of_other_requests_do_not(self, node: Node) -> None:
         config = mps() | {"requests": ["shared"]}
@@ -88,7 +87,7 @@ class TestClaim:
         assert node.daemons.command("u1", [command]) == "4096M"
         assert hgx.state.compute_modes == {}
         driver.unprepare("u1")
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_a_compute_mode_that_an_administrator_set_is_restored(self, node: Node, hgx: SimulatedBackend) -> None:
         hgx.state.compute_modes = {0: "Prohibited", 1: "ExclusiveProcess"}
@@ -116,7 +115,7 @@ class TestClaim:
             refused.clear()
             driver.unprepare("u1")
         assert driver.records() == ()
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_a_lost_gpu_does_not_keep_its_claim_from_ending(self, node: Node, hgx: SimulatedBackend) -> None:
         driver = node.start()
@@ -150,7 +149,7 @@ class TestShares:
         assert hgx.compute_mode(uuid) == "Default"
         for uid in ("u1", "u2", "u3"):
             driver.unprepare(uid)
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_all_of_a_gpu_may_be_time_sliced_as_no_other_claim_has_a_share(
         self, node: Node, hgx: SimulatedBackend
@@ -188,7 +187,7 @@ class TestShares:
         assert f"CUDA_VISIBLE_DEVICES={device.uuid}".encode() in environment
         assert dgx.state.compute_modes == {}
         driver.unprepare("u1")
-        assert static_node.leftovers() == EMPTY
+        assert not static_node.leftovers()
 
     def test_shares_of_two_mig_devices_in_one_claim_are_refused_with_the_reason(self, static_node: Node) -> None:
         static_node.shared_limits = "MPS"
@@ -198,7 +197,7 @@ class TestShares:
         ]
         with pytest.raises(ClaimError, match=r"--shared-limits.* CUDA shows .* one MIG device only"):
             static_node.start().prepare(claim("u1", *both))
-        assert static_node.leftovers() == EMPTY
+        assert not static_node.leftovers()
 
 
 class TestDefaultOfTheDriver:
@@ -219,7 +218,7 @@ class TestDefaultOfTheDriver:
         assert "CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps" in edits(node, "u1")["u1-gpu-0-a"]["env"]
         for uid in ("u1", "u2"):
             limited.unprepare(uid)
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_less_that_the_claim_or_its_class_says_wins(self, node: Node, limited: Preparer) -> None:
         of_class = mps(defaultActiveThreadPercentage=20) | {"source": "FromClass"}
@@ -249,7 +248,7 @@ class TestDefaultOfTheDriver:
             ClaimError, match=r"'TimeSlicing' of gpu-1, and another .* --shared-limits, .* make two claims"
         ):
             limited.prepare(claim("u1", *both, config=[config]))
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_a_node_without_shared_devices_has_none(self) -> None:
         found = invoke(["driver", "--node-name=n1", "--shared-limits=MPS"])
@@ -295,7 +294,7 @@ class TestRefusals:
     ) -> None:
         with pytest.raises(ClaimError, match=words):
             node.start().prepare(claim("u1", *devices, config=[config]))
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_two_requests_with_different_limits_are_refused_with_both_fields(self, node: Node) -> None:
         configs = [mps() | {"requests": ["a"]}, mps(multiUser=True) | {"requests": ["b"]}]
@@ -322,7 +321,7 @@ class TestRefusals:
         with pytest.raises(PrepareError, match="MPS needs nvidia-cuda-mps-control and nvidia-cuda-mps-server"):
             driver.prepare(claim("u1", "gpu-0", config=[mps()]))
         assert hgx.state.compute_modes == {}
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
 
 class TestHost:
@@ -358,7 +357,7 @@ class TestRestarts:
         driver.prepare(claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=30)]))
         assert (node.path / "mps/u1/pid").read_text() == before
         driver.unprepare("u1")
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_a_daemon_that_died_is_started_again_with_its_limits_at_the_next_prepare(self, node: Node) -> None:
         driver = node.start()

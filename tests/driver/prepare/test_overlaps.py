@@ -11,7 +11,6 @@ from fairlead.driver.prepare.preparer import PrepareError
 from tests.support.driver.claims import claim
 from tests.support.driver.node import Node
 
-EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
 WHOLE = {"device": "gpu-0"}
 MIG = {"device": "gpu-0-mig-3g40gb-9-4"}
 INSIDE = {"device": "gpu-0-mig-1g10gb-19-5"}
@@ -67,7 +66,7 @@ def test_an_overlap_is_refused_with_both_claims(node: Node, case: str, restart: 
     driver.unprepare("u1")
     driver.prepare(claim("u2", wanted))
     driver.unprepare("u2")
-    assert node.leftovers() == EMPTY
+    assert not node.leftovers()
 
 
 @pytest.mark.parametrize("case", FITS)
@@ -126,7 +125,7 @@ def test_a_mig_device_that_is_made_for_a_claim_is_not_shared(node: Node) -> None
         ClaimError, match=r"results\[0\]\.shareID: 'gpu-0-mig-3g40gb-9-4' is made on demand for one claim"
     ):
         node.start().prepare(claim("u1", share("a", "1Gi") | MIG))
-    assert node.leftovers() == EMPTY
+    assert not node.leftovers()
 
 
 def test_two_shares_in_one_claim_count_together(node: Node) -> None:

@@ -16,8 +16,6 @@ from fairlead.driver.prepare.preparer import PrepareError
 from tests.support.driver.claims import claim, gpu_config, time_slicing
 from tests.support.driver.node import Node
 
-EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
-
 
 def spec(node: Node, uid: str) -> dict[str, object]:
     loaded: dict[str, object] = json.loads(node.cdi_files.path(uid).read_bytes())
@@ -62,7 +60,7 @@ class TestWholeGpus:
         driver = node.start()
         assert driver.prepare(claim("u1", "eth1", driver="dra.net")).devices == ()
         assert driver.records() == ()
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_a_subrequest_is_answered_by_its_main_request(self, node: Node) -> None:
         record = node.start().prepare(claim("u1", {"request": "main/h100", "device": "gpu-0"}))
@@ -138,7 +136,7 @@ class TestTimeSlices:
         assert hgx.state.time_slices == {0: "Long", 2: "Long"}
         driver.unprepare("u1")
         assert hgx.state.time_slices == {0: "Default", 2: "Default"}
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_one_for_a_request_leaves_the_others_alone(self, node: Node, hgx: SimulatedBackend) -> None:
         config = time_slicing("Short") | {"requests": ["a"]}
@@ -156,7 +154,7 @@ class TestTimeSlices:
         with pytest.raises(PrepareError, match="time slices need nvidia-smi"):
             driver.prepare(claim("u1", "gpu-0", config=[time_slicing("Long")]))
         assert driver.records() == ()
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_it_would_reach_other_claims_of_a_shared_gpu_and_is_refused(self, node: Node) -> None:
         with pytest.raises(ClaimError, match="would change gpu-0 for the other claims"):
@@ -200,7 +198,7 @@ class TestDynamicMig:
         assert gpu.mig_devices[0].uuid == record.devices[0].mig.uuid  # type: ignore[union-attr]
         assert environment(node, "u1") == [f"FAIRLEAD_DEVICE_GPU_0_MIG_3G40GB_9_4={gpu.mig_devices[0].uuid}"]
         driver.unprepare("u1")
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_a_creation_that_fails_undoes_those_before_it(self, node: Node, hgx: SimulatedBackend) -> None:
         def fail_on_gpu_1(operation: str, minor: int) -> None:
@@ -211,7 +209,7 @@ class TestDynamicMig:
         hgx.faults.before = fail_on_gpu_1
         with pytest.raises(PrepareError, match="gpu-1: no resources"):
             driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0", "gpu-1-mig-1g10gb-19-0"))
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
         assert driver.records() == ()
 
     def test_an_administrators_mig_device_at_the_placement_is_not_used_and_not_destroyed(self, node: Node) -> None:
@@ -242,7 +240,7 @@ class TestDynamicMig:
             driver.prepare(claim("u2", "gpu-0-mig-1g10gb-19-0"))
         hgx.faults.busy.clear()
         driver.unprepare("u1")
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_a_mig_device_that_an_administrator_destroyed_is_created_again(self, node: Node) -> None:
         driver = node.start()

@@ -19,8 +19,6 @@ from tests.support.driver.claims import claim, mps
 from tests.support.driver.nesting import nest
 from tests.support.driver.node import Node
 
-EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
-
 
 def can_mount(path: Path) -> bool:
     try:
@@ -52,7 +50,7 @@ class TestTmpfs:
         with pytest.raises(OSError, match="No space left"):
             nest(shm, 100_000)
         driver.unprepare("u1")
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
         assert mounts.mounts_below(node.path) == []
 
     def test_a_link_in_it_is_not_followed(self, node: Node, limited: Callable[[], Daemons]) -> None:
@@ -70,7 +68,7 @@ class TestTmpfs:
         node.own_daemons = limited()
         node.start()
         assert mounts.mounts_below(node.path) == []
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_a_mount_in_a_tree_is_not_entered(self, tmp_path: Path, limited: Callable[[], Daemons]) -> None:
         inner = tmp_path / "tree/a"
@@ -104,7 +102,7 @@ class TestTmpfs:
             PrepareError, match=r"tmpfs of .* Operation not permitted\); the driver has to run privileged"
         ):
             driver.prepare(claim("u1", "gpu-0", config=[mps()]))
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_a_mount_that_does_not_reach_the_host_is_refused_with_the_way_out(
         self, node: Node, limited: Callable[[], Daemons], monkeypatch: pytest.MonkeyPatch
@@ -114,4 +112,4 @@ class TestTmpfs:
         with pytest.raises(PrepareError, match="set mountPropagation: Bidirectional"):
             driver.prepare(claim("u1", "gpu-0", config=[mps()]))
         assert mounts.mounts_below(node.path) == []
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()

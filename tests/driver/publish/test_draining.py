@@ -10,7 +10,7 @@ from fairlead.driver.backend import profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.prepare.preparer import PrepareError
-from fairlead.driver.publish.draining import Drain, Drains
+from fairlead.driver.publish.monitor import Drain, Drains
 from tests.support.driver.claims import claim
 from tests.support.driver.monitors import monitor_of
 from tests.support.driver.node import Node

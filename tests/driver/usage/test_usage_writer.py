@@ -16,8 +16,7 @@ from fairlead.api import names
 from fairlead.driver.backend.types import Gpu, Inventory, Telemetry
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
-from fairlead.driver.usage.sampler import Sampler
-from fairlead.driver.usage.schedule import Rates, Schedule, phase
+from fairlead.driver.usage.sampler import Rates, Sampler, Schedule, phase
 from fairlead.driver.usage.writer import UsageWriter
 from fairlead.kube import errors
 from fairlead.kube.client import Client

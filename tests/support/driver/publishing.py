@@ -16,8 +16,8 @@ from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.types import MigPlacement
 from fairlead.driver.common.metrics import Metrics
 from fairlead.driver.common.threads import Threads
-from fairlead.driver.publish.draining import Drains
 from fairlead.driver.publish.keeping import Found, Keeping
+from fairlead.driver.publish.monitor import Drains
 from fairlead.driver.publish.publisher import Publisher
 from fairlead.driver.publish.slices import UNKNOWN_KEPT, Offer
 from fairlead.driver.reports import Reports

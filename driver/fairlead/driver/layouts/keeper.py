@@ -24,7 +24,7 @@ from fairlead.driver.layouts.cutter import CutError, Cutter, Intent
 from fairlead.driver.layouts.state import LayoutState, NodeLabel
 from fairlead.driver.node_gpus import NodeGpus
 from fairlead.driver.prepare.records import holders
-from fairlead.driver.publish.draining import Drain
+from fairlead.driver.publish.monitor import Drain
 from fairlead.kube.timing import REAL, Time
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from fairlead.driver.backend.types import GpuCondition, Inventory, Telemetry
-from fairlead.driver.metrics import dcgm, readings
+from fairlead.driver.metrics import readings
 from fairlead.driver.metrics.readings import Family, measured
 from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.driver.publish.known_faults import XidCounts
@@ -56,7 +56,7 @@ class GpuCollector(Collector):
         yield _device_claims(records, self.pods)
         yield from _share_families(records, self.usages)
         if self.with_dcgm:
-            yield from dcgm.families(devices, _sole_pods(records, self.pods), self.node)
+            yield from readings.dcgm_families(devices, _sole_pods(records, self.pods), self.node)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

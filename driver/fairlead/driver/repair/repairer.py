@@ -26,7 +26,7 @@ from fairlead.driver.common import files
 from fairlead.driver.common.locks import ProcessLock, ProcessLockError
 from fairlead.driver.node_gpus import NodeGpus
 from fairlead.driver.prepare import records
-from fairlead.driver.publish.draining import Drain
+from fairlead.driver.publish.monitor import Drain
 from fairlead.driver.publish.sync import Annotations, Gone
 from fairlead.driver.repair import hardware, state
 from fairlead.driver.repair.state import Member, Repair, RepairStore, StoreError

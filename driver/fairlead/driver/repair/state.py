@@ -13,7 +13,7 @@ from fairlead.api import repair as api
 from fairlead.api.repair import Phase
 from fairlead.driver.backend.types import ComputeMode
 from fairlead.driver.common import files
-from fairlead.driver.publish.draining import Drain
+from fairlead.driver.publish.monitor import Drain
 from fairlead.kube import timestamps
 
 # How long the outcome is shown.

@@ -18,8 +18,7 @@ from typing import Any, Final, Literal
 from fairlead.driver.prepare.orphans import Fetch
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.prepare.records import ClaimRecord
-from fairlead.driver.usage.sampler import Sampler
-from fairlead.driver.usage.schedule import Rates, Schedule, Usages
+from fairlead.driver.usage.sampler import Rates, Sampler, Schedule, Usages
 from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.device_usage import usage_of
