@@ -15,7 +15,6 @@ from pathlib import Path
 
 from fairlead.api import names
 from fairlead.driver.backend import factory
-from fairlead.driver.backend.interface import Backend
 from fairlead.driver.common.locks import ProcessLock
 from fairlead.driver.common.metrics import Metrics
 from fairlead.driver.common.threads import Threads
@@ -89,22 +88,17 @@ async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> 
                 tracing.exporting(tracer) as spans,
                 Client.connect(options.kubeconfig, user_agent="fairlead-driver") as client,
             ):
-                driver = await Driver.start(options, paths, backend, client, threads, records, spans)
-                await driver.serve(ready)
+                parts = await Parts.of(options, paths, backend, threads, records)
+                await Driver(options, paths, client, parts, spans).serve(ready)
         finally:
             await threads.run(backend.close)
 
 
 class Driver:
-    """The parts of one driver process. `start` reads the hardware and recovers, `serve` runs until it is cancelled."""
+    """The parts of one driver process."""
 
     def __init__(
-        self,
-        options: DriverOptions,
-        paths: PluginPaths,
-        client: Client,
-        parts: Parts,
-        tracer: Tracer | None = None,
+        self, options: DriverOptions, paths: PluginPaths, client: Client, parts: Parts, tracer: Tracer | None
     ) -> None:
         async def read_claim(namespace: str, name: str) -> ResourceClaim:
             return await client.get(RESOURCE_CLAIMS, name, namespace)
@@ -194,22 +188,6 @@ class Driver:
         self._layouts = self._layout_keeper()
         self._self_check = SelfCheck(paths, interval_s=options.self_check_s, timeout_s=options.self_check_timeout_s)
 
-    @classmethod
-    async def start(
-        cls,
-        options: DriverOptions,
-        paths: PluginPaths,
-        backend: Backend,
-        client: Client,
-        threads: Threads,
-        records: RecordCache,
-        tracer: Tracer | None = None,
-    ) -> Driver:
-        parts = await Parts.of(options, paths, backend, threads, records)
-        driver = cls(options, paths, client, parts, tracer)
-        await driver._recover()
-        return driver
-
     async def _recover(self) -> None:
         async with self._process_lock.hold(timeout_s=RECOVERY_LOCK_S):
             self._reports.recovered(await self._threads.run(self._preparer.recover))
@@ -225,7 +203,9 @@ class Driver:
             self._reports.unreadable(await self._threads.run(self._preparer.reload))
 
     async def serve(self, ready: asyncio.Event | None) -> None:
+        """Recover, and serve until it is cancelled."""
         options = self._options
+        await self._recover()
         self._register_metrics()
         if self._layouts is not None:
             await self._mig_label.read()

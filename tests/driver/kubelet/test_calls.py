@@ -89,15 +89,14 @@ class TestProtocol:
             answer = await kubelet.unprepare(wanted, claim("unknown", "gpu-1"))
         assert [entry.error for entry in answer.values()] == ["", ""]
 
-    @pytest.mark.parametrize("version", ["v1", "v1beta1"])
-    async def test_sixty_four_claims_in_one_call(self, cluster: DriverCluster, version: str) -> None:
+    async def test_sixty_four_claims_in_one_call(self, cluster: DriverCluster) -> None:
         wanted = [await cluster.allocate({"device": "gpu-0", "shareID": share_id(n)}, name=f"c{n}") for n in range(64)]
         async with cluster.driver(), Kubelet.connect(cluster.registration) as kubelet:
-            answer = await kubelet.prepare(*wanted, version=version)
+            answer = await kubelet.prepare(*wanted)
             assert answer.keys() == {one.metadata.uid for one in wanted}
             assert {entry.error for entry in answer.values()} == {""}
             assert len(list((cluster.path / "cdi").iterdir())) == 64
-            answer = await kubelet.unprepare(*wanted, version=version)
+            answer = await kubelet.unprepare(*wanted)
             assert {entry.error for entry in answer.values()} == {""}
         assert list((cluster.path / "cdi").iterdir()) == []
 

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -90,11 +90,8 @@ class TestClaims:
 
 ERRORS = [
     RecursionError("maximum recursion depth exceeded"),
-    MemoryError(),
-    UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
     OSError(5, "Input/output error", "/x"),
-    BackendError("the GPU wants a reset"),
-    ValueError("odd"),
+    BackendError("wants a reset"),
 ]
 
 
@@ -155,14 +152,15 @@ class TestContainment:
         broken.clear()
         assert await collector.collect() == ["u1"]
 
-    async def test_a_retry_backs_off_and_is_reported_once(self, node: Node, broken: set[str], tmp_path: Path) -> None:
+    async def test_a_retry_backs_off_and_is_reported_once(
+        self, node: Node, broken: set[str], tmp_path: Path, threads: Threads
+    ) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0", config=[mps()]))
         broken.add("u1")
         with contextlib.suppress(Exception):
             driver.unprepare("u1")
         now, reports, counts = [0.0], list[tuple[Leftover, str, float]](), list[Mapping[str, int]]()
-        threads = Threads()
         cleaner = Cleaner(
             driver.leftovers,
             process_lock=ProcessLock(tmp_path / "turn", reload=_nothing),
@@ -185,10 +183,9 @@ class TestContainment:
         assert counts[-1] == {}
         assert driver.records() == ()
         assert not node.leftovers()
-        threads.close()
 
     async def test_one_claims_daemon_does_not_keep_the_supervisor_from_the_others(
-        self, node: Node, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+        self, node: Node, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, threads: Threads
     ) -> None:
         driver = node.start()
         for number in range(2):
@@ -204,7 +201,6 @@ class TestContainment:
         node.daemons.stop("u1")
         reported: list[Mapping[str, str]] = []
         restarts: list[int] = []
-        threads = Threads()
         supervisor = MpsSupervisor(
             driver,
             process_lock=ProcessLock(tmp_path / "turn", reload=_nothing),
@@ -218,23 +214,22 @@ class TestContainment:
         monkeypatch.undo()
         for number in range(2):
             driver.unprepare(f"u{number}")
-        threads.close()
 
-    @pytest.mark.parametrize("kind", ["fifo", "nested", "directory", "link", "binary"])
-    def test_a_record_of_any_kind_costs_its_claim_alone(self, node: Node, kind: str) -> None:
+    @pytest.mark.parametrize(
+        "make",
+        [
+            pytest.param(os.mkfifo, id="fifo"),
+            pytest.param(lambda path: path.write_bytes(b"[" * 100_000 + b"\n" + b"[" * 100_000), id="nested"),
+            pytest.param(Path.mkdir, id="directory"),
+            pytest.param(lambda path: path.symlink_to("/dev/zero"), id="link"),
+            pytest.param(lambda path: path.write_bytes(b"\xff\xfe\n\x00"), id="binary"),
+        ],
+    )
+    def test_a_record_of_any_kind_costs_its_claim_alone(self, node: Node, make: Callable[[Path], object]) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-1"))
         path = node.path / "claims/u0.json"
-        if kind == "fifo":
-            os.mkfifo(path)
-        elif kind == "nested":
-            path.write_bytes(b"[" * 100_000 + b"\n" + b"[" * 100_000)
-        elif kind == "directory":
-            path.mkdir()
-        elif kind == "link":
-            path.symlink_to("/dev/zero")
-        else:
-            path.write_bytes(b"\xff\xfe\n\x00")
+        make(path)
         (node.path / "cdi" / "k8s.gpu.fairlead.dev-claim_u9.json").write_bytes(b"[" * 100_000)
         driver = node.start()
         assert [broken.uid for broken in node.recovery.unreadable] == ["u0"]

@@ -376,11 +376,10 @@ class TestRestarts:
 
 class TestSupervisor:
     async def test_one_that_cannot_be_started_makes_its_devices_unhealthy_until_it_can(
-        self, node: Node, hgx: SimulatedBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+        self, node: Node, hgx: SimulatedBackend, threads: Threads, tmp_path: Path
     ) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0", config=[mps()]))
-        threads = Threads()
         process_lock = ProcessLock(tmp_path / "turn", reload=_nothing)
         reported: list[Mapping[str, str]] = []
         supervisor = MpsSupervisor(
@@ -402,7 +401,6 @@ class TestSupervisor:
         await supervisor.check()
         assert reported[-1] == {}
         driver.unprepare("u1")
-        threads.close()
 
 
 async def _nothing() -> None:

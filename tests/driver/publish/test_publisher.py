@@ -19,8 +19,6 @@ from fairlead.kube.resource import Device, DeviceTaint
 from tests.support.driver.slice_api import SliceApi
 from tests.support.kube import VirtualTime, settle
 
-TAINT = DeviceTaint(key="gpu.fairlead.dev/xid", value="79", effect="NoSchedule")
-
 
 class Running:
     def __init__(self, api: SliceApi) -> None:

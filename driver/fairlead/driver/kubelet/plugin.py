@@ -67,37 +67,27 @@ def _ignore(ref: ClaimRef, problem: str | None) -> None:
     pass
 
 
+@dataclasses.dataclass(eq=False)
 class Plugin:
     """`fetch(namespace, name)` reads a claim from the apiserver; `is_orphan` says whether a record's claim is gone.
 
     `outcome` is called with why a claim is not prepared, and with None when it is.
     """
 
-    def __init__(
-        self,
-        preparer: Preparer,
-        *,
-        fetch: Fetch,
-        process_lock: ProcessLock,
-        threads: Threads,
-        metrics: Metrics,
-        is_orphan: Callable[[ClaimRecord], Awaitable[bool]],
-        wait_s: float,
-        outcome: Callable[[ClaimRef, str | None], None] = _ignore,
-        deadline_s: float = DEADLINE_S,
-        tracing: Tracing = OFF,
-    ) -> None:
-        self._preparer = preparer
-        self._fetch = fetch
-        self._process_lock = process_lock
-        self._threads = threads
-        self._metrics = metrics
-        self._is_orphan = is_orphan
-        self._outcome = outcome
-        self._deadline_s = deadline_s
-        self._wait_s = wait_s
+    preparer: Preparer
+    _: dataclasses.KW_ONLY
+    fetch: Fetch
+    process_lock: ProcessLock
+    threads: Threads
+    metrics: Metrics
+    is_orphan: Callable[[ClaimRecord], Awaitable[bool]]
+    wait_s: float
+    outcome: Callable[[ClaimRef, str | None], None] = _ignore
+    deadline_s: float = DEADLINE_S
+    tracing: Tracing = OFF
+
+    def __post_init__(self) -> None:
         self._preparing: dict[str, asyncio.Event] = {}  # by UID; set: kubelet has unprepared the claim meanwhile
-        self._tracing = tracing
         self._running: dict[tuple[str, str], asyncio.Task[Any]] = {}
 
     async def prepare(self, wanted: Iterable[ClaimRef]) -> dict[str, ClaimRecord | str]:
@@ -106,7 +96,7 @@ class Plugin:
         answers = await self._for_each("NodePrepareResources", refs, self._prepare)
         for ref in refs:
             answer = answers[ref.uid]
-            self._outcome(ref, answer if isinstance(answer, str) else None)
+            self.outcome(ref, answer if isinstance(answer, str) else None)
         return answers
 
     async def unprepare(self, wanted: Iterable[ClaimRef]) -> dict[str, str | None]:
@@ -126,7 +116,7 @@ class Plugin:
         refs = list({ref.uid: ref for ref in wanted}.values())
         if not refs:
             return {}  # a probe
-        with self._metrics.call(operation), logs.operation(log, operation, claims=len(refs)):
+        with self.metrics.call(operation), logs.operation(log, operation, claims=len(refs)):
             answers = await asyncio.gather(*(self._answer(operation, ref, one) for ref in refs))
         return dict(zip((ref.uid for ref in refs), answers, strict=True))
 
@@ -134,11 +124,11 @@ class Plugin:
         """The result of `one`, or the text of the error that it raised, whatever error that is."""
         began = time.monotonic()
         task = self._start(operation, ref, one)
-        done, _ = await asyncio.wait({task}, timeout=self._deadline_s)
+        done, _ = await asyncio.wait({task}, timeout=self.deadline_s)
         try:
             if not done:
                 raise PrepareError(
-                    f"{ref}: not done within {self._deadline_s:g} s; it goes on, and kubelet's next call finds it "
+                    f"{ref}: not done within {self.deadline_s:g} s; it goes on, and kubelet's next call finds it "
                     "done. If this repeats, a GPU of the claim does not answer: see the driver's log"
                 )
             answer: T = task.result()
@@ -150,10 +140,10 @@ class Plugin:
             log.exception("%s: %s (%s)", operation, ref, ref.uid)
             problem = f"{ref}: internal error: {type(error).__name__}: {error}"
         else:
-            self._metrics.claim(operation, "ok", time.monotonic() - began)
+            self.metrics.claim(operation, "ok", time.monotonic() - began)
             log.info("%s: %s", operation, ref, extra={"claim": ref.uid, "devices": _devices(answer)})
             return answer
-        self._metrics.claim(operation, "error", time.monotonic() - began)
+        self.metrics.claim(operation, "error", time.monotonic() - began)
         log.error("%s: %s", operation, problem, extra={"claim": ref.uid})
         return problem
 
@@ -178,12 +168,12 @@ class Plugin:
         claim = await self._read(ref)
         ended = self._preparing[ref.uid] = asyncio.Event()
         try:
-            with prepare_span(self._tracing, claim, began_s, wall=time.time):
-                until_s = time.monotonic() + self._wait_s
+            with prepare_span(self.tracing, claim, began_s, wall=time.time):
+                until_s = time.monotonic() + self.wait_s
                 while True:
                     try:
-                        async with self._process_lock.hold(timeout_s=self._deadline_s):
-                            return await self._threads.run(self._preparer.prepare, claim)
+                        async with self.process_lock.hold(timeout_s=self.deadline_s):
+                            return await self.threads.run(self.preparer.prepare, claim)
                     except OccupiedError as error:
                         if not await self._released(ref, error, until_s, ended):
                             raise
@@ -194,7 +184,7 @@ class Plugin:
             del self._preparing[ref.uid]
 
     async def _read(self, ref: ClaimRef) -> ResourceClaim:
-        claim = await self._fetch(ref.namespace, ref.name)
+        claim = await self.fetch(ref.namespace, ref.name)
         if claim.metadata.uid != ref.uid:
             raise ClaimError(
                 f"{ref}: metadata.uid: kubelet asks for {ref.uid}, the apiserver has {claim.metadata.uid}: it was "
@@ -206,13 +196,13 @@ class Plugin:
 
     async def _released(self, ref: ClaimRef, occupied: OccupiedError, until_s: float, ended: asyncio.Event) -> bool:
         """Whether it is worth another try: the holders are being released, and one of them may be by now."""
-        if not all([each.state == "unpreparing" or await self._is_orphan(each) for each in occupied.holders]):
+        if not all([each.state == "unpreparing" or await self.is_orphan(each) for each in occupied.holders]):
             return False
         log.info("%s waits: %s", ref, occupied)
-        self._outcome(ref, str(occupied))
+        self.outcome(ref, str(occupied))
         retry_s = min(until_s, time.monotonic() + RETRY_S)
         while time.monotonic() < retry_s:
-            if any(self._preparer.record(each.uid) is None for each in occupied.holders):
+            if any(self.preparer.record(each.uid) is None for each in occupied.holders):
                 return True
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
@@ -226,17 +216,17 @@ class Plugin:
         """Says so when a claim that could not be waited for may be tried again: kubelet itself tries a minute later."""
 
         async def watch(ref: ClaimRef) -> None:
-            while any(self._preparer.record(each.uid) for each in occupied.holders):  # noqa: ASYNC110 - threads change them
+            while any(self.preparer.record(each.uid) for each in occupied.holders):  # noqa: ASYNC110 - threads change them
                 await asyncio.sleep(1.0)
-            self._outcome(ref, None)
+            self.outcome(ref, None)
 
         self._start("watch", ref, watch)
 
     async def _unprepare(self, ref: ClaimRef) -> None:
         if (preparing := self._preparing.get(ref.uid)) is not None:
             preparing.set()  # its pod has ended: prepared now, it would never be unprepared
-        async with self._process_lock.hold(timeout_s=self._deadline_s):
-            if not await self._threads.run(self._preparer.unprepare, ref.uid):
+        async with self.process_lock.hold(timeout_s=self.deadline_s):
+            if not await self.threads.run(self.preparer.unprepare, ref.uid):
                 log.info("%s (%s) was not prepared here; nothing to do", ref, ref.uid)
 
 

@@ -191,29 +191,24 @@ async def _listening(server: grpc.aio.Server, path: Path) -> AsyncIterator[None]
         await server.stop(GRACE_S)
 
 
+@dataclasses.dataclass(eq=False)
 class SelfCheck:
     """`problem` is None while the sockets answer: liveness."""
 
-    def __init__(
-        self,
-        paths: PluginPaths,
-        *,
-        interval_s: float = 15.0,
-        timeout_s: float = 5.0,
-        sleep: Sleep = asyncio.sleep,
-        random: Random | None = None,
-    ) -> None:
+    paths: PluginPaths
+    _: dataclasses.KW_ONLY
+    interval_s: float = 15.0
+    timeout_s: float = 5.0
+    sleep: Sleep = asyncio.sleep
+    random: Random = dataclasses.field(default_factory=Random)
+
+    def __post_init__(self) -> None:
         self.problem: str | None = None
-        self._paths = paths
-        self._interval_s = interval_s
-        self._timeout_s = timeout_s
-        self._sleep = sleep
-        self._random = random or Random()  # noqa: S311 - jitter
 
     async def run(self) -> None:
         while True:
             # Jitter: drivers that started together do not all call at once.
-            await self._sleep(self._interval_s * self._random.uniform(0.8, 1.2))
+            await self.sleep(self.interval_s * self.random.uniform(0.8, 1.2))
             await self.check()
 
     async def check(self) -> str | None:
@@ -224,9 +219,9 @@ class SelfCheck:
 
     async def _call(self) -> str | None:
         empty: tuple[tuple[Path, protocol.Service, str, Any], ...] = (
-            (self._paths.registration, protocol.REGISTRATION, "GetInfo", registration_pb2.InfoRequest()),
+            (self.paths.registration, protocol.REGISTRATION, "GetInfo", registration_pb2.InfoRequest()),
             (
-                self._paths.dra,
+                self.paths.dra,
                 protocol.DRA[protocol.DRA_V1],
                 "NodePrepareResources",
                 dra_v1_pb2.NodePrepareResourcesRequest(),
@@ -235,7 +230,7 @@ class SelfCheck:
         for path, service, method, request in empty:
             try:
                 async with grpc.aio.insecure_channel(f"unix:{path}", options=_OWN_CONNECTION) as channel:
-                    await getattr(protocol.Stub(channel, service), method)(request, timeout=self._timeout_s)
+                    await getattr(protocol.Stub(channel, service), method)(request, timeout=self.timeout_s)
             except grpc.aio.AioRpcError as error:
                 return f"{path}: the driver's own socket does not answer: {error.code().name}: {error.details()}"
         return None

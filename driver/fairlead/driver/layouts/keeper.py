@@ -50,36 +50,23 @@ class _Look:
         return {uuid: intent for uuid, intent in self.intents.items() if uuid not in wanted}
 
 
+@dataclasses.dataclass(eq=False)
 class LayoutKeeper:
     """`synced_at_s` says when the stored slices last were known to be right. `count` is called with the outcome of each cut: ok, undone, stuck."""
 
-    def __init__(
-        self,
-        path: Path,
-        label: NodeLabel,
-        gpus: NodeGpus,
-        cutter: Cutter,
-        *,
-        process_lock: ProcessLock,
-        synced_at_s: Callable[[], float | None],
-        count: Callable[[str], None],
-        interval_s: float = 5.0,
-        settle_s: float = 10.0,
-        timing: Time = REAL,
-    ) -> None:
-        self._path = path
-        self._label = label
-        self._monitor = gpus.monitor
-        self._preparer = gpus.preparer
-        self._cutter = cutter
-        self._drains = gpus.drains
-        self._threads = gpus.threads
-        self._process_lock = process_lock
-        self._synced_at_s = synced_at_s
-        self._count = count
-        self._interval_s = interval_s
-        self._wall = timing.wall
-        self._sleep = timing.sleep
+    path: Path
+    label: NodeLabel
+    gpus: NodeGpus
+    cutter: Cutter
+    _: dataclasses.KW_ONLY
+    process_lock: ProcessLock
+    synced_at_s: Callable[[], float | None]
+    count: Callable[[str], None]
+    interval_s: float = 5.0
+    settle_s: dataclasses.InitVar[float] = 10.0
+    timing: Time = REAL
+
+    def __post_init__(self, settle_s: float) -> None:
         self._settling = Settling(settle_s)
         self._cut: set[str] = set()  # and not read again yet
         self._failed_key: tuple[str, bytes] | None = None
@@ -95,18 +82,18 @@ class LayoutKeeper:
                 problem = ""
             except Exception as error:
                 if str(error) != problem:
-                    log.exception("MIG layouts cannot go on; tried again every %g s", self._interval_s)
+                    log.exception("MIG layouts cannot go on; tried again every %g s", self.interval_s)
                 problem = str(error)
-            await self._sleep(self._interval_s)
+            await self.timing.sleep(self.interval_s)
 
     async def first(self) -> None:
         """Before the first slices are published: taint what is to be cut from the start."""
-        if self._label.wanted is not None:
-            self._drain(await self._look(self._label.wanted))
+        if self.label.wanted is not None:
+            self._drain(await self._look(self.label.wanted))
 
     async def step(self) -> None:
         """Do what can be done now. Failures are reported, not raised."""
-        name = self._label.wanted
+        name = self.label.wanted
         if name is None:
             return
         look = await self._look(name)
@@ -115,16 +102,16 @@ class LayoutKeeper:
             await self._undo(uuid, intent)
         waits = [waiting for wanted in look.todo if (waiting := await self._advance(wanted, look.key))]
         if not name:
-            await self._label.report(LayoutState())
+            await self.label.report(LayoutState())
         elif look.problem:
-            await self._label.report(LayoutState(config=name, state="failed", message=look.problem))
+            await self.label.report(LayoutState(config=name, state="failed", message=look.problem))
         elif waits:
-            await self._label.report(LayoutState(config=name, state="pending", message="; ".join(waits)))
+            await self.label.report(LayoutState(config=name, state="pending", message="; ".join(waits)))
         elif self._failed:
             why = "; ".join(self._failed.values())
-            await self._label.report(LayoutState(config=name, state="failed", message=why))
+            await self.label.report(LayoutState(config=name, state="failed", message=why))
         else:
-            await self._label.report(LayoutState(config=name, state="success"))
+            await self.label.report(LayoutState(config=name, state="success"))
 
     # -- looking and draining ------------------------------------------------------------------------------------------
 
@@ -133,9 +120,9 @@ class LayoutKeeper:
         todo: tuple[Wanted, ...] = ()
         intents: dict[str, Intent] = {}
         try:
-            intents = await self._threads.run(self._cutter.intents.load)
+            intents = await self.gpus.threads.run(self.cutter.intents.load)
             if name:
-                key = name, await self._threads.run(_read, self._path)
+                key = name, await self.gpus.threads.run(_read, self.path)
                 if key != self._failed_key:
                     self._failed_key, self._failed = None, {}
                 todo = self._todo(*key, intents)
@@ -149,10 +136,10 @@ class LayoutKeeper:
 
     def _todo(self, name: str, content: bytes, intents: dict[str, Intent]) -> tuple[Wanted, ...]:
         """Raises LayoutError."""
-        layouts = config.parse(content, path=str(self._path))
-        inventory, on_demand = self._monitor.inventory, self._monitor.partitionable()
+        layouts = config.parse(content, path=str(self.path))
+        inventory, on_demand = self.gpus.monitor.inventory, self.gpus.monitor.partitionable()
         found = []
-        for wanted in config.resolve(config.choose(layouts, name, path=str(self._path)), inventory):
+        for wanted in config.resolve(config.choose(layouts, name, path=str(self.path)), inventory):
             gpu = inventory.gpu(wanted.uuid)
             if gpu is None or wanted.uuid in self._failed:
                 continue
@@ -163,23 +150,23 @@ class LayoutKeeper:
     def _drain(self, look: _Look) -> None:
         drained = {wanted.uuid for wanted in look.todo} | look.intents.keys()
         self._cut &= drained
-        self._settling.update(drained, synced_at_s=self._synced_at_s(), now_s=self._wall())
+        self._settling.update(drained, synced_at_s=self.synced_at_s(), now_s=self.timing.wall())
         closed = look.intents.keys() | self._cut
-        self._drains.replace(
+        self.gpus.drains.replace(
             "mig-config", {uuid: Drain(value=look.key[0], closed=CLOSED if uuid in closed else "") for uuid in drained}
         )
 
     def _set(self, uuid: str, *, closed: bool) -> None:
-        drains = self._drains.of("mig-config")
+        drains = self.gpus.drains.of("mig-config")
         changed = dataclasses.replace(drains.get(uuid, Drain()), closed=CLOSED if closed else "")
-        self._drains.replace("mig-config", drains | {uuid: changed})
+        self.gpus.drains.replace("mig-config", drains | {uuid: changed})
 
     def _end(self, uuid: str) -> None:
         """The GPU is drained no longer; what it is now is read before it is published without its taint."""
-        drains = self._drains.of("mig-config")
+        drains = self.gpus.drains.of("mig-config")
         drains.pop(uuid, None)
-        self._drains.replace("mig-config", drains)
-        self._monitor.read_again()
+        self.gpus.drains.replace("mig-config", drains)
+        self.gpus.monitor.read_again()
 
     # -- cutting -------------------------------------------------------------------------------------------------------
 
@@ -193,8 +180,8 @@ class LayoutKeeper:
             return f"{name} waits {waiting}"
         self._set(uuid, closed=True)
         try:
-            async with self._process_lock.hold(timeout_s=LOCK_S):
-                held_by = await self._threads.run(self._cut_exclusively, wanted)
+            async with self.process_lock.hold(timeout_s=LOCK_S):
+                held_by = await self.gpus.threads.run(self._cut_exclusively, wanted)
         except CutError as error:
             self._fail(wanted, key, error)
             return ""
@@ -204,35 +191,35 @@ class LayoutKeeper:
         if held_by:
             self._set(uuid, closed=False)
             return f"{name} waits for {held_by} to end"
-        self._count("ok")
+        self.count("ok")
         log.info("%s is cut as MIG layout %s says", name, key[0])
         self._cut.add(uuid)
-        self._monitor.read_again()
+        self.gpus.monitor.read_again()
         return f"{name} is cut, and published with the next poll"
 
     def _waits_for(self, uuid: str) -> str:
         if self._is_repaired(uuid):
             return "for its repair"
-        held_by = [f"{record.namespace}/{record.name}" for record in holders(self._preparer.records(), uuid)]
+        held_by = [f"{record.namespace}/{record.name}" for record in holders(self.gpus.preparer.records(), uuid)]
         if held_by:
             return f"for {', '.join(held_by[:3])}{' and others' if len(held_by) > 3 else ''} to end"
-        return self._settling.waits_for(uuid, now_s=self._wall())
+        return self._settling.waits_for(uuid, now_s=self.timing.wall())
 
     def _is_repaired(self, uuid: str) -> bool:
         """Whether a repair has closed the GPU, and restores what it was; or failed, and keeps it."""
-        repaired = self._drains.of("repair").get(uuid)
+        repaired = self.gpus.drains.of("repair").get(uuid)
         return repaired is not None and bool(repaired.closed)
 
     def _cut_exclusively(self, wanted: Wanted) -> str:
         """The claim that holds the GPU, or empty. Raises CutError or OSError."""
-        with self._preparer.exclusively(wanted.uuid) as held:
+        with self.gpus.preparer.exclusively(wanted.uuid) as held:
             if held:
                 return f"{held[0].namespace}/{held[0].name}"
-            self._cutter.cut(wanted.uuid, wanted.minor, wanted.cut)
+            self.cutter.cut(wanted.uuid, wanted.minor, wanted.cut)
             return ""
 
     def _fail(self, wanted: Wanted, key: tuple[str, bytes], error: CutError) -> None:
-        self._count("undone" if error.undone else "stuck")
+        self.count("undone" if error.undone else "stuck")
         then = (
             "it is as it was before"
             if error.undone
@@ -247,16 +234,16 @@ class LayoutKeeper:
 
     async def _undo(self, uuid: str, intent: Intent) -> None:
         """Bring back a GPU whose layout failed, or is not asked for any more. It was closed all the time."""
-        if self._is_repaired(uuid) or self._wall() < self._undo_at_s.get(uuid, 0.0):
+        if self._is_repaired(uuid) or self.timing.wall() < self._undo_at_s.get(uuid, 0.0):
             return
         try:
-            async with self._process_lock.hold(timeout_s=LOCK_S):
-                undone = await self._threads.run(self._undo_exclusively, uuid)
+            async with self.process_lock.hold(timeout_s=LOCK_S):
+                undone = await self.gpus.threads.run(self._undo_exclusively, uuid)
         except (ProcessLockError, OSError) as error:
             log.warning("gpu-%d: MIG layout not undone: %s", intent.minor, error)
             undone = False
         if not undone:
-            self._undo_at_s[uuid] = self._wall() + UNDO_AGAIN_S
+            self._undo_at_s[uuid] = self.timing.wall() + UNDO_AGAIN_S
             return
         log.info("gpu-%d is as it was before its MIG layout was changed", intent.minor)
         self._undo_at_s.pop(uuid, None)
@@ -265,8 +252,8 @@ class LayoutKeeper:
         self._end(uuid)
 
     def _undo_exclusively(self, uuid: str) -> bool:
-        with self._preparer.exclusively(uuid) as held:
-            return not held and self._cutter.undo(uuid)
+        with self.gpus.preparer.exclusively(uuid) as held:
+            return not held and self.cutter.undo(uuid)
 
 
 def _read(path: Path) -> bytes:

@@ -52,6 +52,7 @@ class Limits:
         return made
 
 
+@dataclasses.dataclass(eq=False)
 class Daemons:
     """The daemons of one node. `program` says how to run one here, or raises BackendError where there is no MPS.
 
@@ -59,21 +60,15 @@ class Daemons:
     `removals` are the directories of ended claims that are not gone yet.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        program: Callable[[], MpsProgram],
-        *,
-        size_limits: SizeLimits | None = None,
-        clock: Clock = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._directory = directory
-        self._program = program
-        self._size_limits = size_limits
-        self.removals = Removals(directory)
-        self._clock = clock
-        self._sleep = sleep
+    directory: Path
+    program: Callable[[], MpsProgram]
+    _: dataclasses.KW_ONLY
+    size_limits: SizeLimits | None = None
+    clock: Clock = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def __post_init__(self) -> None:
+        self.removals = Removals(self.directory)
 
     def mounts(self, uid: str) -> tuple[Mount, Mount]:
         """For a client's container: the pipes of the daemon, and the shared memory."""
@@ -86,7 +81,7 @@ class Daemons:
     def uids(self) -> list[str]:
         """Claims that have a daemon, or had one that was not cleaned up; sorted."""
         try:
-            return sorted(path.name for path in self._directory.iterdir() if valid_uid(path.name) and path.is_dir())
+            return sorted(path.name for path in self.directory.iterdir() if valid_uid(path.name) and path.is_dir())
         except FileNotFoundError:
             return []
 
@@ -98,7 +93,7 @@ class Daemons:
 
         Raises BackendError or OSError; then no daemon is left, or `stop` finds it.
         """
-        program = self._program()
+        program = self.program()
         if not self.alive(uid):
             self.stop(uid)  # servers without their daemon, and files of one that ended
             self._launch(uid, program, ",".join(uuids), multi_user=limits.multi_user)
@@ -117,7 +112,7 @@ class Daemons:
         lines = list(commands)
         if not lines:
             return ""
-        program = self._program()
+        program = self.program()
         try:
             status, answer = converse(
                 (*self._launcher(uid, program), *program.control),
@@ -151,7 +146,7 @@ class Daemons:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _home(self, uid: str) -> DaemonDirectory:
-        return DaemonDirectory(self._directory / uid, self._size_limits)
+        return DaemonDirectory(self.directory / uid, self.size_limits)
 
     def _launch(self, uid: str, program: MpsProgram, visible: str, *, multi_user: bool) -> None:
         home = self._home(uid)
@@ -216,11 +211,11 @@ class Daemons:
         }
 
     def _wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        until = self._clock() + timeout_s
+        until = self.clock() + timeout_s
         while not condition():
-            if self._clock() >= until:
+            if self.clock() >= until:
                 return False
-            self._sleep(_POLL_S)
+            self.sleep(_POLL_S)
         return True
 
 

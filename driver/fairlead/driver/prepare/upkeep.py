@@ -39,53 +39,47 @@ AT_ONCE_MAX = 8
 """Leftovers that are tried at once."""
 
 
+@dataclasses.dataclass(eq=False)
 class OrphanGc:
     """`collect` collects once, `run` every `interval_s`. `is_orphan` asks the apiserver; `in_use` says what uses a record's GPUs,
     or nothing; `unprepare` undoes a record, or raises PrepareError.
     """
 
-    def __init__(
-        self,
-        preparer: Preparer,
-        *,
-        is_orphan: Callable[[ClaimRecord], Awaitable[bool]],
-        in_use: Callable[[ClaimRecord], Awaitable[str]],
-        unprepare: Callable[[ClaimRecord], Awaitable[None]],
-        interval_s: float = 120.0,
-        sleep: Sleep = asyncio.sleep,
-    ) -> None:
-        self._preparer = preparer
-        self._is_orphan = is_orphan
-        self._in_use = in_use
-        self._unprepare = unprepare
-        self._interval_s = interval_s
-        self._sleep = sleep
+    preparer: Preparer
+    _: dataclasses.KW_ONLY
+    is_orphan: Callable[[ClaimRecord], Awaitable[bool]]
+    in_use: Callable[[ClaimRecord], Awaitable[str]]
+    unprepare: Callable[[ClaimRecord], Awaitable[None]]
+    interval_s: float = 120.0
+    sleep: Sleep = asyncio.sleep
+
+    def __post_init__(self) -> None:
         self._missing: frozenset[str] = frozenset()
 
     async def run(self) -> None:
         while True:
-            await self._sleep(self._interval_s)
+            await self.sleep(self.interval_s)
             try:
                 await self.collect()
             except Exception:
-                log.exception("orphans could not be collected; tried again in %g s", self._interval_s)
+                log.exception("orphans could not be collected; tried again in %g s", self.interval_s)
 
     async def collect(self) -> list[str]:
         """UIDs of the claims that were unprepared."""
         missing: set[str] = set()
         collected: list[str] = []
-        for record in self._preparer.records():
-            if not await self._is_orphan(record):
+        for record in self.preparer.records():
+            if not await self.is_orphan(record):
                 continue
             if record.uid not in self._missing:
                 missing.add(record.uid)
                 continue
-            if users := await self._in_use(record):
+            if users := await self.in_use(record):
                 log.warning("%s no longer exists, and is not unprepared: %s", record, users)
                 missing.add(record.uid)
                 continue
             try:
-                await self._unprepare(record)
+                await self.unprepare(record)
             except Exception as error:  # of this claim: the next is collected all the same
                 why = str(error) if isinstance(error, PrepareError) else reason(error)
                 log.error("%s no longer exists, but cannot be unprepared: %s", record, why)
@@ -97,6 +91,7 @@ class OrphanGc:
         return collected
 
 
+@dataclasses.dataclass(eq=False)
 class MpsSupervisor:
     """`check` checks all claims once, `run` at once and then every `interval_s`.
 
@@ -104,24 +99,16 @@ class MpsSupervisor:
     (by name) whose daemon does not run and cannot be started, and why.
     """
 
-    def __init__(
-        self,
-        preparer: Preparer,
-        *,
-        process_lock: ProcessLock,
-        threads: Threads,
-        restarted: Callable[[], None],
-        report_unhealthy: Callable[[Mapping[str, str]], None],
-        interval_s: float = 5.0,
-        sleep: Sleep = asyncio.sleep,
-    ) -> None:
-        self._preparer = preparer
-        self._process_lock = process_lock
-        self._threads = threads
-        self._restarted = restarted
-        self._report_unhealthy = report_unhealthy
-        self._interval_s = interval_s
-        self._sleep = sleep
+    preparer: Preparer
+    _: dataclasses.KW_ONLY
+    process_lock: ProcessLock
+    threads: Threads
+    restarted: Callable[[], None]
+    report_unhealthy: Callable[[Mapping[str, str]], None]
+    interval_s: float = 5.0
+    sleep: Sleep = asyncio.sleep
+
+    def __post_init__(self) -> None:
         self._failing: frozenset[str] = frozenset()  # UIDs, so that each claim is logged once
 
     async def run(self) -> None:
@@ -129,16 +116,16 @@ class MpsSupervisor:
             try:
                 await self.check()
             except Exception:
-                log.exception("MPS daemons could not be checked; tried again in %g s", self._interval_s)
-            await self._sleep(self._interval_s)
+                log.exception("MPS daemons could not be checked; tried again in %g s", self.interval_s)
+            await self.sleep(self.interval_s)
 
     async def check(self) -> None:
         unhealthy: dict[str, str] = {}
         failing: set[str] = set()
-        for record in await self._threads.run(self._preparer.without_mps_daemon):
+        for record in await self.threads.run(self.preparer.without_mps_daemon):
             try:
-                async with self._process_lock.hold(timeout_s=LOCK_TIMEOUT_S):
-                    restarted = await self._threads.run(self._preparer.restart_mps_daemon, record.uid)
+                async with self.process_lock.hold(timeout_s=LOCK_TIMEOUT_S):
+                    restarted = await self.threads.run(self.preparer.restart_mps_daemon, record.uid)
             except Exception as error:  # of this claim: the next is checked all the same
                 why = str(error) if isinstance(error, PrepareError | ProcessLockError) else reason(error)
                 if record.uid not in self._failing:
@@ -147,12 +134,12 @@ class MpsSupervisor:
                 unhealthy |= dict.fromkeys(record.mps.devices if record.mps else (), f"no MPS daemon: {why}")
                 continue
             if restarted:
-                self._restarted()
+                self.restarted()
                 log.warning(
                     "%s: its MPS daemon had died and was started again; programs that it served are lost", record
                 )
         self._failing = frozenset(failing)
-        self._report_unhealthy(unhealthy)
+        self.report_unhealthy(unhealthy)
 
 
 @dataclasses.dataclass(slots=True)
@@ -162,6 +149,7 @@ class _Tried:
     reported: str = ""
 
 
+@dataclasses.dataclass(eq=False)
 class Cleaner:
     """`clean` is one round, `run` rounds every `interval_s`.
 
@@ -169,26 +157,17 @@ class Cleaner:
     the number left, by kind.
     """
 
-    def __init__(
-        self,
-        leftovers: Leftovers,
-        *,
-        process_lock: ProcessLock,
-        threads: Threads,
-        report: Callable[[Leftover, str, float], None],
-        count: Callable[[Mapping[str, int]], None],
-        interval_s: float = 5.0,
-        clock: Clock = time.monotonic,
-        sleep: Sleep = asyncio.sleep,
-    ) -> None:
-        self._leftovers = leftovers
-        self._process_lock = process_lock
-        self._threads = threads
-        self._report = report
-        self._count = count
-        self._interval_s = interval_s
-        self._clock = clock
-        self._sleep = sleep
+    leftovers: Leftovers
+    _: dataclasses.KW_ONLY
+    process_lock: ProcessLock
+    threads: Threads
+    report: Callable[[Leftover, str, float], None]
+    count: Callable[[Mapping[str, int]], None]
+    interval_s: float = 5.0
+    clock: Clock = time.monotonic
+    sleep: Sleep = asyncio.sleep
+
+    def __post_init__(self) -> None:
         self._tried: dict[Leftover, _Tried] = {}
         self._running: dict[Leftover, asyncio.Task[None]] = {}
 
@@ -197,21 +176,21 @@ class Cleaner:
             try:
                 await self.clean()
             except Exception:
-                log.exception("cannot list what is left of claims; tried again in %g s", self._interval_s)
-            await self._sleep(self._interval_s)
+                log.exception("cannot list what is left of claims; tried again in %g s", self.interval_s)
+            await self.sleep(self.interval_s)
 
     async def clean(self) -> None:
         """Try what is due, and no longer than `ROUND_S`; what takes longer goes on. Raises OSError."""
-        found = await self._threads.run(self._leftovers.all)
+        found = await self.threads.run(self.leftovers.all)
         self._tried = {each: self._tried.get(each, _Tried()) for each in found}
         free = AT_ONCE_MAX - len(self._running)
-        due = [each for each in found if each not in self._running and self._tried[each].due_s <= self._clock()]
+        due = [each for each in found if each not in self._running and self._tried[each].due_s <= self.clock()]
         for each in sorted(due, key=lambda one: self._tried[one].due_s)[: max(0, free)]:
             task = asyncio.get_running_loop().create_task(self._attempt(each))
             self._running[each] = task
         if self._running:
             await asyncio.wait(list(self._running.values()), timeout=ROUND_S)
-        self._count(Counter(each.kind for each in await self._threads.run(self._leftovers.all)))
+        self.count(Counter(each.kind for each in await self.threads.run(self.leftovers.all)))
 
     async def _attempt(self, each: Leftover) -> None:
         try:
@@ -221,16 +200,16 @@ class Cleaner:
 
     async def _try(self, each: Leftover, tried: _Tried) -> None:
         try:
-            async with self._process_lock.hold(timeout_s=LOCK_TIMEOUT_S):
-                done = await self._threads.run(self._leftovers.attempt, each)
+            async with self.process_lock.hold(timeout_s=LOCK_TIMEOUT_S):
+                done = await self.threads.run(self.leftovers.attempt, each)
         except Exception as error:
             tried.failures += 1
             wait_s = min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(tried.failures - 1, 16))
-            tried.due_s = self._clock() + wait_s
+            tried.due_s = self.clock() + wait_s
             if (why := reason(error)) != tried.reported:
                 tried.reported = why
-                self._report(each, why, wait_s)
+                self.report(each, why, wait_s)
             return
-        tried.failures, tried.due_s = 0, self._clock()  # after the others, where it needs another attempt
+        tried.failures, tried.due_s = 0, self.clock()  # after the others, where it needs another attempt
         if done:
             log.info("%s: what was left is removed", each.subject)

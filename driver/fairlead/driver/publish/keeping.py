@@ -48,33 +48,27 @@ class Found:
         return cls(kept=UNKNOWN_KEPT, lacking=())
 
 
+@dataclasses.dataclass(eq=False)
 class Keeping:
     """`wanted` are the groups of fields that this node needs. `changed` is called when anything of `found` is other than before."""
 
-    def __init__(
-        self,
-        client: Client,
-        *,
-        node_name: str,
-        wanted: Collection[Group],
-        changed: Callable[[Found], None],
-        sleep: Sleep = asyncio.sleep,
-        random: Random | None = None,
-    ) -> None:
+    client: Client
+    _: dataclasses.KW_ONLY
+    node_name: str
+    wanted: Collection[Group]
+    changed: Callable[[Found], None]
+    sleep: Sleep = asyncio.sleep
+    random: Random = dataclasses.field(default_factory=Random)
+
+    def __post_init__(self) -> None:
         self.found = Found.nothing()
         self.due = True
         """Whether it has to be asked before the next write."""
-        self._client = client
-        self._node_name = node_name
-        self._wanted = frozenset(wanted)
-        self._changed = changed
-        self._sleep = sleep
-        self._random = random or Random()  # noqa: S311 - jitter
 
     async def run(self, wake: Callable[[], None]) -> None:
         """Never returns. Calls `wake` when it is due again."""
         while True:
-            await self._sleep(ASK_AGAIN_S * self._random.uniform(0.9, 1.1))
+            await self.sleep(ASK_AGAIN_S * self.random.uniform(0.9, 1.1))
             if self.found.lacking:
                 self.due = True
                 wake()
@@ -94,7 +88,7 @@ class Keeping:
 
     async def _answer(self) -> Kept:
         """The layouts one after the other: an apiserver refuses the other one's with 422."""
-        if "counters" not in self._wanted:
+        if "counters" not in self.wanted:
             return dataclasses.replace(await self._try("split"), counters=ALL_KEPT.counters)
         try:
             return await self._try("combined")
@@ -102,15 +96,15 @@ class Keeping:
             return await self._try("split")
 
     async def _try(self, layout: Layout) -> Kept:
-        slices = trial(self._node_name, self._wanted, layout)
-        answers = [await self._client.create(SLICES, each, dry_run=True) for each in slices]
+        slices = trial(self.node_name, self.wanted, layout)
+        answers = [await self.client.create(SLICES, each, dry_run=True) for each in slices]
         return answered(layout, slices, answers)
 
     def _set(self, kept: Kept, problem: str) -> None:
-        found = Found(kept=kept, lacking=kept.lacking(self._wanted), problem=problem)
+        found = Found(kept=kept, lacking=kept.lacking(self.wanted), problem=problem)
         if found != self.found:
             self.found = found
-            self._changed(found)
+            self.changed(found)
 
 
 Raw = dict[str, Any]
