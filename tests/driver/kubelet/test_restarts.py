@@ -21,15 +21,6 @@ async def _ask(kubelet: Kubelet, wanted: ResourceClaim, answers: list[str]) -> N
 
 
 class TestRestarts:
-    async def test_a_restarted_driver_answers_as_before_and_publishes_nothing_new(self, cluster: DriverCluster) -> None:
-        wanted = await cluster.allocate("gpu-0")
-        async with cluster.driver(), Kubelet.connect(cluster.registration) as kubelet:
-            before = await kubelet.prepare(wanted)
-        slices = await cluster.slices()
-        async with cluster.driver(), Kubelet.connect(cluster.registration) as kubelet:
-            assert await kubelet.prepare(wanted) == before
-        assert await cluster.slices() == slices
-
     async def test_a_second_driver_on_the_node_is_refused(self, cluster: DriverCluster) -> None:
         async with cluster.driver(), Kubelet.connect(cluster.registration):
             with pytest.raises(SocketError, match="held by another process of this driver"):

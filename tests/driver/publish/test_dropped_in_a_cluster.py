@@ -90,19 +90,6 @@ async def test_whole_gpus_are_offered_and_the_node_says_why(cluster: DriverClust
         await cluster.until(said)
 
 
-async def test_where_all_is_kept_the_trial_is_taken_and_nothing_is_said(
-    cluster: DriverCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with cluster.driver(**FAST, dynamic_mig=True, shared_gpus=True):
-        assert len(await offered(cluster)) == 8 * 26
-        slices = await cluster.slices()
-        assert not any(each["spec"].get("devices") and each["spec"].get("sharedCounters") for each in slices)
-        first = first_slice(slices)
-        assert first is not None
-        assert withheld.dropped(first["metadata"].get("annotations") or {}) == frozenset()
-    assert "the apiserver" not in caplog.text
-
-
 async def test_the_next_process_withholds_it_from_its_first_write_on(cluster: DriverCluster, dropped: set[str]) -> None:
     dropped |= fields_of("taints")
     async with cluster.driver(**FAST):
