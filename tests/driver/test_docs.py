@@ -10,7 +10,7 @@ from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.common.metrics import Metrics
 from fairlead.driver.metrics.collector import GpuCollector, SlicesCollector
 from fairlead.driver.publish import slices
-from fairlead.driver.publish.xid_counts import XidCounts
+from fairlead.driver.publish.known_faults import XidCounts
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = "\n".join((DOCS / page).read_text(encoding="utf-8") for page in ("driver.md", "gpu-metrics.md"))

@@ -1,7 +1,7 @@
 """MPS control daemons: one process per claim on this node, with the claim's limits.
 
 No pod, apiserver or scheduling is involved. A daemon outlives the driver where it can; the next driver finds it by its
-directory. Blocks; of a claim it has the UID alone. steps.py decides when a daemon starts and stops, mps_supervisor.py
+directory. Blocks; of a claim it has the UID alone. steps.py decides when a daemon starts and stops, upkeep.py
 restarts those that died.
 Source: NVIDIA, Multi-Process Service, appendix "Tools and interface reference".
 """
@@ -12,18 +12,17 @@ import contextlib
 import dataclasses
 import fcntl
 import os
+import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fairlead.driver.backend.interface import BackendError
 from fairlead.driver.backend.types import Mount, MpsProgram
 from fairlead.driver.common import launch
-from fairlead.driver.prepare.mps.conversation import converse
-from fairlead.driver.prepare.mps.directory import DaemonDirectory, SizeLimits, try_flock
-from fairlead.driver.prepare.mps.removals import Removals
+from fairlead.driver.prepare.mps_directory import DaemonDirectory, Removals, SizeLimits, try_flock
 from fairlead.driver.prepare.records import valid_uid
 from fairlead.kube.limits import Clock
 
@@ -53,6 +52,7 @@ class Limits:
         return made
 
 
+@dataclasses.dataclass(eq=False)
 class Daemons:
     """The daemons of one node. `program` says how to run one here, or raises BackendError where there is no MPS.
 
@@ -60,21 +60,15 @@ class Daemons:
     `removals` are the directories of ended claims that are not gone yet.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        program: Callable[[], MpsProgram],
-        *,
-        size_limits: SizeLimits | None = None,
-        clock: Clock = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._directory = directory
-        self._program = program
-        self._size_limits = size_limits
-        self.removals = Removals(directory)
-        self._clock = clock
-        self._sleep = sleep
+    directory: Path
+    program: Callable[[], MpsProgram]
+    _: dataclasses.KW_ONLY
+    size_limits: SizeLimits | None = None
+    clock: Clock = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def __post_init__(self) -> None:
+        self.removals = Removals(self.directory)
 
     def mounts(self, uid: str) -> tuple[Mount, Mount]:
         """For a client's container: the pipes of the daemon, and the shared memory."""
@@ -87,7 +81,7 @@ class Daemons:
     def uids(self) -> list[str]:
         """Claims that have a daemon, or had one that was not cleaned up; sorted."""
         try:
-            return sorted(path.name for path in self._directory.iterdir() if valid_uid(path.name) and path.is_dir())
+            return sorted(path.name for path in self.directory.iterdir() if valid_uid(path.name) and path.is_dir())
         except FileNotFoundError:
             return []
 
@@ -99,7 +93,7 @@ class Daemons:
 
         Raises BackendError or OSError; then no daemon is left, or `stop` finds it.
         """
-        program = self._program()
+        program = self.program()
         if not self.alive(uid):
             self.stop(uid)  # servers without their daemon, and files of one that ended
             self._launch(uid, program, ",".join(uuids), multi_user=limits.multi_user)
@@ -118,7 +112,7 @@ class Daemons:
         lines = list(commands)
         if not lines:
             return ""
-        program = self._program()
+        program = self.program()
         try:
             status, answer = converse(
                 (*self._launcher(uid, program), *program.control),
@@ -152,7 +146,7 @@ class Daemons:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _home(self, uid: str) -> DaemonDirectory:
-        return DaemonDirectory(self._directory / uid, self._size_limits)
+        return DaemonDirectory(self.directory / uid, self.size_limits)
 
     def _launch(self, uid: str, program: MpsProgram, visible: str, *, multi_user: bool) -> None:
         home = self._home(uid)
@@ -217,9 +211,57 @@ class Daemons:
         }
 
     def _wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        until = self._clock() + timeout_s
+        until = self.clock() + timeout_s
         while not condition():
-            if self._clock() >= until:
+            if self.clock() >= until:
                 return False
-            self._sleep(_POLL_S)
+            self.sleep(_POLL_S)
         return True
+
+
+OUTPUT_BYTES_MAX = 64 * 1024
+
+
+def converse(
+    command: Sequence[str], text: bytes, *, environment: Mapping[str, str], timeout_s: float
+) -> tuple[int, bytes]:
+    """Exit status and output (with the errors). Raises OSError, TimeoutError when it does not end in time.
+
+    A command that writes more than `OUTPUT_BYTES_MAX` is killed, and what it wrote is the output.
+    """
+    until = time.monotonic() + timeout_s
+    with subprocess.Popen(  # noqa: S603 - a fixed program, its input our own
+        command, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(text)
+                process.stdin.flush()
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+            output = _output(process.stdout.fileno(), until)
+            if len(output) > OUTPUT_BYTES_MAX:
+                process.kill()
+            return process.wait(max(0.1, until - time.monotonic())), output
+        except subprocess.TimeoutExpired as error:
+            raise TimeoutError(f"no answer within {timeout_s:g} s") from error
+        except TimeoutError as error:
+            raise TimeoutError(f"no answer within {timeout_s:g} s") from error
+        finally:
+            process.kill()
+
+
+def _output(descriptor: int, until: float) -> bytes:
+    """Until its end, or a little more than the limit. Raises TimeoutError."""
+    output, poll = b"", select.poll()  # select() takes no descriptor above 1023
+    poll.register(descriptor, select.POLLIN)
+    while len(output) <= OUTPUT_BYTES_MAX:
+        if not poll.poll(max(0.0, until - time.monotonic()) * 1000):
+            raise TimeoutError
+        part = os.read(descriptor, 65536)
+        if not part:
+            break
+        output += part
+    return output
