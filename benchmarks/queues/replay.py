@@ -20,7 +20,7 @@ from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
 from fairlead.engine.types.plan import Admission
-from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.pods import PodNeeds
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube import core, resource
 from fairlead.kube.garbage import frozen_heap

@@ -19,7 +19,7 @@ from fairlead.controller.gangs.held import vacancies
 from fairlead.controller.gangs.held.vacancies import Vacancy
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.watch.tables import Tables
-from fairlead.engine.reclaim.replace import BrokenDevices
+from fairlead.engine.reclaim.evictions import BrokenDevices
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Admission
 

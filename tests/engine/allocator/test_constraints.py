@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.api import names
-from fairlead.engine.allocator.constraints import Constraint, add_all
+from fairlead.engine.allocator.search_space import Constraint, add_all
 from tests.support.engine.examples import examples
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu, mig_gpu
 from tests.support.engine.world import World, devices_of

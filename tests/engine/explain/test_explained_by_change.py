@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from fairlead.engine.explain.largest_holders import ClaimOwners, LargestHolders
+from fairlead.engine.explain.count_sums import ClaimOwners, LargestHolders
 from fairlead.engine.inventory.changes import ChangeLog
 from fairlead.engine.types.gangs import GangRequest
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu

@@ -11,15 +11,21 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fairlead.engine.forecast.arrivals import Arrivals
-from fairlead.engine.forecast.budget import CpuBudget
 from fairlead.engine.forecast.calibration import Calibration, Outcome
-from fairlead.engine.forecast.draws import Draws
-from fairlead.engine.forecast.forecast import Forecast, duration, forecast, quantile
-from fairlead.engine.forecast.pace import at_pace
-from fairlead.engine.forecast.run_times import GangKey, Progress, RunRecord, RunTimes, Source, name_stem
+from fairlead.engine.forecast.forecast import CpuBudget, Forecast, duration, forecast, quantile
+from fairlead.engine.forecast.pending_window import at_pace
+from fairlead.engine.forecast.run_times import (
+    Draws,
+    GangKey,
+    Progress,
+    RunRecord,
+    RunTimes,
+    Source,
+    SurvivalCurve,
+    name_stem,
+)
 from fairlead.engine.forecast.simulation import Resolution, Simulation, Submissions
-from fairlead.engine.forecast.survival import SurvivalCurve
+from fairlead.engine.forecast.submissions import Arrivals
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.reasons import Code, Reason

@@ -9,8 +9,8 @@ from statistics import median
 import pytest
 from msgspec.structs import replace
 
-from fairlead.engine.forecast.draws import Draws
-from fairlead.engine.forecast.gang_forecast import GangForecast
+from fairlead.engine.forecast.forecast import GangForecast
+from fairlead.engine.forecast.run_times import Draws
 from fairlead.engine.plan.decide import Engine, decide
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest

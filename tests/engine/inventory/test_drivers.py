@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.api import legacy, names
 from fairlead.api.drivers import AMD, EXAMPLE, INTEL, NVIDIA
-from fairlead.engine.inventory.mig_share import mig_share
+from fairlead.engine.inventory.models import mig_share
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from tests.support import published
 from tests.support.engine.objects import claim_spec, device_request, gang

@@ -10,13 +10,13 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from fairlead.engine.placement.value.prices import WHOLE, leftover_prices
+from fairlead.engine.placement.value.leftover import WHOLE, leftover_prices
 from fairlead.engine.placement.value.workload import FIRST, REMEMBERED, WorkloadCounter
 from fairlead.engine.plan.decide import Engine
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.pods import Workload
 from fairlead.engine.types.settings import QueueSpec
-from fairlead.engine.types.workload import Workload
 from tests.support.engine.mixes import seen, share, shared_gpus
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World, devices_of

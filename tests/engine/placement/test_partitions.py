@@ -11,7 +11,7 @@ from fairlead.api import names
 from fairlead.engine.placement.value import cuts
 from fairlead.engine.placement.value.cuts import Cut, CutValue, Packings, Worth, after, fits
 from fairlead.engine.placement.value.workload import WorkloadCounter
-from fairlead.engine.types.workload import Workload
+from fairlead.engine.types.pods import Workload
 from tests.support.engine.objects import MIG, claim_spec, device_request, gang, mig_gpu
 from tests.support.engine.world import World, devices_of, nodes_of
 

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from fairlead.engine.allocator import allocate
 from fairlead.engine.allocator.steps import PART_MIN, StepAccount, StepAccounts
 from fairlead.engine.plan.decide import Decision, decide
-from fairlead.engine.plan.memory import Memory
-from fairlead.engine.plan.search_turns import NAMESPACE_STEPS, TURN_S
-from fairlead.engine.plan.session import Session
+from fairlead.engine.plan.session import Memory, Session
+from fairlead.engine.plan.turns import NAMESPACE_STEPS, TURN_S
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
 from fairlead.history.plans import canonical

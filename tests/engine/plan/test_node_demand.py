@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.engine.plan.decide import Engine, decide
-from fairlead.engine.types.gangs import GangRequest
-from fairlead.engine.types.hold import Hold
+from fairlead.engine.types.gangs import GangRequest, Hold
 from fairlead.engine.types.plan import NodeDemand, Plan
 from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.settings import Autoscaling, BudgetState, FlavorQuota, FlavorSpec, NamespaceQuota, QueueSpec

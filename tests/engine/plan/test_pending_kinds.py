@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.plan.search_turns import NAMESPACE_STEPS, TURN_S
+from fairlead.engine.plan.turns import NAMESPACE_STEPS, TURN_S
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code

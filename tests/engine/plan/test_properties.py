@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.engine.types.gangs import GangRequest
-from fairlead.engine.types.references import PodRef
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
+from fairlead.engine.types.values import PodRef
 from tests.support.engine.examples import examples
 from tests.support.engine.objects import MIG, claim_spec, device_request, gang, gpu, mig_gpu
 from tests.support.engine.world import World

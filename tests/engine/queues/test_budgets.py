@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.api import names
-from fairlead.engine.explain.explanation import explanation
+from fairlead.engine.explain.explainer import explanation
 from fairlead.engine.placement.search.fewest_nodes import FewestNodes
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import GangRequest

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.engine.queues.fair_share import Claimant, QuotaError, divide
+from fairlead.engine.queues.fair_share import Claimant, QuotaError, divide, divide_tree
 from fairlead.engine.queues.tree import Tree
-from fairlead.engine.queues.tree_shares import divide_tree
 from fairlead.engine.queues.usage_history import decayed
 from fairlead.engine.types.settings import FlavorQuota, QueueSpec
 

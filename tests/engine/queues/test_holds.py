@@ -13,9 +13,8 @@ from fairlead.engine.forecast.run_times import RunTimes
 from fairlead.engine.forecast.what_if import Change, compare
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.queues.tree import Tree
-from fairlead.engine.reclaim.move_costs import movable
-from fairlead.engine.types.gangs import GangRequest
-from fairlead.engine.types.hold import Hold
+from fairlead.engine.reclaim.protection import movable
+from fairlead.engine.types.gangs import GangRequest, Hold
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, QueueSpec

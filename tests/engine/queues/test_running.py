@@ -16,8 +16,8 @@ from fairlead.engine.queues.charges import Charges
 from fairlead.engine.queues.tree import Queue, Tree
 from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember, RunningSequence
 from fairlead.engine.types.reasons import Reason
-from fairlead.engine.types.references import PodRef
 from fairlead.engine.types.settings import FlavorSpec, QueueSpec
+from fairlead.engine.types.values import PodRef
 from fairlead.kube import resource
 from fairlead.kube.objects import ObjectMeta
 from tests.support.engine.objects import gpu

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.api import names
+from fairlead.engine.queues.fair_share import divide_tree
 from fairlead.engine.queues.tree import Tree
-from fairlead.engine.queues.tree_shares import divide_tree
 from fairlead.engine.reclaim.policy import Rule, may_reclaim
 from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fairlead.engine.queues.tree import Queue
-from fairlead.engine.types.amounts import Amount
 from fairlead.engine.types.settings import FlavorQuota, QueueSpec
+from fairlead.engine.types.values import Amount
 from tests.engine.queues.forests import Forest, forests
 from tests.support.engine.examples import examples
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Eviction, Plan
 from fairlead.engine.types.reasons import Code
-from fairlead.engine.types.references import DeviceRef
 from fairlead.engine.types.settings import DisruptionBudget, QueueSpec
+from fairlead.engine.types.values import DeviceRef
 from tests.engine.reclaim.test_reclaim_properties import (
     FLAVOR,
     RELAXED,

@@ -12,8 +12,8 @@ from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Eviction, Plan
 from fairlead.engine.types.reasons import Code
-from fairlead.engine.types.references import DeviceRef
 from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, QueueSpec
+from fairlead.engine.types.values import DeviceRef
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World, devices_of, nodes_of
 

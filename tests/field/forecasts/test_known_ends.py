@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from fairlead.controller.book.shown import ShownForecast
 from fairlead.engine.forecast.calibration import Calibration, Outcome
-from fairlead.engine.forecast.forecast import forecast
-from fairlead.engine.forecast.gang_forecast import GangForecast
+from fairlead.engine.forecast.forecast import GangForecast, forecast
 from fairlead.engine.forecast.run_times import GangKey, RunRecord, RunTimes
 from fairlead.engine.forecast.simulation import LEAVING_S, Submissions
 from fairlead.engine.forecast.what_if import Change, compare

@@ -13,8 +13,8 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
-from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.pods import PodNeeds
+from fairlead.engine.types.values import PodRef
 from fairlead.kube import core, resource
 
 Json = dict[str, Any]

@@ -17,16 +17,14 @@ from fairlead.api.drivers import part_class
 from fairlead.controller.commit.move_places import keeps_place
 from fairlead.controller.gangs.evictions.moved import Held, spots_of, to_its_place, with_place
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.nodes import NodeTable
+from fairlead.engine.inventory.node_table import NodeTable
 from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
-from fairlead.engine.types.neighbours import PodIdentity
 from fairlead.engine.types.plan import Admission, Plan
-from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.pods import PodIdentity, PodNeeds, Workload
 from fairlead.engine.types.settings import DisruptionBudget, FlavorSpec, QueueSpec
-from fairlead.engine.types.workload import Workload
+from fairlead.engine.types.values import PodRef
 from fairlead.kube import core, resource
 from tests.support.engine.judge import faults
 from tests.support.engine.objects import Json, gpu, slice_of

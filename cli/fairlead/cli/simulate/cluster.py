@@ -12,13 +12,13 @@ import msgspec
 from fairlead.api import names
 from fairlead.cli.simulate.trace import WHOLE, Node, PodRequest
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.nodes import NodeTable
+from fairlead.engine.inventory.node_table import NodeTable
 from fairlead.engine.placement.value.workload import WorkloadCounter
 from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
-from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.pods import PodNeeds
+from fairlead.engine.types.values import PodRef
 from fairlead.kube import core, resource
 from fairlead.kube.objects import ObjectMeta
 

@@ -6,23 +6,19 @@ Raises InvalidClaimError, with claim, field, value and next step, for a claim th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from fairlead.cel import CompileError, compile_selector, load_fault
 from fairlead.cel.devices.requests import device_requests, expressions
-from fairlead.engine.types.amounts import amount
+from fairlead.engine.inventory.device import Values
+from fairlead.engine.inventory.models import Model
+from fairlead.engine.types.gangs import ClaimRequest
+from fairlead.engine.types.values import Amount, amount
+from fairlead.kube import resource
 from fairlead.kube.quantity import QuantityError
 from fairlead.kube.spec_key import spec_key
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fairlead.engine.inventory.device import Values
-    from fairlead.engine.inventory.models import Model
-    from fairlead.engine.types.amounts import Amount
-    from fairlead.engine.types.gangs import ClaimRequest
-    from fairlead.kube import resource
 
 ALIGNED_MAX = 4096  # aligned claims that are remembered
 RESULTS_MAX = 32  # per claim; resource/v1 AllocationResultsMaxSize

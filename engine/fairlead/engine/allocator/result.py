@@ -1,4 +1,4 @@
-"""A claim's allocation from its picks: results, configs of class and claim, and the nodes that the claim is bound to.
+"""What a search for devices returns, and a claim's allocation from it: results, configs of class and claim, the nodes that it is bound to.
 
 Results are in upstream's order. Share IDs come from the caller: the engine has no randomness.
 Source: structured allocator's end of Allocate, createNodeSelector.
@@ -6,23 +6,57 @@ Source: structured allocator's end of Allocate, createNodeSelector.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+from fairlead.engine.allocator.candidates import Candidates
+from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.ledger import Consumption
 from fairlead.engine.inventory.node_selector import NODE_NAME
 from fairlead.engine.types.allocation import Allocation, DeviceConfig, DeviceResult, plain_json
-from fairlead.engine.types.amounts import text
+from fairlead.engine.types.values import DeviceRef, text
+from fairlead.kube import resource
+from fairlead.kube.core import NodeSelector
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+# (claim key, request, device) to a lower-case UUID, different for each share.
+ShareIds = Callable[[str, str, DeviceRef], str]
 
-    from fairlead.engine.allocator.model import Pick
-    from fairlead.engine.allocator.requests import CompiledClaim
-    from fairlead.engine.types.references import DeviceRef
-    from fairlead.kube import resource
-    from fairlead.kube.core import NodeSelector
 
-    # (claim key, request, device) to a lower-case UUID, different for each share.
-    ShareIds = Callable[[str, str, DeviceRef], str]
+class SearchStatus(enum.Enum):
+    FOUND = "found"
+    IMPOSSIBLE = "impossible"
+    BUDGET_ENDED = "budget ended"
+
+
+class Pick(NamedTuple):
+    """A device chosen for a request, and the capacity that the request consumes of it."""
+
+    request: CompiledRequest
+    device: Device
+    consumption: Consumption
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimCandidates:
+    """A claim on one node: per request, the candidate devices there, and their order of preference."""
+
+    claim: CompiledClaim
+    candidates: Callable[[CompiledRequest], Candidates]
+    prefer: Callable[[CompiledRequest, Candidates], Sequence[Device]]
+
+
+@dataclass(slots=True)
+class SearchResult:
+    """`picks` has one list per claim, in order. When not FOUND, `short` is the request that got furthest and fell short."""
+
+    status: SearchStatus
+    picks: list[list[Pick]] = field(default_factory=list)
+    short: CompiledRequest | None = None
+    picked: int = 0  # devices that were found for `short`
+    detail: str = ""
 
 
 def allocation(

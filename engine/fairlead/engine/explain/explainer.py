@@ -1,34 +1,28 @@
 """From a failed placement to a Reason: how many devices each rejection removed, which gangs hold the rest, what would change it.
 
 Explaining reads every node, so it is done once per decision and kind of gang. Changes nothing. Counts are as of the end of
-the decision: the gangs admitted in it count as holders. `counts` counts, `messages` makes the sentences.
+the decision: the gangs admitted in it count as holders. `counts` counts, `messages` makes the sentences; `explanation` is the reason as
+Gang status keeps it, in parts with bounded lengths.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from fairlead.engine.explain import messages
-from fairlead.engine.explain.counts import NO_DEVICES, ShortageCounter
-from fairlead.engine.types.gangs import RefusedNode
+from fairlead.engine.explain.count_sums import ClaimOwners, RequestCounts
+from fairlead.engine.explain.counts import NO_DEVICES, CountCaches, ShortageCounter
+from fairlead.engine.explain.node_kinds import Misfit
+from fairlead.engine.explain.rules import LevelCounter
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.ledger import Ledger
+from fairlead.engine.placement.model import NodeSnapshot, PlacementResult
+from fairlead.engine.placement.shapes import PlacementUnit
+from fairlead.engine.types.gangs import GangRequest, RefusedNode
+from fairlead.engine.types.plan import Reservation
 from fairlead.engine.types.reasons import Code, LevelShortage, PreemptionBlocker, Reason
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from fairlead.engine.explain.count_sums import RequestCounts
-    from fairlead.engine.explain.counts import CountCaches
-    from fairlead.engine.explain.largest_holders import ClaimOwners
-    from fairlead.engine.explain.levels import LevelCounter
-    from fairlead.engine.explain.node_kinds import Misfit
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.placement.candidate_nodes import NodeSnapshot
-    from fairlead.engine.placement.model import PlacementResult
-    from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.types.gangs import GangRequest
-    from fairlead.engine.types.plan import Reservation
 
 HOLDERS_MAX = 8
 
@@ -154,3 +148,35 @@ def _decisive(levels: Sequence[LevelShortage]) -> LevelShortage | None:
     """Where several levels are named, the innermost that is required and has too little room. One alone is told in the details."""
     required = (each for each in reversed(levels) if each.required and each.short)
     return next(required, None) if len(levels) > 1 or any(each.subgroups for each in levels) else None
+
+
+PARTS_MAX = 16
+LINE_MAX = 1024
+MESSAGE_MAX = 4096
+
+
+def explanation(reason: Reason) -> dict[str, Any]:
+    """The parts that say something; `status.why` of a Gang."""
+    near = reason.near_miss if reason.near_miss is not None and reason.near_miss.informative else None
+    details = [str(part) for part in (reason.limit, near) if part is not None]
+    details += [str(level) for level in reason.levels]
+    details += [str(request) for request in reason.requests]
+    details += [f"ruled out {node}" for node in reason.nodes]
+    holders = [
+        {"gang": holder.gang[:512], "queue": holder.queue[:253], "devices": holder.devices}
+        for holder in reason.holders[:PARTS_MAX]
+    ]
+    parts: dict[str, Any] = {
+        "message": reason.message[:MESSAGE_MAX],
+        "advice": reason.advice[:LINE_MAX],
+        "couldEverFit": reason.could_ever_fit,
+        "details": _lines(details),
+        "holders": holders,
+        "blockers": _lines([blocker.explained for blocker in reason.blockers]),
+    }
+    return {key: value for key, value in parts.items() if value not in ("", None, [])}
+
+
+def _lines(texts: list[str]) -> list[str]:
+    kept = texts if len(texts) <= PARTS_MAX else [*texts[: PARTS_MAX - 1], f"and {len(texts) - PARTS_MAX + 1} more"]
+    return [text[:LINE_MAX] for text in kept]

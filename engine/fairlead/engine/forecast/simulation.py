@@ -9,32 +9,27 @@ and runs for what it had left where it had time for a checkpoint, else all over 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import dropwhile, islice
 from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from fairlead.engine.forecast.cluster import SimulatedCluster, pods_of
-from fairlead.engine.forecast.pace import at_pace
-from fairlead.engine.forecast.pending_window import Kinds, PendingWindow
+from fairlead.engine.forecast.pending_window import Kinds, PendingWindow, at_pace
+from fairlead.engine.forecast.run_times import Draws, RunTimes
+from fairlead.engine.forecast.submissions import Arrivals
+from fairlead.engine.inventory.device import Device
 from fairlead.engine.plan.decide import Engine
-from fairlead.engine.queues.holds import gangs_on_hold
+from fairlead.engine.queues.limits import gangs_on_hold
 from fairlead.engine.reclaim.releasing import awaited_until
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
+from fairlead.engine.types.plan import Admission, Eviction, Plan
 from fairlead.kube.containment import contained, described
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from fairlead.engine.forecast.arrivals import Arrivals
-    from fairlead.engine.forecast.draws import Draws
-    from fairlead.engine.forecast.run_times import RunTimes
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.snapshot import Snapshot
-    from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
-    from fairlead.engine.types.plan import Admission, Eviction, Plan
 
 T = TypeVar("T")
 

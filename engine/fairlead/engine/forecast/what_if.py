@@ -10,29 +10,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from fairlead.engine.forecast.budget import NO_BUDGET, CpuBudget
-from fairlead.engine.forecast.draws import Draws
-from fairlead.engine.forecast.forecast import RESOLUTIONS, duration, quantile
-from fairlead.engine.forecast.gang_forecast import GangForecast, no_time
-from fairlead.engine.forecast.resubmission import resubmitted
-from fairlead.engine.forecast.simulation import Resolution, Simulation, Submissions
+from fairlead.engine.forecast.forecast import (
+    NO_BUDGET,
+    RESOLUTIONS,
+    CpuBudget,
+    GangForecast,
+    duration,
+    no_time,
+    quantile,
+)
+from fairlead.engine.forecast.run_times import Draws, RunTimes
+from fairlead.engine.forecast.simulation import Resolution, Sample, Simulation, Submissions
+from fairlead.engine.forecast.submissions import resubmitted
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.plan.decide import Engine
-
-if TYPE_CHECKING:
-    from fairlead.engine.forecast.run_times import RunTimes
-    from fairlead.engine.forecast.simulation import Sample
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.nodes import NodeInfo
-    from fairlead.engine.snapshot import Snapshot
-    from fairlead.engine.types.gangs import GangRequest
-    from fairlead.engine.types.plan import Plan, QueueUse, Waiting
-    from fairlead.engine.types.settings import QueueSpec
-    from fairlead.kube import resource
-
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.plan import Plan, QueueUse, Waiting
+from fairlead.engine.types.settings import QueueSpec
+from fairlead.kube import resource
 
 GANGS_MAX = (300, 800, 5_000)  # waiting and running, up to which each of `RESOLUTIONS` is used
 

@@ -10,16 +10,11 @@ Source: KEP-4815; k/k#140436 and 89c46e8 are the upstream faults to avoid.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
-from fairlead.engine.types.amounts import amount
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fairlead.engine.types.amounts import Amount
-    from fairlead.kube.resource import CounterSet, DeviceCounterConsumption
+from fairlead.engine.types.values import Amount, amount
+from fairlead.kube.resource import CounterSet, DeviceCounterConsumption
 
 CounterKey = tuple[str, str]  # counter set, counter
 # What a device consumes: counter and amount, each counter once, sorted; and the same by index in the pool's layout.

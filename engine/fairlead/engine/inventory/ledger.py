@@ -10,22 +10,16 @@ four are free, and `take` can take them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from fairlead.engine.inventory.attributes import made_on_demand
-from fairlead.engine.types.amounts import qualified
-from fairlead.engine.types.pod_needs import ports_clash
-
-if TYPE_CHECKING:
-    from fairlead.engine.inventory.allocated import AllocatedClaim
-    from fairlead.engine.inventory.counters import PoolCounters
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.inventory import Inventory
-    from fairlead.engine.inventory.neighbour_counts import NeighbourCounts
-    from fairlead.engine.inventory.neighbours import Facet
-    from fairlead.engine.inventory.nodes import NodeInfo
-    from fairlead.engine.types.amounts import Amount
-    from fairlead.engine.types.pod_needs import PodNeeds, Port
+from fairlead.engine.inventory.counters import PoolCounters
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.inventory import Inventory
+from fairlead.engine.inventory.models import made_on_demand
+from fairlead.engine.inventory.neighbour_counts import NeighbourCounts
+from fairlead.engine.inventory.neighbours import Facet
+from fairlead.engine.inventory.nodes import NodeInfo
+from fairlead.engine.types.allocation import AllocatedClaim
+from fairlead.engine.types.pods import PodNeeds, Port, ports_clash
+from fairlead.engine.types.values import Amount, qualified
 
 Consumption = tuple[tuple[str, "Amount"], ...]
 UNLIMITED = 1 << 62

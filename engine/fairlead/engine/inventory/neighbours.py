@@ -13,16 +13,19 @@ Source: kube-scheduler's interpodaffinity and podtopologyspread filters, 1.36.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from fairlead.engine.types.neighbours import NOT_KNOWN, PodIdentity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from fairlead.engine.inventory.nodes import NodeTable
-    from fairlead.engine.types.neighbours import Neighbours, PodSelector, SpreadTerm
-    from fairlead.engine.types.pod_needs import Constraints, PodNeeds
+from fairlead.engine.inventory.node_table import NodeTable
+from fairlead.engine.types.pods import (
+    NOT_KNOWN,
+    Constraints,
+    Neighbours,
+    PodIdentity,
+    PodNeeds,
+    PodSelector,
+    SpreadTerm,
+)
 
 
 class Selected(NamedTuple):

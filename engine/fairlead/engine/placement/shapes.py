@@ -7,21 +7,16 @@ them holds for all. A shape is an equivalence class of units. Nodes play no part
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.requests import CompiledClaim, Compiler, InvalidClaimError
+from fairlead.engine.allocator.requests import Aligned, CompiledClaim, CompiledRequest, Compiler, InvalidClaimError
+from fairlead.engine.inventory.models import Model
+from fairlead.engine.inventory.neighbours import Facet, NeighbourTable
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
+from fairlead.engine.types.pods import PodNeeds
+from fairlead.kube.core import NodeSelector
 from fairlead.kube.spec_key import spec_key
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fairlead.engine.allocator.requests import Aligned, CompiledRequest
-    from fairlead.engine.inventory.models import Model
-    from fairlead.engine.inventory.neighbours import Facet, NeighbourTable
-    from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
-    from fairlead.engine.types.pod_needs import PodNeeds
-    from fairlead.kube.core import NodeSelector
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.result import allocation
+from fairlead.engine.allocator.result import ShareIds, allocation
+from fairlead.engine.placement.model import UnitPlacement
+from fairlead.engine.plan.gang import Unschedulable
+from fairlead.engine.queues.cache import ClusterTotals
+from fairlead.engine.queues.gangs import PendingGang
+from fairlead.engine.queues.tree import Queue, Tree
 from fairlead.engine.types.allocation import Allocation, DeviceConfig, DeviceResult, plain_json
-from fairlead.engine.types.amounts import amount, text
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest
 from fairlead.engine.types.plan import Admission, Assignment, ClaimAllocation, FlavorTotal, FlavorUse, QueueUse, Waiting
-from fairlead.engine.types.references import DeviceRef
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-
-    from fairlead.engine.allocator.result import ShareIds
-    from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.plan.gang import Unschedulable
-    from fairlead.engine.queues.cache import ClusterTotals
-    from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.queues.tree import Queue, Tree
-    from fairlead.engine.types.amounts import Amount
-    from fairlead.engine.types.gangs import ClaimRequest, GangRequest
-    from fairlead.engine.types.reasons import Reason
-    from fairlead.engine.types.references import PodRef
-    from fairlead.engine.types.settings import FlavorSpec
-    from fairlead.kube import resource
+from fairlead.engine.types.reasons import Reason
+from fairlead.engine.types.settings import FlavorSpec
+from fairlead.engine.types.values import Amount, DeviceRef, PodRef, amount, text
+from fairlead.kube import resource
 
 
 def admission(

@@ -10,16 +10,13 @@ Writes: one per queue and `WRITE_S` at most, and only where a part changed by `M
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from fairlead.engine.types.plan import FlavorTotal, QueueUse
-    from fairlead.engine.types.settings import QueueSpec
+from fairlead.engine.types.plan import FlavorTotal, QueueUse
+from fairlead.engine.types.settings import QueueSpec
 
 GAP_MAX_S = 600.0
 WRITE_S = 60.0

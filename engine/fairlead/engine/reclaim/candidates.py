@@ -9,24 +9,18 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
-from fairlead.engine.queues.charges import Charge, add, chargeable
-from fairlead.engine.reclaim.move_costs import works_since
-from fairlead.engine.reclaim.protection import Protection
+from fairlead.engine.inventory.inventory import Inventory
+from fairlead.engine.placement.model import UnitPlacement
+from fairlead.engine.queues.charges import Charge, Charges, add, chargeable
+from fairlead.engine.queues.gangs import AssumedGang
+from fairlead.engine.queues.tree import Queue
+from fairlead.engine.reclaim.protection import Protection, works_since
+from fairlead.engine.types.allocation import AllocatedClaim
 from fairlead.engine.types.gangs import RunningGang, RunningMember
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from fairlead.engine.inventory.allocated import AllocatedClaim
-    from fairlead.engine.inventory.inventory import Inventory
-    from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.queues.charges import Charges
-    from fairlead.engine.queues.gangs import AssumedGang
-    from fairlead.engine.queues.tree import Queue
 
 Rank = tuple[bool, float, float, float, str, str]
 _rank = attrgetter("rank")

@@ -1,18 +1,19 @@
-"""A claim's allocation, and its JSON for `status.allocation`: the one place that spells the API's field names on the way out.
+"""A claim's allocation: as a plan writes it to `status.allocation`, and as far as the inventory counts it.
 
-What is empty is left out of the JSON, as the API server does.
+The one place that spells the API's field names on the way out. What is empty is left out of the JSON, as the API server does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
-if TYPE_CHECKING:
-    from fairlead.engine.types.references import DeviceRef
+from fairlead.engine.types.values import Amount, DeviceRef, Fact, amount, qualified
+from fairlead.kube import resource
+from fairlead.kube.quantity import QuantityError
 
 
 class DeviceResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,3 +92,87 @@ def _result(result: DeviceResult) -> dict[str, Any]:
 def plain_json(value: msgspec.Struct) -> Any:
     """A struct as JSON has it: dicts and lists, no tuples."""
     return msgspec.json.decode(msgspec.json.encode(value))
+
+
+class AllocatedDevice(Fact, frozen=True, kw_only=True):
+    """One result of an allocation."""
+
+    driver: str
+    pool: str
+    device: str
+    admin: bool = False
+    whole: bool = True
+    consumed: tuple[tuple[str, Amount], ...] = ()  # qualified names
+    tolerations: tuple[resource.DeviceToleration, ...] = ()
+
+    @property
+    def ref(self) -> DeviceRef:
+        return DeviceRef(self.driver, self.pool, self.device)
+
+
+class AllocatedClaim(Fact, frozen=True, kw_only=True):
+    uid: str = ""  # in a recording the key of its table says it
+    namespace: str
+    name: str
+    devices: tuple[AllocatedDevice, ...] = ()
+
+    @property
+    def counted(self) -> int:
+        """Of its devices, those without admin access."""
+        return [device.admin for device in self.devices].count(False)
+
+    @classmethod
+    def of(cls, claim: resource.ResourceClaim) -> AllocatedClaim | None:
+        """From status.allocation; None where there is none."""
+        meta = claim.metadata
+        allocation = claim.status.allocation
+        if allocation is None:
+            return None
+        devices = tuple(map(_device, allocation.devices.results))
+        return cls(uid=meta.uid, namespace=meta.namespace, name=meta.name, devices=devices)
+
+    @classmethod
+    def planned(cls, uid: str, namespace: str, name: str, allocation: Allocation) -> AllocatedClaim:
+        """As a plan allocates it, before anything is written."""
+        devices = tuple(map(_planned_device, allocation.results))
+        return cls(uid=uid, namespace=namespace, name=name, devices=devices)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def _planned_device(result: DeviceResult) -> AllocatedDevice:
+    return AllocatedDevice(
+        driver=result.device.driver,
+        pool=result.device.pool,
+        device=result.device.device,
+        admin=result.admin_access,
+        whole=result.share_id is None,
+        consumed=tuple(
+            (qualified(name, result.device.driver), _measured(value)) for name, value in result.consumed_capacity
+        ),
+        tolerations=result.tolerations,
+    )
+
+
+def _device(result: resource.DeviceRequestAllocationResult) -> AllocatedDevice:
+    return AllocatedDevice(
+        driver=result.driver,
+        pool=result.pool,
+        device=result.device,
+        admin=bool(result.admin_access),
+        whole=result.share_id is None,
+        consumed=tuple(
+            (qualified(name, result.driver), _measured(value))
+            for name, value in sorted(result.consumed_capacity.items())
+        ),
+        tolerations=result.tolerations,
+    )
+
+
+def _measured(value: str | int) -> Amount:
+    """0 for what is no quantity: the rest of the claim still counts."""
+    try:
+        return amount(value)
+    except QuantityError:
+        return 0

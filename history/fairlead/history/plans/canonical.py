@@ -29,8 +29,8 @@ from fairlead.engine.types.plan import (
     Waiting,
 )
 from fairlead.engine.types.reasons import NearMiss, PreemptionBlock, PreemptionBlocker, Reason, RequestShortage
-from fairlead.engine.types.references import PodRef
 from fairlead.engine.types.settings import Problem
+from fairlead.engine.types.values import PodRef
 
 Json = dict[str, Any]
 BARRIERS_PRINTED = 4  # a reason's sentence names so many; the texts have the others beside it

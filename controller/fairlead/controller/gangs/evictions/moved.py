@@ -13,11 +13,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
+from fairlead.engine.types.allocation import AllocatedClaim, AllocatedDevice
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Admission
-from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.engine.types.references import DeviceRef
+from fairlead.engine.types.pods import PodNeeds
+from fairlead.engine.types.values import DeviceRef
 from fairlead.kube import core, resource
 
 HELD_S = 900.0  # after the eviction: longer than the longest back-off of a Job

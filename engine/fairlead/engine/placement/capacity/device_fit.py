@@ -8,16 +8,14 @@ Example: 3,000 pods for one GPU each, no two alike, and 200 nodes without a free
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fairlead.engine.allocator.candidates import Candidates
-    from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
+from fairlead.engine.allocator.candidates import Candidates
+from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.ledger import Ledger
+from fairlead.engine.placement.model import CandidateNode, NodeSnapshot
 
 FEW = 8  # requests, of which no sum is taken: the allocator sees soon that they do not fit together
 

@@ -6,24 +6,19 @@ served without a search; the result is the same.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from fairlead.engine.allocator import allocate as allocator
-from fairlead.engine.allocator.model import ClaimCandidates, Pick, SearchResult, SearchStatus
+from fairlead.engine.allocator.candidates import Candidates
+from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
+from fairlead.engine.allocator.result import ClaimCandidates, Pick, SearchResult, SearchStatus
 from fairlead.engine.allocator.steps import StepBudget
-from fairlead.engine.placement.model import UnitPlacement
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.ledger import Ledger
+from fairlead.engine.placement.model import CandidateNode, NodeSnapshot, UnitPlacement
+from fairlead.engine.placement.shapes import PlacementUnit
+from fairlead.engine.placement.value.fragmentation import FragmentationScore
 from fairlead.engine.placement.value.preference import free_of, preferred, smallest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from fairlead.engine.allocator.candidates import Candidates
-    from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
-    from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.placement.value.fragmentation import FragmentationScore
 
 
 class NodePlacer:

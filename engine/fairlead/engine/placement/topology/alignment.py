@@ -3,8 +3,7 @@
 In a rail-optimised fabric GPU i of each node reaches GPU i of the others alone, so a gang whose pods have half a node each talks only
 where each pod has the same half. `matchAttribute` holds within one claim; here all claims of a gang are decided together, and the
 choice of values is a level outside the search for nodes: of the rails for which enough nodes have free devices those that take the
-fewest nodes, and of these the ones with fewest free devices, so that other rails stay whole (`value_sets`).
-
+fewest nodes, and of these the ones with fewest free devices, so that other rails stay whole (`aligned_parts`).
 Example: 2 pods with two GPUs each; rails 0 and 1 are free on nodes a and b, rails 2 and 3 on a, b and c: rails 0 and 1 on a and b.
 Keeps: for `same` every multiset that may serve is a choice, so that a refusal is a proof where `Choices.whole` is true and the searches
 for nodes are proofs.
@@ -13,45 +12,42 @@ for nodes are proofs.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fairlead.api import names
 from fairlead.api.align import Alignment, alignments
+from fairlead.api.topology import Level
 from fairlead.engine.allocator.requests import Aligned, InvalidClaimError
-from fairlead.engine.inventory import ordinals
-from fairlead.engine.placement.capacity.bounds import UNBOUNDED
+from fairlead.engine.allocator.result import SearchStatus
+from fairlead.engine.allocator.steps import StepBudget
+from fairlead.engine.inventory.device import Device, Value, Values
+from fairlead.engine.inventory.inventory import Inventory
+from fairlead.engine.inventory.pool import number_ordinals
+from fairlead.engine.placement.capacity.unit_capacity import UNBOUNDED, UnitCapacity
+from fairlead.engine.placement.model import CandidateNode, NodeScope, PlacementResult
+from fairlead.engine.placement.search.placer import Placer
+from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
 from fairlead.engine.placement.topology.aligned_parts import (
     MULTISETS_MAX,
+    Multiset,
+    NodeKind,
     Part,
     Wanted,
     apart,
     joint,
     most,
-    parts_of,
-    serving,
-)
-from fairlead.engine.placement.topology.value_sets import (
-    Multiset,
-    NodeKind,
     multiset,
     options,
+    parts_of,
     served,
+    serving,
 )
-from fairlead.engine.types.references import DeviceRef
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from fairlead.engine.allocator.steps import StepBudget
-    from fairlead.engine.inventory.device import Device, Value, Values
-    from fairlead.engine.inventory.inventory import Inventory
-    from fairlead.engine.placement.candidate_nodes import CandidateNode
-    from fairlead.engine.placement.capacity.unit_capacity import UnitCapacity
-    from fairlead.engine.placement.model import NodeScope
-    from fairlead.engine.placement.search.placer import Placer
-    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
-    from fairlead.engine.types.gangs import ClaimRequest, GangRequest
+from fairlead.engine.placement.topology.models import Search, as_asked, first_found
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest
+from fairlead.engine.types.values import DeviceRef
 
 CHOICES_MAX = 64  # of values for all requests together that are tried
 
@@ -199,7 +195,7 @@ class AlignmentRule:
             device = self._inventory.device(DeviceRef(item.driver, item.pool, item.device))
             if device is not None and not item.admin_access:
                 if device.node in by_name:
-                    ordinals.number(by_name[device.node].devices)
+                    number_ordinals(by_name[device.node].devices)
                 yield device, item.request.partition("/")[0]
 
     # -- what there is
@@ -211,7 +207,7 @@ class AlignmentRule:
         for number, (shape, (alternatives, _)) in enumerate(wanted.requests.items()):
             for node, units in self._nodes(shape, scope, occupied=occupied):
                 if attribute == names.ORDINAL:
-                    ordinals.number(node.devices)
+                    number_ordinals(node.devices)
                 for request in alternatives:
                     there = snapshot.candidates(node, request)
                     usable = [device for device in there.devices if occupied or device.shared or ledger.free(device)]
@@ -262,3 +258,37 @@ class AlignmentRule:
             )
             restricted.append(shapes.with_claims(unit, claims) if by_claim else unit)
         return restricted
+
+
+class AlignedSearch:
+    """One gang, once. `search`: of units by levels, with the values that they are restricted to."""
+
+    def __init__(
+        self, gang: GangRequest, rule: AlignmentRule, placer: Placer, scope: NodeScope, search: Search
+    ) -> None:
+        self._gang = gang
+        self._rule = rule
+        self._placer = placer
+        self._scope = scope
+        self._search = search
+
+    def __call__(self, units: Sequence[PlacementUnit], levels: Sequence[Level], budget: StepBudget) -> PlacementResult:
+        """As `search`, with aligned devices. A failure is of the units as they were asked for. Raises InvalidClaimError."""
+        choices = self._rule.choices(self._gang, units, self._scope, budget)
+        if choices is None:
+            return self._search(units, levels, budget)
+        ways = [choice.units for choice in choices.of]
+        result = first_found(ways, levels, budget, self._search, whole=choices.whole)
+        return self._explained(as_asked(result, units), units, levels, budget)
+
+    def _explained(
+        self, result: PlacementResult, units: Sequence[PlacementUnit], levels: Sequence[Level], budget: StepBudget
+    ) -> PlacementResult:
+        """Whether it has a place where it is not aligned; what it lacks otherwise is told of the gang as any other's."""
+        if result.status is not SearchStatus.IMPOSSIBLE:
+            return result
+        otherwise = self._search(units, levels, budget)
+        if otherwise.status is SearchStatus.FOUND:
+            self._placer.undo(otherwise.placed)
+            return replace(result, rule=names.ALIGN)
+        return replace(otherwise, status=SearchStatus.IMPOSSIBLE)

@@ -4,48 +4,50 @@ The innermost domain that holds the gang, the tightest of them (larger ones stay
 does, a domain of the next level, and in it as few of the inner ones as their capacities allow. Required levels bound it: beyond the
 innermost of them it does not go. Subgroups are placed in the same way, each as one, within what the gang may use. Preferred levels
 decide the order in which nodes are tried, never what is possible: at last every node that the required levels allow is tried.
-The choice of a model comes before all levels (`model_search`): it is made where the place that is found mixes several.
+The choice of a model comes before all levels (`models`): it is made where the place that is found mixes several.
 Where all groups are alike and their pods plain a refusal is a proof; else it says that the search ended, unless capacities rule it out.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fairlead.api import names
 from fairlead.api import topology as text
-from fairlead.engine.allocator.model import SearchStatus
+from fairlead.api.topology import Level
 from fairlead.engine.allocator.requests import InvalidClaimError
+from fairlead.engine.allocator.result import SearchStatus
 from fairlead.engine.allocator.steps import StepBudget
+from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.models import Model
-from fairlead.engine.placement.capacity.bounds import counts
-from fairlead.engine.placement.capacity.unit_capacity import UnitCapacity
-from fairlead.engine.placement.model import NodeScope, PlacementResult, better
+from fairlead.engine.placement.capacity.unit_capacity import UnitCapacity, counts
+from fairlead.engine.placement.model import (
+    CandidateNode,
+    NodeScope,
+    PlacementResult,
+    TopologyDomain,
+    UnitPlacement,
+    better,
+)
 from fairlead.engine.placement.search.fewest_nodes import FewestNodes
-from fairlead.engine.placement.topology.aligned_search import AlignedSearch
-from fairlead.engine.placement.topology.alignment import AlignmentRule
-from fairlead.engine.placement.topology.choice_search import as_asked
-from fairlead.engine.placement.topology.domains import Domains
-from fairlead.engine.placement.topology.groups import all_units, by_subgroup, one_by_one
-from fairlead.engine.placement.topology.model_search import ModelSearch
-from fairlead.engine.placement.topology.models import ModelRule, mixes
-from fairlead.engine.placement.topology.ranks import in_rank_order
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fairlead.api.topology import Level
-    from fairlead.engine.inventory.inventory import Inventory
-    from fairlead.engine.placement.candidate_nodes import CandidateNode
-    from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
-    from fairlead.engine.placement.search.placer import Placer
-    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
-    from fairlead.engine.placement.topology.domains import Partition
-    from fairlead.engine.placement.topology.groups import UnitGroup
-    from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.placement.search.placer import Placer
+from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
+from fairlead.engine.placement.topology.alignment import AlignedSearch, AlignmentRule
+from fairlead.engine.placement.topology.domains import (
+    Domains,
+    Partition,
+    UnitGroup,
+    all_units,
+    by_subgroup,
+    in_rank_order,
+    one_by_one,
+)
+from fairlead.engine.placement.topology.models import ModelRule, ModelSearch, as_asked, mixes
+from fairlead.engine.types.gangs import GangRequest
 
 SMALL_MAX = 8  # domains that their capacities rule out, and that are tried all the same: what is said of the gang comes from them
 TRIES_MAX = 256  # of groups that are unlike in domains
