@@ -72,7 +72,6 @@ UNREAD = {
     "controller/fairlead/controller/accounting/allocation_child.py": "the question of our own process",
     "controller/fairlead/controller/forecasting/history.py": "the controller's own ConfigMap, of at most a mebibyte, typed",
     "controller/fairlead/controller/gangs/evictions/eviction_marks.py": "an annotation, of at most 256 KiB",
-    "engine/fairlead/engine/types/allocation.py": COPY,
     "engine/fairlead/engine/types/values.py": "makes decoders, which json_text.decode uses",
     "history/fairlead/history/facts/snapshot_file.py": "makes decoders, which json_text.decode uses",
     "history/fairlead/history/recording/records.py": "makes decoders, which json_text.decode uses",

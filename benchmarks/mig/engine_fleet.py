@@ -66,12 +66,11 @@ class EngineFleet:
             return None
         admission = plan.admissions[0]
         claim = admission.claims[0]
-        allocation = msgspec.convert(claim.allocation.to_json(), resource.AllocationResult)
         self._inventory.set_claim(
             resource.ResourceClaim(
                 metadata=ObjectMeta(name=claim.name, namespace=NAMESPACE, uid=claim.key),
                 spec=spec,
-                status=resource.ResourceClaimStatus(allocation=allocation),
+                status=resource.ResourceClaimStatus(allocation=claim.allocation),
             )
         )
         self._nodes.set_pod(pod, admission.assignments[0].node)

@@ -87,7 +87,7 @@ def test_the_alternative_is_the_one_that_upstreams_order_of_devices_gives():
         ]
     }
     plan = made.decide(gang("job", 1, claim_spec(device_request(), options)))
-    results = plan.admissions[0].claims[0].allocation.results
+    results = plan.admissions[0].claims[0].allocation.devices.results
     assert [result.request for result in results] == ["r0", "r1/second"]
 
 

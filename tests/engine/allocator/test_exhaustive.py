@@ -17,6 +17,7 @@ from fairlead.engine.plan.decide import decide
 from tests.support.engine.case import snapshot_of
 from tests.support.engine.examples import examples
 from tests.support.engine.judge import faults
+from tests.support.engine.objects import plain_json
 from tests.support.engine.search import first_answer
 
 Json = dict[str, Any]
@@ -252,7 +253,7 @@ def test_it_allocates_exactly_when_trying_everything_finds_an_answer(case: Json)
         assert str(plan.waiting[0].reason)
         return
     assert plan.admissions, (plan.waiting[0].reason, expected)
-    answers = {claim.key: claim.allocation.to_json() for claim in plan.admissions[0].claims}
+    answers = {claim.key: plain_json(claim.allocation) for claim in plan.admissions[0].claims}
     held = {key: case[key] for key in ("classes", "slices", "allocated", "consumed")}
     given_out = [(claim, "node-1", answers[claim["metadata"]["uid"]]) for claim in case["claims"]]
     assert not faults(nodes=[case["node"]], answers=given_out, **held)

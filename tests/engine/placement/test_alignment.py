@@ -59,8 +59,8 @@ def rails(
     found: dict[str, list[Any]] = {}
     (admission,) = (each for each in plan.admissions if each.name == name)
     for claim in admission.claims:
-        for result in claim.allocation.results:
-            device = world.inventory.device(result.device)
+        for result, ref in zip(claim.allocation.devices.results, claim.devices, strict=True):
+            device = world.inventory.device(ref)
             if request and result.request != request:
                 continue
             assert device is not None

@@ -47,8 +47,8 @@ def product_of(world: World, admission: Any) -> dict[str, list[str]]:
     """By pod, the products that it got, with the profile of parts."""
     found: dict[str, list[str]] = {}
     for claim in admission.claims:
-        for result in claim.allocation.results:
-            device = world.inventory.device(result.device)
+        for ref in claim.devices:
+            device = world.inventory.device(ref)
             assert device is not None
             texts = (device.attribute(f"{names.DRIVER}/{name}") for name in ("productName", "profile"))
             model = " ".join(str(each.string) for each in texts if each is not None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from random import Random
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -13,7 +12,6 @@ from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.settings import QueueSpec
-from fairlead.kube import resource
 from tests.support.engine.objects import MIG, claim_spec, device_request, gang, gpu, mig_gpu
 from tests.support.engine.world import World, devices_of, h100_world, nodes_of
 
@@ -298,7 +296,7 @@ class TestSharedClaims:
         assert len(set(nodes_of(plan, "job"))) == 1
         claim = plan.admissions[0].claims[0]
         assert len(claim.reserved_for) == 3
-        assert len(claim.allocation.results) == 2
+        assert len(claim.allocation.devices.results) == 2
 
     def test_pods_that_share_a_network_device_may_run_on_the_nodes_that_reach_it(self):
         world = World()
@@ -325,7 +323,7 @@ class TestSharedClaims:
         world = h100_world(3)
         job = gang("job", 1, claim_spec(device_request(2)))
         plan = world.decide(job)
-        given = msgspec.convert(plan.admissions[0].claims[0].allocation.to_json(), resource.AllocationResult)
+        given = plan.admissions[0].claims[0].allocation
         later = replace(job, claims=(replace(job.claims[0], allocation=given),))
         again = world.decide(later)
         assert nodes_of(again, "job") == nodes_of(plan, "job")

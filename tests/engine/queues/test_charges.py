@@ -17,7 +17,6 @@ from fairlead.driver.publish import slices
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
-from fairlead.kube import resource
 from tests.support.engine.objects import MIG, claim_spec, device_request, gang, gpu, mig_gpu, slice_of
 from tests.support.engine.world import World
 
@@ -190,12 +189,12 @@ def test_the_share_of_a_static_mig_device_is_its_larger_part(product: str, profi
 
 def joined(first: GangRequest, plan: Plan, name: str, queue: str) -> GangRequest:
     """Another gang whose pod uses the claim that the first was given."""
-    (given,) = [claim.allocation.to_json() for entry in plan.admissions for claim in entry.claims]
+    (given,) = [claim.allocation for entry in plan.admissions for claim in entry.claims]
     made = gang(name, 1, None, queue=queue, created=5.0)
     (claim,) = first.claims
     return replace(
         made,
-        claims=(replace(claim, allocation=msgspec.convert(given, resource.AllocationResult)),),
+        claims=(replace(claim, allocation=given),),
         members=tuple(replace(member, claims=(claim.key,)) for member in made.members),
     )
 

@@ -123,7 +123,7 @@ class TestLimits:
         world.queues = (quota("q", limit=2),)
         options = {"firstAvailable": [device_request(4, name="four"), device_request(2, name="two")]}
         plan = world.decide(gang("job", 1, claim_spec(options), queue="q"))
-        assert {result.request for result in plan.admissions[0].claims[0].allocation.results} == {"r0/two"}
+        assert {result.request for result in plan.admissions[0].claims[0].allocation.devices.results} == {"r0/two"}
         world.queues = (quota("q", limit=1),)
         assert codes(world.decide(gang("job", 1, claim_spec(options), queue="q")))["job"] is Code.OVER_LIMIT
 

@@ -77,10 +77,7 @@ def lawful(world: World, plan: Plan, gangs: list[GangRequest]) -> None:
 def come_back(world: World, plan: Plan, gangs: list[GangRequest]) -> None:
     """A moved gang whose pods are there again gets its own devices; only a gang that could evict it at once may take them."""
     by_id = {each.id: each for each in gangs}
-    given = {
-        each.id: {result.device for claim in each.claims for result in claim.allocation.results}
-        for each in plan.admissions
-    }
+    given = {each.id: {device for claim in each.claims for device in claim.devices} for each in plan.admissions}
     helped = {each.id for each in plan.reservations if each.kind == "Preemptor"} | set(given)
     for gang_id in set(world.moving) & set(by_id):
         if gang_id in given:

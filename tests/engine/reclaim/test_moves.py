@@ -342,7 +342,7 @@ def test_the_place_is_kept_from_others_until_it_is_taken() -> None:
     small = [ask(f"s{number}", 1, priority=5) for number in range(8)]
     plan = world.decide(*gangs, *small)
     held = {device for held in world.moving.values() for device in held.devices()}
-    given = {result.device for each in plan.admissions for claim in each.claims for result in claim.allocation.results}
+    given = {device for each in plan.admissions for claim in each.claims for device in claim.devices}
     assert held
     assert not held & given
 

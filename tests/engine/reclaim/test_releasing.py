@@ -172,7 +172,7 @@ def test_of_a_gpu_cut_on_demand_what_does_not_overlap_is_given() -> None:
         for number in (0, 1)
     ]
     plan = world.decide(*half)
-    assert [each.claims[0].allocation.results[0].device.device for each in plan.admissions] == ["gpu-0-mig-3g-40gb-0"]
+    assert [each.claims[0].allocation.devices.results[0].device for each in plan.admissions] == ["gpu-0-mig-3g-40gb-0"]
     assert [each.reason.code for each in plan.waiting] == [Code.COMING_FREE]
     assert world.decide(gang("whole", 1, ONE)).waiting[0].reason.code is Code.COMING_FREE
 

@@ -169,3 +169,8 @@ def one_claim_each(
 
 def _metadata(name: str, namespace: str, labels: dict[str, str] | None) -> Json:
     return {"name": name, "namespace": namespace, "labels": labels or {}}
+
+
+def plain_json(value: msgspec.Struct) -> Any:
+    """A struct as JSON has it: dicts and lists, no tuples."""
+    return msgspec.json.decode(msgspec.json.encode(value))

@@ -62,12 +62,11 @@ class Cluster:
             return False
         admission = plan.admissions[0]
         for claim in admission.claims:
-            allocation = msgspec.convert(claim.allocation.to_json(), resource.AllocationResult)
             self._inventory.set_claim(
                 resource.ResourceClaim(
                     metadata=ObjectMeta(name=claim.name, namespace=NAMESPACE, uid=claim.key),
                     spec=gang.claims[0].spec,
-                    status=resource.ResourceClaimStatus(allocation=allocation),
+                    status=resource.ResourceClaimStatus(allocation=claim.allocation),
                 )
             )
         self._nodes.set_pod(pod, admission.assignments[0].node)

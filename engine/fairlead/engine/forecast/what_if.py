@@ -351,7 +351,7 @@ def _is_partition(device: Device) -> bool:
 
 def _free(snapshot: Snapshot, plan: Plan) -> tuple[int, int]:
     """Whole devices that are free once the plan is carried out, and those of them on nodes that are partly in use."""
-    taken = {result.device for each in plan.admissions for claim in each.claims for result in claim.allocation.results}
+    taken = {device for each in plan.admissions for claim in each.claims for device in claim.devices}
     free = partly = 0
     for pool in snapshot.inventory.pools_unordered():
         for devices in pool.local.values():

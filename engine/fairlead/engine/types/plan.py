@@ -12,11 +12,11 @@ from typing import Literal, Self
 
 import msgspec
 
-from fairlead.engine.types.allocation import Allocation
 from fairlead.engine.types.gangs import RunningGang, RunningMember
 from fairlead.engine.types.reasons import Reason
 from fairlead.engine.types.settings import Problem
-from fairlead.engine.types.values import Amount, Named, PodRef
+from fairlead.engine.types.values import Amount, DeviceRef, Named, PodRef
+from fairlead.kube import resource
 
 EvictionKind = Literal["Reclaim", "Preempt", "Replace", "Idle", "Move", "Hold"]
 
@@ -35,9 +35,13 @@ class ClaimAllocation(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     namespace: str
     name: str
-    allocation: Allocation
+    allocation: resource.AllocationResult
     reserved_for: tuple[PodRef, ...]
     already_allocated: bool = False
+
+    @property
+    def devices(self) -> list[DeviceRef]:
+        return [DeviceRef(each.driver, each.pool, each.device) for each in self.allocation.devices.results]
 
 
 class Admission(Named, msgspec.Struct, frozen=True, kw_only=True):

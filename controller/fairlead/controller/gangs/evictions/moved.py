@@ -55,7 +55,7 @@ def spots_of(place: Admission) -> dict[str, Spot]:
     """By UID of the pods that run now. A claim of several pods counts for the first of them."""
     devices: dict[str, list[DeviceRef]] = {}
     for claim in place.claims:
-        devices.setdefault(claim.reserved_for[0].uid, []).extend(each.device for each in claim.allocation.results)
+        devices.setdefault(claim.reserved_for[0].uid, []).extend(claim.devices)
     return {each.pod.uid: Spot(each.node, tuple(devices.get(each.pod.uid, ()))) for each in place.assignments}
 
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import msgspec
-
 from fairlead.engine.allocator import allocate as allocator
 from fairlead.engine.allocator.result import Pick, SearchResult, SearchStatus, node_selector
 from fairlead.engine.allocator.steps import StepBudget
@@ -34,7 +32,6 @@ from fairlead.engine.placement.search.node_placer import NodePlacer
 from fairlead.engine.placement.shapes import PlacementUnit, Shapes, UnitShape, hardest_first
 from fairlead.engine.placement.value.fragmentation import FragmentationScore
 from fairlead.engine.types.reasons import NodeShortage
-from fairlead.kube import core
 
 JOINT_NODES_MAX = 256  # nodes on which a unit that fits nowhere is tried together with its gang
 
@@ -130,9 +127,7 @@ class Greedy:
             picks = [pick for of_claim in first.picks for pick in of_claim]
             parts = [first]
             if not any(pick.device.local for pick in picks):
-                selector = node_selector(picks, node.name)
-                bound = None if selector is None else msgspec.convert(selector, core.NodeSelector)
-                for follower in self._shapes.followers(unit, bound):
+                for follower in self._shapes.followers(unit, node_selector(picks, node.name)):
                     placement, _ = self.on_best_node(follower)
                     if placement is None:
                         break
