@@ -53,7 +53,7 @@ def with_uids_of_claims(each: GangRequest) -> GangRequest:
 
 def state(session: Session, statement: Statement) -> dict[str, Any]:
     """All that a statement may change, without counts that are zero."""
-    ledger = {name: nonzero(getattr(statement.ledger, name)) for name in statement.ledger.__slots__}
+    ledger = {name: nonzero(getattr(statement.ledger, name)) for name in vars(statement.ledger)}
     queues = {name: (nonzero(queue.used), nonzero(queue.releasing), queue.devices) for name, queue in tree(session)}
     return {"ledger": ledger, "queues": queues}
 

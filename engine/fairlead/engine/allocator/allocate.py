@@ -30,7 +30,6 @@ def take_device(ledger: Ledger, request: CompiledRequest, device: Device, consum
 
 
 def release_device(ledger: Ledger, request: CompiledRequest, device: Device, consumption: Consumption) -> None:
-    """Undo one `take_device`."""
     if not request.admin:
         ledger.release(device, consumption)
 
@@ -65,7 +64,6 @@ class Search:
         self._tried = 0
 
     def request(self, slot: int) -> bool:
-        """Serve the requests from this slot on."""
         if slot == len(self.space.slots):
             return True
         claim = self.space.slots[slot][0]
@@ -153,7 +151,6 @@ class Search:
         return True
 
     def _constraints(self, claim: int, request: CompiledRequest) -> tuple[Constraint | Counts, ...]:
-        """Those of the claim that the request's devices are under."""
         covering = self._covering.get((claim, request))
         if covering is None:
             constraints = self.space.constraints[claim]
@@ -174,7 +171,6 @@ class Search:
         self._undo(0)
 
     def _signature(self, request: CompiledRequest, device: Device) -> object:
-        """Equal for devices that are interchangeable at this point of the search."""
         signature = self.space.signatures[device]
         if device.shared:
             used = self.ledger.used.get(device)
@@ -276,7 +272,6 @@ def _run(space: SearchSpace, budget: StepBudget) -> SearchResult:
 
 
 def release(picks: Sequence[Pick], ledger: Ledger) -> None:
-    """Release the devices of a result."""
     for pick in picks:
         release_device(ledger, pick.request, pick.device, pick.consumption)
 

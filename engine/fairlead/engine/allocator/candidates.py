@@ -42,7 +42,6 @@ class Candidates:
 
     @property
     def models(self) -> frozenset[Model]:
-        """The models of these devices, computed when first read."""
         if self._models is None:
             self._models = frozenset(map(model_of, self.devices))
         return self._models

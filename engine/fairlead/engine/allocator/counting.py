@@ -173,7 +173,6 @@ class Counting:
 
 
 def counted_out(space: SearchSpace) -> bool:
-    """Whether counting alone shows that the search finds nothing."""
     return Counting(space).too_much()
 
 

@@ -22,8 +22,6 @@ from fairlead.engine.inventory.ledger import Ledger
 
 
 class Constraint:
-    """One constraint of one claim, while its claim is being allocated."""
-
     __slots__ = ("_common", "_seen", "_values", "attribute", "distinct", "requests")
 
     def __init__(self, attribute: str, *, distinct: bool, requests: frozenset[str]) -> None:
@@ -57,7 +55,6 @@ class Constraint:
         return True
 
     def remove(self, device: Device) -> None:
-        """Undo the latest `add` of this device."""
         if self.distinct:
             self._seen -= self._values[device]
         else:
@@ -98,7 +95,6 @@ class Counts:
         return not any(self._left.values())
 
     def covers(self, request: str, sub: str) -> bool:
-        """As Constraint's."""
         return request == self.request
 
     def add(self, device: Device) -> bool:
@@ -111,7 +107,6 @@ class Counts:
         return True
 
     def remove(self, device: Device) -> None:
-        """Undo the latest `add` of this device."""
         self._left[device.values(self.attribute)] += 1
 
 
@@ -186,7 +181,6 @@ class SearchSpace:
         return [device for device in ordered if self._usable(device, found)]
 
     def _signature(self, device: Device, keys: Sequence[Key], attributes: Sequence[str]) -> object:
-        """Equal for devices that are interchangeable before the search."""
         return (
             tuple(keys),
             tuple(device.values(attribute) for attribute in attributes),

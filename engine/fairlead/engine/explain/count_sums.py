@@ -113,22 +113,6 @@ KINDS_MIN = 4  # kinds of request whose results are kept in any case
 class RequestCounts:
     """The cluster's devices for one request of one shape: how many are free, and how many each rejection removed."""
 
-    __slots__ = (
-        "away",
-        "best",
-        "cluster",
-        "detail",
-        "devices",
-        "elsewhere",
-        "free",
-        "full",
-        "holders",
-        "incomplete",
-        "nodes",
-        "removed",
-        "shown",
-    )
-
     def __init__(self) -> None:
         self.devices = 0
         self.free = 0
@@ -146,7 +130,6 @@ class RequestCounts:
         self.shown: tuple[Holder, ...] | None = None  # the largest holders, once computed
 
     def add(self, node: CandidateNode, counts: NodeCounts, refusals: NodeRefusals) -> None:
-        """The counts of one node."""
         if node not in refusals.willing:
             self.full += counts.free if node in refusals.full else 0
             self.away += counts.free if node in refusals.away else 0
@@ -200,8 +183,6 @@ class NodeCounts:
 
 class ClusterCounts:
     """The sum of all nodes' counts for one kind of request, kept by change. Memory only."""
-
-    __slots__ = ("cursor", "details", "devices", "free", "holders", "largest", "nodes", "removed", "special")
 
     def __init__(self) -> None:
         self.cursor = -1  # of the log of changed nodes

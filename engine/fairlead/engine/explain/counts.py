@@ -25,8 +25,6 @@ _ORDER = {why: place for place, why in enumerate(Rejection)}
 
 
 class CountCaches:
-    """What is kept from one decision to the next, of the nodes of one snapshot."""
-
     def __init__(self) -> None:
         self.known = KnownCounts()
         self.room = NodeRoom()

@@ -8,14 +8,13 @@ Gang status keeps it, in parts with bounded lengths.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from fairlead.engine.explain import messages
 from fairlead.engine.explain.count_sums import ClaimOwners, RequestCounts
 from fairlead.engine.explain.counts import NO_DEVICES, CountCaches, ShortageCounter
 from fairlead.engine.explain.node_kinds import Misfit
-from fairlead.engine.explain.rules import LevelCounter
+from fairlead.engine.explain.rules import GangRules
 from fairlead.engine.inventory.device import Device
 from fairlead.engine.inventory.ledger import Ledger
 from fairlead.engine.placement.model import NodeSnapshot, PlacementResult
@@ -25,15 +24,6 @@ from fairlead.engine.types.plan import Reservation
 from fairlead.engine.types.reasons import Code, LevelShortage, PreemptionBlocker, Reason
 
 HOLDERS_MAX = 8
-
-
-class RuleCounter(Protocol):
-    """Of gangs that have a place and none under a rule of their own."""
-
-    def missing(self, gang: GangRequest, units: Sequence[PlacementUnit], *, ever: bool | None) -> str: ...
-
-
-NO_RULES: Mapping[str, RuleCounter] = MappingProxyType({})
 
 
 class Explainer:
@@ -50,13 +40,10 @@ class Explainer:
         owners: ClaimOwners,
         taken_by: Mapping[Device, tuple[str, str]],
         held_for: Mapping[Device, tuple[str, str]] = NO_DEVICES,
-        levels: LevelCounter | None = None,
-        rules: Mapping[str, RuleCounter] = NO_RULES,
+        rules: GangRules | None = None,
     ) -> None:
-        """`rules`: by annotation, what tells which devices there are under its rule."""
         self._node_snapshot = node_snapshot
         self._ledger = ledger
-        self._levels = levels
         self._rules = rules
         self._owners = owners
         self._queues = dict((*taken_by.values(), *held_for.values()))  # of this decision's gangs, by id
@@ -105,13 +92,12 @@ class Explainer:
             refused = [each for each in gang.refused if any(node.name == each.node for node in willing)]
             more = (*nodes, *result.beside, *messages.refused_nodes(refused))
             nodes = tuple(sorted(more, key=lambda each: each.need))
-        levels = () if self._levels is None else self._levels.shortages(gang, units)
+        levels = () if self._rules is None else self._rules.shortages(gang, units)
         wanted = _count(unit, units)
         refined = code = messages.code_of(result, ever, shortages, misfit=misfit, wanted=wanted, refused=refused)
         if code is Code.NO_DEVICES:
             refined = messages.refined_code(_held_back(result, worst), _wanted(unit, units), blockers)
-        counter = self._rules.get(result.rule)
-        rule = "" if counter is None else counter.missing(gang, units, ever=ever)
+        rule = "" if self._rules is None else self._rules.missing(result.rule, gang, units, ever=ever)
         known, short = len(self._node_snapshot.all), _decisive(levels)
         evidence = messages.Evidence(result, unit, shortages.nearest, worst, known, nodes, refused, short, rule)
         return Reason(

@@ -69,7 +69,6 @@ def code_of(
 
 
 def _hardest(shortages: Sequence[RequestShortage]) -> RequestShortage:
-    """The request with the fewest devices for its count."""
     return min(shortages, key=lambda each: each.per_node_best / each.wanted)
 
 

@@ -37,7 +37,6 @@ class NodeRefusals:
         return node in self.willing or node in self.full
 
     def update(self, snapshot: NodeSnapshot, ledger: Ledger) -> None:
-        """Follow the ledger."""
         changed = snapshot.log.since(self._cursor)
         self._cursor = snapshot.log.cursor
         if changed is None:
@@ -107,7 +106,6 @@ class NodeRoom:
         self._order: dict[str, list[int]] = {}  # by resource: the same, sorted
 
     def update(self, snapshot: NodeSnapshot, ledger: Ledger) -> None:
-        """Follow the ledger."""
         changed = snapshot.log.since(self._cursor)
         self._cursor = snapshot.log.cursor
         if changed is None or len(changed) > len(snapshot.all):

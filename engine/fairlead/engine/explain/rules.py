@@ -27,13 +27,28 @@ from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.reasons import LevelShortage
 
 NAMED_MAX = 4  # domains that are named
+MODELS_MAX = 6  # likewise
+VALUES_MAX = 8
 
 
-class LevelCounter:
-    """Counts units in one ledger."""
+class GangRules:
+    """Counts in the ledger of a decision; where a gang can never start, what it lacks in that of the empty cluster."""
 
-    def __init__(self, domains: TopologyDomains) -> None:
-        self._domains = domains
+    def __init__(self, now: TopologyDomains, empty: Callable[[], tuple[Placer, TopologyDomains]]) -> None:
+        self._domains = now
+        self._empty = empty
+
+    def missing(self, rule: str, gang: GangRequest, units: Sequence[PlacementUnit], *, ever: bool | None) -> str:
+        """What there is under the rule of this annotation, in one phrase; "" where nothing is to be said of it."""
+        if rule not in {names.MODELS, names.ALIGN}:
+            return ""
+        domains = self._domains
+        if ever is False:
+            placer, domains = self._empty()
+            placer.begin()
+        if rule == names.ALIGN:
+            return _missing_values(domains, gang, units)
+        return _missing_models(domains, gang, units, free="" if ever is False else " free")
 
     def shortages(self, gang: GangRequest, units: Sequence[PlacementUnit]) -> tuple[LevelShortage, ...]:
         """The shortage of each level, outermost first, those of subgroups last; () without a topology that can be read."""
@@ -99,7 +114,6 @@ class LevelCounter:
             )
 
     def _groups(self, group: UnitGroup, domains: Sequence[TopologyDomain], scope: NodeScope) -> dict[str, int]:
-        """How many such groups each domain takes at most, by name."""
         found: dict[str, int] = {}
         for shape, count in group.counts.items():
             for domain, capacity in self._domains.capacity.in_domains(shape, scope, domains).items():
@@ -107,52 +121,39 @@ class LevelCounter:
         return found
 
 
-MODELS_MAX = 6  # that are named
+def _missing_models(domains: TopologyDomains, gang: GangRequest, units: Sequence[PlacementUnit], *, free: str) -> str:
+    """Such as `16 of one model wanted, NVIDIA H100 80GB HBM3 has 8 free, NVIDIA A100-SXM4-80GB has 12 free`."""
+    choices = domains.models.choices(gang, units)
+    if choices is None:
+        return ""
+    wanted = max(domains.models.wanted(units).values(), default=0)
+    joins = "that of its other members" if gang.placed_claims else "one model"
+    found: dict[str, str] = {}
+    for choice in choices.of:
+        name = " + ".join(dict.fromkeys(map(str, choice.models)))
+        devices, pods = _devices(domains, choice), _pods(domains, gang, choice)
+        few = f", but together for {pods} of its {len(gang.members)} pods" if devices >= wanted else ""
+        found.setdefault(name, f"{name} has {devices}{free}{few}")
+    named = list(found.values())
+    more = f", and {len(named) - MODELS_MAX} more" if len(named) > MODELS_MAX else ""
+    return f"{wanted} of {joins} wanted: {', '.join(named[:MODELS_MAX])}{more}"
 
 
-class ModelCounter:
-    """Counts in the ledger of a decision, or in that of the empty cluster."""
+def _devices(domains: TopologyDomains, choice: Choice) -> int:
+    """The model's devices on all nodes, for whichever of its requests there are most."""
+    requests = dict.fromkeys(
+        each for unit in choice.units for each in unit.shape.requests if each.filter.model is not None
+    )
+    nodes = domains.placer.node_snapshot.all
+    return max((sum(_free(domains, node, each) for node in nodes) for each in requests), default=0)
 
-    def __init__(self, now: TopologyDomains, empty: Callable[[], tuple[Placer, TopologyDomains]]) -> None:
-        self._now = now
-        self._empty = empty
 
-    def missing(self, gang: GangRequest, units: Sequence[PlacementUnit], *, ever: bool | None) -> str:
-        """One phrase, such as `16 of one model wanted, NVIDIA H100 80GB HBM3 has 8 free, NVIDIA A100-SXM4-80GB has 12 free`."""
-        domains, free = self._now, " free"
-        if ever is False:
-            placer, domains = self._empty()
-            placer.begin()
-            free = ""
-        choices = domains.models.choices(gang, units)
-        if choices is None:
-            return ""
-        wanted = max(domains.models.wanted(units).values(), default=0)
-        joins = "that of its other members" if gang.placed_claims else "one model"
-        found: dict[str, str] = {}
-        for choice in choices.of:
-            name = " + ".join(dict.fromkeys(map(str, choice.models)))
-            devices, pods = self._devices(domains, choice), self._pods(domains, gang, choice)
-            few = f", but together for {pods} of its {len(gang.members)} pods" if devices >= wanted else ""
-            found.setdefault(name, f"{name} has {devices}{free}{few}")
-        named = list(found.values())
-        more = f", and {len(named) - MODELS_MAX} more" if len(named) > MODELS_MAX else ""
-        return f"{wanted} of {joins} wanted: {', '.join(named[:MODELS_MAX])}{more}"
-
-    def _devices(self, domains: TopologyDomains, choice: Choice) -> int:
-        """The model's devices on all nodes, for whichever of its requests there are most."""
-        requests = dict.fromkeys(
-            each for unit in choice.units for each in unit.shape.requests if each.filter.model is not None
-        )
-        nodes = domains.placer.node_snapshot.all
-        return max((sum(_free(domains, node, each) for node in nodes) for each in requests), default=0)
-
-    def _pods(self, domains: TopologyDomains, gang: GangRequest, choice: Choice) -> int:
-        scope = NodeScope.of(gang, spread=False)
-        return sum(
-            min(count, sum(domains.capacity.by_node(shape, scope).values())) * len(shape.needs)
-            for shape, count in counts(choice.units).items()
-        )
+def _pods(domains: TopologyDomains, gang: GangRequest, choice: Choice) -> int:
+    scope = NodeScope.of(gang, spread=False)
+    return sum(
+        min(count, sum(domains.capacity.by_node(shape, scope).values())) * len(shape.needs)
+        for shape, count in counts(choice.units).items()
+    )
 
 
 def _free(domains: TopologyDomains, node: CandidateNode, request: CompiledRequest) -> int:
@@ -170,34 +171,20 @@ def _free(domains: TopologyDomains, node: CandidateNode, request: CompiledReques
     return len(taken)
 
 
-VALUES_MAX = 8  # that are named
-
-
-class AlignmentCounter:
-    """Counts in the ledger of a decision, or in that of the empty cluster."""
-
-    def __init__(self, now: TopologyDomains, empty: Callable[[], tuple[Placer, TopologyDomains]]) -> None:
-        self._now = now
-        self._empty = empty
-
-    def missing(self, gang: GangRequest, units: Sequence[PlacementUnit], *, ever: bool | None) -> str:
-        """One phrase, such as `gpu.fairlead.dev/rail 0, 1 of request gpu can be had by 5 of its 8 pods, no other values by more;
-        in use elsewhere: 0 on 3 nodes, 1 on 2 nodes`.
-        """
-        domains = self._now
-        if ever is False:
-            placer, domains = self._empty()
-            placer.begin()
-        found = domains.alignment.nearest(gang, units, NodeScope.of(gang, spread=False))
-        if found is None:
-            return f"no values of {gang.align} serve all of its pods together"
-        pods = f"{found.units} of its {found.wanted} pods"
-        if found.wanted == 1:
-            pods = "its pod" if found.units else "none of its pods"
-        attribute, request = found.part.entry.attribute, found.part.request
-        joins = "those of its other members" if gang.placed_members else "no other values by more"
-        missing = _in_use(domains, units, found)
-        return f"{attribute} {shown(found.values)} of request {request} can be had by {pods}, {joins}{missing}"
+def _missing_values(domains: TopologyDomains, gang: GangRequest, units: Sequence[PlacementUnit]) -> str:
+    """Such as `gpu.fairlead.dev/rail 0, 1 of request gpu can be had by 5 of its 8 pods, no other values by more;
+    in use elsewhere: 0 on 3 nodes, 1 on 2 nodes`.
+    """
+    found = domains.alignment.nearest(gang, units, NodeScope.of(gang, spread=False))
+    if found is None:
+        return f"no values of {gang.align} serve all of its pods together"
+    pods = f"{found.units} of its {found.wanted} pods"
+    if found.wanted == 1:
+        pods = "its pod" if found.units else "none of its pods"
+    attribute, request = found.part.entry.attribute, found.part.request
+    joins = "those of its other members" if gang.placed_members else "no other values by more"
+    missing = _in_use(domains, units, found)
+    return f"{attribute} {shown(found.values)} of request {request} can be had by {pods}, {joins}{missing}"
 
 
 def _in_use(domains: TopologyDomains, units: Sequence[PlacementUnit], found: Nearest) -> str:

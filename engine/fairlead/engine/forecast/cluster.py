@@ -36,7 +36,6 @@ class SimulatedCluster:
         self.restore()
 
     def restore(self) -> None:
-        """Put everything back as the snapshot has it."""
         for uid, claim in self._claims.items():
             if claim is None:
                 self._inventory.drop_claim(uid)
@@ -136,7 +135,6 @@ class SimulatedCluster:
             self._drop(gang)
 
     def release(self, device: Device) -> None:
-        """Its node has released it."""
         self._released.append(device)
         self._inventory.set_releasing(device, False)
 

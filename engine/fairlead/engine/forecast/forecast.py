@@ -35,7 +35,6 @@ class CpuBudget:
     spent_s: Callable[[], float] = lambda: 0.0
 
     def over(self, end_s: float) -> bool:
-        """Whether more than so much is spent."""
         return self.spent_s() > end_s
 
 

@@ -86,8 +86,6 @@ class Kinds:
 
 
 class PendingWindow:
-    """The gangs that wait in one sample."""
-
     def __init__(self, gangs: Iterable[GangRequest], kinds: Kinds, *, most: int) -> None:
         self._kinds = kinds
         self._most = most

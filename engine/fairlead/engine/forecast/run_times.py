@@ -68,7 +68,6 @@ def _permuted(number: int, random: int) -> int:
 
 
 def _hash(*names: object) -> int:
-    """A hash of 64 bits."""
     text = "\0".join(map(str, names))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
@@ -103,7 +102,6 @@ class SurvivalCurve:
             at_risk -= 1
 
     def left(self, seconds: float) -> float:
-        """Share of runs that last longer."""
         at = log(max(SHORTEST_S, seconds))
         if not self._at or at <= self._at[0]:
             return 1.0

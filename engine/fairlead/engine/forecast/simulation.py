@@ -64,8 +64,6 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Submissions:
-    """What is submitted in a simulated future."""
-
     again: Mapping[str, GangRequest] = field(
         default_factory=dict
     )  # by id, what running gangs would request if they were evicted

@@ -166,7 +166,6 @@ def _spec(uid: str, snapshot: Snapshot) -> resource.ResourceClaimSpec | None:
 
 
 def _kind(device: Device, snapshot: Snapshot) -> tuple[str, str] | None:
-    """Device class and a CEL selector."""
     driver = device.pool.driver
     known, part = attributes_of(driver), is_part(device)
     name = part_class(driver) if part else classes_of(driver)[0]

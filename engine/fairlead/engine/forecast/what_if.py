@@ -213,8 +213,6 @@ def _slices_of(snapshot: Snapshot, node: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """How samples are drawn, and how many of them."""
-
     seed: int
     wanted: int
     budget: CpuBudget
@@ -370,7 +368,6 @@ def _whole_of(device: Device) -> str:
 
 
 def _mean_use(sample: Sample, now: float, until_s: float) -> float:
-    """Devices in use, on average over the time."""
     total, last_at, last = 0.0, now, 0
     for when, used in sample.used:
         at = min(when, now + until_s)

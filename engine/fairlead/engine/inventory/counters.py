@@ -30,11 +30,6 @@ PARTITIONS_MAX = 64
 class CounterLayout:
     """The counters of a pool: `keys` sorted, `totals` beside them. Alike pools share one; compared by identity."""
 
-    __slots__ = (
-        "__weakref__", "_consumptions", "_groups", "_partitions", "_remaining", "_shares", "_sizes", "index", "keys",
-        "sets", "totals",
-    )  # fmt: skip
-
     def __init__(self, content: NamedConsumption, consumed: Iterable[NamedConsumption] = ()) -> None:
         """`consumed`: what the pool's devices consume."""
         self.keys = tuple(key for key, _ in content)
@@ -77,7 +72,6 @@ class CounterLayout:
         return part
 
     def size(self, consumption: CounterConsumption) -> float:
-        """The share, for comparing."""
         size = self._sizes.get(consumption)
         if size is None:
             size = self._sizes[consumption] = float(self.share(consumption))
@@ -134,7 +128,6 @@ class PoolCounters:
         return f"{self.driver}/{self.name}"
 
     def consume(self, consumption: CounterConsumption, sign: int) -> None:
-        """Count (sign 1) or no longer count (-1) what a device consumes."""
         used = self.used
         for index, value in consumption:
             used[index] += sign * value

@@ -43,19 +43,6 @@ class DeviceUse:
 class DeviceKind:
     """A device but for its attributes and its place. Raises QuantityError for one that can't be measured."""
 
-    __slots__ = (
-        "capacity",
-        "counter_consumption",
-        "driver",
-        "name",
-        "releasing_since",
-        "shared",
-        "spec",
-        "taints",
-        "totals",
-        "unreadable",
-    )
-
     def __init__(self, driver: str, spec: resource.Device) -> None:
         self.driver = driver
         self.name = spec.name
@@ -185,11 +172,9 @@ class Device:
 
     @property
     def attributes(self) -> dict[str, resource.DeviceAttribute]:
-        """The attributes as published."""
         return dict(zip(self.schema.names, self.attribute_values, strict=True))
 
     def attribute(self, name: str) -> resource.DeviceAttribute | None:
-        """The attribute of that fully qualified name."""
         index = self.schema.index.get(name)
         return None if index is None else self.attribute_values[index]
 
@@ -286,7 +271,6 @@ class DeviceInterner:
         return schema
 
     def _intern_one(self, value: resource.DeviceAttribute) -> resource.DeviceAttribute:
-        """The value, or an equal one that is kept already."""
         known = self._values.get(value)
         if known is None:
             known = self._values[value] = value

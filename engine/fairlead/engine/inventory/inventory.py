@@ -124,7 +124,6 @@ class Inventory:
             self.changes.note(device.node)
 
     def _invalidate(self) -> None:
-        """Everything derived for nodes is dropped."""
         self.version += 1
         self.structure += 1
         self._on_node.clear()
@@ -133,7 +132,6 @@ class Inventory:
     # ------------------------------------------------------------------------------------------------- reads
 
     def pools(self) -> list[Pool]:
-        """Every pool, in order."""
         return sorted(self._pools.values(), key=lambda pool: pool.sort_key)
 
     @property

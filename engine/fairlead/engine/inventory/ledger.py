@@ -26,21 +26,6 @@ UNLIMITED = 1 << 62
 
 
 class Ledger:
-    __slots__ = (
-        "counters",
-        "empty",
-        "loads",
-        "neighbours",
-        "ports",
-        "released",
-        "releasing",
-        "releasing_pods",
-        "releasing_whole",
-        "shares",
-        "taken",
-        "used",
-    )
-
     def __init__(self, *, empty: bool = False) -> None:
         self.empty = empty
         self.taken: set[Device] = set()  # exclusive devices
@@ -56,7 +41,6 @@ class Ledger:
         self.neighbours: NeighbourCounts | None = None  # None: terms of pods about other pods do not count
 
     def clear(self) -> None:
-        """Forget everything."""
         for taken in (self.taken, self.shares, self.used, self.counters, self.loads, self.ports):
             taken.clear()
         for released in (self.released, self.releasing, self.releasing_whole, self.releasing_pods):
@@ -84,7 +68,6 @@ class Ledger:
         return self.empty or not made_on_demand(device) or self._consumes_already(device)
 
     def counters_fit(self, device: Device) -> bool:
-        """Whether the counters that it consumes have enough left."""
         if device.shared and device in self.shares:
             return True  # counted already
         if self._consumes_already(device):
@@ -127,7 +110,6 @@ class Ledger:
         return True
 
     def release(self, device: Device, consumption: Consumption) -> None:
-        """Undo one `take`."""
         if not device.shared:
             self.taken.discard(device)
             if device.counter_consumption:
@@ -155,7 +137,6 @@ class Ledger:
         return True
 
     def unreserve(self, device: Device, consumption: Consumption) -> None:
-        """Undo one `reserve` that returned True."""
         if device.shared or not self._consumes_already(device):
             self.release(device, consumption)
         else:

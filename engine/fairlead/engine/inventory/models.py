@@ -61,7 +61,6 @@ NO_MODEL = Model()
 
 
 def model_of(device: Device) -> Model:
-    """The device's model."""
     products, profile = _names(device.pool.driver)
     product = next((text for name in products if (text := _text(device, name))), "")
     return Model(product, _text(device, profile) if profile else "") if product else NO_MODEL

@@ -71,7 +71,6 @@ class NeighbourCounts:
         self._change(facet.marks, node, times)
 
     def release(self, uid: str, node: NodeInfo, times: int) -> None:
-        """A counted pod counts as gone."""
         found = self.table.of_pod(uid)
         if found is not None:
             self._change(found[1], node, -times)

@@ -57,18 +57,6 @@ class Mark:
 class Facet:
     """Compared by identity; equal content is one facet."""
 
-    __slots__ = (
-        "affinity",
-        "affinity_keys",
-        "anti_affinity",
-        "attracts_itself",
-        "constraints",
-        "loosens",
-        "marks",
-        "repelled_by",
-        "spread",
-    )
-
     def __init__(self, table: NeighbourTable, content: _Content) -> None:
         own, self.marks = content.own, content.marks
         self.constraints = content.constraints  # of a pod with spread: which nodes count
@@ -162,7 +150,6 @@ class NeighbourTable:
             self._renew(live)
 
     def _catch_up(self) -> None:
-        """Count the pods that changed."""
         log = self.nodes.pod_changes
         changed = log.since(self._cursor) if self.counts else None
         self._cursor = log.cursor

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from fairlead.engine.inventory import node_selector
 from fairlead.engine.types.pods import PODS, Constraints, PodNeeds, Port
 from fairlead.engine.types.values import Fact
-from fairlead.kube import core, timestamps
+from fairlead.kube import core, resource, timestamps
 
 
 class NodeNotice(Fact, frozen=True, kw_only=True):
@@ -213,21 +212,10 @@ def _untolerated(taints: Iterable[core.Taint], tolerations: tuple[core.Toleratio
     return None
 
 
-class Tolerates(Protocol):
-    """A toleration of a pod or of a device request: the same fields, the same rules."""
-
-    @property
-    def key(self) -> str: ...
-    @property
-    def operator(self) -> str: ...
-    @property
-    def value(self) -> str: ...
-    @property
-    def effect(self) -> str: ...
+Tolerates = core.Toleration | resource.DeviceToleration  # the same fields, the same rules
 
 
 def tolerated(key: str, value: str, effect: str, tolerations: Iterable[Tolerates]) -> bool:
-    """Whether one of the tolerations covers this taint."""
     for toleration in tolerations:
         if toleration.effect and toleration.effect != effect:
             continue

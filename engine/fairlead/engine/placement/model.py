@@ -91,8 +91,6 @@ class NodeSnapshot:
 
 @dataclass(slots=True, eq=False)
 class UnitPlacement:
-    """A unit on its node, with the picks of each of its claims."""
-
     unit: PlacementUnit
     node: CandidateNode
     picks: list[list[Pick]]

@@ -143,7 +143,6 @@ def queue_uses(
 def flavor_totals(
     flavors: Sequence[FlavorSpec], totals: ClusterTotals, allocated: Mapping[str, Amount]
 ) -> tuple[FlavorTotal, ...]:
-    """What the cluster has of each flavor that can be read, in name order."""
     return tuple(
         FlavorTotal(
             flavor=flavor.name,

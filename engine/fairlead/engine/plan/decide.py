@@ -12,12 +12,11 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from fairlead.api import names
 from fairlead.engine.allocator.result import ShareIds
 from fairlead.engine.explain import messages
 from fairlead.engine.explain.count_sums import ClaimOwners
-from fairlead.engine.explain.explainer import Explainer, RuleCounter
-from fairlead.engine.explain.rules import AlignmentCounter, LevelCounter, ModelCounter
+from fairlead.engine.explain.explainer import Explainer
+from fairlead.engine.explain.rules import GangRules
 from fairlead.engine.inventory.models import made_on_demand
 from fairlead.engine.plan.answers import flavor_totals, queue_uses, waiting
 from fairlead.engine.plan.gang import WhyPending, failed
@@ -119,7 +118,6 @@ class Engine:
 
 
 def decide(snapshot: Snapshot, now: float) -> Plan:
-    """Decide once, as `Engine.decide`."""
     return Engine().decide(snapshot, now)
 
 
@@ -245,15 +243,9 @@ class Decision:
         taken_by = session.admitted.taken_by
         held_for = {device: gang for device, gang in held.held_for.items() if device not in taken_by}
         owners = ClaimOwners(session.running.owners, session.running.owner_changes)
-        ledger, levels = session.statement.ledger, LevelCounter(session.cache.domains)
-        domains, empty = session.cache.domains, lambda: session.cache.empty
-        rules: dict[str, RuleCounter] = {
-            names.MODELS: ModelCounter(domains, empty),
-            names.ALIGN: AlignmentCounter(domains, empty),
-        }
-        explainer = Explainer(
-            session.memory.counts, session.cache.node_snapshot, ledger, owners, taken_by, held_for, levels, rules
-        )
+        rules = GangRules(session.cache.domains, lambda: session.cache.empty)
+        counts, snapshot, ledger = session.memory.counts, session.cache.node_snapshot, session.statement.ledger
+        explainer = Explainer(counts, snapshot, ledger, owners, taken_by, held_for, rules)
         standing = {id(reservation) for reservation in held.reservations}  # one may have been cancelled since
 
         def explain(gang: GangRequest, found: WhyPending) -> Reason:

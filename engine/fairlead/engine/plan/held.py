@@ -76,8 +76,6 @@ class Nomination:
 
 
 class Nominations:
-    """Those of one decision."""
-
     def __init__(self, session: Session, held: HeldDevices) -> None:
         self._session = session
         self._held = held

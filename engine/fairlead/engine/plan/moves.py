@@ -32,8 +32,6 @@ NODES_NAMED = 3
 
 
 class Moves:
-    """The moves of one decision."""
-
     def __init__(self, session: Session, preemption: Preemption, reservations: Reservations) -> None:
         self._session = session
         self._preemption = preemption

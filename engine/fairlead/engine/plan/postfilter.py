@@ -37,8 +37,6 @@ LEAVING_MAX = 4  # pods and devices that a message names
 
 
 class PostFilter:
-    """What one decision does for gangs that do not fit."""
-
     def __init__(self, session: Session, *, finds_blockers: bool) -> None:
         self._session = session
         self._finds_blockers = finds_blockers

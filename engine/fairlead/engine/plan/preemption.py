@@ -25,8 +25,6 @@ from fairlead.engine.types.reasons import PreemptionBlock, PreemptionBlocker
 
 
 class Preemption:
-    """The preemptions of one decision."""
-
     def __init__(self, session: Session, nominations: Nominations, reservations: Reservations) -> None:
         self._session = session
         self._nominations = nominations
@@ -40,7 +38,6 @@ class Preemption:
 
     @property
     def possible(self) -> bool:
-        """Whether anything could be evicted at all."""
         return bool(self._session.running or self.tentative.units)
 
     @cached_property

@@ -94,7 +94,6 @@ class RunningGangs:
     # -- reads -----------------------------------------------------------------------------------------------------
 
     def __bool__(self) -> bool:
-        """Whether any gang runs in a queue."""
         return bool(self._held)
 
     @property
@@ -122,7 +121,6 @@ class RunningGangs:
         return sorted(found, key=lambda pair: pair[0].id)
 
     def leaving(self) -> set[str]:
-        """Ids of the gangs of which pods are leaving."""
         return {self._counted[identity].gang.id for identity in self._leaving}
 
     def priorities(self) -> Iterator[tuple[Queue, int, int]]:

@@ -39,8 +39,6 @@ from fairlead.engine.types.reasons import Reason
 
 
 class Scheduling:
-    """The scheduling of one decision."""
-
     def __init__(self, session: Session, *, finds_blockers: bool = True) -> None:
         self.session = session
         self.post_filter = PostFilter(session, finds_blockers=finds_blockers)
@@ -97,7 +95,6 @@ class Scheduling:
         return True
 
     def leave(self, gang: GangRequest, queue: Queue | None, why: WhyPending) -> None:
-        """The gang stays pending."""
         position = self.session.turns.setdefault(gang.id, self.position)
         self.left[gang.id] = LeftPending(gang, None if queue is None else queue.name, position, why)
 

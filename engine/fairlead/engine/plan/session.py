@@ -6,7 +6,7 @@ gang finds a place needs neither. With a fresh `Memory` every decision is the sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 from fairlead.engine.allocator.result import ShareIds
@@ -27,10 +27,12 @@ from fairlead.engine.queues.limits import NamespaceQuotas, beyond_limits
 from fairlead.engine.queues.statement import Statement
 from fairlead.engine.queues.tree import Queue, Tree
 from fairlead.engine.reclaim.candidates import VictimCandidates
-from fairlead.engine.reclaim.evictions import BrokenDevices, BudgetsLeft, IdleGangs, held_evictions
+from fairlead.engine.reclaim.evictions import BrokenDevices, BudgetsLeft, IdleGangs, held_reason, whole_evictions
 from fairlead.engine.reclaim.releasing import PipelinedCluster, awaited_until
 from fairlead.engine.snapshot import Snapshot
-from fairlead.engine.types.plan import Admission
+from fairlead.engine.types.gangs import RunningGang
+from fairlead.engine.types.plan import Admission, Eviction, EvictionKind
+from fairlead.engine.types.reasons import Reason
 from fairlead.engine.types.settings import Autoscaling
 from fairlead.kube import timestamps
 
@@ -90,13 +92,18 @@ class Session:
         self.idle = IdleGangs(now)
         budgets = BudgetsLeft(snapshot.budgets)
         if self.tree.any_hold or any(gang.hold is not None for gang in snapshot.running):
-            self.replaced += held_evictions(self.running.gangs, budgets, self._going(), self.running.protection)
+            self.replaced += self._whole("Hold", held_reason, budgets)
         if self.tree.any_idle:
-            self.replaced += self.idle.evictions(self.running.gangs, budgets, self._going(), self.running.protection)
+            self.replaced += self._whole("Idle", self.idle.reason, budgets)
         self.leaving = self._going()
         self.turns: dict[str, int] = {}  # gang id: its place in the order in which gangs were considered first
         self._due: list[float] = [] if not self.tree.budgeted else self._budget_changes()
         self._pipelined: PipelinedCluster | None = None
+
+    def _whole(
+        self, kind: EvictionKind, why: Callable[[RunningGang, Queue], Reason | None], budgets: BudgetsLeft
+    ) -> Iterator[Eviction]:
+        return whole_evictions(kind, why, self.running.gangs, budgets, self._going(), self.running.protection)
 
     def _going(self) -> set[str]:
         """UIDs of pods that are evicted for no other gang."""
@@ -264,7 +271,6 @@ class Session:
 
     @property
     def due(self) -> float | None:
-        """The first such time."""
         broken = () if self.broken.due is None else (self.broken.due,)
         return min((*self._due, *self.idle.due, *broken), default=None)
 

@@ -203,7 +203,6 @@ class SchedulerCache:
             self.placer.fragmentation.look()
 
     def _changed(self) -> Iterable[str]:
-        """Names of the nodes to look at."""
         by_devices = self.inventory.changes.since(self._cursors[0])
         by_pods = self.nodes.changes.since(self._cursors[1])
         self._cursors = (self.inventory.changes.cursor, self.nodes.changes.cursor)

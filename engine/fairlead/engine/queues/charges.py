@@ -93,7 +93,6 @@ class Charges:
         return total, devices
 
     def selector(self, flavor: str) -> str:
-        """The flavor's CEL text."""
         return next(spec.device_selector for spec in self.flavors if spec.name == flavor)
 
     def of_device(self, device: Device, consumption: Consumption = ()) -> Charge:
@@ -174,7 +173,6 @@ class Charges:
         return share(device, consumption) if not self.flavors or self.of_device(device, consumption) else 0
 
     def of_placed(self, placed: Iterable[UnitPlacement]) -> Charge:
-        """Devices that were just allocated to a gang."""
         total: Charge = {}
         for pick in chargeable(placed):
             add(total, self.of_device(pick.device, pick.consumption))

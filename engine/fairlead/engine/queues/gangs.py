@@ -53,22 +53,6 @@ class PendingGang:
     age. `classes` has those there are. `observes`: it holds no device, since all that it asks for is by admin access.
     """
 
-    __slots__ = (
-        "charge",
-        "claim_keys",
-        "cost",
-        "devices",
-        "equivalence",
-        "gang",
-        "id",
-        "observes",
-        "queue",
-        "rank",
-        "shares_claims",
-        "source",
-        "units",
-    )
-
     def __init__(
         self,
         gang: GangRequest,

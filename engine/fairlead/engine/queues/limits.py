@@ -187,8 +187,6 @@ def _block(queue: Queue, flavor: str, asked: Amount, limit: Amount) -> LimitBloc
 
 
 class NamespaceQuotas:
-    """The quotas of namespaces in one decision."""
-
     def __init__(self, quotas: Iterable[NamespaceQuota]) -> None:
         self._quotas: dict[tuple[str, str], list[NamespaceQuota]] = {}  # by namespace and resource
         for quota in quotas:

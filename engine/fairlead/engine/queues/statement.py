@@ -94,7 +94,6 @@ class Statement:
         self._log.append((self._allocate, (placed,), 1))
 
     def place(self, gang: GangRequest, units: Sequence[PlacementUnit], steps: int, *, spread: bool) -> PlacementResult:
-        """Places for the whole gang, or none."""
         budget = self.accounts.budget(steps)
         result = self.domains.place(gang, units, budget, spread=spread)
         result.starved = budget.account.exhausted() and result.status is SearchStatus.BUDGET_ENDED

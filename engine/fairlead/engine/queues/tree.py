@@ -49,7 +49,6 @@ class Queue:
         return self.spec.name
 
     def path(self) -> Iterator[Queue]:
-        """This queue and those above it."""
         queue: Queue | None = self
         while queue is not None:
             yield queue

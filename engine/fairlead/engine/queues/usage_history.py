@@ -91,7 +91,6 @@ class UsageHistory:
     def note(
         self, specs: Iterable[QueueSpec], uses: Iterable[QueueUse], totals: Iterable[FlavorTotal], now: float
     ) -> None:
-        """What the queues hold from now on."""
         whole = {total.flavor: float(total.total) for total in totals if total.total}
         uids = {spec.name: spec.uid for spec in specs}
         self._names = {uid: name for name, uid in uids.items()}
@@ -160,7 +159,6 @@ class UsageHistory:
         )
 
     def written(self, uid: str, remembered: RememberedUsage) -> None:
-        """The queue's status says this now."""
         queue = self._queues.get(uid)
         if queue is not None:
             queue.written = remembered

@@ -33,20 +33,6 @@ class EvictionUnit:
     starts = True  # False: it is only nominated for devices that come free
     turn = 0  # of one that does not start: its gang's place in this decision's order
 
-    __slots__ = (
-        "charge",
-        "claims",
-        "devices",
-        "gang",
-        "id",
-        "members",
-        "queue",
-        "rank",
-        "started",
-        "whole",
-        "works_since",
-    )
-
     def __init__(
         self,
         gang: RunningGang,
@@ -107,7 +93,6 @@ class TentativeAdmission(EvictionUnit):
     """
 
     runs = False
-    __slots__ = ("held", "starts", "turn")
 
     def __init__(
         self, assumed: AssumedGang, held: Sequence[UnitPlacement], now: float, turn: int, *, starts: bool
@@ -228,7 +213,6 @@ class VictimCandidates:
         self._add(unit, inf)
 
     def _add(self, unit: EvictionUnit, until: float) -> None:
-        """With the time until which it is protected."""
         if until > self.now:
             self.protected[unit] = until
         self.units.append(unit)

@@ -95,7 +95,6 @@ class EvictionPolicy:
         self.statement.do(self._evicting, unit, only)
 
     def spare(self, unit: EvictionUnit, *, only: str | None = None) -> None:
-        """Undo `evict`."""
         self.statement.undo(self._evicting, unit, only)
 
     def _evicting(self, unit: EvictionUnit, only: str | None, times: int) -> None:

@@ -14,7 +14,7 @@ their checkpoint-grace, and the first two only where their PodDisruptionBudgets 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fairlead.engine.allocator.candidates import taints
@@ -29,7 +29,7 @@ from fairlead.engine.reclaim.policy import branches
 from fairlead.engine.reclaim.protection import Protection
 from fairlead.engine.types.allocation import AllocatedDevice
 from fairlead.engine.types.gangs import RunningGang
-from fairlead.engine.types.plan import Eviction
+from fairlead.engine.types.plan import Eviction, EvictionKind
 from fairlead.engine.types.reasons import Code, Reason
 from fairlead.engine.types.settings import DisruptionBudget, IdlePolicy
 from fairlead.engine.types.values import amount_text
@@ -147,23 +147,31 @@ class BudgetsLeft:
         return True
 
 
-def held_evictions(
+def whole_evictions(
+    kind: EvictionKind,
+    why: Callable[[RunningGang, Queue], Reason | None],
     running: Iterable[tuple[RunningGang, Queue]],
     budgets: BudgetsLeft,
     leaving: Collection[str],
     protection: Protection,
 ) -> Iterator[Eviction]:
-    """One for each gang that goes. `leaving`: UIDs of pods that go for another reason."""
+    """One for each gang that goes: `why` says for which reason. `leaving`: UIDs of pods that go for another reason."""
     for gang, queue in running:
-        found = evicting_hold(gang, queue)
-        if found is None or not gang.members:
+        reason = why(gang, queue)
+        if reason is None or not gang.members or any(each.leaving or each.pod.uid in leaving for each in gang.members):
             continue
-        if any(each.leaving or each.pod.uid in leaving for each in gang.members) or not budgets.take(gang):
-            continue
-        advice = f"recreated, its pods wait with its age until `{found.resume(gang)}`"
-        reason = Reason(code=Code.ON_HOLD, message=str(found), advice=advice)
-        grace_s = protection.checkpoint_grace_s(gang, queue)
-        yield Eviction.of(gang, gang.members, "Hold", reason, queue=queue.name, checkpoint_grace_s=grace_s)
+        if budgets.take(gang):
+            grace_s = protection.checkpoint_grace_s(gang, queue)
+            yield Eviction.of(gang, gang.members, kind, reason, queue=queue.name, checkpoint_grace_s=grace_s)
+
+
+def held_reason(gang: RunningGang, queue: Queue) -> Reason | None:
+    """Why a hold evicts it; None where none does."""
+    found = evicting_hold(gang, queue)
+    if found is None:
+        return None
+    advice = f"recreated, its pods wait with its age until `{found.resume(gang)}`"
+    return Reason(code=Code.ON_HOLD, message=str(found), advice=advice)
 
 
 class IdleGangs:
@@ -185,22 +193,18 @@ class IdleGangs:
         """Whether it is the first to go, whatever its min-runtime."""
         return gang.idle is not None and self._follows(gang, queue, "suspendBorrowing")
 
-    def evictions(
-        self,
-        running: Iterable[tuple[RunningGang, Queue]],
-        budgets: BudgetsLeft,
-        leaving: Collection[str],
-        protection: Protection,
-    ) -> Iterator[Eviction]:
-        """One for each gang that goes. `leaving`: UIDs of pods that go for another reason."""
-        for gang, queue in running:
-            if gang.idle is None or not self._follows(gang, queue, "evict"):
-                continue
-            if not gang.members or any(each.leaving or each.pod.uid in leaving for each in gang.members):
-                continue
-            if budgets.take(gang):
-                policy = self.policy(queue)
-                yield _idle_eviction(gang, queue, protection, any_device=policy is not None and policy.devices == "Any")
+    def reason(self, gang: RunningGang, queue: Queue) -> Reason | None:
+        """Why it is evicted; None where it is not."""
+        policy, idle = self.policy(queue), gang.idle
+        if policy is None or idle is None or idle.noticed is None or not self._follows(gang, queue, "evict"):
+            return None
+        those = "one of its devices is" if policy.devices == "Any" else "all its devices are"
+        since, told = timestamps.seconds(idle.since), timestamps.seconds(idle.noticed)
+        return Reason(
+            code=Code.IDLE,
+            message=f"{those} idle since {since}; it was notified at {told}",
+            advice="recreated, its pods wait behind those that wait already; the annotation fairlead.dev/keep-idle would keep it",
+        )
 
     def _follows(self, gang: RunningGang, queue: Queue, then: str) -> bool:
         """Whether that is what follows for the gang, and its time has come."""
@@ -219,22 +223,7 @@ class IdleGangs:
         return at <= self._now
 
 
-def _idle_eviction(gang: RunningGang, queue: Queue, protection: Protection, *, any_device: bool) -> Eviction:
-    assert gang.idle is not None, "only idle gangs go"
-    assert gang.idle.noticed is not None, "only those that were told"
-    since, told = timestamps.seconds(gang.idle.since), timestamps.seconds(gang.idle.noticed)
-    reason = Reason(
-        code=Code.IDLE,
-        message=f"{'one of its devices is' if any_device else 'all its devices are'} idle since {since}; it was notified at {told}",
-        advice="recreated, its pods wait behind those that wait already; the annotation fairlead.dev/keep-idle would keep it",
-    )
-    grace_s = protection.checkpoint_grace_s(gang, queue)
-    return Eviction.of(gang, gang.members, "Idle", reason, queue=queue.name, checkpoint_grace_s=grace_s)
-
-
 class BrokenDevices:
-    """The taints of one moment. `due` is when the next toleration ends."""
-
     def __init__(self, inventory: Inventory, now: float) -> None:
         self._inventory = inventory
         self._now = now

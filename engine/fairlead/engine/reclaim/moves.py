@@ -166,8 +166,6 @@ class MovePlan:
 
 
 class MoveSearch:
-    """One per decision. `now`: the statement of the ledger of now."""
-
     def __init__(self, policy: MovePolicy, now: Statement) -> None:
         self.policy = policy
         self._costs = MoveCosts(policy)

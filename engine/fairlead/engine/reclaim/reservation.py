@@ -42,7 +42,6 @@ class Hold:
 
     @property
     def held(self) -> list[UnitPlacement]:
-        """What is held now."""
         return self._held
 
     def take(self) -> None:
@@ -114,8 +113,6 @@ class WaitCosts(CostFunction[WaitCost]):
 
 
 class Reserver:
-    """One per decision."""
-
     def __init__(self, cluster: PipelinedCluster, candidates: VictimCandidates) -> None:
         self.cluster = cluster
         self.policy = WaitPolicy(cluster, candidates)

@@ -154,8 +154,6 @@ class VictimChoice:
 
 
 class VictimSearch:
-    """One per decision and set of candidates."""
-
     def __init__(self, policy: VictimPolicy) -> None:
         self.policy = policy
         self.cluster = policy.cluster

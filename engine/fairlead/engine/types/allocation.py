@@ -8,8 +8,6 @@ from fairlead.kube.quantity import QuantityError
 
 
 class AllocatedDevice(Fact, frozen=True, kw_only=True):
-    """One result of an allocation."""
-
     driver: str
     pool: str
     device: str
@@ -31,7 +29,6 @@ class AllocatedClaim(Fact, frozen=True, kw_only=True):
 
     @property
     def counted(self) -> int:
-        """Of its devices, those without admin access."""
         return [device.admin for device in self.devices].count(False)
 
     @classmethod

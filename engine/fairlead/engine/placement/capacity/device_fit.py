@@ -89,7 +89,6 @@ class DeviceFit:
         return self._least > len(free)
 
     def _first_fit(self, node: CandidateNode, alternatives: tuple[CompiledRequest, ...]) -> Spare | None:
-        """The first alternative that may fit."""
         for rank, request in enumerate(alternatives):
             if self._too_few(node, request):
                 continue
@@ -118,7 +117,6 @@ class DeviceFit:
         return sum(map(self._ledger.free, node.devices.devices)) < request.count
 
     def free(self, request: CompiledRequest, found: Candidates) -> int:
-        """How many of the candidates are free for the request now."""
         ledger = self._ledger
         if request.admin:
             return sum(map(ledger.exists, found.devices))

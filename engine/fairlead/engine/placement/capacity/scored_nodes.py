@@ -277,8 +277,6 @@ HEAP_ENTRIES_MAX = 4_000_000  # of all heaps together
 
 
 class ScoredNodesCache:
-    """One per placer."""
-
     def __init__(self, node_snapshot: NodeSnapshot, ledger: Ledger) -> None:
         self._node_snapshot = node_snapshot
         self._ledger = ledger
@@ -297,7 +295,6 @@ class ScoredNodesCache:
         return found
 
     def fit(self, shape: UnitShape) -> DeviceFit:
-        """Which nodes have devices for the shape, whatever its pods need besides."""
         found = self._fits.get(shape.claims)
         if found is None:
             while len(self._fits) >= HEAPS_MIN and len(self._fits) * len(self._node_snapshot.all) > HEAP_ENTRIES_MAX:

@@ -20,7 +20,6 @@ UNBOUNDED = 1 << 20
 
 
 def counts(units: Iterable[PlacementUnit]) -> dict[UnitShape, int]:
-    """How many units there are of each shape."""
     found: dict[UnitShape, int] = {}
     for unit in units:
         found[unit.shape] = found.get(unit.shape, 0) + 1

@@ -39,8 +39,6 @@ Class = tuple[bool, int, int, int]
 
 
 class FewestNodes:
-    """Places a gang on fewer nodes, for one placer."""
-
     def __init__(self, placer: Placer, capacity: UnitCapacity) -> None:
         self._placer = placer
         self._capacity = capacity
@@ -111,8 +109,6 @@ class _Capacity(NamedTuple):
 
 
 class _Anew:
-    """One place of one gang."""
-
     def __init__(
         self,
         placer: Placer,

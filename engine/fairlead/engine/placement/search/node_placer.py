@@ -22,8 +22,6 @@ from fairlead.engine.placement.value.preference import free_of, preferred, small
 
 
 class NodePlacer:
-    """Puts units onto nodes and removes them, in one ledger."""
-
     def __init__(self, node_snapshot: NodeSnapshot, ledger: Ledger) -> None:
         self.node_snapshot = node_snapshot
         self.ledger = ledger
@@ -141,7 +139,6 @@ class NodePlacer:
         return UnitPlacement(unit, node, result.picks[start:])
 
     def undo(self, placed: Iterable[UnitPlacement]) -> None:
-        """Release the devices and the room of these placements."""
         for placement in placed:
             for picks in placement.picks:
                 allocator.release(picks, self.ledger)

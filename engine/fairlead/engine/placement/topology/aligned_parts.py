@@ -172,7 +172,6 @@ class Wanted:
 
     @property
     def needs(self) -> list[int]:
-        """Units of each shape."""
         return [count for _, count in self.requests.values()]
 
     def sizes(self) -> list[int]:

@@ -86,8 +86,6 @@ def parse(gang: GangRequest) -> tuple[Alignment, ...]:
 
 
 class AlignmentRule:
-    """Of one placer."""
-
     def __init__(self, placer: Placer, inventory: Inventory, capacity: UnitCapacity) -> None:
         self._placer = placer
         self._inventory = inventory
@@ -146,6 +144,27 @@ class AlignmentRule:
             if best is not None and best.units < best.wanted:
                 return best
         return None
+
+    def searching(self, gang: GangRequest, scope: NodeScope, search: Search) -> Search:
+        """`search`, of units by levels, with aligned devices. A failure is of the units as they were asked for; whether the gang has a place
+        where it is not aligned is said of it too. Raises InvalidClaimError.
+        """
+
+        def aligned(units: Sequence[PlacementUnit], levels: Sequence[Level], budget: StepBudget) -> PlacementResult:
+            choices = self.choices(gang, units, scope, budget)
+            if choices is None:
+                return search(units, levels, budget)
+            ways = [choice.units for choice in choices.of]
+            result = as_asked(first_found(ways, levels, budget, search, whole=choices.whole), units)
+            if result.status is not SearchStatus.IMPOSSIBLE:
+                return result
+            otherwise = search(units, levels, budget)
+            if otherwise.status is SearchStatus.FOUND:
+                self._placer.undo(otherwise.placed)
+                return replace(result, rule=names.ALIGN)
+            return replace(otherwise, status=SearchStatus.IMPOSSIBLE)
+
+        return aligned
 
     # -- what is wanted and held
 
@@ -253,42 +272,8 @@ class AlignmentRule:
                 aligned = Aligned(part.request, part.entry.attribute, values, counts)
                 by_claim.setdefault(claim, []).append(aligned)
             claims = tuple(
-                shapes.aligned(claim, tuple(by_claim[number])) if number in by_claim else claim
+                shapes.compiler.aligned(claim, tuple(by_claim[number])) if number in by_claim else claim
                 for number, claim in enumerate(unit.shape.claims)
             )
             restricted.append(shapes.with_claims(unit, claims) if by_claim else unit)
         return restricted
-
-
-class AlignedSearch:
-    """One gang, once. `search`: of units by levels, with the values that they are restricted to."""
-
-    def __init__(
-        self, gang: GangRequest, rule: AlignmentRule, placer: Placer, scope: NodeScope, search: Search
-    ) -> None:
-        self._gang = gang
-        self._rule = rule
-        self._placer = placer
-        self._scope = scope
-        self._search = search
-
-    def __call__(self, units: Sequence[PlacementUnit], levels: Sequence[Level], budget: StepBudget) -> PlacementResult:
-        """As `search`, with aligned devices. A failure is of the units as they were asked for. Raises InvalidClaimError."""
-        choices = self._rule.choices(self._gang, units, self._scope, budget)
-        if choices is None:
-            return self._search(units, levels, budget)
-        ways = [choice.units for choice in choices.of]
-        result = first_found(ways, levels, budget, self._search, whole=choices.whole)
-        return self._explained(as_asked(result, units), units, levels, budget)
-
-    def _explained(
-        self, result: PlacementResult, units: Sequence[PlacementUnit], levels: Sequence[Level], budget: StepBudget
-    ) -> PlacementResult:
-        """Whether it has a place where it is not aligned; what it lacks otherwise is told of the gang as any other's."""
-        if result.status is not SearchStatus.IMPOSSIBLE:
-            return result
-        otherwise = self._search(units, levels, budget)
-        if otherwise.status is SearchStatus.FOUND:
-            self._placer.undo(otherwise.placed)
-            return replace(result, rule=names.ALIGN)
-        return replace(otherwise, status=SearchStatus.IMPOSSIBLE)

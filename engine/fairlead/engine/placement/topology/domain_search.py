@@ -36,7 +36,7 @@ from fairlead.engine.placement.model import (
 from fairlead.engine.placement.search.fewest_nodes import FewestNodes
 from fairlead.engine.placement.search.placer import Placer
 from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
-from fairlead.engine.placement.topology.alignment import AlignedSearch, AlignmentRule
+from fairlead.engine.placement.topology.alignment import AlignmentRule
 from fairlead.engine.placement.topology.domains import (
     Domains,
     Partition,
@@ -46,7 +46,7 @@ from fairlead.engine.placement.topology.domains import (
     in_rank_order,
     one_by_one,
 )
-from fairlead.engine.placement.topology.models import ModelRule, ModelSearch, as_asked, mixes
+from fairlead.engine.placement.topology.models import ModelRule, as_asked, first_found, mixes
 from fairlead.engine.types.gangs import GangRequest
 
 SMALL_MAX = 8  # domains that their capacities rule out, and that are tried all the same: what is said of the gang comes from them
@@ -75,7 +75,7 @@ class TopologyDomains(Domains):
         super().__init__(placer)
         self.placer = placer
         self.capacity = UnitCapacity(placer.scored_nodes)
-        self.models = ModelRule(placer, inventory)
+        self.models = ModelRule(placer, inventory, self.capacity)
         self.alignment = AlignmentRule(placer, inventory, self.capacity)
         self.fewest = FewestNodes(placer, self.capacity)
 
@@ -89,11 +89,10 @@ class TopologyDomains(Domains):
         levels, inner = parse(gang.topology), parse(gang.subgroup_topology, names.SUBGROUP_TOPOLOGY)
         scope = NodeScope.of(gang, spread=spread)
 
-        def search(units: Sequence[PlacementUnit], levels: Sequence[Level], budget: StepBudget) -> PlacementResult:
+        def by_levels(units: Sequence[PlacementUnit], levels: Sequence[Level], budget: StepBudget) -> PlacementResult:
             return self._search(gang, units, scope, levels, inner, budget)
 
-        if gang.align:
-            search = AlignedSearch(gang, self.alignment, self._placer, scope, search)
+        search = self.alignment.searching(gang, scope, by_levels) if gang.align else by_levels
         result, several = search(units, levels, budget), False
         if result.status is SearchStatus.FOUND and self.models.binds(gang, units):
             used = self.models.used(result.placed)
@@ -101,7 +100,8 @@ class TopologyDomains(Domains):
                 self._placer.undo(result.placed)
                 choices = self.models.choices(gang, units)
                 assert choices is not None, "it mixed several"
-                result = ModelSearch(self._placer, self.capacity, scope, search).place(choices, levels, budget)
+                ways = self.models.ways(choices, scope)
+                result = first_found(ways, levels, budget, search, whole=choices.whole)
                 if result.status is not SearchStatus.FOUND:
                     return replace(as_asked(result, units), rule=names.MODELS)
                 used = self.models.used(result.placed)
@@ -217,15 +217,9 @@ class _Search:
             (domain for domain in partition.domains if shares[domain] < 1 and domain not in taken),
             key=lambda domain: (-shares[domain], domain.name),
         )
-        if self._bounded(wanted.groups):
+        if self._placer.bounded(all_units(wanted.groups)):
             small = small[:SMALL_MAX] if last and not known and not fitting else []
         return [*known, *fitting, *small]
-
-    def _bounded(self, groups: Sequence[UnitGroup]) -> bool:
-        """Whether capacities are never too low."""
-        return not self._placer.node_snapshot.has_network_attached and not any(
-            unit.shape.facets for group in groups for unit in group.units
-        )
 
     def _shares(self, groups: Sequence[UnitGroup], domains: Sequence[TopologyDomain]) -> dict[TopologyDomain, float]:
         """How many times over each domain may hold the groups; less than 1: certainly not."""
@@ -253,7 +247,7 @@ class _Search:
     def _sizes(self, wanted: _Wanted, domains: Sequence[TopologyDomain]) -> list[int]:
         """How many domains to try: as many as their capacities demand, one and two more, then twice as many each time."""
         size, sizes = 2, list[int]()
-        if self._bounded(wanted.groups):
+        if self._placer.bounded(all_units(wanted.groups)):
             for shape, count in _counts(wanted.groups).items():
                 capacities = sorted(
                     self._domains.capacity.in_domains(shape, self._scope, domains).values(), reverse=True
@@ -386,7 +380,7 @@ class _Search:
         domains = self._domains.allowed(self._inner, wanted.placed, among) or []
         shares = self._shares(wanted.groups, domains)
         for domain in domains:
-            if shares[domain] < 1 and self._bounded(wanted.groups):
+            if shares[domain] < 1 and self._placer.bounded(all_units(wanted.groups)):
                 continue
             self._tries -= 1
             if self._tries < 0:
@@ -403,7 +397,7 @@ class _Search:
 
     def _ruled_out(self, groups: Sequence[UnitGroup], among: TopologyDomain | None) -> bool:
         """Whether the capacities of the domains prove that the groups of some kind do not fit, whatever becomes of the others."""
-        if not self._bounded(groups):
+        if not self._placer.bounded(all_units(groups)):
             return False
         kinds: dict[tuple[object, ...], list[UnitGroup]] = {}
         for group in groups:

@@ -139,7 +139,6 @@ class UnitGroup:
 
     @property
     def least(self) -> int:
-        """Devices that it takes at least."""
         return sum(unit.shape.least for unit in self.units)
 
     @property
@@ -149,7 +148,6 @@ class UnitGroup:
 
     @property
     def counts(self) -> dict[UnitShape, int]:
-        """How many units there are of each shape."""
         return counts(self.units)
 
 

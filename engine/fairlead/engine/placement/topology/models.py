@@ -93,11 +93,21 @@ class Choices(NamedTuple):
     whole: bool
 
 
-class ModelRule:
-    """Which models a gang may have, for one placer."""
+class _Rank(NamedTuple):
+    avoided: int
+    alternative: int
+    preference: int
+    size: int
+    nodes: int
+    scarce: int
+    share: float
+    models: tuple[Model, ...]
 
-    def __init__(self, placer: Placer, inventory: Inventory) -> None:
+
+class ModelRule:
+    def __init__(self, placer: Placer, inventory: Inventory, capacity: UnitCapacity) -> None:
         self._placer = placer
+        self._capacity = capacity
         self._inventory = inventory
         self._asked: dict[UnitShape, dict[CompiledRequest, Asked]] = {}
         self._offered: dict[object, frozenset[Model]] = {}  # by filter: of all nodes
@@ -120,7 +130,7 @@ class ModelRule:
             if claim.allocation is None:
                 continue
             try:
-                compiled = self._placer.shapes.compiled(claim)
+                compiled = self._placer.shapes.compiler.compile(claim)
             except InvalidClaimError:
                 continue
             asked = {each.request: asked for each, asked in _asked_in(compiled)}
@@ -168,7 +178,6 @@ class ModelRule:
         return Choices(found, next(every, None) is None)
 
     def wanted(self, units: Sequence[PlacementUnit]) -> dict[Kind, int]:
-        """Devices at least, by kind of request."""
         return {kind: devices for kind, (devices, _) in self._wanted(units).items()}
 
     def _wanted(self, units: Sequence[PlacementUnit]) -> dict[Kind, tuple[int, list[CompiledRequest]]]:
@@ -195,7 +204,9 @@ class ModelRule:
             claims = known.get(key)
             if claims is None:
                 claims = known[key] = tuple(
-                    shapes.of_models(claim, tuple(chosen.get((key[1], _asked(of))) for of in claim.alternatives))
+                    shapes.compiler.of_models(
+                        claim, tuple(chosen.get((key[1], _asked(of))) for of in claim.alternatives)
+                    )
                     if _is_bound(claim)
                     else claim
                     for claim in unit.shape.claims
@@ -220,6 +231,42 @@ class ModelRule:
         if found is None:
             found = self._asked[shape] = {each: asked for claim in shape.claims for each, asked in _asked_in(claim)}
         return found
+
+    def ways(self, choices: Choices, scope: NodeScope) -> list[Sequence[PlacementUnit]]:
+        """The units of the choices that may have capacity, best first; else of the largest: what is said of the gang comes from it."""
+        fitting: list[tuple[_Rank, Choice]] = []
+        others: list[tuple[float, int, Choice]] = []
+        for number, choice in enumerate(choices.of):
+            rank, share = self._rank(choice, scope)
+            if share >= 1 or not self._placer.bounded(choice.units):
+                fitting.append((rank, choice))
+            else:
+                others.append((-share, number, choice))
+        fitting.sort(key=lambda each: each[0])
+        return [choice.units for _, choice in fitting] or [choice.units for *_, choice in sorted(others)[:1]]
+
+    def _rank(self, choice: Choice, scope: NodeScope) -> tuple[_Rank, float]:
+        """With how many times over it may hold the gang."""
+        avoided = alternative = preference = scarce = size = nodes = 0
+        share = float("inf")
+        for shape, count in counts(choice.units).items():
+            capacities = sorted(self._capacity.by_node(shape, scope).values(), reverse=True)
+            share = min(share, sum(capacities) / count)
+            nodes += bisect_left(list(accumulate(capacities)), count) + 1
+            scored = self._placer.scored_nodes(shape, scope)
+            best = scored.best()
+            score = None if best is None else scored.score(best)
+            if best is not None and score is not None:
+                spare = scored.fit.spare(best)
+                avoided, alternative, preference, scarce = (
+                    sum(pair) for pair in zip((avoided, alternative, preference, scarce), score[:4], strict=True)
+                )
+                size += 0 if spare is None else spare.size
+        if scope.spread:
+            nodes, share_rank = 0, -share
+        else:
+            share_rank = share
+        return _Rank(avoided, alternative, preference, size, nodes, scarce, share_rank, choice.models), share
 
 
 def mixes(used: Mapping[Kind, set[Model]], held: Mapping[Kind, set[Model]]) -> bool:
@@ -246,81 +293,3 @@ def _group(unit: PlacementUnit) -> str:
     return (
         min([member.worker_group for member in unit.members]) if len(unit.members) > 1 else unit.members[0].worker_group
     )
-
-
-class _Rank(NamedTuple):
-    """The rank of a choice: low is better."""
-
-    avoided: int
-    alternative: int
-    preference: int
-    size: int
-    nodes: int
-    scarce: int
-    share: float
-    models: tuple[Model, ...]
-
-
-class ModelSearch:
-    """One gang, once. `search`: of units by levels, on the models that they are restricted to."""
-
-    def __init__(self, placer: Placer, capacity: UnitCapacity, scope: NodeScope, search: Search) -> None:
-        self._placer = placer
-        self._capacity = capacity
-        self._scope = scope
-        self._search = search
-
-    def place(self, choices: Choices, levels: Sequence[Level], budget: StepBudget) -> PlacementResult:
-        """On the best choice, or none; then `unplaced` is a unit with the restriction."""
-        fitting, others = self._ordered(choices.of)
-        # What is said of the gang comes from one that is ruled out.
-        ways = [choice.units for choice in fitting or others[:1]]
-        return first_found(ways, levels, budget, self._search, whole=choices.whole)
-
-    def _ordered(self, choices: Sequence[Choice]) -> tuple[list[Choice], list[Choice]]:
-        """Those that may have capacity, best first, and those that certainly have not, the largest first."""
-        fitting: list[tuple[_Rank, Choice]] = []
-        others: list[tuple[float, int, Choice]] = []
-        for number, choice in enumerate(choices):
-            rank, share = self._rank(choice)
-            if share >= 1 or not self._bounded(choice.units):
-                fitting.append((rank, choice))
-            else:
-                others.append((-share, number, choice))
-        fitting.sort(key=lambda each: each[0])
-        others.sort(key=lambda each: each[:2])
-        return [choice for _, choice in fitting], [choice for _, _, choice in others]
-
-    def _rank(self, choice: Choice) -> tuple[_Rank, float]:
-        """With how many times over it may hold the gang."""
-        avoided = alternative = preference = scarce = size = nodes = 0
-        share = float("inf")
-        for shape, count in counts(choice.units).items():
-            capacities = sorted(self._capacity.by_node(shape, self._scope).values(), reverse=True)
-            share = min(share, sum(capacities) / count)
-            nodes += bisect_left(list(accumulate(capacities)), count) + 1
-            scored = self._placer.scored_nodes(shape, self._scope)
-            best = scored.best()
-            score = None if best is None else scored.score(best)
-            if best is not None and score is not None:
-                spare = scored.fit.spare(best)
-                avoided, alternative, preference, scarce = (
-                    sum(pair) for pair in zip((avoided, alternative, preference, scarce), score[:4], strict=True)
-                )
-                size += 0 if spare is None else spare.size
-        spread = self._scope.spread
-        rank = _Rank(
-            avoided,
-            alternative,
-            preference,
-            size,
-            0 if spread else nodes,
-            scarce,
-            -share if spread else share,
-            choice.models,
-        )
-        return rank, share
-
-    def _bounded(self, units: Sequence[PlacementUnit]) -> bool:
-        """Whether capacities are never too low."""
-        return not self._placer.node_snapshot.has_network_attached and not any(unit.shape.facets for unit in units)

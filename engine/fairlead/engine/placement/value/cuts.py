@@ -76,7 +76,6 @@ class Worth:
         return self._best(state)[0]
 
     def packing(self, state: State) -> list[int]:
-        """How many of each kind the most valuable set has."""
         counts = [0] * len(self._prices)
         while True:
             _, kind, following = self._best(state)

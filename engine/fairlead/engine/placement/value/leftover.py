@@ -135,8 +135,6 @@ def _packing(sizes: Sequence[int], first: Sequence[int]) -> list[int]:
 
 
 class NodeWorth:
-    """What nodes are worth, for one mix."""
-
     def __init__(self, requests: Iterable[tuple[float, float, int]]) -> None:
         """How often each is made, its price in devices, and its CPU (thousandths of a core)."""
         weighed = [(often * price, price, cpu) for often, price, cpu in requests if often * price > 0]

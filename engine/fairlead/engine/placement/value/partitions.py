@@ -30,8 +30,6 @@ _NO_OPTIONS: Options = {}
 
 
 class PartitionScore:
-    """One mix, in one ledger."""
-
     def __init__(
         self, usual: list[tuple[CompiledRequest, int, float]], node_snapshot: NodeSnapshot, ledger: Ledger
     ) -> None:

@@ -66,7 +66,6 @@ class ScarceRequests:
     # -------------------------------------------------------------------------------------------------- the cluster
 
     def look(self, pace: Pace) -> Scarce:
-        """Which classes are scarce now."""
         self._follow()
         arrivals = self.expected(pace)
         scarce = Scarce(
@@ -216,7 +215,6 @@ class _Sort:
         self._taken: dict[tuple[Leftovers, int, int, int, int, int], int] = {}
 
     def places(self, leftovers: Leftovers, cpu: int) -> tuple[int, ...]:
-        """The number of places for each class."""
         found = self._places.get((leftovers, cpu))
         if found is None:
             if len(self._places) >= MEMORY_MAX:

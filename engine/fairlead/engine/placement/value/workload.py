@@ -38,8 +38,6 @@ SELECTORS_MAX = 256  # of a mix, by weight: each is evaluated on every device
 
 
 class WorkloadCounter:
-    """Counts pods as they come."""
-
     def __init__(self) -> None:
         self._counts: dict[tuple[bytes, PodNeeds], int] = {}
         self._specs: dict[bytes, resource.ResourceClaimSpec] = {}
@@ -68,11 +66,9 @@ class WorkloadCounter:
 
     @property
     def latest(self) -> Workload | None:
-        """The mix that was made last."""
         return self._workload
 
     def workload(self) -> Workload | None:
-        """The latest mix; None before there is one."""
         if self._new >= self._due:
             self._new, self._due = 0, max(self._due, (GROWTH - 1) * self._total)
             counts = ((self._specs[text], needs, count) for (text, needs), count in self._counts.items())
