@@ -34,62 +34,7 @@ def everything(**more: Any) -> dict[str, Any]:
     return {"deviceClassName": names.GPU_CLASS, "allocationMode": "All", **more}
 
 
-class TestConstraints:
-    def test_distinct_attribute_holds_within_one_request(self):
-        made = world(gpu(0, island=0), gpu(1, island=0), gpu(2, island=1), gpu(3, island=2))
-        distinct = [{"distinctAttribute": ISLAND}]
-        assert devices_of(made.decide(gang("job", 1, claim_spec(device_request(3), constraints=distinct))), "job") == [
-            "gpu-0",
-            "gpu-2",
-            "gpu-3",
-        ]
-        assert not made.decide(gang("job", 1, claim_spec(device_request(4), constraints=distinct))).admissions
-
-    def test_a_constraint_over_some_requests_leaves_the_others_free(self):
-        made = world(gpu(0, island=0), gpu(1, island=1), gpu(2, island=1))
-        match = [{"requests": ["r0"], "matchAttribute": ISLAND}]
-        plan = made.decide(gang("job", 1, claim_spec(device_request(2), device_request(1), constraints=match)))
-        assert devices_of(plan, "job") == ["gpu-1", "gpu-2", "gpu-0"]
-
-    def test_a_device_without_the_attribute_never_satisfies_it(self):
-        made = world(gpu(0, island=None), gpu(1, island=None))
-        assert not made.decide(
-            gang("job", 1, claim_spec(device_request(2), constraints=[{"matchAttribute": ISLAND}]))
-        ).admissions
-
-    def test_values_of_different_types_do_not_match(self):
-        first, second = gpu(0), gpu(1)
-        first["attributes"]["nvlinkDomain"] = {"string": "0"}
-        made = world(first, second)
-        assert not made.decide(
-            gang("job", 1, claim_spec(device_request(2), constraints=[{"matchAttribute": ISLAND}]))
-        ).admissions
-
-    def test_list_attributes_match_where_all_share_a_value(self):
-        devices = [gpu(0), gpu(1), gpu(2)]
-        for device, values in zip(devices, (["a", "b"], ["b", "c"], ["c", "a"]), strict=True):
-            device["attributes"]["fabrics"] = {"strings": values}
-        match = [{"matchAttribute": f"{DRIVER}/fabrics"}]
-        made = world(*devices)
-        assert made.decide(gang("job", 1, claim_spec(device_request(2), constraints=match))).admissions
-        assert not made.decide(gang("job", 1, claim_spec(device_request(3), constraints=match))).admissions
-
-    def test_a_constraint_may_name_one_alternative(self):
-        made = world(gpu(0, island=0), gpu(1, island=1), gpu(2, island=2))
-        options = {"firstAvailable": [device_request(2, name="two"), device_request(1, name="one")]}
-        only_two = [{"requests": ["r0/two"], "matchAttribute": ISLAND}]
-        results = allocation(made.decide(gang("job", 1, claim_spec(options, constraints=only_two)))).devices.results
-        assert [result.request for result in results] == ["r0/one"]
-
-
 class TestModes:
-    def test_all_takes_every_matching_device_or_waits(self):
-        made = world(gpu(0), gpu(1))
-        assert devices_of(made.decide(gang("job", 1, claim_spec(everything()))), "job") == ["gpu-0", "gpu-1"]
-        one = gang("one", 1, claim_spec(device_request()))
-        made.carry_out(made.decide(one), [one])
-        assert not made.decide(gang("job", 1, claim_spec(everything()))).admissions
-
     def test_all_waits_while_a_matching_device_is_tainted(self):
         taints = [{"key": "xid", "effect": "NoSchedule"}]
         made = world(gpu(0), gpu(1, taints=taints))

@@ -65,13 +65,6 @@ def test_each_gang_has_its_turn_before_one_has_its_second():
     assert snapshot.searched == frozenset()
 
 
-def test_what_the_namespace_asks_for_besides_starts():
-    world = two_nodes()
-    easy = gang("easy", 3, ONE, namespace="red", created=99.0)
-    snapshot = replace(world.snapshot(*unlike_pods(6, uncolourable()), easy), namespace_steps=4_000)
-    assert admitted(decide(snapshot, 0.0)) == {"easy"}
-
-
 def test_the_same_gang_of_another_namespace_is_searched_for_with_that_ones_steps():
     """Equal shapes are remembered together: that red's steps ended says nothing of blue's gang."""
     world, spec = two_nodes(), uncolourable()

@@ -24,8 +24,7 @@ from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
 from fairlead.engine.forecast.cluster import SimulatedCluster
 from fairlead.engine.forecast.forecast import SAMPLES, CpuBudget, GangForecast, forecast
 from fairlead.engine.forecast.run_times import GangKey, Progress, RunRecord, RunTimes
-from fairlead.engine.forecast.simulation import Submissions
-from fairlead.engine.forecast.submissions import Arrivals
+from fairlead.engine.forecast.submissions import Arrivals, Submissions
 from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest

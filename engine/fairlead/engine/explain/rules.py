@@ -20,8 +20,8 @@ from fairlead.engine.placement.search.placer import Placer
 from fairlead.engine.placement.shapes import PlacementUnit
 from fairlead.engine.placement.topology.aligned_parts import multiset, order, shown
 from fairlead.engine.placement.topology.alignment import Nearest
-from fairlead.engine.placement.topology.domain_search import TopologyDomains, parse
-from fairlead.engine.placement.topology.domains import UnitGroup, by_subgroup
+from fairlead.engine.placement.topology.domain_search import TopologyDomains
+from fairlead.engine.placement.topology.domains import UnitGroup, by_subgroup, parse
 from fairlead.engine.placement.topology.models import Choice
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.reasons import LevelShortage

@@ -18,7 +18,8 @@ from statistics import NormalDist
 
 from fairlead.engine.forecast.calibration import NOT_CALIBRATED, Calibration
 from fairlead.engine.forecast.run_times import Draws, RunTimes
-from fairlead.engine.forecast.simulation import Resolution, Sample, Simulation, Submissions
+from fairlead.engine.forecast.simulation import Resolution, Sample, Simulation
+from fairlead.engine.forecast.submissions import Submissions
 from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import RunningGang

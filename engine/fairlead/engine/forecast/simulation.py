@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from fairlead.engine.forecast.cluster import SimulatedCluster, pods_of
 from fairlead.engine.forecast.pending_window import Kinds, PendingWindow, at_pace
 from fairlead.engine.forecast.run_times import Draws, RunTimes
-from fairlead.engine.forecast.submissions import Arrivals
+from fairlead.engine.forecast.submissions import Submissions
 from fairlead.engine.inventory.device import Device
 from fairlead.engine.plan.decide import Engine
 from fairlead.engine.queues.limits import gangs_on_hold
@@ -60,14 +60,6 @@ class Sample:
     evicted: list[tuple[float, str, str]] = field(default_factory=list)
     used: list[tuple[float, int]] = field(default_factory=list)  # when, and devices in use from then on
     decisions: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Submissions:
-    again: Mapping[str, GangRequest] = field(
-        default_factory=dict
-    )  # by id, what running gangs would request if they were evicted
-    new: Arrivals | None = None  # of gangs to come
 
 
 class Simulation:
@@ -290,8 +282,6 @@ class _Run:
             self._next_arrival = next(self._arriving, None)
         return last
 
-    # -- events ----------------------------------------------------------------------------------------------------
-
     def _push(self, at: float, what: int, gang_id: str) -> None:
         heapq.heappush(self._events, (at, what, gang_id, self._run_number.get(gang_id, 0)))
 
@@ -324,8 +314,6 @@ class _Run:
         if gang_id in self._started:
             self._started.remove(gang_id)
             self._charge(gang_id, -1)
-
-    # -- decisions -------------------------------------------------------------------------------------------------
 
     def _decide(self, now: float, ended: tuple[str, ...]) -> None:
         """As often as it takes until no more of the kinds that start wait."""

@@ -10,7 +10,8 @@ selectors and constraints nothing is known here.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -70,6 +71,14 @@ class Arrivals:
             day = first_day + int(uniform * (days - first_day + 1))
             return begin - day * DAY_S
         return self._since + uniform * (self._now - HOUR_S - self._since)
+
+
+@dataclass(frozen=True, slots=True)
+class Submissions:
+    """`again`: by id, what running gangs would request if they were evicted. `new`: gangs to come."""
+
+    again: Mapping[str, GangRequest] = field(default_factory=dict)
+    new: Arrivals | None = None
 
 
 def _renamed(gang: GangRequest, number: str, at: float) -> GangRequest:

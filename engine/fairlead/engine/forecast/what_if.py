@@ -23,8 +23,8 @@ from fairlead.engine.forecast.forecast import (
     quantile,
 )
 from fairlead.engine.forecast.run_times import Draws, RunTimes
-from fairlead.engine.forecast.simulation import Resolution, Sample, Simulation, Submissions
-from fairlead.engine.forecast.submissions import resubmitted
+from fairlead.engine.forecast.simulation import Resolution, Sample, Simulation
+from fairlead.engine.forecast.submissions import Submissions, resubmitted
 from fairlead.engine.inventory.device import Device
 from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.plan.decide import Engine

@@ -15,8 +15,8 @@ from fairlead.api import names
 from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.placement.model import NodeScope, TopologyDomain, UnitPlacement
 from fairlead.engine.placement.shapes import PlacementUnit, hardest_first
-from fairlead.engine.placement.topology.domain_search import TopologyDomains, parse, required
-from fairlead.engine.placement.topology.domains import by_subgroup
+from fairlead.engine.placement.topology.domain_search import TopologyDomains
+from fairlead.engine.placement.topology.domains import by_subgroup, parse, required
 from fairlead.engine.reclaim.candidates import EvictionUnit
 from fairlead.engine.reclaim.cheapest_nodes import CheapestNodes
 from fairlead.engine.reclaim.eviction_policy import EvictionPolicy, Preemptor

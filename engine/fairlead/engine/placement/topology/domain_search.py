@@ -17,9 +17,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from fairlead.api import names
-from fairlead.api import topology as text
 from fairlead.api.topology import Level
-from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.allocator.result import SearchStatus
 from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.inventory.inventory import Inventory
@@ -45,27 +43,14 @@ from fairlead.engine.placement.topology.domains import (
     by_subgroup,
     in_rank_order,
     one_by_one,
+    parse,
+    required,
 )
 from fairlead.engine.placement.topology.models import ModelRule, as_asked, first_found, mixes
 from fairlead.engine.types.gangs import GangRequest
 
 SMALL_MAX = 8  # domains that their capacities rule out, and that are tried all the same: what is said of the gang comes from them
 TRIES_MAX = 256  # of groups that are unlike in domains
-
-
-def parse(annotation: str | None, key: str = names.TOPOLOGY) -> tuple[Level, ...]:
-    """The levels of an annotation, outermost first; () where there is none. Raises InvalidClaimError."""
-    if not annotation:
-        return ()
-    try:
-        return text.levels(annotation)
-    except ValueError as error:
-        raise InvalidClaimError(f"annotation {key}: {error}") from None
-
-
-def required(levels: Sequence[Level]) -> tuple[str, ...]:
-    """The labels of the levels that are required: the first ones."""
-    return tuple(level.label for level in levels if level.mode == "required")
 
 
 class TopologyDomains(Domains):

@@ -18,9 +18,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from fairlead.api.topology import PATH
+from fairlead.api import names
+from fairlead.api import topology as text
+from fairlead.api.topology import PATH, Level
+from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.placement.capacity.unit_capacity import counts
-from fairlead.engine.placement.model import CandidateNode, TopologyDomain, UnitPlacement
+from fairlead.engine.placement.model import (
+    CandidateNode,
+    TopologyDomain,
+    UnitPlacement,
+)
 from fairlead.engine.placement.search.placer import Placer
 from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
 from fairlead.engine.types.gangs import GangRequest
@@ -251,9 +258,9 @@ def _exchanges(
     for each in placed:
         groups[tuple(sorted({member.subgroup for member in each.unit.members}))].append(each)
     kinds: dict[object, list[tuple[str, ...]]] = defaultdict(list)
-    for names, own in groups.items():
-        alone = names if keep.intersection(names) or names == ("",) else ()
-        kinds[alone, tuple(sorted(kind(each.unit) for each in own))].append(names)
+    for subgroups, own in groups.items():
+        alone = subgroups if keep.intersection(subgroups) or subgroups == ("",) else ()
+        kinds[alone, tuple(sorted(kind(each.unit) for each in own))].append(subgroups)
     for alike in kinds.values():
         by_rank = sorted(alike, key=lambda names: (min(rank_of(each.unit) for each in groups[names]), names))
         by_place = sorted(alike, key=lambda names: (sorted(order(each) for each in groups[names]), names))
@@ -280,3 +287,18 @@ def _apart(placed: Sequence[UnitPlacement], paths: Mapping[CandidateNode, Path])
         for depth in range(len(found)):
             found[depth] += a[: depth + 1] != b[: depth + 1]
     return found
+
+
+def parse(annotation: str | None, key: str = names.TOPOLOGY) -> tuple[Level, ...]:
+    """The levels of an annotation, outermost first; () where there is none. Raises InvalidClaimError."""
+    if not annotation:
+        return ()
+    try:
+        return text.levels(annotation)
+    except ValueError as error:
+        raise InvalidClaimError(f"annotation {key}: {error}") from None
+
+
+def required(levels: Sequence[Level]) -> tuple[str, ...]:
+    """The labels of the levels that are required: the first ones."""
+    return tuple(level.label for level in levels if level.mode == "required")
