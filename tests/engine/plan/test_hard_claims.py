@@ -17,7 +17,7 @@ from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
 from fairlead.history.plans import canonical
 from tests.support import cpu
-from tests.support.decisions_claims import _Case
+from tests.support.decisions_claims import RandomCase
 from tests.support.engine.case import snapshot_of
 from tests.support.engine.hard_claims import too_many, two_nodes, uncolourable, unlike_pods
 from tests.support.engine.objects import Json, claim_spec, device_request, gang
@@ -94,7 +94,7 @@ def test_counting_refuses_nothing_that_a_search_finds(monkeypatch: pytest.Monkey
     monkeypatch.setattr(allocate, "COUNTED_SOON", 1)
     random = Random("counted")
     for number in range(300):
-        body = _Case(random).body()
+        body = RandomCase(random).body()
         monkeypatch.setattr(allocate, "COUNTED_AFTER", 1)
         counted = decide(replace(snapshot_of(body), search_steps=20_000), 0.0)
         monkeypatch.setattr(allocate, "COUNTED_AFTER", 0)
