@@ -11,7 +11,7 @@ from fairlead.controller.gangs.admission import holds
 from fairlead.controller.gangs.evictions import eviction_marks, eviction_steps
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
 from fairlead.controller.gangs.evictions.eviction_steps import Cancel, Wait
-from fairlead.engine.types.hold import Hold
+from fairlead.engine.types.gangs import Hold
 from fairlead.kube.resources import GANGS, QUEUES
 from tests.controller.conftest import NAMESPACE, Bench, Life
 from tests.controller.watch.test_usage_writes import running

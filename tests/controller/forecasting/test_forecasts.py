@@ -22,7 +22,7 @@ from fairlead.controller.forecasting.history import KEYS_MAX, LIKE_MAX, RUNS_MAX
 from fairlead.controller.report.forecasts import ShownForecasts, forecast_text
 from fairlead.controller.report.metrics import Metrics
 from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
-from fairlead.engine.forecast.gang_forecast import GangForecast
+from fairlead.engine.forecast.forecast import GangForecast
 from fairlead.engine.forecast.run_times import GangKey
 from fairlead.engine.types.gangs import RunningGang
 from fairlead.engine.types.reasons import Code, Reason

@@ -11,7 +11,7 @@ from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
 from fairlead.controller.report.traces import LINKS_MAX, GangTraces
 from fairlead.engine.types.plan import Admission, Assignment, Waiting
 from fairlead.engine.types.reasons import Code, Reason
-from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.values import PodRef
 from fairlead.kube import timestamps
 from fairlead.kube.timing import Time
 from fairlead.kube.tracing import OFF, Span

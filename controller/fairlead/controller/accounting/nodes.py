@@ -9,8 +9,8 @@ from fairlead.controller.accounting.units import Measures, Units
 from fairlead.controller.accounting.vacancies import UsualRequests, of_use, unavailable, vacancy
 from fairlead.engine.inventory.device import Device
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.node_devices import NodeDevices
-from fairlead.engine.inventory.nodes import NodeTable
+from fairlead.engine.inventory.node_table import NodeTable
+from fairlead.engine.inventory.pool import NodeDevices
 from fairlead.history.ledger.entries import Unit
 from fairlead.history.ledger.observed import UnitSeen
 

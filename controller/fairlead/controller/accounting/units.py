@@ -10,8 +10,8 @@ from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.ledger import Consumption
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.queues.charges import Charges, share
-from fairlead.engine.types.references import DeviceRef
 from fairlead.engine.types.settings import FlavorSpec
+from fairlead.engine.types.values import DeviceRef
 from fairlead.history.ledger.entries import WHOLE_PPM, Measure, Unit
 
 DEVICES_MAX = 100_000  # measures remembered

@@ -16,12 +16,11 @@ from fairlead.engine.allocator.candidates import candidates, taints
 from fairlead.engine.allocator.requests import CompiledRequest, Compiler, InvalidClaimError
 from fairlead.engine.inventory.device import Device
 from fairlead.engine.inventory.ledger import Consumption
-from fairlead.engine.inventory.node_devices import NodeDevices
 from fairlead.engine.inventory.nodes import NodeInfo
+from fairlead.engine.inventory.pool import NodeDevices
 from fairlead.engine.inventory.selectors import Selectors
-from fairlead.engine.types.amounts import qualified
-from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.engine.types.workload import Workload
+from fairlead.engine.types.pods import PodNeeds, Workload
+from fairlead.engine.types.values import qualified
 from fairlead.history.ledger.entries import Unit
 from fairlead.history.ledger.observed import Unavailable, Vacancy
 from fairlead.kube import resource

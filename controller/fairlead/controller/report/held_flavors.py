@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.settings import Settings
-from fairlead.engine.inventory.allocated import AllocatedClaim
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.queues.charges import Charge, Charges, add
+from fairlead.engine.types.allocation import AllocatedClaim
 from fairlead.kube import resource
 
 

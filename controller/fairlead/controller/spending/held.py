@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from fractions import Fraction
 
-from fairlead.engine.types.amounts import Amount
+from fairlead.engine.types.values import Amount
 from fairlead.kube.timestamps import HOUR_US
 
 POINTS_MAX = 4096

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fairlead.controller.gangs import release
 from fairlead.controller.gangs.membership.members import Member
-from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.values import PodRef
 from fairlead.kube import resource
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fairlead.api.models import Models
-from fairlead.engine.inventory.allocated import AllocatedClaim
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.models import NO_MODEL, model_of
+from fairlead.engine.types.allocation import AllocatedClaim
 from fairlead.kube import resource
 
 LISTED_MAX = 16

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.engine.types.gangs import RunningGang, RunningMember
-from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.values import PodRef
 from fairlead.kube import core, resource
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fairlead.api import names
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member
-from fairlead.engine.inventory.notices import NodeNotice
+from fairlead.engine.inventory.nodes import NodeNotice
 from fairlead.kube import timestamps
 
 

@@ -1,8 +1,10 @@
-"""Amounts, and how much of a device's capacity a request takes.
+"""What all facts of a decision consist of: exact amounts, full names of devices and pods, and the base that recordings write as JSON.
 
-A request is rounded up to what the device's policy allows; a device without a policy is taken whole; an exclusive device only
-has to be big enough. The ledger counts how much is in use. Amounts are exact (int, or Fraction below one).
-Example: a policy with step 1Gi makes 2Gi of a request for 1500Mi.
+A `Fact` is written as it is (`fairlead.history.facts`): names in camelCase, what equals its default left out, amounts as whole numbers or
+as texts ("1/7"). So a field is part of a format: one that is added has a default, and none is renamed or removed
+(`tests/history/test_schema.py`). What is derived from facts is not a field of them.
+Amounts are exact (int, or Fraction below one). Of a shared device a request takes what the device's policy rounds it up to, or all of it
+where there is no policy; an exclusive device only has to be big enough. Example: a policy with step 1Gi makes 2Gi of 1500Mi.
 Source: resource/v1 CapacityRequirements and CapacityRequestPolicy; structured allocator's consumable capacity.
 """
 
@@ -12,12 +14,50 @@ from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 from numbers import Rational
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from fairlead.bounded.limits import fraction, shown
 from fairlead.kube.quantity import Quantity, QuantityError
+from fairlead.kube.resource import CapacityRequestPolicy, DeviceCapacity
 
-if TYPE_CHECKING:
-    from fairlead.kube.resource import CapacityRequestPolicy, DeviceCapacity
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """Immutable, without cycles."""
+
+
+def encode(value: object) -> bytes:
+    """JSON of facts, or of what has facts in it."""
+    return msgspec.json.encode(value, enc_hook=_written)
+
+
+def plain(value: object) -> object:
+    """The same as dicts, lists, texts and numbers."""
+    return msgspec.to_builtins(value, enc_hook=_written)
+
+
+def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """Of a kind that has facts in it. Its errors name the field."""
+    return msgspec.json.Decoder(kind, dec_hook=_read)
+
+
+def _written(value: object) -> str:
+    if isinstance(value, Fraction):
+        return str(value)
+    raise NotImplementedError(f"{type(value).__name__} is no part of facts")
+
+
+def _read(_: type, found: object) -> Amount:
+    """Raises ValueError."""
+    if isinstance(found, int) and not isinstance(found, bool):
+        return found
+    try:
+        exact = fraction(str(found))
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f'{shown(str(found))} is no amount: write a whole number, or a text such as "1/7"') from None
+    return exact.numerator if exact.denominator == 1 else exact
+
 
 EXPONENT_MAX = 60
 """Kubernetes stores `1e999999999`; written out, its digits would take an hour and fill the memory."""
@@ -26,7 +66,7 @@ _REMEMBERED_MAX = 64  # characters of a quantity whose value is cached
 if TYPE_CHECKING:
     Amount = int | Fraction
 else:
-    Amount = Rational  # msgspec takes one type of ours for a field, see `types.fact`
+    Amount = Rational  # msgspec takes one type of ours for a field, see `Fact`
 
 
 def amount(value: str | int) -> Amount:
@@ -120,3 +160,35 @@ def consumption(
     except QuantityError:
         return None  # a driver's malformed quantity: the device can't be measured, so it can't be shared
     return None if requested_by_name else tuple(taken)
+
+
+class Named:
+    """What is identified by namespace and name."""
+
+    __slots__ = ()
+    namespace: str
+    name: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class DeviceRef(msgspec.Struct, frozen=True, order=True, gc=False):
+    """A device's full name. Its order is the inventory's order of pools; names of devices come last."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+class PodRef(msgspec.Struct, frozen=True, order=True, gc=False):
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
