@@ -14,10 +14,8 @@ import time
 from random import Random
 from typing import Protocol
 
-from fairlead.controller.accounting.decisions import GangDecisions
-from fairlead.controller.accounting.feed import Known
-from fairlead.controller.accounting.ledger import LedgerTerm
-from fairlead.controller.accounting.spending import LedgerSpending
+from fairlead.controller.accounting.feed import GangDecisions, Known
+from fairlead.controller.accounting.ledger import LedgerSpending, LedgerTerm
 from fairlead.controller.autoscaling.awaited import AwaitedNodes, recorded_since
 from fairlead.controller.background import background, first
 from fairlead.controller.book.book import Book
@@ -40,9 +38,8 @@ from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.commit.writes import LeaseLostError
 from fairlead.controller.cycle import Cycle
 from fairlead.controller.due import Due
-from fairlead.controller.forecasting.checkpoint import Checkpoint
 from fairlead.controller.forecasting.forecaster import Forecaster
-from fairlead.controller.forecasting.history import RunHistory
+from fairlead.controller.forecasting.history import Checkpoint, RunHistory
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.health import Health
 from fairlead.controller.loop import Controller
@@ -64,8 +61,7 @@ from fairlead.controller.report.traces import GangTraces
 from fairlead.controller.reporting import Outlets, Reporting
 from fairlead.controller.shown_states import ShownStates
 from fairlead.controller.snapshot import SnapshotBuilder, queued_since
-from fairlead.controller.spending.budgets import SpendingBudgets
-from fairlead.controller.spending.source import NotKnown, Spending
+from fairlead.controller.spending import NotKnown, Spending, SpendingBudgets
 from fairlead.controller.standby import Watched, watching
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import UsageHistory

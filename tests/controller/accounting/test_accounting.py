@@ -14,9 +14,7 @@ from msgspec.structs import replace
 
 from fairlead.api import names, repair
 from fairlead.controller.accounting.claims import Attribution, claim_ended, claim_seen
-from fairlead.controller.accounting.nodes import UNPUBLISHED_S, NodeUnits
-from fairlead.controller.accounting.units import Measures, Units
-from fairlead.controller.accounting.vacancies import UsualRequests
+from fairlead.controller.accounting.units import UNPUBLISHED_S, Measures, NodeUnits, Units, UsualRequests
 from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
 from fairlead.engine.placement.value.workload import WorkloadCounter
 from fairlead.engine.types.settings import FlavorSpec

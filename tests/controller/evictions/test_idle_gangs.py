@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.controller.gangs.claims.allocations import results
-from fairlead.controller.gangs.evictions import eviction_marks, eviction_steps
-from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
-from fairlead.controller.gangs.evictions.eviction_steps import Cancel, Wait
+from fairlead.controller.gangs.evictions import eviction_marks
+from fairlead.controller.gangs.evictions.eviction_marks import Cancel, EvictionMark, Wait
 from fairlead.controller.gangs.held import idleness
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.watch import settings
@@ -192,7 +191,7 @@ def test_an_eviction_is_cancelled_when_the_gang_is_busy_again() -> None:
     gang = dataclasses.replace(gang, decisions=(eviction_marks.decision(mark),))
 
     def step(*, idle: bool) -> object:
-        return eviction_steps.next_step(
+        return eviction_marks.next_step(
             gang, now=NOW - 1, still_waits=lambda _: True, idle=lambda: idle, refusal=lambda _: ""
         )
 

@@ -13,8 +13,14 @@ import pytest
 
 from fairlead.api import names
 from fairlead.controller.forecasting import forecaster
-from fairlead.controller.forecasting.forked import Failure, Forked
-from fairlead.controller.forecasting.memory import HEADROOM_MIN_BYTES, UNKNOWN_BYTES, Memory, bound_bytes
+from fairlead.controller.forecasting.forked import (
+    HEADROOM_MIN_BYTES,
+    UNKNOWN_BYTES,
+    Failure,
+    Forked,
+    Memory,
+    bound_bytes,
+)
 from fairlead.controller.report import reporter
 from fairlead.kube import timestamps
 from tests.controller.conftest import Bench

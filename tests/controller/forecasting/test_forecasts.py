@@ -15,10 +15,11 @@ import pytest
 
 from fairlead.api import names
 from fairlead.controller.book.book import Book
-from fairlead.controller.forecasting import checkpoint, forecaster
+from fairlead.controller.forecasting import forecaster
+from fairlead.controller.forecasting import history as run_history
 from fairlead.controller.forecasting.forecaster import Forecaster
 from fairlead.controller.forecasting.forked import Forked
-from fairlead.controller.forecasting.history import KEYS_MAX, LIKE_MAX, RUNS_MAX, RunHistory
+from fairlead.controller.forecasting.history import KEY, KEYS_MAX, LIKE_MAX, NAME, RUNS_MAX, RunHistory
 from fairlead.controller.report.forecasts import ShownForecasts, forecast_text
 from fairlead.controller.report.metrics import Metrics
 from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
@@ -38,7 +39,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecaster, "SETTLE_S", 0.2)
     monkeypatch.setattr(forecaster, "LEAST_S", 0.2)
     monkeypatch.setattr(forecaster, "CPU_PART", 1.0)
-    monkeypatch.setattr(checkpoint, "WRITE_S", 0.0)
+    monkeypatch.setattr(run_history, "WRITE_S", 0.0)
 
 
 async def test_a_waiting_gang_has_a_forecast_that_follows_reported_progress(bench: Bench, quick: None):
@@ -69,9 +70,9 @@ async def test_a_waiting_gang_has_a_forecast_that_follows_reported_progress(benc
                 listed = (await bench.client.list(resources.CONFIG_MAPS, names.NAMESPACE)).items
                 history = RunHistory()
                 for each in listed:
-                    if each["metadata"]["name"] == checkpoint.NAME:
-                        history.restore(each["data"][checkpoint.KEY])
-                        assert "ada" not in each["data"][checkpoint.KEY]
+                    if each["metadata"]["name"] == NAME:
+                        history.restore(each["data"][KEY])
+                        assert "ada" not in each["data"][KEY]
                 found = [record.key for record in history.records(0.0)]
         user = hashlib.sha256(b"ada@example.org").hexdigest()[: forecaster.USER_DIGITS]
         assert found == [GangKey("ml", "first", 2, user)]

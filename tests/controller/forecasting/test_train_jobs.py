@@ -11,7 +11,7 @@ from hypothesis import given, strategies
 
 from fairlead.api import names
 from fairlead.controller.forecasting import forecaster
-from fairlead.controller.forecasting.progress import OVERDUE_S, progress
+from fairlead.controller.forecasting.forecaster import OVERDUE_S, progress
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.observation import observe
 from fairlead.controller.watch.train_jobs import JOBSET_NAME, LEFT_MAX_S, RESOURCE, kept, report

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.controller.gangs.admission import recovery
-from fairlead.controller.gangs.admission.bind_clock import tried_at
+from fairlead.controller.gangs.admission.recovery import tried_at
 from fairlead.controller.gangs.admission.requests import GangRecord
-from fairlead.controller.gangs.claims.allocation_times import allocated_at, allocation_times, known_allocation_time
+from fairlead.controller.gangs.claims.allocations import allocated_at, allocation_times, known_allocation_time
 from fairlead.controller.gangs.held.running import RunningContext, running_gang
 from fairlead.controller.watch.allocated_claims import Held
 from fairlead.kube import core, resource, timestamps

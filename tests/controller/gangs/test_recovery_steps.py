@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from fairlead.api import names
 from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.admission import recovery
-from fairlead.controller.gangs.admission.bind_clock import tried_at
+from fairlead.controller.gangs.admission.recovery import tried_at
 from fairlead.controller.gangs.build import build_gang
 from fairlead.controller.report.gang_phase import summarize
 from fairlead.kube import core, timestamps

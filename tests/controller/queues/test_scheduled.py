@@ -11,7 +11,7 @@ import pytest
 from fairlead.api import schedules
 from fairlead.api.queue import QueueStatus, ScheduleEntry
 from fairlead.controller.report.queue_status import QueueShown, queue_status
-from fairlead.controller.report.unknown_fields import known_fields, merge_patch
+from fairlead.controller.report.status_writer import known_fields, merge_patch
 from fairlead.controller.watch import scheduled, settings
 from fairlead.engine.types.plan import QueueUse
 from fairlead.history.recording.reader import Reader

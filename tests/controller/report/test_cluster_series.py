@@ -16,9 +16,8 @@ from fairlead.controller import app
 from fairlead.controller.background import background
 from fairlead.controller.book.gang_state import Wait
 from fairlead.controller.gangs.membership.gangs import GangId
-from fairlead.controller.report.claim_series import ClaimSeries
 from fairlead.controller.report.metrics import Metrics
-from fairlead.controller.report.queue_series import BECAUSE, NEVER, OTHER, series
+from fairlead.controller.report.queue_series import BECAUSE, NEVER, OTHER, ClaimSeries, series
 from fairlead.controller.watch.allocated_claims import AllocatedClaims
 from fairlead.engine.types.plan import FlavorUse, QueueUse
 from fairlead.engine.types.reasons import Code

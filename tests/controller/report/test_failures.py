@@ -15,10 +15,10 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from fairlead.controller.accounting import feed, opencost
-from fairlead.controller.accounting.nodes import NodeUnits
+from fairlead.controller.accounting.units import NodeUnits
 from fairlead.controller.forecasting.history import RunHistory
-from fairlead.controller.report import claim_series, failures
-from fairlead.controller.report.failures import Failures
+from fairlead.controller.report import events, queue_series
+from fairlead.controller.report.events import Failures
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.queue_series import series
 from fairlead.controller.report.status_writer import StatusWriter
@@ -65,7 +65,7 @@ async def test_no_loop_of_the_controller_is_ended_by_one_gang(
 ) -> None:
     failing(monkeypatch, ShownStates, "_leaving")
     failing(monkeypatch, feed, "claim_seen")
-    failing(monkeypatch, claim_series.KnownClaims, "_info")
+    failing(monkeypatch, queue_series.KnownClaims, "_info")
     failing(monkeypatch, opencost, "_held")
     monkeypatch.setattr(keeper, "COMMIT_S", 0.5)
     await bench.template("two", 2)
@@ -193,7 +193,7 @@ def test_the_same_failure_is_counted_each_time_and_logged_now_and_then(caplog: p
 
     for text in ("one", "one", "two"):
         fail(text)
-    now[0] = failures.AGAIN_S
+    now[0] = events.AGAIN_S
     fail("two")
     with noted.contained("report", "gang ml/good"):
         pass

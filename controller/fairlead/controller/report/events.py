@@ -1,14 +1,25 @@
-"""Events on Gang and Queue objects, on pods, on PodDisruptionBudgets, and on the leader's lease."""
+"""What is said of one object: Kubernetes events; and in the log what could not be computed for it, while the loop over the others goes on.
+
+Some of these loops run each second: a failure is counted each time, and logged again only when its text is another, or after `AGAIN_S`.
+"""
 
 from __future__ import annotations
 
+import logging
+import time
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Protocol
+
+from prometheus_client import Counter
 
 from fairlead.api import names
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.watch.caches import Caches
 from fairlead.kube import core, resources
+from fairlead.kube.containment import contained, described
 from fairlead.kube.events import EventRecorder, Regarding
+from fairlead.kube.limits import Clock
 
 
 class Noted(Protocol):
@@ -56,3 +67,40 @@ class Events:
     def pod(self, pod: core.Pod, reason: str, message: str, *, warning: bool = False) -> None:
         about = Regarding.of(resources.PODS, pod)
         self._recorder.record(about, reason, message, type="Warning" if warning else "Normal")
+
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 600.0
+KNOWN_MAX = 10_000
+
+
+class Failures:
+    """`errors`: the counter of unexpected errors, by `where`."""
+
+    def __init__(self, errors: Counter, *, clock: Clock = time.monotonic) -> None:
+        self._errors = errors
+        self._clock = clock
+        self._said: dict[tuple[str, str], tuple[str, float]] = {}  # by where and what: the text, and when
+
+    def contained(self, where: str, what: str) -> AbstractContextManager[None]:
+        """`where`: the loop, one of few. `what`: the object, such as `gang ml/train`."""
+        return contained(partial(self._failed, where, what))
+
+    def note(self, where: str, what: str, text: str) -> None:
+        """Of what was raised elsewhere, such as in another process."""
+        self._note(where, what, text, None)
+
+    def _failed(self, where: str, what: str, error: Exception) -> None:
+        self._note(where, what, described(error), error)
+
+    def _note(self, where: str, what: str, text: str, error: Exception | None) -> None:
+        self._errors.labels(where).inc()
+        key, now = (where, what), self._clock()
+        before = self._said.get(key)
+        if before is not None and before[0] == text and now - before[1] < AGAIN_S:
+            return
+        if len(self._said) >= KNOWN_MAX:
+            self._said.clear()
+        self._said[key] = (text, now)
+        log.error("%s: %s is left out, the others are not: %s", where, what, text, exc_info=error)

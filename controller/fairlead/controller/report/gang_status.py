@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from fairlead.controller.book.shown import NODES_CONDITION, SchedulingState
-from fairlead.controller.gangs.claims.allocation_times import allocated_at
-from fairlead.controller.gangs.claims.allocations import node_of
+from fairlead.controller.gangs.claims.allocations import allocated_at, node_of
 from fairlead.controller.gangs.conditions import MESSAGE_MAX, condition, with_transition_time
 from fairlead.controller.gangs.evictions.past_evictions import Outlook, PastEviction
 from fairlead.controller.gangs.held import idleness

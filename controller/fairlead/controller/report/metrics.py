@@ -8,10 +8,9 @@ from typing import get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from fairlead.api.phases import Phase
-from fairlead.controller.report.claim_series import ClaimSeries
-from fairlead.controller.report.failures import Failures
-from fairlead.controller.report.queue_series import QueueFacts, QueueSeries
-from fairlead.controller.spending.budgets import BudgetNow
+from fairlead.controller.report.events import Failures
+from fairlead.controller.report.queue_series import ClaimSeries, QueueFacts, QueueSeries
+from fairlead.controller.spending import BudgetNow
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import NodeDemand
 from fairlead.history.ledger.entries import BUCKETS, WHOLE_PPM, Bucket

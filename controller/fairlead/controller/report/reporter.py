@@ -18,11 +18,11 @@ from fairlead.controller.book.book import Book
 from fairlead.controller.book.gang_state import GangState, Report
 from fairlead.controller.book.shown import SchedulingState, shown_soon
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
-from fairlead.controller.report.failures import Failures
+from fairlead.controller.report.events import Failures
 from fairlead.controller.report.gang_phase import PhaseSummary, Progress, summarize
 from fairlead.controller.report.queue_status import QueueShown
 from fairlead.controller.report.status_writer import PROBLEM_REASONS, StatusWriter
-from fairlead.controller.spending.budgets import BudgetNow
+from fairlead.controller.spending import BudgetNow
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.scheduled import QueueNow
 from fairlead.engine.types.plan import FlavorTotal, Plan, QueueUse

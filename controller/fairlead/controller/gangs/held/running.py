@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.models import Models
 from fairlead.controller.gangs.admission.requests import GangRecord, endless, pending_member, placed_claims
-from fairlead.controller.gangs.claims.allocation_times import allocation_times
-from fairlead.controller.gangs.claims.allocations import held_claims, node_of, pod_ref
+from fairlead.controller.gangs.claims.allocations import allocation_times, held_claims, node_of, pod_ref
 from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.evictions.moved import unpinned
 from fairlead.controller.gangs.held.leaving import leaving_since

@@ -14,9 +14,8 @@ from fairlead.api import foreign, names
 from fairlead.api.intent import Intent, read_intent
 from fairlead.api.models import Models
 from fairlead.controller.gangs.membership.decisions import Decision
-from fairlead.controller.gangs.membership.jobs import JobPods, members_done
+from fairlead.controller.gangs.membership.jobs import JobPods, members_done, ranks
 from fairlead.controller.gangs.membership.members import GangProblem, Member, Stage
-from fairlead.controller.gangs.membership.ranks import ranks
 from fairlead.kube import core, timestamps
 
 GangId = tuple[str, str]  # namespace, name

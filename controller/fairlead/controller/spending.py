@@ -8,17 +8,16 @@ is enforced when it is exhausted and not at the next sum. Facts are the same obj
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
 from fairlead.api.budget import Budget, Period, period
-from fairlead.controller.spending.held import HeldGpus
-from fairlead.controller.spending.source import Spending, Spent
 from fairlead.engine.types.amounts import Amount
 from fairlead.engine.types.plan import QueueUse
 from fairlead.engine.types.settings import BudgetState, QueueSpec
@@ -217,3 +216,67 @@ def _below(queues: Sequence[QueueSpec]) -> dict[str, tuple[str, ...]]:
             seen.add(above)
             above = parents[above]
     return {name: tuple(sorted(below)) for name, below in found.items()}
+
+
+POINTS_MAX = 4096
+
+
+class HeldGpus:
+    """GPU-hours of one queue. Points of a line: GPU-hours held since the first `note`, which rises evenly from one point to the next."""
+
+    def __init__(self) -> None:
+        self.gpus: Amount = 0  # from the last point on
+        self._latest = 0  # unix microseconds, of all notes
+        self._times: list[int] = []  # unix microseconds
+        self._sums: list[Fraction] = []
+
+    def note(self, gpus: Amount, now_us: int) -> bool:
+        """It holds this from now on; whether that is new. A clock that goes back changes nothing but that."""
+        at = self._latest = max(now_us, self._latest) if self._times else now_us
+        if self._times and gpus == self.gpus:
+            return False
+        self._sums.append(self._until(at))
+        self._times.append(at)
+        self.gpus = gpus
+        if len(self._times) > POINTS_MAX:  # the sum at each point that is left stays exact
+            del self._times[1:-1:2], self._sums[1:-1:2]
+        return True
+
+    def between(self, start_us: int, end_us: int) -> Fraction:
+        """GPU-hours; nothing before the first note, of which others know."""
+        return max(self._until(end_us) - self._until(start_us), Fraction(0))
+
+    def _until(self, at_us: int) -> Fraction:
+        place = bisect_right(self._times, at_us)
+        if place == 0:
+            return Fraction(0)
+        start, begun = self._times[place - 1], self._sums[place - 1]
+        if place == len(self._times):
+            return begun + Fraction(self.gpus) * (at_us - start) / HOUR_US
+        return begun + (self._sums[place] - begun) * Fraction(at_us - start, self._times[place] - start)
+
+
+class Spent(NamedTuple):
+    """GPU-hours, counted until this moment (unix microseconds). What is held after it is the reader's to add."""
+
+    gpu_hours: Fraction
+    until_us: int
+
+
+class Spending(Protocol):
+    def spent(self, queue: str, since_us: int) -> Spent | None:
+        """What the gangs of this queue itself, without those of queues below, spent from `since_us` (unix microseconds) on.
+
+        A whole GPU that is held for an hour is 1, whether busy or idle; a partition counts as its share of the GPU. Devices count that
+        a Flavor takes, all devices where there are no Flavors. A queue of which nothing is recorded has spent 0. None: not known, and
+        then its budget stops no gang. Called in the controller's loop, for each queue with a budget about once a minute: it must
+        answer from memory, or within a millisecond or two.
+        """
+        ...
+
+
+class NotKnown:
+    """Without a ledger."""
+
+    def spent(self, queue: str, since_us: int) -> Spent | None:
+        return None
