@@ -16,10 +16,11 @@ from typing import Protocol
 
 from fairlead.controller.accounting.feed import GangDecisions, Known
 from fairlead.controller.accounting.ledger import LedgerSpending, LedgerTerm
-from fairlead.controller.autoscaling.awaited import AwaitedNodes, recorded_since
+from fairlead.controller.autoscaling.awaited import AwaitedNodes
 from fairlead.controller.background import background, first
 from fairlead.controller.book.book import Book
 from fairlead.controller.book.gang_state import GangState
+from fairlead.controller.book.shown import NODES_CONDITION
 from fairlead.controller.commit.admitter import Admitter
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.claim_reconciler import ClaimReconciler
@@ -40,6 +41,7 @@ from fairlead.controller.cycle import Cycle
 from fairlead.controller.due import Due
 from fairlead.controller.forecasting.forecaster import Forecaster
 from fairlead.controller.forecasting.history import Checkpoint, RunHistory
+from fairlead.controller.gangs.conditions import holds_since
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.health import Health
 from fairlead.controller.loop import Controller
@@ -49,7 +51,7 @@ from fairlead.controller.queue_inputs import QueueInputs
 from fairlead.controller.reconcile import GangReconciler, Steps
 from fairlead.controller.replacements import Replacements
 from fairlead.controller.report.events import Events
-from fairlead.controller.report.flight import Recorded
+from fairlead.controller.report.flight import Flight
 from fairlead.controller.report.forecasts import ShownForecasts
 from fairlead.controller.report.kubelet_events import KubeletEvents
 from fairlead.controller.report.metrics import Metrics
@@ -129,10 +131,10 @@ class Term:
         events = Events(self.recorder, caches, (options.namespace, COMPONENT), noted)
         traces = GangTraces(tracing, caches, book, ratio=options.trace_ratio, time=timing)
         telemetry = Telemetry(events, metrics, traces)
-        self.flight: Recorded | None = None
+        self.flight: Flight | None = None
         if record and options.record is not None:
             bounds = Bounds(bytes_max=options.record_bytes_max, age_max_s=options.record_age_max_s)
-            self.flight = Recorded(options.record, bounds, lease.identity, metrics, events)
+            self.flight = Flight(options.record, bounds, lease.identity, metrics, events)
         usage = UsageHistory(options.usage_half_life_s)
         statuses = StatusWriter(client, caches, book, usage, events, wall=timing.wall)
         self.reporter = Reporter(statuses, caches, book, WorkQueue(), metrics.failures, clock=timing.clock)
@@ -167,7 +169,10 @@ class Term:
             caches, budgets, usage, SpendingBudgets(spending or NotKnown()), usage_weight=options.usage_weight
         )
         awaited = AwaitedNodes(
-            book, lambda gang: recorded_since(caches.gang_object(gang)), caches.rules.scale_ups, metrics.note_scale_up
+            book,
+            lambda gang: holds_since(caches.gang_object(gang), NODES_CONDITION),
+            caches.rules.scale_ups,
+            metrics.note_scale_up,
         )
         history = RunHistory()
         self.snapshots = snapshots = SnapshotBuilder(

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.controller.gangs.claims.allocations import results
+from fairlead.controller.gangs.conditions import holds_since
 from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.evictions.eviction_marks import Cancel, EvictionMark, Wait
 from fairlead.controller.gangs.held import idleness
@@ -163,8 +164,8 @@ def test_it_is_looked_at_when_it_is_to_be_told_when_it_was_and_when_that_is_over
      [{"type": "Idle", "status": "True", "lastTransitionTime": "soon"}]],
 )  # fmt: skip
 def test_what_does_not_say_when_it_was_told_says_nothing(conditions: list[dict[str, str]]) -> None:
-    assert idleness.noticed_at({"status": {"conditions": conditions}}) is None
-    assert idleness.noticed_at(None) is None
+    assert holds_since({"status": {"conditions": conditions}}, idleness.CONDITION) is None
+    assert holds_since(None, idleness.CONDITION) is None
 
 
 def test_a_queue_below_has_the_policy_of_the_one_above() -> None:

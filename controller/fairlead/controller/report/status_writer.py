@@ -27,7 +27,7 @@ from fairlead.api.queue import QueueStatus
 from fairlead.controller.book.book import Book
 from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.admission import holds
-from fairlead.controller.gangs.conditions import MESSAGE_MAX
+from fairlead.controller.gangs.conditions import MESSAGE_MAX, holding
 from fairlead.controller.gangs.evictions import eviction_marks, past_evictions
 from fairlead.controller.gangs.held import idleness
 from fairlead.controller.gangs.membership import decisions
@@ -42,7 +42,9 @@ from fairlead.engine.types.plan import FlavorTotal
 from fairlead.engine.types.settings import Problem
 from fairlead.kube import errors, resources, timestamps
 from fairlead.kube.client import Client
+from fairlead.kube.informer import Informer
 from fairlead.kube.limits import Clock
+from fairlead.kube.resources import Raw, Resource
 
 PROBLEM_REASONS = frozenset(
     {"InvalidRequest", "NeverFits", "UnknownQueue", "QueueNotForNamespace", "RolledBack", "StartRefused"}
@@ -158,9 +160,10 @@ class StatusWriter:
 
     def _idle_event(self, gang: Gang, before: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         """When its devices have become idle: on the Gang object and on its pods."""
-        told = idleness.told(status)
-        if told is None or idleness.told(before) is not None:
+        idle = holding(status, idleness.CONDITION)
+        if idle is None or holding(before, idleness.CONDITION) is not None:
             return
+        told = str(idle.get("message", ""))
         self._events.gang(gang.id, "DevicesIdle", told, warning=True)
         for member in gang.running[:EVENTS_MAX]:
             self._events.pod(member.pod, "DevicesIdle", told, warning=True)
@@ -208,15 +211,10 @@ class StatusWriter:
         if raw is None:
             return
         uid, now = raw["metadata"].get("uid", ""), self._wall()
-        stored, generation = raw.get("status") or {}, raw["metadata"].get("generation", 1)
-        before = known_fields(stored, QueueStatus)
+        before, generation = known_fields(raw.get("status") or {}, QueueStatus), raw["metadata"].get("generation", 1)
         remembered = self._usage.to_write(uid, now)
         status = queue_status.queue_status(shown, remembered, before=before, generation=generation, now=now)
-        status = texts.tree(status)
-        if _differs(before, status):
-            patch = {"status": merge_patch(stored, status, QueueStatus, whole=False)}
-            written = await self._client.patch(resources.QUEUES, name, patch, subresource="status")
-            self._caches.queues.note(written)
+        if await self._write(resources.QUEUES, self._caches.queues, raw, status, QueueStatus):
             for reason, message in queue_status.crossed(name, shown.budget, before.get("budget")):
                 self._events.queue(name, reason, message)
         if remembered is not None:
@@ -228,20 +226,23 @@ class StatusWriter:
         raw = self._caches.flavors.get(name)
         if raw is None:
             return
-        stored, generation = raw.get("status") or {}, raw["metadata"].get("generation", 1)
-        before = known_fields(stored, FlavorStatus)
+        before, generation = known_fields(raw.get("status") or {}, FlavorStatus), raw["metadata"].get("generation", 1)
         status = queue_status.flavor_status(
             total, problems, scale_ups=scale_ups, before=before, generation=generation, now=self._wall()
         )
-        status = texts.tree(status)
-        if _differs(before, status):
-            patch = {"status": merge_patch(stored, status, FlavorStatus, whole=False)}
-            written = await self._client.patch(resources.FLAVORS, name, patch, subresource="status")
-            self._caches.flavors.note(written)
+        await self._write(resources.FLAVORS, self._caches.flavors, raw, status, FlavorStatus)
 
-
-def _differs(before: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    return any(before.get(field) != value for field, value in status.items())
+    async def _write(
+        self, kind: Resource[Raw], informer: Informer[Raw], raw: Raw, status: dict[str, Any], model: type[BaseModel]
+    ) -> bool:
+        """The status of an object without namespace; whether it differs from the stored one."""
+        stored, status = raw.get("status") or {}, texts.tree(status)
+        before = known_fields(stored, model)
+        if all(before.get(field) == value for field, value in status.items()):
+            return False
+        patch = {"status": merge_patch(stored, status, model, whole=False)}
+        informer.note(await self._client.patch(kind, raw["metadata"]["name"], patch, subresource="status"))
+        return True
 
 
 @dataclass(frozen=True)
