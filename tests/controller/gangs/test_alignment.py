@@ -8,8 +8,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.api.align import Alignment, alignments
-from fairlead.controller.gangs.admission.requests import GangRecord, blocking_problem, gang_request
-from fairlead.controller.gangs.held.running import RunningContext, running_gang
+from fairlead.controller.gangs.admission.requests import GangRecord, gang_request
 from fairlead.controller.gangs.membership.gangs import gang_spec
 from tests.controller.gang_views import Objects, claim, pod, view
 
@@ -27,12 +26,6 @@ def test_the_engine_is_asked_for_what_pods_say():
     assert request is not None
     assert request.align == RAIL
     assert gang_spec(gang)["align"] == RAIL
-
-
-def test_members_agree():
-    problem = blocking_problem(view(member("a"), member("b", align=f"{RAIL}=distinct"), member("c")))
-    assert problem is not None
-    assert f"members disagree on the align: a says {RAIL}, b says {RAIL}=distinct" in problem.message
 
 
 def test_subgroups_count_where_they_are_compared_though_they_have_no_topology():
@@ -58,17 +51,6 @@ def test_a_member_that_joins_has_the_values_of_those_that_run():
         ("part-1", ["c1"]),
     ]
     assert all(of.allocation is not None for each in request.placed_members for of in each.claims)
-
-
-def test_a_gang_that_moves_is_aligned_where_it_goes():
-    owner = [{"kind": "Job", "name": "job", "uid": "uid-job", "controller": True}]
-    there: dict[str, Any] = {"gated": False, "node": "n1", "phase": "Running", "ownerReferences": owner}
-    running = [member(f"p{n}", notes={names.MOVABLE: "true"}, claim=f"c{n}", **there) for n in range(3)]
-    held = [claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"]) for n in range(3)]
-    found = running_gang(view(*running, objects=Objects(claims=held)), GangRecord(), {}, RunningContext())
-    assert found is not None
-    assert found.relocation is not None
-    assert found.relocation.align == RAIL
 
 
 class TestTheText:
@@ -99,6 +81,3 @@ class TestTheText:
     def test_what_cannot_be_read_says_what_to_write(self, text: str, said: str):
         with pytest.raises(ValueError, match=said.replace("(", "\\(")):
             alignments(text)
-
-    def test_the_same_attribute_may_be_compared_apart_for_other_requests_or_members(self):
-        assert len(alignments(f"{RAIL} of a, {RAIL} of b, {RAIL} per subgroup")) == 3

@@ -17,6 +17,12 @@ from tests.controller.gang_views import (
 )
 
 
+def kueues(name, **labels):
+    one = pod(name, labels=labels)
+    gates = (*one.spec.scheduling_gates, core.PodSchedulingGate(name=names.KUEUE_GATE))
+    return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, scheduling_gates=gates))
+
+
 def test_pods_of_kueues_group_are_a_gang_of_its_total_count():
     meta = {
         "labels": {names.KUEUE_GROUP_LABEL: "g", names.KUEUE_QUEUE: "q"},
@@ -28,11 +34,7 @@ def test_pods_of_kueues_group_are_a_gang_of_its_total_count():
 
 
 def test_the_problem_of_kueues_own_gate_names_kueue():
-    one = pod("a")
-    one = msgspec.structs.replace(
-        one, spec=msgspec.structs.replace(one.spec, scheduling_gates=(*one.spec.scheduling_gates, core.PodSchedulingGate(name=names.KUEUE_GATE)))
-    )  # fmt: skip
-    problem = requests.blocking_problem(view(one))
+    problem = requests.blocking_problem(view(kueues("a")))
     assert problem is not None
     assert "Kueue admits the pod first" in problem.message
 
@@ -58,19 +60,8 @@ def test_the_queue_of_a_podgroup_counts_where_no_member_names_one():
     assert (gang.queue, gang.foreign_queue) == ("ours", False)
 
 
-def test_pods_of_one_group_that_contradict_one_another_wait_with_the_reason():
-    """The webhook refuses the second; pods created at the same moment are compared here."""
-    labels = {names.KUEUE_GROUP_LABEL: "g", names.KUEUE_QUEUE: "q"}
-    two = pod("a", labels=labels, annotations={names.KUEUE_SIZE: "2"})
-    three = pod("b", labels=labels, annotations={names.KUEUE_SIZE: "3"})
-    problem = requests.blocking_problem(view(two, three))
-    assert problem is not None
-    assert problem.message.startswith("members disagree on the gang-size: a says 2, b says 3; ")
-    other = pod("b", labels=labels | {names.KUEUE_QUEUE: "r"}, annotations={names.KUEUE_SIZE: "2"})
-    problem = requests.blocking_problem(view(two, other))
-    assert problem is not None
-    assert problem.message.startswith("members disagree on the queue: a says q, b says r; ")
-    none = pod("a", labels=labels, annotations={names.KUEUE_SIZE: "two"})
+def test_a_size_of_kueues_that_cannot_be_read_is_the_reason():
+    none = pod("a", labels={names.KUEUE_GROUP_LABEL: "g"}, annotations={names.KUEUE_SIZE: "two"})
     problem = requests.blocking_problem(view(none))
     assert problem is not None
     assert f"metadata.annotations[{names.KUEUE_SIZE}]: 'two' is no gang size" in problem.message
@@ -130,12 +121,6 @@ def test_a_native_groups_priority_comes_before_kueues_and_its_pods():
     assert (gang.priority, gang.preempts) == (7, False)
     gang = view(one, objects=Objects(groups={("scheduling.k8s.io", "train"): GroupTerms(size=1)}))
     assert (gang.priority, gang.preempts) == (3, True)
-
-
-def kueues(name, **labels):
-    one = pod(name, labels=labels)
-    gates = (*one.spec.scheduling_gates, core.PodSchedulingGate(name=names.KUEUE_GATE))
-    return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, scheduling_gates=gates))
 
 
 def test_a_gang_that_two_systems_hold_says_whose_its_namespace_is():

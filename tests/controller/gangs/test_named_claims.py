@@ -196,19 +196,6 @@ async def test_a_claim_made_beforehand_keeps_the_gang_waiting_until_the_pod_is_r
         await bench.until(lambda: bench.running(["victim-1", "victim-2"]), "the gang runs")
 
 
-async def test_a_claim_deleted_by_a_user_is_made_again(bench: Bench):
-    await bench.template("one")
-    made = await bench.pod("solo", template="one")
-    name = made.spec.resource_claims[0].resource_claim_name or ""
-    async with bench.controller():
-        await bench.until(lambda: bench.running(["solo"]), "the pod runs")
-        await bench.delete(["solo"])
-        await bench.until(lambda: bench.claims.all() == [], "its claim goes with it")
-        again = await bench.pod("solo", template="one")
-        assert again.spec.resource_claims[0].resource_claim_name != name
-        await bench.until(lambda: bench.running(["solo"]), "a pod of the same name runs with another claim")
-
-
 async def test_a_claim_that_cannot_be_made_leaves_none_of_the_gang(bench: Bench):
     """The apiserver refuses the second claim: as by a quota, a policy or another webhook."""
     await bench.template("one")
@@ -239,20 +226,3 @@ def _refusing(claim_name: str) -> list[tuple[Any, dict[str, Any]]]:
             {"metadata": {"name": "refuse"}, "spec": {"policyName": "refuse", "validationActions": ["Deny"]}},
         ),
     ]
-
-
-async def test_a_pod_that_waits_for_devices_has_a_gang_object_until_it_is_gone(bench: Bench):
-    """One that need not wait has none; one that waits says why, and goes on to say what became of it."""
-    await bench.template("eight", 8)
-    async with bench.controller():
-        for name in ("first", "second"):
-            await bench.pod(name, template="eight")
-        await bench.until(lambda: bench.running(["first", "second"]), "two pods fill the nodes")
-        await bench.pod("third", template="eight")
-        await bench.until(lambda: bench.status("third").get("reason") == "DevicesInUse", "the third waits")
-        assert [each["metadata"]["name"] for each in bench.gangs.all()] == ["third"]
-        await bench.delete(["first"])
-        await bench.until(lambda: bench.status("third").get("phase") == "Running", "its status follows")
-        await bench.event("third", "Admitted: released to node")
-        await bench.delete(["third"])
-        await bench.until(lambda: bench.gangs.all() == [], "its Gang object goes with it")

@@ -10,7 +10,6 @@ import pytest
 from fairlead.api import names
 from fairlead.controller.gangs.admission.requests import GangRecord, blocking_problem, gang_request, members_to_place
 from fairlead.controller.gangs.held.placement import placement
-from fairlead.controller.gangs.held.running import RunningContext, running_gang
 from fairlead.kube import core, resources
 from fairlead.ui.model.explanations import gang_explanation
 from tests.controller.conftest import NAMESPACE, Bench
@@ -119,12 +118,6 @@ class TestSubgroups:
         assert problem is not None
         assert "member astray is in no subgroup: it has no index" in problem.message
 
-    def test_members_that_disagree_on_them_are_a_problem(self):
-        other = {**GROUPS, names.SUBGROUP_SIZE: "4"}
-        problem = blocking_problem(view(indexed(0, notes=GROUPS), indexed(1, notes=other)))
-        assert problem is not None
-        assert "members disagree on the subgroup-size: p0 says 2, p1 says 4" in problem.message
-
     def test_one_of_which_nothing_runs_joins_a_gang_that_runs_whole(self):
         """Alone its first member might choose a rack that has no room for the second."""
         running = [
@@ -139,24 +132,6 @@ class TestSubgroups:
         assert request is not None
         assert request.placed_subgroups == (("0", "n1"), ("0", "n1"))
         assert (len(request.members), request.size <= 4) == (2, True)
-
-    def test_a_gang_that_moves_keeps_them(self):
-        notes = GROUPS | {names.GANG_SIZE: "4", names.MOVABLE: "true"}
-        owned = {"gated": False, "phase": "Running", "node": "n1"}
-        gang = view(
-            *(indexed(n, notes=notes, claim=f"c{n}", **owned) for n in (3, 0, 2, 1)),
-            objects=_objects([claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"]) for n in range(4)]),
-        )
-        running = running_gang(gang, GangRecord(), {}, RunningContext())
-        assert running is not None
-        assert running.relocation is not None
-        assert running.relocation.subgroup_topology == GROUPS[names.SUBGROUP_TOPOLOGY]
-        assert sorted((each.rank, each.subgroup) for each in running.relocation.members) == [
-            (0, "0"),
-            (1, "0"),
-            (2, "1"),
-            (3, "1"),
-        ]
 
     def test_one_of_which_some_run_is_joined_by_one_member(self):
         running = [
@@ -245,16 +220,3 @@ async def test_subgroups_stay_in_their_rack_and_a_gang_that_waits_says_which_lev
         await bench.until(lambda: bench.status("g").get("phase") == "Waiting", "it waits")
         said = f"level {RACK} (required of each subgroup): 3 subgroups of 3, each in one of 2 domains: room for 2 (r1 1, r2 1), 1 short"
         await bench.until(lambda: said in lines(bench, "In detail"), "and says why")
-
-
-async def test_a_gang_stays_in_one_rack_and_says_how_many_members_have_no_room_there(bench: Bench):
-    await bench.template("two", 2)
-    await racks(bench, h1="r1", h2="r2")
-    notes = {names.TOPOLOGY: f"required:{RACK}, preferred:{HOST}"}
-    async with bench.controller():
-        pods = await job(bench, [0, 1, 2, 3, 4], notes=notes)
-        await bench.until(lambda: bench.status("g").get("phase") == "Waiting", "it waits")
-        said = f"level {RACK} (required): 5 members in one of 2 domains: the best, r1, has room for 4, 1 short"
-        assert said in lines(bench, "In detail")
-        assert said in bench.status("g")["message"]
-        assert bench.gated(pods)

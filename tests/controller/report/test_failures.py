@@ -24,7 +24,6 @@ from fairlead.controller.report.queue_series import series
 from fairlead.controller.report.status_writer import StatusWriter
 from fairlead.controller.shown_states import ShownStates
 from fairlead.controller.snapshot import SnapshotBuilder
-from fairlead.controller.watch import allocated_claims
 from fairlead.engine.types.gangs import RunningGang
 from fairlead.engine.types.plan import FlavorUse, QueueUse
 from fairlead.engine.types.reasons import Code
@@ -201,14 +200,3 @@ def test_the_same_failure_is_counted_each_time_and_logged_now_and_then(caplog: p
     assert [(record.levelno, record.getMessage().rpartition(": ")[2]) for record in caplog.records] == [
         (logging.ERROR, "one"), (logging.ERROR, "two"), (logging.ERROR, "two"),
     ]  # fmt: skip
-
-
-def test_a_claim_whose_time_cannot_be_told_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    failing(monkeypatch, allocated_claims, "known_allocation_time", bad="c1")
-    metrics = Metrics()
-    notes = allocated_claims.AllocatedClaims(
-        claim_caches(3), lambda held: metrics.failures.contained("ledger", held.claim.metadata.key), wall=lambda: 0.0
-    )
-    notes.begin()
-    taken, _ = notes.take()
-    assert sorted(held.claim.metadata.name for held in taken) == ["c0", "c2"]
