@@ -65,14 +65,14 @@ class Cycle:
         self._caches.triggers.decided()
         began = self._clock()
         snapshot = self._snapshots.build(now)
-        # Before the decision: what changes while it is made is the next one's.
-        noted = None if self._flight is None else self._flight.note(snapshot)
+        if self._flight is not None:
+            self._flight.note(snapshot)
         decided: Plan | None = None
         try:
             decided = await self._timed_decision(snapshot, now, began)
         finally:
             if self._flight is not None:
-                self._flight.decided(noted, decided, now, self.took_s)
+                self._flight.decided(decided, now, self.took_s)
             self._snapshots.decided(decided or Plan())
         self.decisions += 1
         self.plan = decided

@@ -24,17 +24,18 @@ class Flight:
         self._metrics = metrics
         self._events = events
         self._growing = Growing()
+        self._noted: Noted | None = None
 
-    def note(self, snapshot: Snapshot) -> Noted | None:
-        """Before a decision."""
+    def note(self, snapshot: Snapshot) -> None:
+        """Before a decision: what changes while it is made is the next one's."""
+        self._noted = None
         with self._metrics.failures.contained("recorder", "a snapshot"):
-            return self._recorder.note(snapshot)
-        return None
+            self._noted = self._recorder.note(snapshot)
 
-    def decided(self, noted: Noted | None, plan: Plan | None, now: float, took_s: float) -> None:
+    def decided(self, plan: Plan | None, now: float, took_s: float) -> None:
         """After it; without a plan it failed."""
         with self._metrics.failures.contained("recorder", "a decision"):
-            self._recorder.decided(noted, plan, now, took_s)
+            self._recorder.decided(self._noted, plan, now, took_s)
             self._report()
 
     def close(self) -> None:
