@@ -151,21 +151,6 @@ async def _priority(bench: Bench, name: str, value: int) -> dict[str, Any]:
     return {"priorityClassName": name, "priority": value}
 
 
-async def test_a_store_that_refuses_stops_no_gang_and_is_told(bench: Bench):
-    nowhere = bench.workdir / "file"
-    nowhere.write_text("not a directory")
-    await bench.template("one")
-    async with bench.controller(ledger=str(nowhere)):
-        pods = await bench.gang("starts", 2, template="one")
-        await bench.until(lambda: bench.running(pods), "the gang runs, unaccounted")
-        told: list[str] = []
-        while not told:
-            await asyncio.sleep(0.1)
-            events = (await bench.client.list(resources.EVENTS, names.NAMESPACE)).items
-            told = [each["message"] for each in events if each["reason"] == "LedgerProblem"]
-    assert str(nowhere) in told[0]
-
-
 async def test_opencost_reads_allocations_and_who_holds_what(bench: Bench, ledger: str):
     await bench.client.create(resources.FLAVORS, FLAVOR)
     await bench.template("four", 4)

@@ -158,13 +158,6 @@ class Growing(Memory):
         return self.seen.pop(0) if self.seen else None
 
 
-async def test_a_process_is_looked_at_again_and_again():
-    memory = Growing(1 * MIB, 2 * MIB, 3 * MIB)
-    forked = Forked(hangs, bound_bytes=2 * MIB, memory=memory)
-    assert await forked.answer(20.0) is None
-    assert (forked.failure, forked.peak_bytes, memory.seen) == (Failure.MEMORY, 3 * MIB, [])
-
-
 async def test_a_process_whose_memory_cannot_be_read_is_bounded_by_time():
     forked = Forked(pauses, bound_bytes=1, memory=Growing())
     assert await forked.answer(20.0) == 1

@@ -117,19 +117,3 @@ async def test_one_that_no_model_holds_says_so_until_models_may_mix(products: Be
         assert nodes(products, pods) == {H100, A100}
         mix = "8 × NVIDIA H100 80GB HBM3, 6 × NVIDIA A100-SXM4-80GB; models may mix (fairlead.dev/models: any)"
         await products.until(lambda: explained(products, "g") == (mix,), "explain says on which models")
-
-
-async def test_a_member_that_joins_waits_for_the_model_of_the_others(products: Bench):
-    async with products.controller():
-        for number in range(3):
-            where = {"kubernetes.io/hostname": A100}
-            await products.pod(f"g-{number}", template="two", gang="g", size=3, nodeSelector=where)
-        await products.until(lambda: products.running(["g-0", "g-1", "g-2"]), "three run")
-        await products.pod("g-3", template="two", gang="g", size=3)
-        await products.until(
-            lambda: "of that of its other members wanted" in products.status("g").get("message", ""), "it waits"
-        )
-        assert products.gated(["g-3"])
-        await products.delete(["g-0"])
-        await products.until(lambda: products.running(["g-3"]), "it takes what came free")
-        assert nodes(products, ["g-3"]) == {A100}

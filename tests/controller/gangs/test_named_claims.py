@@ -170,16 +170,6 @@ async def test_no_claim_exists_while_a_gang_waits_and_none_but_its_own_when_it_r
         assert all(each.status.resource_claim_statuses == () for name in second if (each := bench.get(name)))
 
 
-async def test_a_gang_may_have_members_of_both_ways(bench: Bench):
-    await bench.template("one")
-    async with bench.controller():
-        await bench.pod("mixed-0", template="one", gang="mixed", size=2)
-        bench.named = False
-        await bench.pod("mixed-1", template="one", gang="mixed", size=2)
-        await bench.until(lambda: bench.running(["mixed-0", "mixed-1"]), "both run")
-        await bench.until(lambda: len(bench.claims.all()) == 2, "there are no others")
-
-
 async def test_a_claim_made_beforehand_keeps_the_gang_waiting_until_the_pod_is_recreated(bench: Bench):
     await bench.template("one")
     first = await bench.pod("victim-0", template="one", gang="victim", size=2)

@@ -187,21 +187,6 @@ def lines(bench: Bench, title: str) -> tuple[str, ...]:
     return found[0] if found else ()
 
 
-async def test_pods_with_an_index_land_in_the_order_of_their_ranks(bench: Bench):
-    await bench.template("two", 2)
-    async with bench.controller():
-        pods = await job(bench, [5, 0, 7, 2, 4, 1, 6, 3])
-        await bench.until(lambda: bench.running(pods), "all run")
-        at = {number: bench.get(f"g-{number}") for number in range(8)}
-        on = [pod.spec.node_name for number in range(8) if (pod := at[number]) is not None]
-        assert on[0] != on[7]
-        assert on == [on[0]] * 4 + [on[7]] * 4
-        await bench.until(lambda: bool(lines(bench, "Placement")), "the Gang says where ranks are")
-        (said,) = lines(bench, "Placement")
-        assert said.startswith(f"{HOST}: 2 domains, 1 pair of neighbouring ranks apart; ")
-        assert f"{on[0]}: 4 members, ranks 0-3" in said
-
-
 async def test_subgroups_stay_in_their_rack_and_a_gang_that_waits_says_which_level_is_short(bench: Bench):
     await bench.template("two", 2)
     await racks(bench, h1="r1", h2="r2")
