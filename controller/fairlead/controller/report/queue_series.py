@@ -91,30 +91,36 @@ _OF_FLAVOR: Final[tuple[tuple[str, str, Callable[[FlavorUse], int | Fraction | N
 
 
 def series(facts: QueueFacts, failures: Failures) -> Iterator[Metric]:
-    gangs = GaugeMetricFamily("fairlead_queue_gangs", "Gangs of a queue by state.", labels=("queue", "state"))
-    for use in facts.uses:
-        gangs.add_metric((use.name, "waiting"), use.waiting)
-        gangs.add_metric((use.name, "admitted"), use.admitted)
-    yield gangs
+    gangs = {
+        (use.name, state): number
+        for use in facts.uses
+        for state, number in (("waiting", use.waiting), ("admitted", use.admitted))
+    }
+    yield _family("fairlead_queue_gangs", "Gangs of a queue by state.", ("queue", "state"), gangs.items())
     for name, text, value in _OF_FLAVOR:
-        family = GaugeMetricFamily(
-            f"fairlead_queue_{name}",
-            f"{text}, in the flavor's measure, with the queues below.",
-            labels=("queue", "flavor"),
-        )
+        found: dict[tuple[str, ...], float] = {}
         for use in facts.uses:
             with failures.contained("series", f"queue {use.name}"):
-                for flavor in use.flavors:
-                    if (found := value(flavor)) is not None:
-                        family.add_metric((use.name, flavor.flavor), float(found))
-        yield family
+                own = {(use.name, each.flavor): value(each) for each in use.flavors}
+                found |= {labels: float(amount) for labels, amount in own.items() if amount is not None}
+        about = f"{text}, in the flavor's measure, with the queues below."
+        yield _family(f"fairlead_queue_{name}", about, ("queue", "flavor"), found.items())
     yield from _waiting(facts, failures)
     yield from _times(facts)
 
 
+def _family(
+    name: str, text: str, labels: Iterable[str], values: Iterable[tuple[tuple[str, ...], int | float | Fraction]]
+) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=tuple(labels))
+    for of, value in values:
+        family.add_metric(of, float(value))
+    return family
+
+
 def _waiting(facts: QueueFacts, failures: Failures) -> Iterator[Metric]:
-    reasons: Counter[tuple[str, str]] = Counter()
-    demand: dict[tuple[str, str, str], int | Fraction] = {}
+    reasons: Counter[tuple[str, ...]] = Counter()
+    demand: dict[tuple[str, ...], int | Fraction] = {}
     for each in facts.waiting:
         with failures.contained("series", f"gang {each.namespace}/{each.name}"):
             queue, code = each.queue or "", each.reason.code
@@ -124,42 +130,22 @@ def _waiting(facts: QueueFacts, failures: Failures) -> Iterator[Metric]:
             for flavor, asked in each.asks.items():
                 key = (queue, flavor, because)
                 demand[key] = demand.get(key, 0) + asked
-    gangs = GaugeMetricFamily(
-        "fairlead_gangs_waiting", "Gangs that the last decision left waiting, by why.", labels=("queue", "reason")
-    )
-    for of_reason, number in sorted(reasons.items()):
-        gangs.add_metric(of_reason, number)
-    yield gangs
-    family = GaugeMetricFamily(
-        "fairlead_queue_demand",
-        "What waiting gangs ask for at least, in the flavor's measure, by what would let them start.",
-        labels=("queue", "flavor", "because"),
-    )
-    for labels, asked in sorted(demand.items()):
-        family.add_metric(labels, float(asked))
-    yield family
+    text = "Gangs that the last decision left waiting, by why."
+    yield _family("fairlead_gangs_waiting", text, ("queue", "reason"), sorted(reasons.items()))
+    text = "What waiting gangs ask for at least, in the flavor's measure, by what would let them start."
+    yield _family("fairlead_queue_demand", text, ("queue", "flavor", "because"), sorted(demand.items()))
 
 
 def _times(facts: QueueFacts) -> Iterator[Metric]:
-    oldest = GaugeMetricFamily(
-        "fairlead_queue_oldest_wait_seconds",
-        "How long the gang has waited that has waited longest; one on hold does not count.",
-        labels=("queue",),
-    )
     # A hold lasts as long as a user wants: no promise of a queue is broken by it.
     held = {(each.namespace, each.name) for each in facts.waiting if each.reason.code is Code.ON_HOLD}
     since = {**{use.name: facts.wall for use in facts.uses}, **_oldest(facts.waits, held)}
-    for queue, at in sorted(since.items()):
-        oldest.add_metric((queue,), max(0.0, facts.wall - at))
-    yield oldest
-    target = GaugeMetricFamily(
-        "fairlead_queue_wait_target_seconds",
-        "The wait that a queue's owner states for 95 of 100 gangs; absent where none is stated.",
-        labels=("queue",),
-    )
-    for queue, target_s in sorted(facts.targets_s.items()):
-        target.add_metric((queue,), target_s)
-    yield target
+    waited = [((queue,), max(0.0, facts.wall - at)) for queue, at in sorted(since.items())]
+    text = "How long the gang has waited that has waited longest; one on hold does not count."
+    yield _family("fairlead_queue_oldest_wait_seconds", text, ("queue",), waited)
+    targets = [((queue,), target_s) for queue, target_s in sorted(facts.targets_s.items())]
+    text = "The wait that a queue's owner states for 95 of 100 gangs; absent where none is stated."
+    yield _family("fairlead_queue_wait_target_seconds", text, ("queue",), targets)
 
 
 def _oldest(waits: Mapping[GangId, Wait], held: Container[GangId]) -> dict[str, float]:
@@ -200,12 +186,8 @@ class ClaimSeries(Collector):
     def collect(self) -> Iterable[Metric]:
         if self._known is None:
             return
-        family = GaugeMetricFamily(
-            "fairlead_claim_info", "1 for each allocated claim of our devices.", labels=ClaimInfo._fields
-        )
-        for info in self._known.infos():
-            family.add_metric(info, 1)
-        yield family
+        text = "1 for each allocated claim of our devices."
+        yield _family("fairlead_claim_info", text, ClaimInfo._fields, ((info, 1) for info in self._known.infos()))
 
 
 class KnownClaims:
