@@ -9,11 +9,11 @@ is enforced when it is exhausted and not at the next sum. Facts are the same obj
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -26,6 +26,28 @@ from fairlead.kube.timestamps import HOUR_US, microseconds
 ASK_S = 60.0
 UNANSWERED_S = 2.0  # a ledger sums a period that it has not been asked for; then twice as long, up to ASK_S
 SHOWN_PARTS = 1000  # of a budget: the status is written when one more of them is spent
+
+
+class Spent(NamedTuple):
+    """GPU-hours, counted until this moment (unix microseconds). What is held after it is the reader's to add."""
+
+    gpu_hours: Fraction
+    until_us: int
+
+
+Spending = Callable[[str, int], Spent | None]
+"""What the gangs of a queue itself, without those of queues below, spent from a moment (unix microseconds) on.
+
+A whole GPU that is held for an hour is 1, whether busy or idle; a partition counts as its share of the GPU. Devices count that a Flavor
+takes, all devices where there are no Flavors. A queue of which nothing is recorded has spent 0. None: not known, and then its budget
+stops no gang. Called in the controller's loop, for each queue with a budget about once a minute: it must answer from memory, or within
+a millisecond or two.
+"""
+
+
+def not_known(queue: str, since_us: int) -> Spent | None:
+    """Without a ledger."""
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +98,8 @@ class _Account:
 class SpendingBudgets:
     """The budgets of queues in one term of leadership."""
 
-    def __init__(self, source: Spending) -> None:
-        self._source = source
+    def __init__(self, spent: Spending) -> None:
+        self._spent = spent
         self._accounts: dict[str, _Account] = {}
         self._held: dict[str, HeldGpus] = {}
         self._given: dict[str, tuple[QueueSpec, BudgetState, QueueSpec]] = {}
@@ -130,7 +152,7 @@ class SpendingBudgets:
             account = None
         if account is None or not account.asked <= now < account.ask_at:
             of = period(budget.per, budget.time_zone, now) if account is None else account.period
-            found = _together([self._source.spent(each, microseconds(of.start)) for each in below])
+            found = _together([self._spent(each, microseconds(of.start)) for each in below])
             unanswered = 0
             if found is None:
                 unanswered = min(16, 1 if account is None else account.unanswered + 1)
@@ -254,29 +276,3 @@ class HeldGpus:
         if place == len(self._times):
             return begun + Fraction(self.gpus) * (at_us - start) / HOUR_US
         return begun + (self._sums[place] - begun) * Fraction(at_us - start, self._times[place] - start)
-
-
-class Spent(NamedTuple):
-    """GPU-hours, counted until this moment (unix microseconds). What is held after it is the reader's to add."""
-
-    gpu_hours: Fraction
-    until_us: int
-
-
-class Spending(Protocol):
-    def spent(self, queue: str, since_us: int) -> Spent | None:
-        """What the gangs of this queue itself, without those of queues below, spent from `since_us` (unix microseconds) on.
-
-        A whole GPU that is held for an hour is 1, whether busy or idle; a partition counts as its share of the GPU. Devices count that
-        a Flavor takes, all devices where there are no Flavors. A queue of which nothing is recorded has spent 0. None: not known, and
-        then its budget stops no gang. Called in the controller's loop, for each queue with a budget about once a minute: it must
-        answer from memory, or within a millisecond or two.
-        """
-        ...
-
-
-class NotKnown:
-    """Without a ledger."""
-
-    def spent(self, queue: str, since_us: int) -> Spent | None:
-        return None

@@ -63,7 +63,7 @@ from fairlead.controller.report.traces import GangTraces
 from fairlead.controller.reporting import Outlets, Reporting
 from fairlead.controller.shown_states import ShownStates
 from fairlead.controller.snapshot import SnapshotBuilder, queued_since
-from fairlead.controller.spending import NotKnown, Spending, SpendingBudgets
+from fairlead.controller.spending import Spending, SpendingBudgets, not_known
 from fairlead.controller.standby import Watched, watching
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import UsageHistory
@@ -99,7 +99,7 @@ class Term:
     """The parts of the controller, but for the caches, which are there already.
 
     `client` is not guarded by the lease: status and events may be written a moment longer. `record`: decisions of this term are
-    recorded where the options say so. `spending`: where the sums of spent GPU-hours come from; None: nowhere, they are not known.
+    recorded where the options say so.
     """
 
     def __init__(
@@ -111,7 +111,6 @@ class Term:
         caches: Caches,
         *,
         record: bool = False,
-        spending: Spending | None = None,
         tracing: Tracing = OFF,
     ) -> None:
         def guard() -> None:
@@ -161,13 +160,13 @@ class Term:
 
         # What is decided.
         self.spending: LedgerSpending | None = None
-        if spending is None and record and options.ledger is not None:
-            spending = self.spending = LedgerSpending(
+        spent: Spending = not_known
+        if record and options.ledger is not None:
+            self.spending = LedgerSpending(
                 options.ledger, lambda: bool(caches.rules.settings().flavors), sleep=timing.sleep
             )
-        queues = QueueInputs(
-            caches, budgets, usage, SpendingBudgets(spending or NotKnown()), usage_weight=options.usage_weight
-        )
+            spent = self.spending.spent
+        queues = QueueInputs(caches, budgets, usage, SpendingBudgets(spent), usage_weight=options.usage_weight)
         awaited = AwaitedNodes(
             book,
             lambda gang: holds_since(caches.gang_object(gang), NODES_CONDITION),
@@ -187,7 +186,7 @@ class Term:
         self._cycle = cycle = Cycle(caches, book, snapshots, executor, queues, timing, flight=self.flight)
         self.kubelet_events = KubeletEvents(client, book, caches.gangs.get, timing)
         states = ShownStates(caches, book, awaited, self.kubelet_events)
-        outlets = Outlets(self.reporter, ShownForecasts(book, history), telemetry)
+        outlets = Outlets(self.reporter, ShownForecasts(book, history.note_start), telemetry)
         self.reporting = reporting = Reporting(caches, book, queues, awaited, states, outlets)
         checkpoint = Checkpoint(guarded, options.namespace, history, clock=timing.clock)
         self.forecaster = Forecaster(caches, snapshots, cycle, reporting, checkpoint, metrics, timing)
@@ -237,22 +236,20 @@ async def lead(
     health: Health | None = None,
     metrics: Metrics | None = None,
     ready: asyncio.Event | None = None,
-    spending: Spending | None = None,
     tracing: Tracing = OFF,
 ) -> None:
     """Returns when the lease is lost, or the caches are of no use.
 
-    `spending`: see `Term`. `watched`: caches that are kept from term to term; without them this term has its own. `ready` is set once decisions are made.
+    `watched`: caches that are kept from term to term; without them this term has its own. `ready` is set once decisions are made.
     """
     if watched is None:
         async with watching(client, options.managed_drivers, forecasts=options.forecast) as own:
             await lead(
-                options, client, lease, watched=own, health=health, metrics=metrics, ready=ready, spending=spending,
-                tracing=tracing,
+                options, client, lease, watched=own, health=health, metrics=metrics, ready=ready, tracing=tracing,
             )  # fmt: skip
             return
     health, metrics = health or Health(), metrics or Metrics()
-    term = Term(options, client, lease, metrics, watched.caches, record=True, spending=spending, tracing=tracing)
+    term = Term(options, client, lease, metrics, watched.caches, record=True, tracing=tracing)
     health.caches, health.controller = watched.caches, term.controller
     metrics.begin(watched.caches, term.queue_facts, wall=time.time)
     try:

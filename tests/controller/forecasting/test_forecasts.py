@@ -78,7 +78,7 @@ def said(p50: float | None, p90: float | None = None, *, never: bool = False) ->
 
 
 def test_a_forecast_that_moves_little_is_not_shown_anew():
-    shown, gang = ShownForecasts(Book(), RunHistory()), {"ml/a": said(10_000.0, 20_000.0)}
+    shown, gang = ShownForecasts(Book(), RunHistory().note_start), {"ml/a": said(10_000.0, 20_000.0)}
     assert shown.set(gang, 0.0) == {("ml", "a")}
     assert shown.set({"ml/a": said(11_000.0, 22_000.0)}, 0.0) == set()
     assert shown.set({"ml/a": said(14_000.0, 22_000.0)}, 0.0) == {("ml", "a")}
@@ -89,7 +89,7 @@ def test_a_forecast_that_moves_little_is_not_shown_anew():
 
 def test_a_start_is_held_against_the_first_forecast():
     history = RunHistory()
-    shown = ShownForecasts(Book(), history)
+    shown = ShownForecasts(Book(), history.note_start)
     shown.set({"ml/a": said(1_000.0, 2_000.0)}, 0.0)
     shown.set({"ml/a": said(5_000.0, 9_000.0)}, 500.0)
     assert shown.started(("ml", "a"), 1_500.0) == (500.0, True)

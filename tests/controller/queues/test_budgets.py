@@ -17,7 +17,7 @@ from fairlead.api.queue import QueueStatus
 from fairlead.controller import spending, term
 from fairlead.controller.report.queue_status import QueueShown, crossed, queue_status, said
 from fairlead.controller.report.status_writer import known_fields, merge_patch
-from fairlead.controller.spending import ASK_S, BudgetNow, HeldGpus, Said, Spending, SpendingBudgets, Spent
+from fairlead.controller.spending import ASK_S, BudgetNow, HeldGpus, Said, SpendingBudgets, Spent
 from fairlead.controller.watch import settings
 from fairlead.engine.types.plan import QueueUse
 from fairlead.engine.types.settings import BudgetState, QueueSpec
@@ -50,12 +50,12 @@ class Ledger:
 class Kept:
     """A queue `red` with a budget, and what it is said to hold."""
 
-    def __init__(self, source: Spending, **budget: Any) -> None:
+    def __init__(self, ledger: Ledger, **budget: Any) -> None:
         fields = {"gpuHours": "10", "per": "day", "onExhausted": "stop"} | budget
         self.budgets: Mapping[str, Budget] = {"red": Budget.model_validate(fields)}
         self.queues = (QueueSpec(name="red"), QueueSpec(name="team", parent="red"), QueueSpec(name="blue"))
         self.said: dict[str, Said] = {}
-        self.of = SpendingBudgets(source)
+        self.of = SpendingBudgets(ledger.spent)
 
     def at(self, now: float, *, gpus: Fraction | int | None = None) -> BudgetState:
         """What the engine gets; then the queue holds this."""
@@ -304,11 +304,10 @@ async def test_a_queue_is_stopped_when_its_budget_is_exhausted_and_goes_on_when_
     began = time.time()
     hours = Fraction(2 * 8, 3600)  # two GPUs, eight seconds
 
-    class Ledger:
-        def spent(self, queue: str, since_us: int) -> Spent:
-            return Spent(10 - hours if queue == "red" else Fraction(0), round(began * 1e6))
+    def spent(queue: str, since_us: int) -> Spent:
+        return Spent(10 - hours if queue == "red" else Fraction(0), round(began * 1e6))
 
-    monkeypatch.setattr(term, "NotKnown", Ledger)
+    monkeypatch.setattr(term, "not_known", spent)
     await flavor(bench)
     spec = {
         "flavors": [{"flavor": "gpu", "deserved": 4}],

@@ -32,7 +32,7 @@ from fairlead.kube import core
 
 NOTES_MAX = 4
 CONSUMERS_MAX = 256
-"""Of a claim's `status.reservedFor`. Source: k8s.io/api `resource/v1`, ResourceClaimReservedForMaxSize."""
+"""Entries of a claim's `status.reservedFor`. Source: k8s.io/api `resource/v1`, ResourceClaimReservedForMaxSize."""
 
 V = TypeVar("V", bound=int | str)
 Intents = Sequence[tuple[Member, Intent]]

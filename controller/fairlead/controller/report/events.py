@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from prometheus_client import Counter
 
@@ -20,6 +21,11 @@ from fairlead.kube import core, resources
 from fairlead.kube.containment import contained, described
 from fairlead.kube.events import EventRecorder, Regarding
 from fairlead.kube.limits import Clock
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 600.0
+KNOWN_MAX = 10_000
 
 
 class Noted(Protocol):
@@ -39,9 +45,7 @@ class Events:
         self._caches = caches
 
     def gang(self, gang: GangId, reason: str, message: str, *, warning: bool = False) -> None:
-        raw = self._caches.gang_object(gang)
-        uid = raw["metadata"].get("uid", "") if raw else ""
-        about = Regarding(api_version=names.API_VERSION, kind="Gang", namespace=gang[0], name=gang[1], uid=uid)
+        about = _about(self._caches.gang_object(gang), names.API_VERSION, "Gang", gang[1], gang[0])
         self._recorder.record(about, reason, message, type="Warning" if warning else "Normal")
         if self._noted is not None:
             self._noted(gang, reason, message, warning=warning)
@@ -49,15 +53,12 @@ class Events:
     def budget(self, namespace: str, name: str, reason: str, message: str) -> None:
         """A warning on a PodDisruptionBudget."""
         raw = self._caches.disruption_budgets.get(f"{namespace}/{name}")
-        uid = raw["metadata"].get("uid", "") if raw else ""
-        about = Regarding(api_version="policy/v1", kind="PodDisruptionBudget", namespace=namespace, name=name, uid=uid)
+        about = _about(raw, "policy/v1", "PodDisruptionBudget", name, namespace)
         self._recorder.record(about, reason, message, type="Warning")
 
     def queue(self, name: str, reason: str, message: str) -> None:
         """A warning on a Queue."""
-        raw = self._caches.queues.get(name)
-        uid = raw["metadata"].get("uid", "") if raw else ""
-        about = Regarding(api_version=names.API_VERSION, kind="Queue", name=name, uid=uid)
+        about = _about(self._caches.queues.get(name), names.API_VERSION, "Queue", name)
         self._recorder.record(about, reason, message, type="Warning")
 
     def lease(self, reason: str, message: str) -> None:
@@ -69,10 +70,9 @@ class Events:
         self._recorder.record(about, reason, message, type="Warning" if warning else "Normal")
 
 
-log = logging.getLogger(__name__)
-
-AGAIN_S = 600.0
-KNOWN_MAX = 10_000
+def _about(raw: Mapping[str, Any] | None, api_version: str, kind: str, name: str, namespace: str = "") -> Regarding:
+    uid = raw["metadata"].get("uid", "") if raw else ""
+    return Regarding(api_version=api_version, kind=kind, namespace=namespace, name=name, uid=uid)
 
 
 class Failures:
@@ -88,7 +88,7 @@ class Failures:
         return contained(partial(self._failed, where, what))
 
     def note(self, where: str, what: str, text: str) -> None:
-        """Of what was raised elsewhere, such as in another process."""
+        """What was raised elsewhere, such as in another process."""
         self._note(where, what, text, None)
 
     def _failed(self, where: str, what: str, error: Exception) -> None:

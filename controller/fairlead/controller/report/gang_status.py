@@ -112,7 +112,7 @@ def _first_allocation(gang: Gang) -> float | None:
 
 
 def evicted_status(past: PastEviction, outlook: Outlook, before: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """Of an evicted gang without pods, whose Gang object is kept until its pods are recreated."""
+    """The status of an evicted gang without pods, whose Gang object is kept until its pods are recreated."""
     text = f"{past.description}; {outlook.text}"
     summary = PhaseSummary(phase="Evicted", reason=Progress.EVICTED.value, text=text)
     if outlook.ended:
@@ -123,7 +123,7 @@ def evicted_status(past: PastEviction, outlook: Outlook, before: Mapping[str, An
 
 
 def held_status(hold: Hold, gang: GangId, before: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """Of a gang without pods, whose Gang object is kept because of its protected hold."""
+    """The status of a gang without pods, whose Gang object is kept because of its protected hold."""
     text = f"has no pods; {hold}; kept until `fairlead resume gang {gang[1]} -n {gang[0]}`"
     summary = PhaseSummary(phase="Gathering", reason=Code.ON_HOLD.value, text=text)
     return _without_pods(summary, SchedulingState(hold=str(hold)), before, now, past=None)

@@ -34,7 +34,7 @@ LAST_S = 60.0
 TURN_S = 0.5
 LOOKS_MAX = 2
 LISTED_MAX = 16
-"""Of a pod's Events; kubelet has about eight kinds of them, and counts what it repeats."""
+"""Events of a pod; kubelet has about eight kinds of them, and counts what it repeats."""
 STALE_S = 120.0
 """kubelet tries again, and says so again, after 60 to 90 s."""
 UNPREPARED = "FailedPrepareDynamicResources"
@@ -113,7 +113,7 @@ class KubeletEvents:
             self._wake.clear()
 
     def _due(self, now: float) -> list[tuple[GangId, Looks]]:
-        """Of namespaces that were looked at longest ago first, one of each."""
+        """One gang of each namespace, those first that were looked at longest ago."""
         due: dict[str, tuple[GangId, Looks]] = {}
         for gang_id, looks in self._book.all(GangState.looks).items():
             first = due.get(gang_id[0])

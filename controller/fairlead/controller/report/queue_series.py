@@ -238,7 +238,7 @@ class HeldFlavors:
         self._charges = Charges((), Selectors())
 
     def of(self, claims: Iterable[resource.ResourceClaim]) -> str:
-        """Of all of these together; "" where no flavor takes their devices."""
+        """The flavor of all of these together; "" where no flavor takes their devices."""
         settings = self._caches.rules.settings()
         if settings is not self._settings:
             self._settings, self._charges = settings, Charges(settings.flavors, Selectors())

@@ -54,7 +54,7 @@ EVENTS_MAX = 16  # pods of a gang that get an event each
 
 
 def reported(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of a Gang's status what is written here. The records of evictions are the evictor's, and may be newer than `raw`."""
+    """The part of a Gang's status that is written here. The records of evictions are the evictor's, and may be newer than `raw`."""
     status = decisions.without_records(raw.get("status") or {})
     return {name: value for name, value in status.items() if name != past_evictions.FIELD}
 
@@ -98,7 +98,7 @@ class StatusWriter:
         self._caches.gang_objects.note(raw)
 
     def _queued_since(self, gang: Gang, before: Mapping[str, Any]) -> float:
-        """Of a gang that was not evicted, unix seconds: as before, unless other pods are a gang of the same name now."""
+        """Since when a gang waits that was not evicted, unix seconds: as before, unless other pods are a gang of the same name now."""
         living = [member for member in gang.members if not member.terminating]
         uids = frozenset(member.uid for member in living)
         state = self._book[gang.id]
@@ -221,7 +221,7 @@ class StatusWriter:
             self._usage.written(uid, remembered)
 
     async def flavor(
-        self, name: str, total: FlavorTotal | None, problems: Sequence[Problem], scale_ups: Sequence[float] = ()
+        self, name: str, total: FlavorTotal | None, problems: Sequence[Problem], scale_ups: Sequence[float]
     ) -> None:
         raw = self._caches.flavors.get(name)
         if raw is None:

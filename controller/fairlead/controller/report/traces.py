@@ -257,7 +257,7 @@ def _about(gang: Gang) -> dict[str, Value]:
 
 
 def _links(at: TraceContext, members: tuple[Member, ...]) -> tuple[TraceContext, ...]:
-    """Of members that are in other traces than their gang."""
+    """The other traces that members are in."""
     texts = {each.pod.metadata.annotations.get(names.TRACEPARENT, "") for each in members}
     others: dict[int, TraceContext] = {}
     for text in sorted(texts)[: 2 * LINKS_MAX]:

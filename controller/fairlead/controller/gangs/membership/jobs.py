@@ -1,4 +1,4 @@
-"""Of a gang's members, what their controllers say: how many pods its Jobs run from now on, and which rank each member has.
+"""What controllers say of a gang's members: how many pods its Jobs run from now on, and which rank each member has.
 
 A Job runs `parallelism` pods at once until fewer completions than that are left. So of the gang of a Job with parallelism 3
 and completions 8 three pods are to run at once, at last two; and of an Indexed Job of eight, of which three
@@ -24,7 +24,7 @@ from fairlead.controller.gangs.membership.members import Member, Stage, index_of
 from fairlead.kube import batch, core
 
 INDEXES_MAX: Final = 1_000_000
-"""Of a Job, that are counted: Kubernetes has 100,000 where pods run at once, and a range in a status is short however long it is."""
+"""Indexes of a Job that are counted: Kubernetes has 100,000 where pods run at once, and a range in a status is short however long it is."""
 _INDEX: Final = re.compile(r"[0-9]{1,10}")
 
 
@@ -120,7 +120,7 @@ FIRST_TYPES = ("master", "chief", "launcher")
 """Kubeflow's replica types that frameworks give the rank 0."""
 
 Block = tuple[int, str]
-"""Of which Job or group a pod is: its number, else the name of its owner."""
+"""The Job or group of a pod: its number, else the name of its owner."""
 
 
 def ranks(members: Iterable[Member], jobs: Sequence[JobPods] = ()) -> Mapping[str, int]:
