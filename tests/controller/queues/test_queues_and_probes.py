@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import time
 from collections.abc import AsyncIterator
 
@@ -16,6 +15,7 @@ from fairlead.kube import resources
 from fairlead.kube.informer import Informer
 from fairlead.kube.resources import FLAVORS, QUEUES, Raw, Resource
 from tests.controller.conftest import NAMESPACE, Bench
+from tests.controller.report.series import free_port
 
 
 async def queue(bench: Bench, name: str, *, limit: int, **spec: object) -> None:
@@ -76,9 +76,7 @@ async def test_a_queue_over_its_limit_waits_and_its_status_says_how_full_it_is(b
 
 
 async def test_probes_and_metrics_tell_what_goes_on(bench: Bench):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     await bench.template("one")
     async with bench.controller(metrics_bind=f"127.0.0.1:{port}"), aiohttp.ClientSession() as session:
         await bench.pod("a", template="one")

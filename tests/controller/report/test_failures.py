@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import socket
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -31,7 +30,7 @@ from fairlead.history.ledger import keeper
 from fairlead.history.ledger.store.reader import open_reader
 from fairlead.kube.timing import Time
 from tests.controller.conftest import Bench
-from tests.controller.report.series import claim_caches, facts, values, waiting
+from tests.controller.report.series import claim_caches, facts, free_port, values, waiting
 
 EVER_US = 2**62
 RAISED = TypeError("unhashable type: 'dict'")
@@ -68,9 +67,7 @@ async def test_no_loop_of_the_controller_is_ended_by_one_gang(
     failing(monkeypatch, opencost, "_held")
     monkeypatch.setattr(keeper, "COMMIT_S", 0.5)
     await bench.template("two", 2)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     ledger = str(tmp_path / "ledger")
     async with (
         bench.controller(ledger=ledger, opencost=True, metrics_bind=f"127.0.0.1:{port}"),
