@@ -8,9 +8,8 @@ import pytest
 
 from fairlead.api import names
 from fairlead.api.align import Alignment, alignments
-from fairlead.controller.gangs.admission.requests import GangRecord, gang_request
 from fairlead.controller.gangs.membership.gangs import gang_spec
-from tests.controller.gang_views import Objects, claim, pod, view
+from tests.controller.gang_views import Objects, asked, claim, pod, view
 
 RAIL = "gpu.fairlead.dev/rail"
 
@@ -22,8 +21,7 @@ def member(name: str, *, align: str | None = RAIL, labels: dict[str, str] | None
 
 def test_the_engine_is_asked_for_what_pods_say():
     gang = view(member("a"), member("b", align=None), member("c"))
-    request = gang_request(gang, GangRecord(), {})
-    assert request is not None
+    request = asked(gang)
     assert request.align == RAIL
     assert gang_spec(gang)["align"] == RAIL
 
@@ -33,8 +31,7 @@ def test_subgroups_count_where_they_are_compared_though_they_have_no_topology():
     pods = [
         member(f"p{n}", align=f"{RAIL} per subgroup", notes=notes | {names.COMPLETION_INDEX: str(n)}) for n in range(4)
     ]
-    request = gang_request(view(*pods), GangRecord(), {})
-    assert request is not None
+    request = asked(view(*pods))
     assert [each.subgroup for each in request.members] == ["0", "0", "1"]
 
 
@@ -44,8 +41,7 @@ def test_a_member_that_joins_has_the_values_of_those_that_run():
         member(f"p{n}", labels=parts[n], gated=False, node=f"n{n}", claim=f"c{n}", phase="Running") for n in range(2)
     ]
     held = [claim(f"c{n}", f"p{n}", node=f"n{n}", reserved=[f"p{n}"]) for n in range(2)]
-    request = gang_request(view(*running, member("late"), objects=Objects(claims=held)), GangRecord(), {})
-    assert request is not None
+    request = asked(view(*running, member("late"), objects=Objects(claims=held)))
     assert [(each.worker_group, [of.name for of in each.claims]) for each in request.placed_members] == [
         ("part-0", ["c0"]),
         ("part-1", ["c1"]),

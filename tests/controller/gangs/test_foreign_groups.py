@@ -13,6 +13,7 @@ from tests.controller.gang_views import (
     NOW,
     Objects,
     pod,
+    problem_of,
     view,
 )
 
@@ -34,9 +35,7 @@ def test_pods_of_kueues_group_are_a_gang_of_its_total_count():
 
 
 def test_the_problem_of_kueues_own_gate_names_kueue():
-    problem = requests.blocking_problem(view(kueues("a")))
-    assert problem is not None
-    assert "Kueue admits the pod first" in problem.message
+    assert "Kueue admits the pod first" in problem_of(view(kueues("a")))
 
 
 def test_the_size_of_a_podgroup_is_read_from_its_object_and_a_missing_object_is_named():
@@ -44,9 +43,7 @@ def test_the_size_of_a_podgroup_is_read_from_its_object_and_a_missing_object_is_
     groups = {("scheduling.volcano.sh", "g"): GroupTerms(size=4, queue="theirs")}
     gang = view(pod("a", **meta), objects=Objects(groups=groups))
     assert (gang.size, gang.queue) == (4, "q")
-    problem = requests.blocking_problem(view(pod("a", **meta)))
-    assert problem is not None
-    assert problem.message.startswith("PodGroup ml/g of scheduling.volcano.sh does not exist")
+    assert problem_of(view(pod("a", **meta))).startswith("PodGroup ml/g of scheduling.volcano.sh does not exist")
 
 
 def test_the_queue_of_a_podgroup_counts_where_no_member_names_one():
@@ -62,9 +59,7 @@ def test_the_queue_of_a_podgroup_counts_where_no_member_names_one():
 
 def test_a_size_of_kueues_that_cannot_be_read_is_the_reason():
     none = pod("a", labels={names.KUEUE_GROUP_LABEL: "g"}, annotations={names.KUEUE_SIZE: "two"})
-    problem = requests.blocking_problem(view(none))
-    assert problem is not None
-    assert f"metadata.annotations[{names.KUEUE_SIZE}]: 'two' is no gang size" in problem.message
+    assert f"metadata.annotations[{names.KUEUE_SIZE}]: 'two' is no gang size" in problem_of(view(none))
 
 
 def test_the_topology_of_a_podgroup_counts_where_no_member_names_one():
@@ -85,9 +80,10 @@ def test_a_queue_is_foreign_only_if_all_members_that_name_it_do_so_in_another_sy
 
 
 def test_a_group_of_kueue_without_a_size_asks_for_its_annotation():
-    problem = requests.blocking_problem(view(pod("a", labels={names.KUEUE_GROUP_LABEL: "g"})))
-    assert problem is not None
-    assert problem.message == f"no member says how many there are; annotate each with {names.KUEUE_SIZE}: <number>"
+    assert (
+        problem_of(view(pod("a", labels={names.KUEUE_GROUP_LABEL: "g"})))
+        == f"no member says how many there are; annotate each with {names.KUEUE_SIZE}: <number>"
+    )
 
 
 def test_a_native_podgroup_is_a_gang():

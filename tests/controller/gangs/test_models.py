@@ -16,7 +16,7 @@ from fairlead.kube.resources import QUEUES, TENANCY_POLICIES
 from fairlead.sandbox.cluster import NodeSpec
 from fairlead.ui.model.explanations import gang_explanation
 from tests.controller.conftest import Bench, benches
-from tests.controller.gang_views import Objects, claim, pod, view
+from tests.controller.gang_views import Objects, asked, claim, pod, view
 
 H100, A100 = "h1", "h2"  # nodes of eight H100s, and of six A100s
 
@@ -63,8 +63,7 @@ class TestWhatRuns:
         ]
         held = [claim(f"c{n}", f"p{n}", node=f"n{n}", reserved=[f"p{n}"]) for n in range(3)]
         gang = view(*running, member("late", labels=parts[1]), objects=Objects(claims=held))
-        request = gang_request(gang, GangRecord(), {})
-        assert request is not None
+        request = asked(gang)
         assert [each.worker_group for each in request.members] == ["part-1"]
         assert [(group, each.name) for group, each in request.placed_claims] == [
             ("part-0", "c0"),

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.gangs.admission.requests import GangRecord, blocking_problem, gang_request, members_to_place
+from fairlead.controller.gangs.admission.requests import members_to_place
 from fairlead.controller.gangs.held.placement import placement
 from fairlead.kube import core, resources
 from fairlead.ui.model.explanations import gang_explanation
 from tests.controller.conftest import NAMESPACE, Bench
-from tests.controller.gang_views import NOW, Objects, claim, pod, view
+from tests.controller.gang_views import NOW, Objects, asked, claim, pod, problem_of, view
 
 HOST, RACK = "kubernetes.io/hostname", "example.com/rack"
 GROUPS = {names.SUBGROUP_SIZE: "2", names.SUBGROUP_TOPOLOGY: f"required:{RACK}"}
@@ -90,16 +90,14 @@ class TestRanks:
 
     def test_members_without_an_index_have_none(self):
         gang = view(member("a"), member("b"))
-        request = gang_request(gang, GangRecord(), {})
-        assert request is not None
+        request = asked(gang)
         assert {each.rank for each in request.members} == {None}
 
 
 class TestSubgroups:
     def test_they_are_made_by_rank(self):
         gang = view(*(indexed(number, notes=GROUPS) for number in (3, 0, 2, 1)))
-        request = gang_request(gang, GangRecord(), {})
-        assert request is not None
+        request = asked(gang)
         assert request.subgroup_topology == GROUPS[names.SUBGROUP_TOPOLOGY]
         assert [(each.rank, each.subgroup) for each in request.members] == [(0, "0"), (1, "0"), (2, "1"), (3, "1")]
 
@@ -114,9 +112,9 @@ class TestSubgroups:
         assert view(member("w", labels=labels, notes=notes)).subgroups == {"uid-w": "1-0"}
 
     def test_a_member_that_is_in_none_is_a_problem_that_names_it(self):
-        problem = blocking_problem(view(indexed(0, notes=GROUPS), member("astray", notes=GROUPS)))
-        assert problem is not None
-        assert "member astray is in no subgroup: it has no index" in problem.message
+        assert "member astray is in no subgroup: it has no index" in problem_of(
+            view(indexed(0, notes=GROUPS), member("astray", notes=GROUPS))
+        )
 
     def test_one_of_which_nothing_runs_joins_a_gang_that_runs_whole(self):
         """Alone its first member might choose a rack that has no room for the second."""
@@ -128,8 +126,7 @@ class TestSubgroups:
         held = [claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"]) for n in (0, 1)]
         gang = view(*running, *waiting, objects=_objects(held))
         assert [each.pod.metadata.name for each in members_to_place(gang)] == ["p2", "p3"]
-        request = gang_request(gang, GangRecord(), {})
-        assert request is not None
+        request = asked(gang)
         assert request.placed_subgroups == (("0", "n1"), ("0", "n1"))
         assert (len(request.members), request.size <= 4) == (2, True)
 

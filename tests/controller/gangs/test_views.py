@@ -11,8 +11,10 @@ from fairlead.controller.gangs.held.running import RunningContext, running_gang
 from fairlead.kube import core
 from tests.controller.gang_views import (
     Objects,
+    asked,
     claim,
     pod,
+    problem_of,
     template,
     view,
 )
@@ -55,9 +57,7 @@ def said_by(annotations, **more):
 def test_members_that_disagree_are_a_problem_that_says_what_each_states(key, one, other):
     both = {names.SUBGROUP_TOPOLOGY: "required:rack"}
     pods = [said_by(both | {key: value}, name=name) for name, value in (("a", one), ("b", other))]
-    problem = requests.blocking_problem(view(*pods))
-    assert problem is not None
-    assert problem.message.startswith(
+    assert problem_of(view(*pods)).startswith(
         f"members disagree on the {key.partition('/')[2]}: a says {one}, b says {other}; "
     )
 
@@ -67,9 +67,7 @@ def test_a_size_that_is_missing_or_cannot_be_read_is_a_problem():
         (view(pod("a", gang="g"), pod("b", gang="g")), "no member says how many there are"),
         (view(said_by({names.GANG_SIZE: "many"}, name="a")), "'many' is no gang size"),
     ):
-        problem = requests.blocking_problem(gang)
-        assert problem is not None
-        assert said in problem.message
+        assert said in problem_of(gang)
 
 
 def test_a_pod_that_only_has_the_gangs_name_is_named_in_the_problem():
@@ -89,9 +87,7 @@ def test_a_gang_gathers_until_all_members_exist_and_finished_ones_of_its_job_cou
     other_run = pod("x", gang="g", size=3, gated=False, phase="Succeeded")
     waiting = [pod(name, gang="g", size=3, ownerReferences=owner) for name in ("b", "c")]
     assert requests.blocking_problem(view(done, *waiting)) is None
-    problem = requests.blocking_problem(view(other_run, *waiting))
-    assert problem is not None
-    assert problem.message == "2 of 3 members exist; 1 member is still to be created"
+    assert problem_of(view(other_run, *waiting)) == "2 of 3 members exist; 1 member is still to be created"
 
 
 def test_of_pods_without_an_owner_those_count_that_ended_when_the_others_existed():
@@ -118,9 +114,7 @@ def test_claims_of_other_drivers_are_not_managed_and_unknown_classes_are_named()
     assert gang.members == ()
     assert len(gang.unmanaged) == 1
     objects = Objects(templates={"t": template(device_class="nowhere")})
-    problem = requests.blocking_problem(view(pod("solo"), objects=objects))
-    assert problem is not None
-    assert "DeviceClass nowhere does not exist" in problem.message
+    assert "DeviceClass nowhere does not exist" in problem_of(view(pod("solo"), objects=objects))
 
 
 def test_a_released_pod_is_known_by_the_claim_that_is_reserved_for_it():
@@ -207,12 +201,8 @@ def test_only_a_gang_whose_every_pod_has_a_deadline_promises_an_end():
         plain: core.Pod = pod(name, gang="g", size=2)
         return msgspec.structs.replace(plain, spec=msgspec.structs.replace(plain.spec, active_deadline_seconds=seconds))
 
-    asked = requests.gang_request(view(limited("p0", 60), limited("p1", 90)), requests.GangRecord(), {})
-    assert asked is not None
-    assert asked.run_s == 90.0
-    asked = requests.gang_request(view(limited("p0", 60), limited("p1", None)), requests.GangRecord(), {})
-    assert asked is not None
-    assert asked.run_s is None
+    assert asked(view(limited("p0", 60), limited("p1", 90))).run_s == 90.0
+    assert asked(view(limited("p0", 60), limited("p1", None))).run_s is None
 
 
 def test_a_gang_that_moves_asks_for_all_that_it_asked_for_when_it_was_made():
