@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any, Protocol
 
 from prometheus_client import Counter
@@ -85,16 +84,10 @@ class Failures:
 
     def contained(self, where: str, what: str) -> AbstractContextManager[None]:
         """`where`: the loop, one of few. `what`: the object, such as `gang ml/train`."""
-        return contained(partial(self._failed, where, what))
+        return contained(lambda error: self.note(where, what, described(error), error))
 
-    def note(self, where: str, what: str, text: str) -> None:
-        """What was raised elsewhere, such as in another process."""
-        self._note(where, what, text, None)
-
-    def _failed(self, where: str, what: str, error: Exception) -> None:
-        self._note(where, what, described(error), error)
-
-    def _note(self, where: str, what: str, text: str, error: Exception | None) -> None:
+    def note(self, where: str, what: str, text: str, error: Exception | None = None) -> None:
+        """`error`: None for what was raised elsewhere, such as in another process."""
         self._errors.labels(where).inc()
         key, now = (where, what), self._clock()
         before = self._said.get(key)
