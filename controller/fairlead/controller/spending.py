@@ -8,7 +8,8 @@ is enforced when it is exhausted and not at the next sum. Facts are the same obj
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
@@ -17,8 +18,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from fairlead.api.budget import Budget, Period, period
-from fairlead.controller.spending.held import HeldGpus
-from fairlead.controller.spending.source import Spending, Spent
 from fairlead.engine.types.plan import QueueUse
 from fairlead.engine.types.settings import BudgetState, QueueSpec
 from fairlead.engine.types.values import Amount
@@ -27,6 +26,28 @@ from fairlead.kube.timestamps import HOUR_US, microseconds
 ASK_S = 60.0
 UNANSWERED_S = 2.0  # a ledger sums a period that it has not been asked for; then twice as long, up to ASK_S
 SHOWN_PARTS = 1000  # of a budget: the status is written when one more of them is spent
+
+
+class Spent(NamedTuple):
+    """GPU-hours, counted until this moment (unix microseconds). What is held after it is the reader's to add."""
+
+    gpu_hours: Fraction
+    until_us: int
+
+
+Spending = Callable[[str, int], Spent | None]
+"""What the gangs of a queue itself, without those of queues below, spent from a moment (unix microseconds) on.
+
+A whole GPU that is held for an hour is 1, whether busy or idle; a partition counts as its share of the GPU. Devices count that a Flavor
+takes, all devices where there are no Flavors. A queue of which nothing is recorded has spent 0. None: not known, and then its budget
+stops no gang. Called in the controller's loop, for each queue with a budget about once a minute: it must answer from memory, or within
+a millisecond or two.
+"""
+
+
+def not_known(queue: str, since_us: int) -> Spent | None:
+    """Without a ledger."""
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +98,8 @@ class _Account:
 class SpendingBudgets:
     """The budgets of queues in one term of leadership."""
 
-    def __init__(self, source: Spending) -> None:
-        self._source = source
+    def __init__(self, spent: Spending) -> None:
+        self._spent = spent
         self._accounts: dict[str, _Account] = {}
         self._held: dict[str, HeldGpus] = {}
         self._given: dict[str, tuple[QueueSpec, BudgetState, QueueSpec]] = {}
@@ -131,7 +152,7 @@ class SpendingBudgets:
             account = None
         if account is None or not account.asked <= now < account.ask_at:
             of = period(budget.per, budget.time_zone, now) if account is None else account.period
-            found = _together([self._source.spent(each, microseconds(of.start)) for each in below])
+            found = _together([self._spent(each, microseconds(of.start)) for each in below])
             unanswered = 0
             if found is None:
                 unanswered = min(16, 1 if account is None else account.unanswered + 1)
@@ -217,3 +238,41 @@ def _below(queues: Sequence[QueueSpec]) -> dict[str, tuple[str, ...]]:
             seen.add(above)
             above = parents[above]
     return {name: tuple(sorted(below)) for name, below in found.items()}
+
+
+POINTS_MAX = 4096
+
+
+class HeldGpus:
+    """GPU-hours of one queue. Points of a line: GPU-hours held since the first `note`, which rises evenly from one point to the next."""
+
+    def __init__(self) -> None:
+        self.gpus: Amount = 0  # from the last point on
+        self._latest = 0  # unix microseconds, of all notes
+        self._times: list[int] = []  # unix microseconds
+        self._sums: list[Fraction] = []
+
+    def note(self, gpus: Amount, now_us: int) -> bool:
+        """It holds this from now on; whether that is new. A clock that goes back changes nothing but that."""
+        at = self._latest = max(now_us, self._latest) if self._times else now_us
+        if self._times and gpus == self.gpus:
+            return False
+        self._sums.append(self._until(at))
+        self._times.append(at)
+        self.gpus = gpus
+        if len(self._times) > POINTS_MAX:  # the sum at each point that is left stays exact
+            del self._times[1:-1:2], self._sums[1:-1:2]
+        return True
+
+    def between(self, start_us: int, end_us: int) -> Fraction:
+        """GPU-hours; nothing before the first note, of which others know."""
+        return max(self._until(end_us) - self._until(start_us), Fraction(0))
+
+    def _until(self, at_us: int) -> Fraction:
+        place = bisect_right(self._times, at_us)
+        if place == 0:
+            return Fraction(0)
+        start, begun = self._times[place - 1], self._sums[place - 1]
+        if place == len(self._times):
+            return begun + Fraction(self.gpus) * (at_us - start) / HOUR_US
+        return begun + (self._sums[place] - begun) * Fraction(at_us - start, self._times[place] - start)
