@@ -12,7 +12,7 @@ import pytest
 import yaml
 from msgspec import Struct, structs
 
-from fairlead.api import names, trust, trust_kinds
+from fairlead.api import names, trust
 from fairlead.api.gang import GangSpec
 from fairlead.controller.gangs.admission.requests import GangRecord, gang_request
 from fairlead.controller.gangs.claims.allocation_times import allocated_at
@@ -81,7 +81,7 @@ def test_every_name_that_code_reads_is_in_the_table() -> None:
         for name in names_read(module) - IDENTITIES
         if getattr(names, name) not in known
     }
-    assert unknown == set(), "add a row to lib/fairlead/api/trust_rows.py: who writes it, what keeps others from it"
+    assert unknown == set(), "add a row to lib/fairlead/api/trust.yaml: who writes it, what keeps others from it"
 
 
 def test_every_key_of_ours_that_is_spelled_elsewhere_is_in_the_table() -> None:
@@ -190,7 +190,7 @@ def test_every_field_of_a_gang_is_in_the_table() -> None:
 
 
 def test_marks_of_the_controller_come_from_the_table() -> None:
-    found = trust.written_by("controller", on="Pod", form="annotation", guard=trust_kinds.WEBHOOK_MARKS)
+    found = trust.written_by("controller", on="Pod", form="annotation", guard=trust.WEBHOOK_MARKS)
     assert {names.EVICT_AT, names.EVICTION, names.CHECKPOINT_BY, names.RELEASED_AT} <= set(found)
 
 

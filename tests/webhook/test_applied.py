@@ -161,20 +161,6 @@ async def test_the_table_holds_on_an_apiserver(with_groups: Cluster) -> None:
     assert len(rows) > 60
 
 
-async def test_kubectl_shows_refusals_and_warnings(cluster: Any) -> None:
-    shown = {}
-    async with cluster.webhook():
-        await Applier(cluster.admin).apply(yaml.safe_load((table.TABLE / "world.yaml").read_text()))
-        for name, case in table.cases():
-            if name in {"Pods: a member without a size is refused", "Pods: a misspelt annotation is a warning"}:
-                shown[name] = await kubectl(cluster, "create", "-f", "-", stdin=json.dumps(case["object"]))
-    refused, warned = shown.values()
-    assert refused[0] == 1
-    assert "Pod ml/train: metadata.annotations[fairlead.dev/gang-size]: is missing" in refused[2]
-    assert warned[0] == 0
-    assert "Warning: metadata.annotations[fairlead.dev/gang-sise]: no program reads this" in warned[2]
-
-
 TEMPLATE_WAY: Json = {
     "restartPolicy": "Always",
     "containers": [{"name": "c", "image": "busybox", "resources": {"claims": [{"name": "gpu"}]}}],

@@ -1,41 +1,32 @@
 """Validation of our own kinds, Queue, Flavor and TenancyPolicy: what the schemas of their CRDs cannot say.
 
-Denied: a loop in the queue tree, a selector or rule that does not compile, a limit below deserved. Warned about: names that do
-not exist (a parent, a flavor, a class), since manifests are applied in any order, and numbers that do not add up.
+What is refused is in `policy.refusals`. Warned about: names that do not exist (a parent, a flavor, a class), since manifests are applied
+in any order, and numbers that do not add up. Every handler raises ManifestError and RefusedError.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fairlead import cel
-from fairlead.api.base import ManifestError
 from fairlead.api.drivers import unknown_driver
 from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
-from fairlead.api.queue import Queue, QueueFlavor
+from fairlead.api.queue import Queue
 from fairlead.api.queues import may_overlap, open_to_all, unknown_flavors
 from fairlead.api.schedules import always_in_force, quotas
-from fairlead.kube.quantity import Quantity, QuantityError
+from fairlead.kube.quantity import Quantity
 from fairlead.webhook.objects.device_models import no_match_reason, selected
 from fairlead.webhook.objects.fields import Json
-from fairlead.webhook.policy.cel_rules import rule_faults
+from fairlead.webhook.policy.refusals import refuse
+from fairlead.webhook.policy.subjects import Kind, Subject
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
-from fairlead.webhook.review.verdict import Verdict, allow, deny
-
-DEPTH_MAX = 16
-"""Levels of queues; fair share is divided once per level."""
+from fairlead.webhook.review.verdict import Verdict, allow
 
 
 def validate_queue(review: Review, facts: Facts) -> Verdict:
-    try:
-        queue = Queue.read(_without_status(review))
-    except ManifestError as error:
-        return deny("queue", str(error), code=422)
-    faults = [*_cycle(queue, facts.queues), *_limits(queue)]
-    if faults:
-        return deny("queue", *(f"Queue {queue.name}: {fault}" for fault in faults), code=422)
+    queue = Queue.read(_without_status(review))
+    refuse([Subject(kind=Kind.QUEUE, review=review, own=queue)], facts)
     warnings = []
     if queue.spec.parent is not None and queue.spec.parent not in facts.queues:
         warnings.append(
@@ -110,14 +101,8 @@ def _limits_of_two_entries(queue: Queue) -> Iterator[str]:
 
 
 def validate_flavor(review: Review, facts: Facts) -> Verdict:
-    try:
-        flavor = Flavor.read(_without_status(review))
-    except ManifestError as error:
-        return deny("flavor", str(error), code=422)
-    try:
-        cel.admit_selector(flavor.spec.selector)
-    except cel.CompileError as error:
-        return deny("flavor", f"Flavor {flavor.name}: spec.deviceSelector: {error}", code=422)
+    flavor = Flavor.read(_without_status(review))
+    refuse([Subject(kind=Kind.FLAVOR, review=review, own=flavor)], facts)
     warnings = [*_drivers(flavor, facts), *_overlaps(flavor, facts)]
     warnings += _currencies(flavor, facts.flavors)
     return allow("flavor", warnings=[*warnings, *_flavor_warnings(flavor, facts)])
@@ -171,17 +156,8 @@ def _flavor_warnings(flavor: Flavor, facts: Facts) -> Iterator[str]:
 
 
 def validate_policy(review: Review, facts: Facts) -> Verdict:
-    try:
-        policy = TenancyPolicy.read(_without_status(review))
-    except ManifestError as error:
-        return deny("tenancypolicy", str(error), code=422)
-    faults = [
-        f"TenancyPolicy {policy.name}: {fault}"
-        for index, rule in enumerate(policy.spec.rules)
-        for fault in rule_faults(rule, f"spec.rules[{index}]")
-    ]
-    if faults:
-        return deny("tenancypolicy", *faults, code=422)
+    policy = TenancyPolicy.read(_without_status(review))
+    refuse([Subject(kind=Kind.POLICY, review=review, own=policy)], facts)
     warnings = [
         f"spec.{field}: {kind} {name!r} does not exist"
         for field, kind, listed, known in (
@@ -218,44 +194,3 @@ def _currencies(flavor: Flavor, flavors: Mapping[str, Flavor]) -> Iterator[str]:
 def _without_status(review: Review) -> Json:
     """The object as users write it; a newer controller's status may have fields that our model lacks."""
     return {key: value for key, value in (review.object or {}).items() if key != "status"}
-
-
-def _cycle(queue: Queue, queues: Mapping[str, Queue]) -> Iterator[str]:
-    seen, parent = [queue.name], queue.spec.parent
-    while parent is not None:
-        if parent in seen:
-            loop = " → ".join((*seen[seen.index(parent) :], parent))
-            yield f"spec.parent: {queue.spec.parent!r} closes a loop: {loop}; name a parent outside of it, or none"
-            return
-        seen.append(parent)
-        if len(seen) > DEPTH_MAX:
-            yield f"spec.parent: the queue would be more than {DEPTH_MAX} levels deep; make the tree flatter"
-            return
-        above = queues.get(parent)
-        parent = None if above is None else above.spec.parent
-
-
-def _limits(queue: Queue) -> Iterator[str]:
-    faulty = set[str]()
-    for index, entry in enumerate(queue.spec.flavors):
-        if (fault := _limit(f"spec.flavors[{index}]", entry)) is not None:
-            faulty.add(entry.flavor)
-            yield fault
-    for index, scheduled in enumerate(queue.spec.schedule):
-        after = {entry.flavor: entry for entry in quotas(queue.spec.flavors, [scheduled])}
-        for number, change in enumerate(scheduled.flavors):
-            fault = _limit(f"spec.schedule[{index}].flavors[{number}]", after[change.flavor])
-            if fault is not None and change.flavor not in faulty:
-                yield f"{fault} (while {scheduled.name} is in force)"
-
-
-def _limit(path: str, entry: QueueFlavor) -> str | None:
-    """What is wrong with the entry's quantities."""
-    try:
-        deserved = Quantity.of(entry.deserved)
-        limit = None if entry.limit is None else Quantity.of(entry.limit)
-    except QuantityError as error:
-        return f"{path}: {error}"
-    if limit is not None and limit < deserved:
-        return f"{path}.limit: {entry.limit} is below deserved {entry.deserved}: raise limit or lower deserved"
-    return None
