@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,14 @@ WRITTEN_ONLY = {"fairlead.dev/smoke", "fairlead.dev/smoke-node", "fairlead.dev/s
 """Of pods of `fairlead smoke`, of simulated nodes, and of a slice that no apiserver stores: they decide nothing."""
 
 
-def modules() -> Iterator[tuple[Path, ast.Module]]:
-    for part in PRODUCT:
-        for path in (ROOT / part / "fairlead").rglob("*.py"):
-            if not path.match("lib/fairlead/api/names.py") and not path.name.startswith("trust"):
-                yield path, ast.parse(path.read_text())
+@functools.cache
+def modules() -> list[tuple[Path, ast.Module]]:
+    paths = [path for part in PRODUCT for path in (ROOT / part / "fairlead").rglob("*.py")]
+    return [
+        (path, ast.parse(path.read_text()))
+        for path in paths
+        if not path.match("lib/fairlead/api/names.py") and not path.match("lib/fairlead/api/trust.py")
+    ]
 
 
 def names_read(module: ast.Module) -> set[str]:

@@ -1,15 +1,9 @@
 """Attacks by a tenant or a client, and accidents alike: each is denied or limited. The gate removed by hand is in test_app.py."""
 
-import asyncio
-import contextlib
-import datetime as dt
 import json
-import ssl
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from fairlead.api import names
 from fairlead.api.policy import TenancyPolicy
@@ -24,20 +18,11 @@ from fairlead.kube.resources import (
     raw,
 )
 from fairlead.sandbox.install.apply import Applier
-from fairlead.webhook.certificates import authority
-from fairlead.webhook.certificates.authority import Material
-from fairlead.webhook.certificates.served import tls_context
 from fairlead.webhook.handlers import dispatch
-from fairlead.webhook.review.envelope import Review
-from fairlead.webhook.review.facts import Facts
-from fairlead.webhook.serve.limits import Limits
-from fairlead.webhook.serve.metrics import Metrics
-from fairlead.webhook.serve.server import Server
 from tests.support import cpu
-from tests.support.webhook import admitted, claim_spec, decoded_answer, facts, review
+from tests.support.webhook import admitted, claim_spec, facts, review
 
 Json = dict[str, Any]
-HOSTS = ("127.0.0.1", "localhost")
 
 
 def pod(containers: int = 1, **metadata: Any) -> Json:
@@ -174,16 +159,6 @@ def test_a_deep_expression_is_denied_and_an_expensive_one_exceeds_its_budget() -
 # -- by connection ---------------------------------------------------------------------------------------------------
 
 
-@contextlib.asynccontextmanager
-async def serving(material: Material, limits: Limits | None = None) -> AsyncIterator[int]:
-    async def known(of: Review) -> Facts:
-        return facts()
-
-    server = Server(known, Metrics(CollectorRegistry()), limits=limits)
-    async with server.serve("127.0.0.1", 0, tls_context(material)) as port:
-        yield port
-
-
 def envelope(object_: Json) -> bytes:
     request = {
         "uid": "u1",
@@ -196,28 +171,3 @@ def envelope(object_: Json) -> bytes:
         "object": object_,
     }
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
-
-
-def now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
-
-
-async def post(port: int, trust: ssl.SSLContext, body: bytes) -> tuple[int, bytes]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
-    writer.write(
-        b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        b"Connection: close\r\nContent-Length: " + str(len(body)).encode() + b"\r\n\r\n" + body
-    )
-    head, _, rest = (await reader.read()).partition(b"\r\n\r\n")
-    writer.close()
-    return int(head.split()[1]), rest
-
-
-async def test_a_review_of_three_mebibytes_is_answered() -> None:
-    material = authority.new_material(HOSTS, now())
-    body = envelope(pod(annotations={f"example.com/{i}": "x" * 1000 for i in range(3_200)}))
-    assert len(body) > 3 * 1024 * 1024
-    async with serving(material) as port:
-        status, text = await post(port, ssl.create_default_context(cadata=material.bundle), body)
-    assert status == 200
-    assert decoded_answer(text)["allowed"] is True

@@ -26,12 +26,12 @@ from fairlead.webhook.serve.metrics import Metrics
 from fairlead.webhook.serve.server import Server
 from fairlead.webhook.serve.sockets import Listener, places
 from tests.support.webhook import decoded_answer, facts
-from tests.webhook.test_attacks import envelope, pod
+from tests.webhook.test_server import envelope
 
 CLIENTS = 60
 """Three times the places."""
 LIMITS = Limits(connections=20, body_bytes=256 * 1024, buffered_bytes=1024 * 1024)
-BODY = envelope(pod())
+BODY = envelope()
 POST = b"POST /mutate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 PATIENCE_S = 30
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -271,7 +271,7 @@ async def test_reviews_that_wait_for_the_apiserver_are_bounded_in_number_and_byt
         raise AssertionError
 
     async def asks(site: Site) -> None:
-        body = envelope(pod(annotations={"a": "x" * 100_000}))
+        body = envelope({"metadata": {"annotations": {"a": "x" * 100_000}}, "spec": {"containers": []}})
         async with connected(site, tls=True) as (reader, writer):
             writer.write(POST % len(body) + body)
             await reader.read()

@@ -16,9 +16,9 @@ import yaml
 from fairlead.api import names
 from fairlead.api.drivers import part_class
 from fairlead.webhook.offline import Result, World, judge, world_of
+from fairlead.webhook.policy.policies import Kind
 from fairlead.webhook.policy.refusals import REFUSALS
 from fairlead.webhook.policy.rules import RULES
-from fairlead.webhook.policy.subjects import Kind
 
 Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]

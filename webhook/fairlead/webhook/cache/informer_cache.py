@@ -265,8 +265,6 @@ def _into(cached: dict[str, T], convert: Callable[[Any], T]) -> Callable[[Change
     return handler
 
 
-log = logging.getLogger(__name__)
-
 SAR_PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 LookupKey = tuple[str, str, str]
 """Resource, namespace and name."""

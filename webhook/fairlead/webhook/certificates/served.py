@@ -190,8 +190,6 @@ class MountedCertificate:
         return material
 
 
-log = logging.getLogger(__name__)
-
 SECRET = "fairlead-webhook-tls"  # noqa: S105 - the object's name
 ATTEMPTS_MAX = 5
 KEYS = ("authorities.json", "tls.crt", "tls.key")

@@ -11,7 +11,7 @@ from typing import Final
 
 from fairlead import cel
 from fairlead.api.base import ManifestError
-from fairlead.webhook.handlers import claims, fairlead_kinds, pods, workloads
+from fairlead.webhook.handlers import kinds, pods, workloads
 from fairlead.webhook.objects.fields import MalformedError
 from fairlead.webhook.objects.pod_templates import ROLLED, WORKLOADS
 from fairlead.webhook.policy.refusals import RefusedError
@@ -38,12 +38,12 @@ VALIDATING: Final[Mapping[str, Handler]] = {
     "pods/ephemeralcontainers": pods.validate_ephemeral,
     **dict.fromkeys(WORKLOADS, workloads.validate),
     **dict.fromkeys(ROLLED, workloads.validate_rollout),
-    "resourceclaims.resource.k8s.io": claims.validate,
-    "resourceclaimtemplates.resource.k8s.io": claims.validate,
-    "deviceclasses.resource.k8s.io": claims.validate_class,
-    "queues.fairlead.dev": fairlead_kinds.validate_queue,
-    "flavors.fairlead.dev": fairlead_kinds.validate_flavor,
-    "tenancypolicies.fairlead.dev": fairlead_kinds.validate_policy,
+    "resourceclaims.resource.k8s.io": kinds.validate,
+    "resourceclaimtemplates.resource.k8s.io": kinds.validate,
+    "deviceclasses.resource.k8s.io": kinds.validate_class,
+    "queues.fairlead.dev": kinds.validate_queue,
+    "flavors.fairlead.dev": kinds.validate_flavor,
+    "tenancypolicies.fairlead.dev": kinds.validate_policy,
 }
 
 

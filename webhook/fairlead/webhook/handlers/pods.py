@@ -22,8 +22,8 @@ from fairlead.webhook.objects import sharing
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at, text_at
 from fairlead.webhook.objects.pods import gated, recorded_sources
 from fairlead.webhook.policy import defaults, pods, policies, rules
+from fairlead.webhook.policy.policies import Kind, Subject, surely_managed
 from fairlead.webhook.policy.refusals import refuse
-from fairlead.webhook.policy.subjects import Kind, Subject, surely_managed
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.pod_claims import Managed, PodClaim, pod_claims

@@ -30,8 +30,8 @@ from fairlead.webhook.objects.pod_templates import (
 )
 from fairlead.webhook.policy import defaults, jobs, pods, policies, rules
 from fairlead.webhook.policy.claims import devices_of
+from fairlead.webhook.policy.policies import Kind, Subject, surely_managed
 from fairlead.webhook.policy.refusals import refuse
-from fairlead.webhook.policy.subjects import Kind, Subject, surely_managed
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.pod_claims import Managed, pod_claims

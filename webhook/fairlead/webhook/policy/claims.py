@@ -30,8 +30,7 @@ from fairlead.kube.resource import (
 from fairlead.webhook.legacy import LegacyLimit
 from fairlead.webhook.objects.device_models import DeviceModel, candidates
 from fairlead.webhook.objects.fields import MalformedError, map_at
-from fairlead.webhook.policy.policies import Policies, finding
-from fairlead.webhook.policy.subjects import Subject
+from fairlead.webhook.policy.policies import Policies, Subject, finding
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.pod_claims import Managed, legacy_claim_spec, managed_requests, request_managed
 from fairlead.webhook.review.verdict import Finding

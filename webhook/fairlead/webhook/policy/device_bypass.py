@@ -32,8 +32,7 @@ from fairlead.api.drivers import serve_nvidia
 from fairlead.api.policy import AllowedHostPath, HostAccess, TenancyPolicySpec
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at, text_at
 from fairlead.webhook.objects.pods import START_CONTAINERS, containers
-from fairlead.webhook.policy.policies import Policies, finding, first
-from fairlead.webhook.policy.subjects import Kind, Subject
+from fairlead.webhook.policy.policies import Kind, Policies, Subject, finding, first
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.verdict import Finding
 

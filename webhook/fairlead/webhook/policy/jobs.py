@@ -15,8 +15,7 @@ from typing import Final
 
 from fairlead.api import names
 from fairlead.webhook.objects.fields import Json, Path, dotted, int_at, list_at, map_at, object_at, text_at
-from fairlead.webhook.policy.policies import Policies, finding
-from fairlead.webhook.policy.subjects import Subject
+from fairlead.webhook.policy.policies import Policies, Subject, finding
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.verdict import Finding
 

@@ -22,8 +22,7 @@ from fairlead.kube.objects import LabelSelector
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at
 from fairlead.webhook.objects.pods import containers, required_node_terms
-from fairlead.webhook.policy.policies import Policies, finding, first
-from fairlead.webhook.policy.subjects import Kind, Subject
+from fairlead.webhook.policy.policies import Kind, Policies, Subject, finding, first
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.verdict import Finding
 

@@ -24,8 +24,7 @@ from fairlead.webhook.objects import sharing
 from fairlead.webhook.objects.fields import map_at, strings_at, text_at
 from fairlead.webhook.objects.pods import gated
 from fairlead.webhook.policy import claims, pods
-from fairlead.webhook.policy.policies import rule_faults
-from fairlead.webhook.policy.subjects import Kind, Subject
+from fairlead.webhook.policy.policies import Kind, Subject, rule_faults
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.verdict import Verdict, deny
 

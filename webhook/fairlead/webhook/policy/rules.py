@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from fairlead.webhook.policy import claims, device_bypass, jobs, pods, policies
-from fairlead.webhook.policy.policies import Policies
-from fairlead.webhook.policy.subjects import Kind, Subject
+from fairlead.webhook.policy.policies import Kind, Policies, Subject
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.verdict import Finding
 

@@ -266,8 +266,6 @@ def _is_gone(connected: socket.socket) -> bool:
     return bool(poll.poll(0))
 
 
-log = logging.getLogger(__name__)
-
 ACCEPTS_MAX = 64
 """Per pass of the loop."""
 BACKLOG = 4096
