@@ -1,41 +1,89 @@
-"""Validation of our own kinds, Queue, Flavor and TenancyPolicy: what the schemas of their CRDs cannot say.
+"""What is judged beside pods and workloads: claims, templates and DeviceClasses, and our own Queues, Flavors and TenancyPolicies.
 
-Denied: a loop in the queue tree, a selector or rule that does not compile, a limit below deserved. Warned about: names that do
-not exist (a parent, a flavor, a class), since manifests are applied in any order, and numbers that do not add up.
+A mistake is reported when the object is written, with the field and position, instead of as a pending pod: what is refused is in
+`policy.refusals`, which sees only requests that a managed driver may serve, configurations for our own driver, and what the schemas of our
+CRDs cannot say. Warned about: what pods would wait for (Kubernetes accepts an unknown class), names that do not exist (a parent, a flavor, a
+class), since manifests are applied in any order, and numbers that do not add up. Every handler raises RefusedError, MalformedError or ManifestError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from fairlead import cel
-from fairlead.api.base import ManifestError
+from msgspec.structs import replace
+
 from fairlead.api.drivers import unknown_driver
 from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
-from fairlead.api.queue import Queue, QueueFlavor
+from fairlead.api.queue import Queue
 from fairlead.api.queues import may_overlap, open_to_all, unknown_flavors
 from fairlead.api.schedules import always_in_force, quotas
-from fairlead.kube.quantity import Quantity, QuantityError
-from fairlead.webhook.objects.device_models import no_match_reason, selected
+from fairlead.cel.devices.requests import Request, others_fault
+from fairlead.kube.quantity import Quantity
+from fairlead.webhook.objects import sharing
+from fairlead.webhook.objects.device_models import candidates, no_match_reason, selected, unservable_reason
 from fairlead.webhook.objects.fields import Json
-from fairlead.webhook.policy.cel_rules import rule_faults
+from fairlead.webhook.policy import rules
+from fairlead.webhook.policy.policies import Kind, Subject, apply_findings
+from fairlead.webhook.policy.refusals import refuse
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
-from fairlead.webhook.review.verdict import Verdict, allow, deny
+from fairlead.webhook.review.pod_claims import Managed, claim_spec, managed_requests, request_managed
+from fairlead.webhook.review.verdict import UNTOUCHED, Verdict, allow
 
-DEPTH_MAX = 16
-"""Levels of queues; fair share is divided once per level."""
+
+def validate(review: Review, facts: Facts) -> Verdict:
+    """The verdict on a new claim or template. Raises MalformedError, RefusedError."""
+    if review.operation != "CREATE":
+        return UNTOUCHED  # the spec is immutable, and a ValidatingAdmissionPolicy guards the status
+    path = "spec.spec" if review.resource == "resourceclaimtemplates" else "spec"
+    spec = claim_spec(review.object or {}, path)
+    new = Subject(kind=Kind.NEW_CLAIM, review=review, stored=True, where=f"{path}.", claim=spec)
+    refuse([new], facts)
+    managed = managed_requests(spec, facts)
+    configs = [(f"{path}.{where}", requests, opaque) for where, requests, opaque in sharing.own_configs(spec)]
+    if not managed and not configs:
+        return UNTOUCHED
+    judged = replace(new, kind=Kind.CLAIM, requests=managed, configs=configs)
+    refuse([judged], facts)
+    warnings = [
+        f"{path}.{where}.deviceClassName: DeviceClass {request.device_class_name!r} does not exist; pods wait until it does"
+        for where, request in managed
+        if request.device_class_name not in facts.classes
+    ]
+    warnings += _unservable(managed, path, facts)
+    warnings += [f"{path}.{each}" for each in sharing.warnings(spec, configs)]
+    others = others_fault(spec, facts.classes, facts.drivers)
+    if others is not None:
+        warnings.append(f"{path}.{others}; until then pods wait")
+    verdict = allow("claim", warnings=warnings)
+    return apply_findings(verdict, review.subject, rules.findings(facts.policies, [judged], facts))
+
+
+def validate_class(review: Review, facts: Facts) -> Verdict:
+    """The verdict on a DeviceClass. Raises MalformedError, RefusedError."""
+    refuse([Subject(kind=Kind.CLASS, review=review)], facts)
+    return allow("class")
+
+
+def _unservable(managed: Iterable[tuple[str, Request]], path: str, facts: Facts) -> Iterator[str]:
+    """Warnings about requests, and alternatives of requests, that no device of the cluster could serve."""
+    for where, request in managed:
+        device_class = facts.classes.get(request.device_class_name)
+        if device_class is None or request_managed(request, facts) is not Managed.YES:
+            continue
+        reason = unservable_reason(request, device_class, facts.device_models, facts.drivers)
+        if reason is not None:
+            yield f"{path}.{where}: {reason}; pods wait until such a device comes"
+        elif (
+            warning := sharing.capacity_warning(request, candidates(request, device_class, facts.device_models))
+        ) is not None:
+            yield f"{path}.{where}.{warning}"
 
 
 def validate_queue(review: Review, facts: Facts) -> Verdict:
-    try:
-        queue = Queue.read(_without_status(review))
-    except ManifestError as error:
-        return deny("queue", str(error), code=422)
-    faults = [*_cycle(queue, facts.queues), *_limits(queue)]
-    if faults:
-        return deny("queue", *(f"Queue {queue.name}: {fault}" for fault in faults), code=422)
+    queue = Queue.read(_without_status(review))
+    refuse([Subject(kind=Kind.QUEUE, review=review, own=queue)], facts)
     warnings = []
     if queue.spec.parent is not None and queue.spec.parent not in facts.queues:
         warnings.append(
@@ -110,14 +158,8 @@ def _limits_of_two_entries(queue: Queue) -> Iterator[str]:
 
 
 def validate_flavor(review: Review, facts: Facts) -> Verdict:
-    try:
-        flavor = Flavor.read(_without_status(review))
-    except ManifestError as error:
-        return deny("flavor", str(error), code=422)
-    try:
-        cel.admit_selector(flavor.spec.selector)
-    except cel.CompileError as error:
-        return deny("flavor", f"Flavor {flavor.name}: spec.deviceSelector: {error}", code=422)
+    flavor = Flavor.read(_without_status(review))
+    refuse([Subject(kind=Kind.FLAVOR, review=review, own=flavor)], facts)
     warnings = [*_drivers(flavor, facts), *_overlaps(flavor, facts)]
     warnings += _currencies(flavor, facts.flavors)
     return allow("flavor", warnings=[*warnings, *_flavor_warnings(flavor, facts)])
@@ -171,17 +213,8 @@ def _flavor_warnings(flavor: Flavor, facts: Facts) -> Iterator[str]:
 
 
 def validate_policy(review: Review, facts: Facts) -> Verdict:
-    try:
-        policy = TenancyPolicy.read(_without_status(review))
-    except ManifestError as error:
-        return deny("tenancypolicy", str(error), code=422)
-    faults = [
-        f"TenancyPolicy {policy.name}: {fault}"
-        for index, rule in enumerate(policy.spec.rules)
-        for fault in rule_faults(rule, f"spec.rules[{index}]")
-    ]
-    if faults:
-        return deny("tenancypolicy", *faults, code=422)
+    policy = TenancyPolicy.read(_without_status(review))
+    refuse([Subject(kind=Kind.POLICY, review=review, own=policy)], facts)
     warnings = [
         f"spec.{field}: {kind} {name!r} does not exist"
         for field, kind, listed, known in (
@@ -218,44 +251,3 @@ def _currencies(flavor: Flavor, flavors: Mapping[str, Flavor]) -> Iterator[str]:
 def _without_status(review: Review) -> Json:
     """The object as users write it; a newer controller's status may have fields that our model lacks."""
     return {key: value for key, value in (review.object or {}).items() if key != "status"}
-
-
-def _cycle(queue: Queue, queues: Mapping[str, Queue]) -> Iterator[str]:
-    seen, parent = [queue.name], queue.spec.parent
-    while parent is not None:
-        if parent in seen:
-            loop = " → ".join((*seen[seen.index(parent) :], parent))
-            yield f"spec.parent: {queue.spec.parent!r} closes a loop: {loop}; name a parent outside of it, or none"
-            return
-        seen.append(parent)
-        if len(seen) > DEPTH_MAX:
-            yield f"spec.parent: the queue would be more than {DEPTH_MAX} levels deep; make the tree flatter"
-            return
-        above = queues.get(parent)
-        parent = None if above is None else above.spec.parent
-
-
-def _limits(queue: Queue) -> Iterator[str]:
-    faulty = set[str]()
-    for index, entry in enumerate(queue.spec.flavors):
-        if (fault := _limit(f"spec.flavors[{index}]", entry)) is not None:
-            faulty.add(entry.flavor)
-            yield fault
-    for index, scheduled in enumerate(queue.spec.schedule):
-        after = {entry.flavor: entry for entry in quotas(queue.spec.flavors, [scheduled])}
-        for number, change in enumerate(scheduled.flavors):
-            fault = _limit(f"spec.schedule[{index}].flavors[{number}]", after[change.flavor])
-            if fault is not None and change.flavor not in faulty:
-                yield f"{fault} (while {scheduled.name} is in force)"
-
-
-def _limit(path: str, entry: QueueFlavor) -> str | None:
-    """What is wrong with the entry's quantities."""
-    try:
-        deserved = Quantity.of(entry.deserved)
-        limit = None if entry.limit is None else Quantity.of(entry.limit)
-    except QuantityError as error:
-        return f"{path}: {error}"
-    if limit is not None and limit < deserved:
-        return f"{path}.limit: {entry.limit} is below deserved {entry.deserved}: raise limit or lower deserved"
-    return None

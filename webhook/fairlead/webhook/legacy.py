@@ -1,4 +1,4 @@
-"""`nvidia.com/gpu: 2`, `nvidia.com/mig-1g.10gb: 1`, `nvidia.com/gpu.shared: 1` in a pod's limits, translated into claims on templates.
+"""Legacy requests in a pod's limits, translated into claims on templates: `nvidia.com/gpu: 2`, `nvidia.com/mig-1g.10gb: 1`, `nvidia.com/gpu.shared: 1`.
 
 Names the templates only; the controller creates them (`fairlead.api.legacy`). Each container keeps its own devices:
 
@@ -11,8 +11,14 @@ Example: two containers with 1 GPU each, an init container with 3. Three claims 
 third GPU of the init container, which uses all three. With init 8, then a sidecar of 1, then a container of 7: two claims, of 1
 and 7, and the init container uses both.
 
-Node selectors on the labels of GPU feature discovery become selectors of the claims (`node_selectors`). A limit of 0 asks for
-nothing and stays, as under the device plugin. A second pass finds no limits any more and changes nothing.
+Node selectors on the labels of GPU feature discovery become selectors of the claims: a daemon that a cluster with DRA need not run writes
+such labels, and a node's label says nothing of the device that a claim gets. The claim's template carries them in its name. Translated are
+`spec.nodeSelector`, and required node affinity with one term, on gpu.product, gpu.family and gpu.memory; the claim implies gpu.present. A
+product such as `NVIDIA-H100-80GB-HBM3-MIG-1g.10gb`, of nodes with the device plugin's strategy `single`, makes the pod's `nvidia.com/gpu`
+mean MIG devices of that profile, one that ends with `-SHARED` a share. What cannot be translated (several terms, NotIn, a MIG device's
+memory, other labels) stays in the pod as it is, with a warning. Preferences stay.
+
+A limit of 0 asks for nothing and stays, as under the device plugin. A second pass finds no limits any more and changes nothing. Pure.
 """
 
 from __future__ import annotations
@@ -26,10 +32,125 @@ import msgspec
 from fairlead.api import legacy, mig_profiles, names
 from fairlead.api.drivers import serve_nvidia
 from fairlead.kube.quantity import Quantity, QuantityError
-from fairlead.webhook.legacy import node_selectors
-from fairlead.webhook.objects.fields import Json, list_at, map_at, text_at
-from fairlead.webhook.objects.pods import containers
-from fairlead.webhook.review.patch import PatchBuilder
+from fairlead.webhook.objects.fields import Json, dotted, list_at, map_at, strings_at, text_at
+from fairlead.webhook.objects.pods import REQUIRED_NODE_AFFINITY, containers, required_node_terms
+from fairlead.webhook.review.verdict import PatchBuilder
+
+_GPU_LABEL = "nvidia.com/"
+_PRESENT = "nvidia.com/gpu.present"
+_MEMORY = "nvidia.com/gpu.memory"
+_PRODUCT = "nvidia.com/gpu.product"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Narrowing:
+    """narrow: for the template's name; keys and expressions: what to remove from the pod; untranslated: warnings.
+
+    meant: what `nvidia.com/gpu` means here, by the product label: a MIG resource (strategy `single`), or shares.
+    """
+
+    narrow: legacy.Narrow = ()
+    keys: tuple[str, ...] = ()
+    expressions: tuple[int, ...] = ()
+    untranslated: tuple[str, ...] = ()
+    meant: str | None = None
+
+
+def _narrowing(spec: Json, *, mig: bool, shares: bool) -> _Narrowing:
+    """What spec requires of GPUs in its node selectors. `shares`: its limits may mean one share each. Raises MalformedError."""
+    pairs: list[tuple[str, str]] = []
+    keys: list[str] = []
+    expressions: list[int] = []
+    untranslated: list[str] = []
+    meant: list[str] = []
+
+    def translate(key: str, operator: str, values: list[str], where: str) -> bool:
+        single = None if mig or operator != "In" or key != _PRODUCT else _single(values, shares=shares)
+        found = _pairs(key, operator, values, mig=mig) if single is None else [("product", name) for name in single[0]]
+        if isinstance(found, list) and {name for name, _ in found} & {name for name, _ in pairs} - {"memory"}:
+            found = "it is said twice"
+        if isinstance(found, str):
+            untranslated.append(_stays(where, key, found))
+            return False
+        pairs.extend(found)
+        meant.extend([] if single is None else [single[1]])
+        return True
+
+    for key, value in sorted(strings_at(spec, "nodeSelector", "spec").items()):
+        if key.startswith(_GPU_LABEL) and translate(key, "In", [value], f"spec.nodeSelector[{key}]"):
+            keys.append(key)
+    terms = required_node_terms(spec)
+    for at, term in enumerate(terms):
+        for index, expression in enumerate(list_at(term, "matchExpressions", "nodeSelectorTerms")):
+            key, operator = str(expression.get("key")), str(expression.get("operator"))
+            if not key.startswith(_GPU_LABEL):
+                continue
+            where = f"{dotted(REQUIRED_NODE_AFFINITY)}.nodeSelectorTerms[{at}].matchExpressions[{index}]"
+            values = expression.get("values")
+            texts = [str(value) for value in values] if isinstance(values, list) else []
+            if len(terms) > 1:
+                untranslated.append(_stays(where, key, "it is one of several terms"))
+            elif translate(key, operator, texts, where):
+                expressions.append(index)
+    try:
+        legacy.template_name(*_longest(meant[0] if meant else names.LEGACY_GPU), tuple(pairs))
+    except ValueError as error:
+        return _Narrowing(untranslated=(f"spec.nodeSelector: {error}; the node selectors stay as they are",))
+    return _Narrowing(
+        narrow=tuple(pairs),
+        keys=tuple(keys),
+        expressions=tuple(expressions),
+        untranslated=tuple(untranslated),
+        meant=meant[0] if meant else None,
+    )
+
+
+def _longest(resource: str) -> tuple[str, int]:
+    """The resource with the count that makes the longest name."""
+    return resource, 1 if legacy.is_shared(resource) else legacy.COUNT_MAX
+
+
+def _remove_translated(patch: PatchBuilder, found: _Narrowing) -> None:
+    """Remove from the pod what its claims now select."""
+    for key in found.keys:
+        patch.remove(("spec", "nodeSelector", key))
+    if not found.expressions:
+        return
+    (term,) = required_node_terms(map_at(patch.patched, "spec"))
+    if len(term["matchExpressions"]) == len(found.expressions) and not term.get("matchFields"):
+        patch.remove(REQUIRED_NODE_AFFINITY)  # a term without rules would match no node
+        return
+    for index in sorted(found.expressions, reverse=True):
+        patch.remove((*REQUIRED_NODE_AFFINITY, "nodeSelectorTerms", 0, "matchExpressions", index))
+
+
+def _single(values: list[str], *, shares: bool) -> tuple[list[str], str] | None:
+    """The products, and the one resource beside nvidia.com/gpu, that these product labels stand for; None where there is none."""
+    found = [legacy.meant_by_product(value) for value in values]
+    products = [each[0] for each in found if each is not None]
+    resources = {each[1] for each in found if each is not None}
+    if len(products) < len(values) or len(resources) != 1:
+        return None
+    (resource,) = resources
+    return (products, resource) if shares or not legacy.is_shared(resource) else None
+
+
+def _pairs(key: str, operator: str, values: list[str], *, mig: bool) -> list[tuple[str, str]] | str:
+    """What one rule requires of the device, or why it cannot be translated."""
+    if key == _PRESENT and (operator == "Exists" or (operator == "In" and values == ["true"])):
+        return []
+    if mig and key == _MEMORY:
+        return "it is the whole GPU's memory, not the MIG device's"
+    found = [legacy.narrowed(key, operator, value) for value in values]
+    pairs = [pair for pair in found if pair is not None]
+    if not pairs or len(pairs) < len(found):
+        return "it has no counterpart among a device's attributes"
+    return "it names several sizes" if key == _MEMORY and len(pairs) > 1 else pairs
+
+
+def _stays(where: str, key: str, reason: str) -> str:
+    return f"{where}: {key} stays a rule about nodes, because {reason}; the pod waits unless a node has the label"
+
 
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
 
@@ -116,7 +237,7 @@ def legacy_limits(spec: Json, drivers: Iterable[str]) -> LegacyLimits:
 def translate(patch: PatchBuilder, limits: tuple[LegacyLimit, ...]) -> tuple[str, ...]:
     """Replace the limits by claims, and the node selectors on GPU labels by claim selectors. Returns warnings."""
     spec = map_at(patch.patched, "spec")
-    narrowing = node_selectors.narrowing(
+    narrowing = _narrowing(
         spec,
         mig=any(legacy.profile_of(limit.resource) is not None for limit in limits),
         shares=all(limit.count == 1 for limit in limits),
@@ -136,7 +257,7 @@ def translate(patch: PatchBuilder, limits: tuple[LegacyLimit, ...]) -> tuple[str
         for side in ("limits", "requests"):
             if limit.resource in (resources.get(side) or {}):
                 patch.remove((*at, side, limit.resource))
-    node_selectors.remove_translated(patch, narrowing)
+    _remove_translated(patch, narrowing)
     return narrowing.untranslated
 
 
