@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from fairlead.cli.demo import cases
-from fairlead.cli.demo.observe import Observer
+from fairlead.cli.demo.history import Observer
 from fairlead.cli.demo.run import NODES
 from fairlead.kube.client import Client
 from fairlead.sandbox.cluster import ClusterOptions

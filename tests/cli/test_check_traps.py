@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.checks.traps import mlflow, notebooks, pipelines, ray, table
+from fairlead.cli.checks.traps import notebooks, pipelines, table, training
 from tests.support.commands import invoke
 
 from .trap_case import POD, Case
@@ -49,9 +49,9 @@ def test_every_kind_with_traps_has_a_case() -> None:
         for finder in finders
     }
     settings = {finder for key, finders in table.FINDERS.items() if key[0] == "settings" for finder in finders}
-    alike = {ray.job, ray.service}
+    alike = {training.ray_job, training.ray_service}
     assert settings == {
-        mlflow.backend_config,
+        pipelines.backend_config,
         pipelines.compiled_pipeline,
         notebooks.kube_spawner,
         notebooks.chart_values,

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.api import names
-from fairlead.cli.health.doctor import admission, devices, platform, programs, release, report, waiting
-from fairlead.cli.health.doctor.diagnose import diagnose, gaps
+from fairlead.cli.health.doctor import admission, devices, diagnosis, programs, release, waiting
+from fairlead.cli.health.doctor.diagnosis import diagnose, gaps
 from fairlead.cli.health.doctor.waiting import reasons
 from fairlead.cli.health.seen import Listed, Seen
 from tests.support import health
@@ -46,14 +46,14 @@ def test_each_cause_is_found_and_comes_first(what: str, capsys: pytest.CaptureFi
     assert (first.code, first.stops) == (code, stops)
     assert first.next_step
     assert [each.code for each in others if each.stops is EVERYTHING and stops is not EVERYTHING] == []
-    report._print(found, [first])
+    diagnosis._print(found, [first])
     printed = capsys.readouterr().out
     assert said in printed
     assert f"1. {code}" in printed
 
 
 def test_every_cause_has_a_case() -> None:
-    sources = "".join(map(inspect.getsource, (admission, devices, platform, programs, release, waiting)))
+    sources = "".join(map(inspect.getsource, (admission, devices, programs, release, waiting)))
     named = {code for line in re.findall(r"code=(.*)", sources) for code in re.findall(r'"([A-Z]\w+)"', line)}
     assert len(named) >= 20
     assert named <= {code for _, code, _, _ in CASES.values()}
@@ -98,7 +98,7 @@ def test_a_pod_of_a_gang_that_wants_no_device_is_not_fairleads() -> None:
 
 
 def test_an_order_to_apply_manifests_again_is_not_stopped_by_who_applied_them_before() -> None:
-    sources = "".join(map(inspect.getsource, (admission, devices, platform, programs, release, waiting)))
+    sources = "".join(map(inspect.getsource, (admission, devices, programs, release, waiting)))
     orders = re.findall(r"kubectl apply --server-side [^;,\"]*", sources)
     assert len(orders) >= 4
     assert all("--force-conflicts" in order for order in orders)

@@ -13,7 +13,7 @@ import pytest
 
 from fairlead.cli import serve
 from fairlead.cli.demo import cases
-from fairlead.cli.demo.observe import Observer
+from fairlead.cli.demo.history import Observer
 from fairlead.controller.app import ControllerOptions
 from fairlead.sandbox import files
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec

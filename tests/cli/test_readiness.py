@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.cli.health.commands import GroupKey
-from fairlead.cli.health.readiness import report
-from fairlead.cli.health.readiness.kinds import KINDS, OPTIONAL
-from fairlead.cli.health.readiness.model import Answer
+from fairlead.cli.health.readiness import checklist
+from fairlead.cli.health.readiness.checklist import GroupKey
+from fairlead.cli.health.readiness.model import KINDS, OPTIONAL, Answer
 from fairlead.cli.health.seen import Listed, Seen
 from tests.support import health
 from tests.support.health import NOW
@@ -29,15 +28,15 @@ BY_HAND = {
 
 
 def answers(found: Seen) -> dict[str, Answer]:
-    return {item.key: answer for _, item, answer in report.answers(found)}
+    return {item.key: answer for _, item, answer in checklist.answers(found)}
 
 
 def test_the_checklist_has_nine_groups_and_every_point_of_it_once() -> None:
-    assert [group.key for group in report.GROUPS] == [key.value for key in GroupKey]
-    assert [len(group.items) for group in report.GROUPS] == [7, 6, 5, 5, 6, 4, 5, 5, 6]
-    keys = [item.key for group in report.GROUPS for item in group.items]
+    assert [group.key for group in checklist.GROUPS] == [key.value for key in GroupKey]
+    assert [len(group.items) for group in checklist.GROUPS] == [7, 6, 5, 5, 6, 4, 5, 5, 6]
+    keys = [item.key for group in checklist.GROUPS for item in group.items]
     assert len(set(keys)) == len(keys) == 49
-    assert all(item.title and item.fix for group in report.GROUPS for item in group.items)
+    assert all(item.title and item.fix for group in checklist.GROUPS for item in group.items)
 
 
 def test_where_all_is_there_each_item_passes_but_those_that_no_api_shows() -> None:
@@ -63,7 +62,7 @@ def test_what_is_missing_is_seen(item: str, status: str, said: str, change: Brea
 
 def test_each_item_that_can_fail_is_seen_to_fail() -> None:
     always_open = BY_HAND | {"tekton", "argo-cd", "mig-isolation", "object-storage", "reservations", "training"}
-    keys = {item.key for group in report.GROUPS for item in group.items}
+    keys = {item.key for group in checklist.GROUPS for item in group.items}
     assert keys - always_open == {item for item, status, _, _ in CASES if status == FAIL}
 
 

@@ -3,7 +3,7 @@
 A row is for a set of keys that are alike in all of that. It says, too, what an absurd value becomes, since a writer who may write one may
 write any, and within what a key means something: a UID that an object names is a key only in that object's namespace, a pool only with
 its driver and node. `written_by` gives the webhook the keys that it takes off and refuses; docs/security.md shows the table
-(`tools/trust_table.py`); tests/api/trust compares it with the names that the code uses, and with the policies of manifests/base.
+(`tools/doc_tables.py`); tests/api/trust compares it with the names that the code uses, and with the policies of manifests/base.
 Rows: `trust_rows` (annotations, labels and the like) and `trust_fields` (fields). Constants only, nothing is read or decided here.
 """
 

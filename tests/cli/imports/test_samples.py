@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fairlead.cli.imports.systems import System
+from fairlead.cli.imports.model import System
 from tests.cli.imports.support import GOLDEN, SAMPLES, SYSTEMS, check, lost, objects, quota, read, sample, spec, tree
 from tests.support.commands import invoke
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fairlead.cli.node import devices as cli
-from fairlead.cli.node.commands import Fault, Load
+from fairlead.cli.node import Devices, Fault, Load, Record
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.profiles import recording
 from fairlead.driver.backend.profiles.loading import ProfileError
@@ -91,28 +90,28 @@ def test_a_broken_profile_is_refused_with_the_field(tmp_path: Path, text: str, w
 
 class TestCommands:
     def test_devices_are_a_table(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert cli.devices("simulated:dgx-a100", node_name="n1") == 0
+        assert Devices(backend="simulated:dgx-a100").run() == 0
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == 1 + 16
         assert "gpu-7-mig-3g40gb-9-0" in lines[14]
 
     @pytest.mark.parametrize("output", ["yaml", "json"])
-    def test_devices_are_a_document(self, capsys: pytest.CaptureFixture[str], output: str) -> None:
-        assert cli.devices("simulated:l40s", node_name="n1", output=output) == 0
+    def test_devices_are_a_document(self, capsys: pytest.CaptureFixture[str], output: Any) -> None:
+        assert Devices(backend="simulated:l40s", output=output).run() == 0
         documents = yaml.safe_load(capsys.readouterr().out)
         assert [document["name"] for document in documents] == [f"gpu-{minor}" for minor in range(8)]
 
     def test_every_placement_is_shown_with_dynamic_mig(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert cli.devices("simulated:hgx-h100", node_name="n1", dynamic_mig=True) == 0
+        assert Devices(backend="simulated:hgx-h100", dynamic_mig=True).run() == 0
         assert len(capsys.readouterr().out.splitlines()) == 1 + 8 * 26
 
     def test_an_unknown_backend_is_an_error(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert cli.devices("simulated:nonsense") == 1
+        assert Devices(backend="simulated:nonsense").run() == 1
         assert "known profiles" in capsys.readouterr().err
 
     def test_record_writes_a_profile_that_loads(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path = tmp_path / "node.yaml"
-        assert cli.record("simulated:t4", output=path) == 0
+        assert Record(backend="simulated:t4", paths=(path,)).run() == 0
         assert len(inventory(str(path)).gpus) == 4
 
     def test_record_takes_the_file_as_its_argument(self, tmp_path: Path) -> None:
