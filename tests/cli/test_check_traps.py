@@ -11,8 +11,7 @@ import pytest
 from fairlead.cli.checks.traps import notebooks, pipelines, table, training
 from tests.support.commands import invoke
 
-from .trap_case import POD, Case
-from .trap_cases import CASES, EXCLUSIVE
+from .trap_cases import CASES, EXCLUSIVE, POD, Case
 
 ROOT = Path(__file__).resolve().parents[2]
 

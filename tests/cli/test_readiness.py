@@ -17,8 +17,7 @@ from tests.support import health
 from tests.support.health import NOW
 from tests.support.ready_cluster import ready, seen
 
-from . import readiness_release_cases  # noqa: F401 - adds to CASES
-from .readiness_cases import CASES, FAIL, UNKNOWN, Break
+from .readiness_cases import CASES, FAIL, UNKNOWN, Case
 
 BY_HAND = {
     "fabric", "udev", "driver-updates", "storage-bandwidth", "streaming", "smoke", "all-reduce", "load-test", "interruption",
@@ -45,25 +44,16 @@ def test_where_all_is_there_each_item_passes_but_those_that_no_api_shows() -> No
     assert {key for key, answer in found.items() if answer.status == UNKNOWN} == BY_HAND
 
 
-@pytest.mark.parametrize(
-    ("item", "status", "said", "change"),
-    CASES,
-    ids=[f"{item}-{status}-{at}" for at, (item, status, _, _) in enumerate(CASES)],
-)
-def test_what_is_missing_is_seen(item: str, status: str, said: str, change: Break) -> None:
-    lists = ready()
-    facts = change(lists) or {}
-    missing = facts.pop("missing", ())
-    found = seen(lists, **facts)
-    found = dataclasses.replace(found, lists={**found.lists, **dict.fromkeys(missing, Listed(served=False))})
-    answer = answers(found)[item]
-    assert (answer.status, said in answer.why) == (status, True), answer
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.item}-{case.said[:20]}")
+def test_what_is_missing_is_seen(case: Case) -> None:
+    answer = answers(seen(health.changed(ready(), case.change), **case.facts))[case.item]
+    assert (answer.status, case.said in answer.why) == (case.status, True), answer
 
 
 def test_each_item_that_can_fail_is_seen_to_fail() -> None:
     always_open = BY_HAND | {"tekton", "argo-cd", "mig-isolation", "object-storage", "reservations", "training"}
     keys = {item.key for group in checklist.GROUPS for item in group.items}
-    assert keys - always_open == {item for item, status, _, _ in CASES if status == FAIL}
+    assert keys - always_open == {case.item for case in CASES if case.status == FAIL}
 
 
 def test_a_missing_right_is_named_and_fails_nothing() -> None:
