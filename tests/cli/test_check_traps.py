@@ -161,9 +161,7 @@ def test_the_examples_have_no_traps() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec",
-    [None, 7, "x", [], {}, {"template": 3, "predictor": [], "templates": [None, 1], "trainer": "x"}],
-    ids=repr,
+    "spec", [None, 7, "x", [], {}, {"template": 3, "predictor": [], "templates": [None, 1], "trainer": "x"}], ids=repr
 )
 def test_no_spec_breaks_anything(spec: Any) -> None:
     for group, kind in table.FINDERS:

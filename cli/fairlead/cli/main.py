@@ -29,10 +29,7 @@ HOLD = Group(
     help="Admit nothing of a gang or queue until it is resumed; what runs goes on, without --evict.",
     commands={"gang": "operate.hold:HoldGang", "queue": "operate.hold:HoldQueue"},
 )
-RESUME = Group(
-    help="End a hold.",
-    commands={"gang": "operate.hold:ResumeGang", "queue": "operate.hold:ResumeQueue"},
-)
+RESUME = Group(help="End a hold.", commands={"gang": "operate.hold:ResumeGang", "queue": "operate.hold:ResumeQueue"})
 DEVICE = Group(
     help="Keep new claims off a GPU, and give it back.",
     commands={
@@ -45,11 +42,7 @@ DEVICE = Group(
 )
 TENANT = Group(
     help="A team's baseline: namespaces, queue, quotas, Pod Security, network, roles. To remove one: see `create`.",
-    commands={
-        "create": "tenant.create:Create",
-        "list": "tenant.listing:List",
-        "show": "tenant.listing:Show",
-    },
+    commands={"create": "tenant.create:Create", "list": "tenant.listing:List", "show": "tenant.listing:Show"},
 )
 LEDGER = Group(
     help="Copy, look at, shorten and check the ledger of where GPU time went.",
@@ -79,19 +72,10 @@ PANELS: dict[str, dict[str, str | Group]] = {
         "drain": "programs.uninstall:Drain",
         "recreate": "programs.uninstall:Recreate",
     },
-    "Recorded decisions": {
-        "replay": "replay:Replay",
-        "snapshot": "snapshot:Snapshot",
-        "ledger": LEDGER,
-    },
+    "Recorded decisions": {"replay": "replay:Replay", "snapshot": "snapshot:Snapshot", "ledger": LEDGER},
     "Care for GPUs": {"repair": "gpus.repair:Repair", "smoke": "gpus.smoke:SmokeTest"},
     "Operate": {"hold": HOLD, "resume": RESUME, "device": DEVICE},
-    "On a GPU node": {
-        "devices": "node:Devices",
-        "record": "node:Record",
-        "fault": "node:Fault",
-        "load": "node:Load",
-    },
+    "On a GPU node": {"devices": "node:Devices", "record": "node:Record", "fault": "node:Fault", "load": "node:Load"},
     "Moving to Fairlead": {"import": "imports.command:Import"},
     "Without a cluster": {
         "demo": "local_commands:Demo",

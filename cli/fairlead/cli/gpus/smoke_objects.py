@@ -94,10 +94,7 @@ def pod(
                     "name": "check",
                     "image": image,
                     "command": ["/bin/sh", "-c", command],
-                    "resources": {
-                        "requests": {"cpu": "100m", "memory": "256Mi"},
-                        "claims": [{"name": "devices"}],
-                    },
+                    "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "claims": [{"name": "devices"}]},
                 }
             ],
         },

@@ -216,9 +216,7 @@ async def _kinds(
 
 
 def _served(
-    resource: Resource[Any],
-    kinds: dict[str, tuple[str, str, bool]],
-    groups: dict[str, tuple[str, ...]] | None,
+    resource: Resource[Any], kinds: dict[str, tuple[str, str, bool]], groups: dict[str, tuple[str, ...]] | None
 ) -> Resource[Any] | None:
     """The resource in the version that the cluster serves; None where it serves none."""
     if groups is not None and resource.group not in groups:

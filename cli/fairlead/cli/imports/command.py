@@ -136,13 +136,7 @@ def as_json(imported: Imported) -> str:
         }
         for note in imported.notes
     ]
-    return (
-        json.dumps(
-            {"apiVersion": "v1", "kind": "List", "items": objects(imported), "notes": notes},
-            indent=2,
-        )
-        + "\n"
-    )
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects(imported), "notes": notes}, indent=2) + "\n"
 
 
 def objects(imported: Imported) -> list[dict[str, Any]]:

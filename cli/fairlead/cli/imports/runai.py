@@ -202,10 +202,7 @@ def _owner(each: Found, draft: Draft, unlimited: dict[str, Fields]) -> DraftQueu
         for name in ("cpu", "memory"):
             if pool.mapping(name):
                 draft.note(
-                    each.source,
-                    pool.at(name),
-                    f"{name}: a Queue counts GPUs; bound it with a ResourceQuota",
-                    queue=key,
+                    each.source, pool.at(name), f"{name}: a Queue counts GPUs; bound it with a ResourceQuota", queue=key
                 )
         pool.ignore("cpu", "memory", "nodePool", "id")
         note_unread(draft, key, pool)

@@ -106,9 +106,7 @@ def _partition(partition: _Partition, draft: Draft, *, alone: bool) -> None:
         )
     if preemption.flag("quotapreemptionenabled"):
         draft.note(
-            fields.source,
-            preemption.at("quotapreemptionenabled"),
-            "nothing is evicted because a limit was lowered",
+            fields.source, preemption.at("quotapreemptionenabled"), "nothing is evicted because a limit was lowered"
         )
     if fields.mapping("usergroupresolver"):
         draft.note(fields.source, fields.at("usergroupresolver"), "Fairlead has no groups of users")

@@ -23,14 +23,7 @@ from fairlead.cli.options import LINE, Namespace
 from fairlead.cli.printer import say
 from fairlead.cli.reading import OfCluster
 from fairlead.kube import errors, timestamps
-from fairlead.kube.resources import (
-    GANGS,
-    PODS,
-    QUEUES,
-    SELF_SUBJECT_ACCESS_REVIEWS,
-    Raw,
-    raw,
-)
+from fairlead.kube.resources import GANGS, PODS, QUEUES, SELF_SUBJECT_ACCESS_REVIEWS, Raw, raw
 from fairlead.ui.model import plain_pods
 from fairlead.ui.reading.cluster import Cluster
 from fairlead.ui.reading.errors import NotReadError, not_read

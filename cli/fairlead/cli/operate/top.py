@@ -42,8 +42,7 @@ class Top(OfCluster):
     """Watch queues, nodes' GPUs and gangs in the terminal; Ctrl-C ends it. Each GPU is one letter, the first line says which."""
 
     sort: Annotated[
-        Sort,
-        typer.Option(help="Order of gangs; line: waiting ones first, in the order of their queues."),
+        Sort, typer.Option(help="Order of gangs; line: waiting ones first, in the order of their queues.")
     ] = "line"
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Gangs of this one only. Default: of all that you may see.")

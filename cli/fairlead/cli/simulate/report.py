@@ -27,7 +27,7 @@ _OPENB_DEFAULT: Published = {
 }
 PUBLISHED: Mapping[str, Published] = {
     # openb_node_list_gpu_node.csv with openb_pod_list_default.csv
-    "b34f5a68b35230a70679d4b3892c391a90ed3137298acb1ff8c63948cddbf9bf": _OPENB_DEFAULT,
+    "b34f5a68b35230a70679d4b3892c391a90ed3137298acb1ff8c63948cddbf9bf": _OPENB_DEFAULT
 }
 ROWS, COLUMNS = 16, 61
 LEAST, MOST = 70, 130  # percent of load that is drawn

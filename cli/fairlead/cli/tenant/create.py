@@ -131,8 +131,7 @@ class Create(OfCluster):
         ),
     ] = None
     adopt: Annotated[
-        bool,
-        typer.Option("--adopt", help="Take over what exists and is no tenant's, and fields that others wrote."),
+        bool, typer.Option("--adopt", help="Take over what exists and is no tenant's, and fields that others wrote.")
     ] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print all objects; ask no cluster.")] = False
     output: Annotated[

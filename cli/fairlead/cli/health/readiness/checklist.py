@@ -67,8 +67,7 @@ class Readiness(Looking):
     """
 
     groups: Annotated[
-        tuple[GroupKey, ...],
-        typer.Option("--group", "-g", help="Only this group; may be repeated. Default: all."),
+        tuple[GroupKey, ...], typer.Option("--group", "-g", help="Only this group; may be repeated. Default: all.")
     ] = ()
     as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False
 

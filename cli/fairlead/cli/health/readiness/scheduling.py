@@ -17,16 +17,7 @@ from fairlead.cli.health.readiness.model import (
     unknown,
 )
 from fairlead.cli.health.seen import Seen, attribute, devices_of, in_all, node_of
-from fairlead.kube.resources import (
-    DEPLOYMENTS,
-    GANGS,
-    LEASES,
-    PODS,
-    PRIORITY_CLASSES,
-    QUEUES,
-    RESOURCE_QUOTAS,
-    Raw,
-)
+from fairlead.kube.resources import DEPLOYMENTS, GANGS, LEASES, PODS, PRIORITY_CLASSES, QUEUES, RESOURCE_QUOTAS, Raw
 
 TAINT = "nvidia.com/gpu"
 BANDS = 3
