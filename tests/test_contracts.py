@@ -101,7 +101,8 @@ UNREAD = {
     "tools/render.py": REPOSITORY,
     "tools/tenant_files.py": REPOSITORY,
     "cli/fairlead/cli/tenant/create.py": COPY,
-    "cli/fairlead/cli/views/printing.py": COPY,
+    "cli/fairlead/cli/printer.py": COPY,
+    "cli/fairlead/cli/node.py": COPY,
 }
 
 
@@ -147,7 +148,7 @@ PRINTS = {"print", "typer.echo", "typer.secho", "click.echo", "click.secho", "Co
 PRINTERS = {
     "cli/fairlead/cli/printer.py": "the printer",
     "controller/fairlead/controller/accounting/allocation_child.py": "its answer, through a pipe",
-    "cli/fairlead/cli/replay/take.py": "a snapshot, as bytes, never to a terminal",
+    "cli/fairlead/cli/snapshot.py": "a snapshot, as bytes, never to a terminal",
     "driver/fairlead/driver/common/launch.py": "a child's OSError to the driver's log, before any import",
     "driver/fairlead/driver/backend/simulated/mps_standin.py": "what a program of NVIDIA's would print, in tests",
 }

@@ -7,9 +7,9 @@ import contextlib
 import signal
 import sys
 
-from fairlead.cli.pages.commands import Ui
 from fairlead.cli.printer import say
-from fairlead.cli.views import reading
+from fairlead.cli.programs.ui import Ui
+from fairlead.cli.reading import OfCluster
 from fairlead.kube import resources
 from fairlead.kube.credentials import Credentials
 from fairlead.kube.garbage import frozen_heap
@@ -35,14 +35,14 @@ def show(asked: Ui) -> int:
     kubeconfig, context = asked.kubeconfig, asked.context
     assert not isinstance(kubeconfig, str | Credentials)
 
+    of_cluster = OfCluster(kubeconfig=kubeconfig, context=context)
+
     async def live(cluster: Cluster) -> int:
-        namespace = reading.own_namespace(kubeconfig, context)
         known = Ledger(asked.ledger, flavors=lambda: cluster.list(resources.FLAVORS))
         computing = Computing(Where(kubeconfig=kubeconfig, context=context))
-        return await _serve(asked, LiveSource(cluster.client, namespace=namespace), known, computing)
+        return await _serve(asked, LiveSource(cluster.client, namespace=of_cluster.own_namespace), known, computing)
 
-    code, ended = reading.run(live, kubeconfig=kubeconfig, context=context)
-    return code if ended is None else ended
+    return of_cluster.ask(live)
 
 
 async def _serve(asked: Ui, source: Source, ledger: Ledger, computing: Computing) -> int:

@@ -25,7 +25,7 @@ class Ui(UiOptions, Logged):
 
     def run(self) -> int | None:
         try:
-            from fairlead.cli.pages.loopback import show
+            from fairlead.cli.programs.loopback import show
         except ModuleNotFoundError as error:
             if error.name != "jinja2":
                 raise

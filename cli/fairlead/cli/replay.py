@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import typer
+
+from fairlead.cli import printer
 from fairlead.cli.printer import say
-from fairlead.cli.views import printing
 from fairlead.engine.types.values import plain
 from fairlead.history.code_version import code_version
 from fairlead.history.facts import form
+from fairlead.history.facts.errors import FactsError
 from fairlead.history.facts.snapshot_file import dump as dump_snapshot
 from fairlead.history.plans.view import lines, moment, side_by_side
+from fairlead.history.recording.errors import RecordingError
 from fairlead.history.recording.reader import Reader
 from fairlead.history.replay.verify import Counts, Difference, differences
 
@@ -23,26 +28,56 @@ KEYS_SHOWN = 8
 LISTED_MAX = 200  # decisions that `--all` names in the table
 
 
-def compare(paths: Sequence[Path], *, every: bool, afresh: bool, dump: Path | None, output: str) -> int:
-    """The exit code. Raises RecordingError, OSError."""
-    reader, counts = Reader(paths), Counts()
-    first: Json | None = None
-    others: list[Json] = []
-    for found in differences(reader, counts, afresh=afresh):
-        if first is None:
-            first = _shown(found)
-            if dump is not None:
-                dump.write_bytes(dump_snapshot(found.state.snapshot(), found.at, code=code_version()))
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """Decide recorded decisions again and compare them bit by bit.
+
+    Exit code 0: all are the same. 1: one differs. 2: the recording cannot be read.
+    """
+
+    recordings: Annotated[
+        tuple[Path, ...],
+        typer.Argument(metavar="FILE|DIR…", help="Segments, or the directory of `controller --record`."),
+    ]
+    every: Annotated[bool, typer.Option("--all", help="Name every decision that differs, not the first alone.")] = False
+    afresh: Annotated[
+        bool, typer.Option("--afresh", help="Forget between decisions what the engine remembers of the last.")
+    ] = False
+    dump: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the inputs of the first decision that differs as a snapshot."),
+    ] = None
+    output: Annotated[
+        Literal["table", "json"], typer.Option("--output", "-o", help="A table for people; json for programs.")
+    ] = "table"
+
+    def run(self) -> int:
+        try:
+            return self._compare()
+        except (RecordingError, FactsError, OSError) as error:
+            say(error, file=sys.stderr)
+            return 2
+
+    def _compare(self) -> int:
+        """The exit code. Raises RecordingError, OSError."""
+        reader, counts = Reader(self.recordings), Counts()
+        first: Json | None = None
+        others: list[Json] = []
+        for found in differences(reader, counts, afresh=self.afresh):
+            if first is None:
+                first = _shown(found)
+                if self.dump is not None:
+                    self.dump.write_bytes(dump_snapshot(found.state.snapshot(), found.at, code=code_version()))
+            else:
+                others.append({"decision": found.number, "at": moment(found.at)})
+            if not self.every:
+                break
+        summary = _summary(reader, counts, first, others)
+        if self.output == "json":
+            printer.structured(summary, "json")
         else:
-            others.append({"decision": found.number, "at": moment(found.at)})
-        if not every:
-            break
-    summary = _summary(reader, counts, first, others)
-    if output == "json":
-        printing.structured(summary, "json")
-    else:
-        _print(summary, every=every)
-    return 0 if first is None else 1
+            _print(summary, every=self.every)
+        return 0 if first is None else 1
 
 
 def _shown(found: Difference) -> Json:
@@ -110,7 +145,7 @@ def _print_difference(first: Json) -> None:
     if all(mark != "≠" for mark, _, _ in rows):
         say("\nThe plans are alike in what is recorded whole; they differ in facts or sentences of gangs that wait.")
         return
-    wide = ((printing.width() or 2 * COLUMN + 7) - 7) // 2
+    wide = ((printer.width() or 2 * COLUMN + 7) - 7) // 2
     say(f"\n    {'recorded':<{wide}}   now")
     for mark, one, other in rows:
         left, right = textwrap.wrap(one, wide) or [""], textwrap.wrap(other, wide) or [""]
