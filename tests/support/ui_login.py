@@ -13,13 +13,11 @@ import aiohttp
 from aiohttp import web
 
 from fairlead.kube import errors
-from fairlead.ui.access.attempts import Attempts
-from fairlead.ui.access.namespaces import KnownNamespaces
 from fairlead.ui.access.proxy import ProxyViewers, Trust
-from fairlead.ui.access.reviews import Reviews
-from fairlead.ui.access.sessions import Sessions
+from fairlead.ui.access.reviews import KnownNamespaces, Reviews
+from fairlead.ui.access.sessions import Attempts, Sessions
 from fairlead.ui.access.tokens import COOKIE, TokenViewers
-from fairlead.ui.reading.source import Source
+from fairlead.ui.reading.cluster import Source
 from fairlead.ui.serve.app import application
 from fairlead.ui.serve.viewers import Viewers
 from tests.support import ui

@@ -10,12 +10,11 @@ import pytest
 from fairlead.cli.cost import reading
 from fairlead.history.cost import bill as bills
 from fairlead.history.cost.bill import Asked
-from fairlead.history.cost.errors import CostError
-from fairlead.history.cost.window import Known, Window
+from fairlead.history.cost.window import CostError, Known, Window
 from fairlead.kube.timestamps import DAY_US
 from fairlead.ui.model import costs
 from fairlead.ui.model.scope import EVERYTHING, Scope
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.cluster import NotReadError
 from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.serve import pages
 from tests.support import ui

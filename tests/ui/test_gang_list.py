@@ -4,8 +4,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.ui.model.facts import Facts
-from fairlead.ui.model.gang_lines import LineMemory
-from fairlead.ui.model.gang_list import PAGE_SIZE, Choice, gang_list, lines
+from fairlead.ui.model.gang_list import PAGE_SIZE, Choice, LineMemory, gang_list, lines
 from tests.support import ui
 
 GANGS = [

@@ -16,10 +16,9 @@ from fairlead.ui.model.scope import EVERYTHING, Scope
 from fairlead.ui.pages.fragments import tree
 from fairlead.ui.reading.watched import NEWER_S
 from fairlead.ui.serve import live, pages, views
+from fairlead.ui.serve.answers import Shown
 from fairlead.ui.serve.app import application
-from fairlead.ui.serve.channel import Channel
-from fairlead.ui.serve.pages import Shown
-from fairlead.ui.serve.shared_gzip import Chunk, Stream
+from fairlead.ui.serve.channel import Channel, Chunk, Stream
 from fairlead.ui.serve.viewers import Everyone, LoginNeededError, Viewer
 from tests.support import ui
 from tests.support.kube import VirtualTime
@@ -287,16 +286,6 @@ async def test_a_stream_ends_when_the_session_does_and_when_the_rights_change(mo
             viewers.ended = True
             assert "you are logged out" in (await following.next(3)).parts["notices"]
             await following.ended(3)
-
-
-async def test_a_viewers_name_is_in_no_page_of_another():
-    viewers = Sessions()
-    async with logged_in(viewers) as reader:
-        assert "jane" in (await reader.get("/gangs"))[2]
-        viewers.name = "bob"
-        text = (await reader.get("/gangs"))[2]
-        assert "bob" in text
-        assert "jane" not in text
 
 
 @pytest.mark.parametrize(

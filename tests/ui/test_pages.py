@@ -1,7 +1,6 @@
 """Every page: well formed, reachable by keyboard, without a script; and names from the cluster are text whatever they hold."""
 
 import copy
-import gzip
 import json
 from dataclasses import asdict
 from urllib.parse import unquote, urlsplit
@@ -9,9 +8,11 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from fairlead.ui.model import explanations, gangs, plain_pods, queues
+from fairlead.ui.model.time_chart import Choice
 from fairlead.ui.pages import render
 from fairlead.ui.serve import pages
 from tests.support import ui
+from tests.support.pasts import a_past, span, wait
 
 from .markup import Page, check
 
@@ -33,8 +34,15 @@ async def read(lists, **options):
     return await ui.source(ui.Apiserver(lists, **options)).facts()
 
 
-def every_page(facts, gang=("team-0", "wait-00000"), node="node-004"):
+def every_page(facts, gang=("team-0", "wait-00000"), node="node-004", queue="queue-0"):
+    namespace, name = gang
+    past = a_past(
+        span(name, 5, 1, namespace=namespace, queue=queue, node=node), waits=(wait(name, 6, 5, namespace=namespace),)
+    )
     return {
+        "time": pages.time(facts, past, Choice(), json=False),
+        "queue": pages.one_queue(facts, facts, past, queue, "24h", json=False),
+        "past": pages.one_gang(facts, *gang, json=False, past=past),
         "cluster": pages.cluster(facts, {}, json=False),
         "node": pages.cluster(facts, {"node": node}, json=False),
         "no node": pages.cluster(facts, {"node": "none"}, json=False),
@@ -94,7 +102,7 @@ async def test_names_are_text_whatever_they_hold(name):
     usual = every_page(await read(ui.a_cluster(5, waiting=2)))
     tags = {each.tag for shown in usual.values() for each in Page(shown.text).elements}
     facts = await read(hostile(name))
-    shown_pages = every_page(facts, gang=(name, "wait-00000"), node=name) | {
+    shown_pages = every_page(facts, gang=(name, "wait-00000"), node=name, queue=name) | {
         "itself": pages.one_gang(facts, name, name, json=False),
         "searched": pages.gangs(facts, {"text": name, "queue": name, "namespace": name}, json=False),
         "not there": pages.one_gang(facts, "x", name, json=False),
@@ -133,32 +141,6 @@ async def test_the_json_of_queues_gangs_and_a_gang_is_what_the_command_line_prin
 async def test_the_json_of_the_cluster_names_every_device():
     found = json.loads(pages.cluster(await read(ui.a_cluster(6)), {}, json=True).text)
     assert sum(len(node["gpus"]) for node in found["nodes"]) == sum(found["counts"].values()) == 48
-
-
-async def test_without_rights_each_page_says_which_are_missing():
-    kinds = ["gangs", "pods", "queues", "resourceclaims", "nodes", "resourceslices", "deviceclasses"]
-    facts = await read(ui.a_cluster(2), refused=kinds)
-    for shown, kind in (
-        (pages.cluster(facts, {}, json=False), "nodes"),
-        (pages.queue_tree(facts, {}, json=False), "queues.fairlead.dev"),
-        (pages.gangs(facts, {}, json=False), "gangs"),
-    ):
-        assert shown.status == 403
-        assert kind in check(shown.text).text
-    assert json.loads(pages.queue_tree(facts, {}, json=True).text)["error"] == "Queues cannot be read"
-
-
-async def test_a_user_of_one_namespace_sees_that_one_and_reads_that_there_are_others():
-    facts = await read(ui.a_cluster(6), refused=["gangs", "pods", "resourceclaims"], own="team-1")
-    text = check(pages.gangs(facts, {}, json=False).text).text
-    assert "gangs of other namespaces than team-1: you may not list them" in text
-    assert {each["namespace"] for each in json.loads(pages.gangs(facts, {}, json=True).text)} == {"team-1"}
-
-
-async def test_a_page_of_four_thousand_gpus_is_small():
-    facts = await read(ui.a_cluster(500, waiting=100))
-    for shown in (pages.cluster(facts, {}, json=False), pages.gangs(facts, {}, json=False)):
-        assert len(gzip.compress(shown.text.encode(), 6)) + len(render.file("style.css")) < 100_000
 
 
 @pytest.mark.parametrize(

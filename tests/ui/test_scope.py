@@ -8,9 +8,8 @@ import pytest
 from fairlead.engine.explain.explanation import explanation
 from fairlead.engine.types.reasons import Code, Holder, PreemptionBlock, PreemptionBlocker, Reason, RequestShortage
 from fairlead.ui.model.cluster import cluster
-from fairlead.ui.model.events import events_of
-from fairlead.ui.model.redaction import Redaction
-from fairlead.ui.model.scope import EVERYTHING, Scope, ScopedFacts, restrict, restrict_events
+from fairlead.ui.model.gang import events_of
+from fairlead.ui.model.scope import EVERYTHING, Redaction, Scope, ScopedFacts, restrict, restrict_events
 from fairlead.ui.serve import pages
 from tests.support import ui
 

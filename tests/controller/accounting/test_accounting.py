@@ -20,8 +20,7 @@ from fairlead.controller.accounting.vacancies import UsualRequests
 from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
 from fairlead.engine.placement.value.workload import WorkloadCounter
 from fairlead.engine.types.settings import FlavorSpec
-from fairlead.history.ledger.entries import WHOLE_PPM
-from fairlead.history.ledger.observed import UsageSeen
+from fairlead.history.ledger.entries import WHOLE_PPM, UsageSeen
 from fairlead.kube import core, resource
 from fairlead.kube.device_usage import DeviceUsage
 from fairlead.kube.store import Change

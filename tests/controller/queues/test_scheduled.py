@@ -16,7 +16,7 @@ from fairlead.controller.watch import scheduled, settings
 from fairlead.engine.types.plan import QueueUse
 from fairlead.history.recording.reader import Reader
 from fairlead.history.recording.records import Decision
-from fairlead.history.replay.verify import Counts, differences
+from fairlead.history.recording.verify import Counts, differences
 from fairlead.kube import timestamps
 from fairlead.kube.resources import QUEUES
 from fairlead.ui.model.explanations import queue_explanation

@@ -15,8 +15,8 @@ from fairlead.history.facts.snapshot_file import dump, load_facts
 from fairlead.history.facts.state import State
 from fairlead.history.recording.anonymise import anonymise
 from fairlead.history.recording.reader import Reader
+from fairlead.history.recording.verify import Counts, differences
 from fairlead.history.recording.writer import segments
-from fairlead.history.replay.verify import Counts, differences
 from fairlead.kube import core
 from tests.support.engine.neighbours import (
     HOST,

@@ -18,9 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.history.cost.bill import Asked, Basis, Idle, make
-from fairlead.history.cost.errors import CostError
 from fairlead.history.cost.focus import COLUMNS, lines, pricing_units, rows
-from fairlead.history.cost.window import Known, Window
+from fairlead.history.cost.window import CostError, Known, Window
 from fairlead.history.prices import rounded
 from fairlead.kube.timestamps import DAY_US
 from tests.support.costs import BOOK, DAY, WHOLE, flavor, lives

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fairlead.history.cost.gpu_series import Container, HeldClaim, lines
-from fairlead.history.cost.opencost import allocation
+from fairlead.history.cost.opencost import Container, HeldClaim, allocation, lines
 from fairlead.history.ledger.entries import Interval
 from fairlead.kube.timestamps import DAY_US
 from tests.support.costs import BOOK, D1, DAY, TRAIN, at

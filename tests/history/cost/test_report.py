@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.cli.cost.report import size_tables
-from fairlead.history.cost import page, wording
-from fairlead.history.cost.charts import Bar, bars, stacked
+from fairlead.history.cost import page, written
+from fairlead.history.cost.page import Bar, bars, stacked
 from fairlead.history.cost.report import Report, make, nearest_rank, wait_targets
-from fairlead.history.cost.report_json import report_json
 from fairlead.history.cost.usage import hours
 from fairlead.history.cost.window import Known, Window
+from fairlead.history.cost.written import report_json
 from fairlead.history.ledger.entries import Gap, Interval, Wait
 from fairlead.kube.timestamps import DAY_US
 from tests.support.costs import BOOK, D1, DAY, WHOLE, at, lives
@@ -66,7 +66,7 @@ def test_the_figures_are_parts_of_what_is_known() -> None:
 
 
 def test_what_there_was_none_of_has_no_cost_rather_than_no_price() -> None:
-    rows = {what: (time, cost) for what, time, cost in wording.losses(report([*DAY]))}
+    rows = {what: (time, cost) for what, time, cost in written.losses(report([*DAY]))}
     assert (
         rows["fragmented"]
         == rows["drained"]
@@ -79,7 +79,7 @@ def test_what_there_was_none_of_has_no_cost_rather_than_no_price() -> None:
 
 def test_time_in_which_an_operator_kept_a_device_back_is_a_line_of_its_own() -> None:
     found = report([*DAY, interval(2, "drained", at(0), at(24)), interval(3, "broken", at(0), at(6))])
-    rows = {what: (time, cost) for what, time, cost in wording.losses(found)}
+    rows = {what: (time, cost) for what, time, cost in written.losses(found)}
     assert (rows["drained"], rows["broken"]) == (("24.0 h", "84.00 EUR"), ("6.0 h", "18.00 EUR"))
     assert "kept back by an operator" in page.html(found)
 

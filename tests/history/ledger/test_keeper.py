@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from fairlead.history.ledger import keeper
-from fairlead.history.ledger.entries import Batch, Interval, Kept
+from fairlead.history.ledger.entries import Batch, ClaimEnded, Interval, Kept, Observation
 from fairlead.history.ledger.keeper import Keeper
-from fairlead.history.ledger.observed import ClaimEnded, Observation
 
 from .test_account import at, claim, seen, unit
 
@@ -234,21 +233,6 @@ def test_another_writer_ends_it_and_that_is_told(disk: Disk, clock: Clock, make:
     keep.close()
     assert (disk.opened, disk.batches[-1].as_of_us) == (1, at(0))
     assert keep.problem() == "another has it"
-
-
-def test_a_store_that_cannot_be_opened_is_tried_again_and_everything_is_wanted_until_then(
-    disk: Disk, clock: Clock, make: Make
-):
-    disk.refuses = RefusedError("no such host")
-    keep = make()
-    keep.observe(whole(0), whole=True)
-    until(lambda: keep.counts.failures == 1, "it is refused")
-    until(lambda: keep.wants_whole, "everything is wanted again")
-    disk.refuses = None
-    clock.now += keeper.RETRY_S
-    keep.observe(whole(60), whole=True)
-    clock.now += 1
-    until(lambda: told(disk, 60), "it is written")
 
 
 def test_a_defect_of_the_accounting_ends_no_thread(

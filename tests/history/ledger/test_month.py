@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.history.ledger.account import Account
-from fairlead.history.ledger.entries import HELD, WHOLE_PPM
-from fairlead.history.ledger.observed import Observation
+from fairlead.history.ledger.entries import HELD, WHOLE_PPM, Observation
 from fairlead.history.ledger.store.reader import open_reader
 from fairlead.history.ledger.store.writer import Writer, open_writer
 from fairlead.kube.timestamps import DAY_US

@@ -9,7 +9,6 @@ import pytest
 
 from fairlead.history.ledger.entries import (
     BUCKETS,
-    ENDS,
     GROUPS,
     WHOLE_PPM,
     Batch,
@@ -22,7 +21,7 @@ from fairlead.history.ledger.entries import (
     UnitDay,
     Wait,
 )
-from fairlead.history.ledger.store.errors import LedgerTakenError
+from fairlead.history.ledger.store.place import LedgerTakenError
 from fairlead.history.ledger.store.reader import Reader
 from fairlead.kube.timestamps import DAY_US, HOUR_US
 from tests.support.ledger import MONDAY_US, WHOLE, a_day, allocation, interval, reading, unit, writing
@@ -249,21 +248,3 @@ def test_an_interval_that_ends_before_it_starts_is_refused(where: str) -> None:
         pytest.raises(ValueError, match=f"interval 3 of {unit()}: end_us: 4 is before start_us 5"),
     ):
         writer.commit(Batch(as_of_us=9, intervals=((3, interval("free", 5, 4)),)))
-
-
-def test_what_the_ledger_knows_does_not_shrink(where: str) -> None:
-    with writing(where) as writer:
-        writer.commit(a_day())
-        writer.commit(Batch(as_of_us=MONDAY_US))
-        kept = writer.kept()
-        assert (kept.as_of_us, kept.next_number) == (TUESDAY_US, 7)
-
-
-def test_every_word_of_ends_is_kept(where: str) -> None:
-    with writing(where) as writer, reading(where) as reader:
-        rows = [
-            interval("used", MONDAY_US, MONDAY_US + 1, of=allocation(n), number=n, ended_by=word)
-            for n, word in enumerate(ENDS)
-        ]
-        writer.commit(Batch(as_of_us=TUESDAY_US, intervals=tuple(enumerate(rows, 1))))
-        assert [held.ended_by for held in reader.held(0, 2**62)] == list(ENDS)

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Mapping
 
 import aiohttp
 
-from fairlead.ui.reading.computing import Computing
+from fairlead.ui.reading.cluster import Source
 from fairlead.ui.reading.ledger import Ledger
-from fairlead.ui.reading.source import Source
 from fairlead.ui.serve.app import serve
+from fairlead.ui.serve.what_if import Computing
 
 
 class Reader:

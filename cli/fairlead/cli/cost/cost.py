@@ -8,8 +8,8 @@ from fairlead.cli.cost import reading, table
 from fairlead.cli.cost.commands import Cost
 from fairlead.cli.printer import say
 from fairlead.cli.views import printing
-from fairlead.history.cost import bill, focus, grouping, window, written
-from fairlead.history.cost.errors import CostError
+from fairlead.history.cost import bill, focus, window, written
+from fairlead.history.cost.window import CostError
 from fairlead.history.prices import PriceBook
 
 
@@ -21,8 +21,8 @@ def run(question: Cost) -> int:
                 "--by: means nothing with -o focus, which has a row per claim, device and day: leave it out"
             )
         asked = bill.Asked(
-            by=grouping.parse_by(question.by or ("queue",)),
-            where=grouping.parse_where(question.where),
+            by=window.parse_by(question.by or ("queue",)),
+            where=window.parse_where(question.where),
             basis=question.basis,
             idle=question.idle,
         )

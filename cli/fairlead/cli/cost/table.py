@@ -10,11 +10,10 @@ from fairlead.cli.printer import say
 from fairlead.cli.views import printing
 from fairlead.cli.views.table import Cell, Column
 from fairlead.history.cost import written
-from fairlead.history.cost.bill import Bill, Line
-from fairlead.history.cost.conservation import Conservation
+from fairlead.history.cost.bill import Bill, Conservation, Line
 from fairlead.history.cost.usage import Figures, hours
 from fairlead.history.cost.window import shown
-from fairlead.history.cost.wording import amounts, number
+from fairlead.history.cost.written import amounts, number
 from fairlead.history.ledger.entries import BUCKETS
 from fairlead.history.prices import rounded
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from fairlead.history.cost.conservation import percentages
+from fairlead.history.cost.bill import percentages
 from fairlead.history.ledger.entries import BUCKETS, WHOLE_PPM
-from fairlead.history.ledger.store.errors import LedgerError
+from fairlead.history.ledger.store.place import LedgerError
 from fairlead.history.ledger.store.reader import open_reader
 
 

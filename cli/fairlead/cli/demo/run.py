@@ -26,10 +26,10 @@ from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from fairlead.sandbox.install.programs import ProgramError
 from fairlead.sandbox.release import NEWEST, Release
 from fairlead.ui.reading.cluster import Cluster as Listed
-from fairlead.ui.reading.computing import Computing, Where
 from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.reading.live import LiveSource
 from fairlead.ui.serve.app import serve
+from fairlead.ui.serve.what_if import Computing, Where
 
 NODES = (
     NodeSpec("hgx-h100-a", "hgx-h100"),

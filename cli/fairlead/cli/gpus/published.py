@@ -10,7 +10,7 @@ from fairlead.cli.gpus.holders import belongs
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import RESOURCE_SLICES, Raw, raw
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.cluster import NotReadError
 
 SLICES = raw(RESOURCE_SLICES)
 

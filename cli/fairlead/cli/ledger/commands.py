@@ -29,8 +29,8 @@ class OfLedger:
     ]
 
     def run(self) -> int:
-        from fairlead.history.cost.errors import CostError
-        from fairlead.history.ledger.store.errors import LedgerError
+        from fairlead.history.cost.window import CostError
+        from fairlead.history.ledger.store.place import LedgerError
 
         try:
             return self.work()

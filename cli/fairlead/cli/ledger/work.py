@@ -12,7 +12,7 @@ from fairlead.cli.printer import say
 from fairlead.history.ledger.entries import WHOLE_PPM
 from fairlead.history.ledger.store.copying import backup
 from fairlead.history.ledger.store.reader import open_reader
-from fairlead.history.ledger.store.retention import prune
+from fairlead.history.ledger.store.writer import prune
 
 
 def copy(ledger: str, target: str) -> int:

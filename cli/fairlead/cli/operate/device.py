@@ -26,8 +26,7 @@ from fairlead.cli.views.table import Cell, Column
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, SELF_SUBJECT_REVIEWS, raw
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import NotReadError, not_read
+from fairlead.ui.reading.cluster import Cluster, NotReadError, not_read
 
 POLL_S = 1.0
 Drain = Literal["wait", "evict"]

@@ -21,7 +21,7 @@ from fairlead.cli.gpus.published import SLICES, ask, devices_of, slices_of, stat
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import DEVICE_TAINT_RULE_VERSIONS, DEVICE_TAINT_RULES, Raw, Resource, raw
-from fairlead.ui.reading.errors import NotReadError, not_read
+from fairlead.ui.reading.cluster import NotReadError, not_read
 
 LABEL = f"{names.API_GROUP}/drained"
 REASON = f"{names.API_GROUP}/drain-reason"

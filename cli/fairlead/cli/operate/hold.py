@@ -28,8 +28,7 @@ from fairlead.kube.resources import (
     raw,
 )
 from fairlead.ui.model import plain_pods
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import NotReadError, not_read
+from fairlead.ui.reading.cluster import Cluster, NotReadError, not_read
 
 Kind = Literal["gang", "queue"]
 TRIES = 5

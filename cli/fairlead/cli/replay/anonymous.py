@@ -9,10 +9,10 @@ from pathlib import Path
 from fairlead.bounded import files
 from fairlead.bounded.limits import UnreadableError
 from fairlead.cli.printer import say
-from fairlead.history.facts.errors import FactsError
+from fairlead.history.facts.form import FactsError
 from fairlead.history.facts.snapshot_file import packed
 from fairlead.history.recording.anonymise import anonymise, anonymise_snapshot
-from fairlead.history.recording.errors import RecordingError
+from fairlead.history.recording.records import RecordingError
 from fairlead.history.recording.segment import SUFFIX
 
 KEY_BYTES = 32

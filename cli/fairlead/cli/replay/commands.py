@@ -39,8 +39,8 @@ class Replay:
 
     def run(self) -> int:
         from fairlead.cli.replay.compare import compare
-        from fairlead.history.facts.errors import FactsError
-        from fairlead.history.recording.errors import RecordingError
+        from fairlead.history.facts.form import FactsError
+        from fairlead.history.recording.records import RecordingError
 
         try:
             return compare(self.recordings, every=self.every, afresh=self.afresh, dump=self.dump, output=self.output)

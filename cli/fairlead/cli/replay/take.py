@@ -13,7 +13,7 @@ from fairlead.history.facts.snapshot_file import dump, packed
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import CredentialsError
-from fairlead.ui.reading.errors import NotReadError, not_read
+from fairlead.ui.reading.cluster import NotReadError, not_read
 
 
 def take(kubeconfig: Path | None, context: str | None, drivers: tuple[str, ...]) -> int:

@@ -16,8 +16,7 @@ from fairlead.cli.views import printing, reading
 from fairlead.cli.views.table import Cell, Column
 from fairlead.kube import resources
 from fairlead.ui.model import plain_pods
-from fairlead.ui.model.gangs import age, line, order
-from fairlead.ui.model.line import Line
+from fairlead.ui.model.gangs import Line, age, line, order
 from fairlead.ui.reading.cluster import Cluster, list_if_allowed
 
 STYLES = {"Waiting": "yellow", "Gathering": "yellow", "Evicted": "yellow", "Running": "green", "Failed": "red"}

@@ -21,8 +21,7 @@ from fairlead.cli.printer import say
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import CredentialsError
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.cluster import Cluster, NotReadError
 
 T = TypeVar("T")
 

@@ -15,8 +15,7 @@ from fairlead.cli.what_if.commands import WhatIf
 from fairlead.cli.what_if.report import show
 from fairlead.engine.forecast.what_if import ChangeError
 from fairlead.history.facts import snapshot_file
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.cluster import Cluster, NotReadError
 from fairlead.ui.what_if import world as worlds
 from fairlead.ui.what_if.answer import answer
 from fairlead.ui.what_if.question import Question, horizon_s

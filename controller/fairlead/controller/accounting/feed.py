@@ -22,9 +22,8 @@ from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.settings import Settings
 from fairlead.engine.types.workload import Workload
-from fairlead.history.ledger.entries import Unit, Wait
+from fairlead.history.ledger.entries import ClaimSeen, Observation, Unit, UnitSeen, Wait
 from fairlead.history.ledger.keeper import Keeper
-from fairlead.history.ledger.observed import ClaimSeen, Observation, UnitSeen
 from fairlead.kube.timestamps import microseconds
 from fairlead.kube.timing import Time
 

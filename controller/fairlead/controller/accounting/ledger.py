@@ -12,9 +12,9 @@ from fairlead.controller.report.events import Events
 from fairlead.controller.report.metrics import Growing, Metrics
 from fairlead.controller.watch.caches import Caches
 from fairlead.history.ledger.keeper import Keeper
-from fairlead.history.ledger.store.errors import LedgerError, LedgerTakenError
+from fairlead.history.ledger.store.place import LedgerError, LedgerTakenError
 from fairlead.history.ledger.store.writer import open_writer
-from fairlead.history.recording.claim_ends import claim_ends
+from fairlead.history.recording.reader import claim_ends
 from fairlead.kube.timestamps import microseconds
 from fairlead.kube.timing import Time
 

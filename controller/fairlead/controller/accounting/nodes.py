@@ -11,8 +11,7 @@ from fairlead.engine.inventory.device import Device
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.node_devices import NodeDevices
 from fairlead.engine.inventory.nodes import NodeTable
-from fairlead.history.ledger.entries import Unit
-from fairlead.history.ledger.observed import UnitSeen
+from fairlead.history.ledger.entries import Unit, UnitSeen
 
 ANYWHERE = ""  # the node of devices that no one node has
 UNPUBLISHED_S = 86_400.0

@@ -16,7 +16,7 @@ from fractions import Fraction
 
 from fairlead.controller.spending.source import Spent
 from fairlead.history.ledger.entries import HELD, WHOLE_PPM
-from fairlead.history.ledger.store.errors import LedgerError
+from fairlead.history.ledger.store.place import LedgerError
 from fairlead.history.ledger.store.reader import Reader, open_reader
 from fairlead.kube.limits import Sleep
 from fairlead.kube.timestamps import HOUR_US

@@ -22,8 +22,7 @@ from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.types.amounts import qualified
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.workload import Workload
-from fairlead.history.ledger.entries import Unit
-from fairlead.history.ledger.observed import Unavailable, Vacancy
+from fairlead.history.ledger.entries import Unavailable, Unit, Vacancy
 from fairlead.kube import resource
 
 Usual = tuple[PodNeeds, CompiledRequest]

@@ -1,20 +1,20 @@
 """A report as one HTML page that needs nothing else: no script, no file and no host. Light and dark, and readable when printed.
 
-Names come from tenants: every text is escaped, and the page's own policy forbids scripts and requests.
+Names come from tenants: every text is escaped, and the page's own policy forbids scripts and requests. Charts are inline SVG, in units of
+its viewBox; their colours are classes of the page.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Final
+from typing import Final, NamedTuple
 
-from fairlead.history.cost import charts, wording
-from fairlead.history.cost.charts import Bar
-from fairlead.history.cost.conservation import Day
+from fairlead.history.cost import page, written
+from fairlead.history.cost.bill import Day
 from fairlead.history.cost.report import FLEET_PERCENT, IDLE_PERCENT, MEMORY_PERCENT, Report
 from fairlead.history.cost.window import shown
-from fairlead.history.cost.wording import gpu_hours, lasting, money, percent, targets, verdict
+from fairlead.history.cost.written import gpu_hours, lasting, money, percent, targets, verdict
 from fairlead.history.ledger.entries import BUCKETS, Bucket
 
 COLUMNS_MAX: Final = 62
@@ -87,7 +87,7 @@ def _targets(report: Report) -> str:
     for (name, part, wanted, met), band in zip(targets(report), bands, strict=True):
         colour = "idle" if "Idle" in name else "used"
         rows = [Bar(name, [(colour, float(part or 0))], percent(part))]
-        found.append(charts.bars(f"{name}: {percent(part)}, target {wanted}", rows, band))
+        found.append(page.bars(f"{name}: {percent(part)}, target {wanted}", rows, band))
         found.append(f'<p class="soft">Target {escape(wanted)}: <span class="{_class(met)}">{verdict(met)}</span></p>')
     if report.unsampled:
         found.append(
@@ -125,7 +125,7 @@ def _device_time(report: Report) -> str:
     )
     more = f"<li>and {len(time.gaps) - GAPS_MAX} more</li>" if len(time.gaps) > GAPS_MAX else ""
     return (
-        charts.stacked("Device time by day", _columns(time.days))
+        page.stacked("Device time by day", _columns(time.days))
         + f'<p class="key">{key}</p>'
         + _table(["", "", "hours", "part", "cost"], rows, numbers=(2, 3, 4))
         + (f"<p>Not seen:</p><ul>{gaps}{more}</ul>" if gaps else "")
@@ -146,24 +146,24 @@ def _columns(days: Sequence[Day]) -> list[tuple[str, dict[str, float]]]:
 
 
 def _losses(report: Report) -> str:
-    return _table(["", "hours", "cost"], wording.losses(report), numbers=(1, 2))
+    return _table(["", "hours", "cost"], written.losses(report), numbers=(1, 2))
 
 
 def _holders(report: Report) -> str:
     if not report.holders:
         return "<p>None.</p>"
     most = max(each.idle for each in report.holders)
-    chart = charts.bars(
+    chart = page.bars(
         "Idle device time by gang",
-        [Bar(wording.holder_name(each), [("idle", each.idle / most)], gpu_hours(each.idle)) for each in report.holders],
+        [Bar(written.holder_name(each), [("idle", each.idle / most)], gpu_hours(each.idle)) for each in report.holders],
     )
-    return chart + _table(["gang", "queue", "idle", "of its time", "cost"], wording.holders(report), numbers=(2, 3, 4))
+    return chart + _table(["gang", "queue", "idle", "of its time", "cost"], written.holders(report), numbers=(2, 3, 4))
 
 
 def _sizing(report: Report) -> str:
     if not report.sizing:
         return "<p>Nothing that the samples show.</p>"
-    rows = wording.sizing(report)
+    rows = written.sizing(report)
     head = ["gang or claim", "devices", "has", "peak", "load", "would do", "free", "saved"]
     note = f"{report.sizing_total - len(rows)} more are not shown. " if report.sizing_total > len(rows) else ""
     return _table(head, rows, numbers=(1, 2, 3, 4, 6, 7)) + (
@@ -175,7 +175,7 @@ def _waiting(report: Report) -> str:
     if not report.waiting:
         return "<p>No gang was admitted.</p>"
     longest = max(max(each.p95_s, each.target_s or 0.0) for each in report.waiting) or 1.0
-    chart = charts.bars(
+    chart = page.bars(
         "Waits by queue: p50 and p95, and the target as a line",
         [
             Bar(
@@ -188,7 +188,7 @@ def _waiting(report: Report) -> str:
         ],
     )
     return chart + _table(
-        ["queue", "gangs", "p50", "p95", "target of p95", ""], wording.waits(report), numbers=(1, 2, 3, 4)
+        ["queue", "gangs", "p50", "p95", "target of p95", ""], written.waits(report), numbers=(1, 2, 3, 4)
     )
 
 
@@ -208,3 +208,85 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence
 
 def _class(met: bool | None) -> str:
     return "soft" if met is None else "met" if met else "missed"
+
+
+WIDTH = 720
+ROW = 26
+LABEL = 190
+BAR = 12
+
+
+class Bar(NamedTuple):
+    """A row of `bars`: values from 0 to 1 with their classes, and texts before and behind."""
+
+    label: str
+    parts: Sequence[tuple[str, float]]
+    text: str
+    mark: float | None = None
+
+
+def stacked(title: str, columns: Sequence[tuple[str, Mapping[str, float]]], height: int = 160) -> str:
+    """One column per entry, of parts of 1 from below in the order given; `columns` has labels and parts by class."""
+    top, left, bottom = 8, 48, height - 22
+    slot = (WIDTH - left - 4) / max(1, len(columns))
+    body = [
+        f'<line class="grid" x1="{left}" x2="{WIDTH}" y1="{_y(part, top, bottom)}" y2="{_y(part, top, bottom)}"/>'
+        f'<text class="axis" x="{left - 6}" y="{_y(part, top, bottom)}" text-anchor="end" dy="4">{round(part * 100)} %</text>'
+        for part in (0.0, 0.5, 1.0)
+    ]
+    every = max(1, -(-len(columns) // 10))
+    for place, (label, parts) in enumerate(columns):
+        x, y = left + place * slot, float(bottom)
+        shown = [f"{name} {part:.1%}" for name, part in parts.items() if part]
+        body.append(f"<g><title>{escape(f'{label}: ' + ', '.join(shown))}</title>")
+        for name, part in parts.items():
+            high = part * (bottom - top)
+            y -= high
+            if part:
+                body.append(
+                    f'<rect class="{escape(name)}" x="{x + slot * 0.08:.2f}" y="{y:.2f}" width="{slot * 0.84:.2f}" height="{high:.2f}"/>'
+                )
+        body.append("</g>")
+        if place % every == 0:
+            body.append(
+                f'<text class="axis" x="{x + slot / 2:.2f}" y="{height - 6}" text-anchor="middle">{escape(label)}</text>'
+            )
+    return _svg(title, height, body)
+
+
+def bars(title: str, rows: Sequence[Bar], band: tuple[float, float] | None = None) -> str:
+    """A row per bar, from left to right; `mark` is a line across it, `band` a range behind all of them."""
+    height = ROW * len(rows) + 6
+    span = WIDTH - LABEL - 150
+    body: list[str] = []
+    if band is not None:
+        body.append(
+            f'<rect class="band" x="{LABEL + band[0] * span:.2f}" y="0" width="{(band[1] - band[0]) * span:.2f}" height="{height}"/>'
+        )
+    for place, row in enumerate(rows):
+        y, x = place * ROW + 6, float(LABEL)
+        label = row.label if len(row.label) <= 28 else row.label[:27] + "…"
+        body.append(
+            f'<text x="{LABEL - 8}" y="{y + BAR - 2}" text-anchor="end">{escape(label)}<title>{escape(row.label)}</title></text>'
+            f'<rect class="track" x="{LABEL}" y="{y}" width="{span}" height="{BAR}"/>'
+        )
+        for name, part in row.parts:
+            wide = max(0.0, min(1.0, part)) * span
+            body.append(f'<rect class="{escape(name)}" x="{x:.2f}" y="{y}" width="{wide:.2f}" height="{BAR}"/>')
+            x += wide
+        if row.mark is not None:
+            at = LABEL + max(0.0, min(1.0, row.mark)) * span
+            body.append(f'<line class="mark" x1="{at:.2f}" x2="{at:.2f}" y1="{y - 3}" y2="{y + BAR + 3}"/>')
+        body.append(f'<text x="{LABEL + span + 8}" y="{y + BAR - 2}">{escape(row.text)}</text>')
+    return _svg(title, height, body)
+
+
+def _svg(title: str, height: int, body: Sequence[str]) -> str:
+    return (
+        f'<svg role="img" aria-label="{escape(title)}" viewBox="0 0 {WIDTH} {height}" xmlns="http://www.w3.org/2000/svg">'
+        f"{''.join(body)}</svg>"
+    )
+
+
+def _y(part: float, top: int, bottom: int) -> str:
+    return f"{bottom - part * (bottom - top):.2f}"

@@ -20,7 +20,6 @@ from fairlead.bounded import json_text
 from fairlead.bounded.limits import BoundError
 from fairlead.engine.types.fact import Fact, decoder, encode
 from fairlead.history.facts import form
-from fairlead.history.recording.errors import RecordingError
 
 T = TypeVar("T")
 FORMAT = "fairlead-recording"
@@ -142,3 +141,15 @@ def _parsed(decoder: msgspec.json.Decoder[T], found: Line, where: str) -> T:
         raise RecordingError(
             f"{where}: a record that cannot be read: {error}; it was edited, or written by another version"
         ) from None
+
+
+class RecordingError(Exception):
+    """Names the file, the record, what it holds, and what to do."""
+
+
+class LockedError(RecordingError):
+    """Another process writes into the directory."""
+
+
+class EmptySegmentError(RecordingError):
+    """Not one record of it was written before its writer ended."""

@@ -10,13 +10,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fairlead.api import foreign, names
+from fairlead.api import names
 from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import plain_pods
 from fairlead.ui.model.facts import gang_text
-from fairlead.ui.model.gangs import age, line, order
-from fairlead.ui.model.line import Line
+from fairlead.ui.model.gangs import Line, age, line, order
 from fairlead.ui.model.queues import line as queue_line
 
 LISTED_MAX = 10
@@ -284,13 +283,6 @@ def pod_explanation(pod: Raw, gang: Raw | None, *, now: float, devices: str = ""
     return Explanation(
         kind="pod", name=name, headline=headline, parts=_filled([*parts, Part(title="Fairlead", lines=(no,))])
     )
-
-
-def gang_of(pod: Raw) -> str:
-    """The name of the pod's gang, by the controller's rules."""
-    meta = pod["metadata"]
-    group = ((pod.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName")
-    return foreign.gang_name(meta.get("annotations") or {}, meta.get("labels") or {}, group) or str(meta["name"])
 
 
 def _filled(parts: Sequence[Part]) -> tuple[Part, ...]:

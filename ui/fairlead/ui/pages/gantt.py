@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
-from fairlead.ui.model.gang_timeline import Spread
+from fairlead.ui.model.gang import Spread
 from fairlead.ui.model.gangs import age
 from fairlead.ui.model.runs import Run, State
 from fairlead.ui.model.time_chart import Choice, Group, TimeChart

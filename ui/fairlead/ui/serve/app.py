@@ -21,22 +21,15 @@ from fairlead.kube.logs import BRIEF
 from fairlead.ui.model.scope import ScopedFacts
 from fairlead.ui.pages import render
 from fairlead.ui.pages.render import SHOWN_TO, ShownTo, Trouble
-from fairlead.ui.reading.computing import Computing
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.cluster import NotReadError, Source
 from fairlead.ui.reading.ledger import Ledger
-from fairlead.ui.reading.source import Source
 from fairlead.ui.serve import pages
-from fairlead.ui.serve.answers import answer
-from fairlead.ui.serve.connections import HANDSHAKE_S, HEAD_S, Connections
+from fairlead.ui.serve.answers import answer, asks_json, respond
 from fairlead.ui.serve.live import Hub
-from fairlead.ui.serve.looks import Look, Seen
-from fairlead.ui.serve.of_ledger import PagesOfLedger
-from fairlead.ui.serve.origins import foreign
-from fairlead.ui.serve.responses import asks_json, respond
-from fairlead.ui.serve.security import allowed_hosts, headers_for
+from fairlead.ui.serve.security import HANDSHAKE_S, HEAD_S, Connections, allowed_hosts, foreign, headers_for
 from fairlead.ui.serve.viewers import Everyone, LoginNeededError, Viewer, Viewers
-from fairlead.ui.serve.views import Address, Views
-from fairlead.ui.serve.what_if import WhatIf
+from fairlead.ui.serve.views import Address, Look, PagesOfLedger, Seen, Views
+from fairlead.ui.serve.what_if import Computing, WhatIf
 
 LOG = logging.getLogger(__name__)
 HOST = "127.0.0.1"

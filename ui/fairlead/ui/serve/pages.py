@@ -14,30 +14,17 @@ from fairlead.history.cost.bill import Bill
 from fairlead.history.ledger.entries import Decision
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import cluster as clusters
-from fairlead.ui.model import costs, gang, gang_list, gang_timeline, plain_pods, queue_history, queues, time_chart
-from fairlead.ui.model.events import events_of
+from fairlead.ui.model import costs, gang, gang_list, plain_pods, queues, time_chart
 from fairlead.ui.model.explanations import queue_explanation
-from fairlead.ui.model.facts import Facts
-from fairlead.ui.model.gang_lines import LineMemory
-from fairlead.ui.model.past import Past
+from fairlead.ui.model.facts import Facts, Past
+from fairlead.ui.model.gang import events_of
+from fairlead.ui.model.gang_list import LineMemory
 from fairlead.ui.model.scope import EVERYTHING, Scope
 from fairlead.ui.pages import render
 from fairlead.ui.pages.render import Trouble
-from fairlead.ui.serve.answers import as_json
+from fairlead.ui.serve.answers import Shown, as_json
 
 RUNS_SHOWN = 5  # of a gang that is not there any more
-
-
-class Shown(NamedTuple):
-    """`marked`: a page with its fragments marked (`pages.fragments`), or JSON."""
-
-    status: int
-    marked: str
-
-    @property
-    def text(self) -> str:
-        """The page as it is sent to a reader without a stream."""
-        return render.page(self.marked)
 
 
 class Kept(NamedTuple):
@@ -88,7 +75,7 @@ def one_queue(facts: Facts, everything: Facts, past: Past, name: str, window: st
     explanation = queue_explanation(raw, own, pods, now=facts.at, unseen=facts.refused.get("gangs", ""))
     if json:
         return Shown(200, as_json(asdict(explanation)))
-    found = queue_history.queue_history(everything, past, raw, lasts_s=time_chart.WINDOWS[window])
+    found = queues.queue_history(everything, past, raw, lasts_s=time_chart.WINDOWS[window])
     return Shown(200, render.queue(facts, explanation, found, window))
 
 
@@ -97,8 +84,8 @@ def history_of_queue(facts: Facts, everything: Facts, past: Past, name: str, win
     raw = _queue(facts, name)
     if raw is None:
         return _no_queue(facts, name, json=True)
-    found = queue_history.queue_history(everything, past, raw, lasts_s=time_chart.WINDOWS[window])
-    return Shown(200, as_json(queue_history.as_json(found)))
+    found = queues.queue_history(everything, past, raw, lasts_s=time_chart.WINDOWS[window])
+    return Shown(200, as_json(queues.as_json(found)))
 
 
 def _queue(facts: Facts, name: str) -> Raw | None:
@@ -188,7 +175,7 @@ def one_gang(
     view = gang.find(facts, namespace, name, known=known)
     past = past or Past()
     if view is None:
-        ended = gang_timeline.ended_runs(past, namespace, name)[:RUNS_SHOWN] if scope.sees(namespace) else ()
+        ended = gang.ended_runs(past, namespace, name)[:RUNS_SHOWN] if scope.sees(namespace) else ()
         why = f"; {facts.refused['gangs']}" if "gangs" in facts.refused else ""
         near = tuple((render.gang_link(each), each) for each in gang.near(facts, namespace, name))
         what = Trouble(
@@ -205,8 +192,8 @@ def one_gang(
     if raw is None:
         return Shown(200, render.gang(facts, view))
     said = events_of(events, kind="Gang", namespace=namespace, name=name)
-    moments = gang_timeline.timeline(facts, past, raw, said, decisions)
-    return Shown(200, render.gang(facts, view, moments, gang_timeline.spread(facts, raw)))
+    moments = gang.timeline(facts, past, raw, said, decisions)
+    return Shown(200, render.gang(facts, view, moments, gang.spread(facts, raw)))
 
 
 def wrong(text: str, address: str, *, json: bool) -> Shown:
