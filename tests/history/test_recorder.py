@@ -40,6 +40,14 @@ def decide_some(world: World, recorder: FlightRecorder, count: int, *, first: in
             world.end(next(iter(world.running)))
 
 
+def one_by_one(world: World, recorder: FlightRecorder, first: int, end: int) -> None:
+    """Each decision is written, or missed, before the next."""
+    counts = recorder.shared.counts
+    for number in range(first, end):
+        decide_some(world, recorder, 1, first=number)
+        until(lambda: counts.recorded + counts.missed == number + 1)  # noqa: B023
+
+
 def until(true: Callable[[], bool]) -> None:
     ends = time.monotonic() + 20.0
     while not true():
@@ -116,9 +124,7 @@ def test_a_full_disk_stops_the_recording_and_says_so_and_it_goes_on_when_there_i
     assert recorder.problem() is None, "told once"
     full.clear()
     clock[0] = 100.0
-    for number in range(10, 15):
-        decide_some(world, recorder, 1, first=number)
-        until(lambda: recorder.shared.counts.recorded + recorder.shared.counts.missed == number + 1)  # noqa: B023
+    one_by_one(world, recorder, 10, 15)
     recorder.close()
     counts, different = read(tmp_path)
     assert different == 0
@@ -136,9 +142,7 @@ def test_a_directory_in_use_is_told_and_tried_again(tmp_path: Path):
     assert "off: " in (recorder.problem() or "")
     other.close("stopped", 1.0)
     clock[0] = 100.0
-    for number in range(1, 4):
-        decide_some(world, recorder, 1, first=number)
-        until(lambda: recorder.shared.counts.recorded + recorder.shared.counts.missed == number + 1)  # noqa: B023
+    one_by_one(world, recorder, 1, 4)
     recorder.close()
     counts, different = read(tmp_path)
     assert (counts.decisions >= 2, different) == (True, 0)
@@ -175,8 +179,7 @@ def test_decisions_are_counted_once_whichever_write_fails(tmp_path: Path, monkey
     world = h100_world(8)
     for number in range(30):
         clock[0] += 30.0
-        decide_some(world, recorder, 1, first=number)
-        until(lambda: recorder.shared.counts.recorded + recorder.shared.counts.missed == number + 1)  # noqa: B023
+        one_by_one(world, recorder, number, number + 1)
     recorder.close()
     counts, different = read(tmp_path)
     assert different == 0

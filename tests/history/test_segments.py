@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.history.recording.reader import Reader
-from fairlead.history.recording.records import Decision, End, Gap, Header, LockedError, RecordingError, link
+from fairlead.history.recording.records import Decision, End, Gap, Header, RecordingError, link
 from fairlead.history.recording.verify import Counts, differences
 from fairlead.history.recording.writer import Bounds, RecordingWriter, segments
 
@@ -202,14 +202,6 @@ def test_a_broken_last_segment_is_kept_and_the_next_is_written_behind_it(tmp_pat
     again.decision(decision(10, whole=True), 60.0)
     again.close("stopped", 61.0)
     assert numbers(tmp_path / "segment-00000004.jsonl.gz") == [10]
-
-
-def test_there_is_one_writer(tmp_path: Path):
-    writer = opened(tmp_path)
-    with pytest.raises(LockedError, match="another process records there"):
-        opened(tmp_path)
-    writer.close("stopped", 1.0)
-    opened(tmp_path).close("stopped", 2.0)
 
 
 def test_the_oldest_segments_are_deleted(tmp_path: Path):

@@ -10,7 +10,7 @@ from fairlead.ui.serve import pages
 from fairlead.ui.serve.views import Address, Views
 from tests.support import ui
 from tests.support.ledger_in_memory import Ledger as InMemory
-from tests.support.pasts import HOUR, a_past, span, wait
+from tests.support.pasts import a_past, span, wait
 from tests.support.ui import NOW
 
 from .markup import check
@@ -129,13 +129,6 @@ async def test_a_gang_that_ended_is_known_by_its_runs():
         facts, "team-0", "gone", json=False, past=past, scope=Scope(namespaces=frozenset({"team-1"}), cluster=True, queues=True)
     )  # fmt: skip
     assert "a pod failed" not in hidden.text
-
-
-async def test_a_run_that_goes_on_has_no_end():
-    facts = await read()
-    found = timeline(facts, a_past(span("run-0", 5, None)), of(facts, "run-0"), ())
-    assert [each.what for each in found if each.source == "Ledger"] == ["Devices allocated"]
-    assert found[-1].at == NOW - 5 * HOUR
 
 
 async def test_a_condition_that_never_held_is_no_moment_and_one_that_ceased_says_nothing_of_now():

@@ -205,20 +205,6 @@ async def test_a_cluster_that_goes_away_and_comes_back_is_said_on_open_pages():
             assert said.parts["notices"] == '<div id="notices" role="status"></div>'
 
 
-async def test_more_viewers_than_the_server_allows_are_told_so():
-    apiserver = ui.Apiserver(ui.a_cluster())
-    source = ui.source(apiserver)
-    async with ui.reader(source) as reader:
-        _, _, text = await reader.get("/queues")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(live.Hub, "viewers", property(lambda self: self.viewers_max))
-            async with reader.follow(ui.stream_of(text)) as following:
-                told = await following.next()
-                assert "500 live pages are open, which is what this server allows" in told.parts["notices"]
-                assert told.retry == "30000"
-                await following.ended()
-
-
 async def test_a_viewer_who_does_not_read_is_cut_off_and_the_others_are_served(monkeypatch):
     monkeypatch.setattr(live, "SLOW_S", 0.3)
     monkeypatch.setattr(Channel, "_lacking", lambda self, revision: list(self._page.inner))  # more than sockets hold

@@ -138,28 +138,6 @@ async def test_the_json_of_queues_gangs_and_a_gang_is_what_the_command_line_prin
     assert pages.one_gang(facts, "team-2", "wait-00002", json=True).text == json.dumps(explained, indent=2) + "\n"
 
 
-async def test_the_json_of_the_cluster_names_every_device():
-    found = json.loads(pages.cluster(await read(ui.a_cluster(6)), {}, json=True).text)
-    assert sum(len(node["gpus"]) for node in found["nodes"]) == sum(found["counts"].values()) == 48
-
-
-@pytest.mark.parametrize(
-    ("text", "begun"),
-    [
-        ("no gang is called x", True),
-        ("gangs: you may list none", True),
-        ("sort=x: not an order; one of line, age", False),
-        ("queue-1 is gone", False),
-        ("'evil.example' is not served here", False),
-        ("", False),
-    ],
-)
-def test_a_message_that_stands_alone_begins_with_a_capital_letter_but_for_a_name(text, begun):
-    shown = pages.away(text, json=False).text
-    assert ('<span class="said">' in shown) is begun
-    assert text in check(shown).text
-
-
 async def test_what_blocks_a_gang_stands_first_on_its_page():
     page = check(pages.one_gang(await read(ui.a_cluster(2)), "team-0", "wait-00000", json=False).text)
     titles = [each.text for each in page.every("h2")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -203,34 +202,6 @@ def limit(writer: Writer, pages: int) -> None:
     """Of the one connection that the writer has."""
     with writer._database.engine.connect() as connection:
         connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
-
-
-def test_a_directory_that_may_not_be_written_is_named(directory: Path) -> None:
-    code = (
-        "import os, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "from fairlead.history.ledger.store.place import UnavailableError\n"
-        "from fairlead.history.ledger.store.writer import open_writer\n"
-        "try: open_writer(sys.argv[1], writer='nobody')\n"
-        "except UnavailableError as error: print(error)\n"
-    )
-    if os.geteuid() != 0:
-        directory.chmod(0o555)
-        (directory / "ledger.sqlite").chmod(0o444)
-        with pytest.raises(UnavailableError, match=r"read-only|cannot be opened|denied"):
-            open_writer(str(directory), writer="a leader")
-        return
-    # Root may write everywhere; so another user tries, in a place that it can reach. What it imports it has to reach too.
-    shared = Path("/dev/shm") / f"fairlead-read-only-{os.getpid()}"
-    shutil.copytree(directory, shared)
-    try:
-        shared.chmod(0o755)
-        code = code.replace("os.setgroups", "import fairlead.history.ledger.store.writer; os.setgroups", 1)
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(shared)], cwd="/", capture_output=True, text=True, check=False
-        )
-        assert "see that this user may write" in done.stdout, done.stdout + done.stderr
-    finally:
-        shutil.rmtree(shared)
 
 
 # -- PostgreSQL ------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from fairlead.history.cost.usage import Figures, hours, priced
-from fairlead.history.cost.window import LABEL, CostError, Reader, Window, shown
+from fairlead.history.cost.window import LABEL, CostError, Reader, Window, month_of, shown
 from fairlead.history.ledger.entries import HELD
 from fairlead.history.prices import PriceBook, rounded
 from fairlead.kube.timestamps import DAY_US, HOUR_US, SECOND_US
@@ -253,17 +253,15 @@ def _window(text: str, now_s: int) -> Window:
 
 def _parsed(text: str, now_s: int) -> Window | None:
     today = now_s // 86_400 * 86_400
-    first = _EPOCH + timedelta(seconds=today)
-    month = int((first.replace(day=1) - _EPOCH).total_seconds())
-    sunday = today - (first.weekday() + 1) % 7 * 86_400
-    before = int(((first.replace(day=1) - timedelta(days=1)).replace(day=1) - _EPOCH).total_seconds())
+    sunday = today - (datetime.fromtimestamp(today, UTC).weekday() + 1) % 7 * 86_400
+    month = month_of(now_s * SECOND_US).since_us // SECOND_US
     named = {
         "today": (today, today + 86_400),
         "yesterday": (today - 86_400, today),
         "week": (sunday, now_s),
         "month": (month, now_s),
         "lastweek": (sunday - 7 * 86_400, sunday),
-        "lastmonth": (before, month),
+        "lastmonth": (month_of(month * SECOND_US - 1).since_us // SECOND_US, month),
     }
     if text in named:
         return _of_seconds(*named[text])

@@ -11,8 +11,8 @@ Tables go in parts (`parts`), so that a whole state, of 10,000 nodes with MIG-ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -23,11 +23,17 @@ from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.settings import DisruptionBudget, FlavorSpec, NamespaceQuota, QueueSpec
 from fairlead.engine.types.workload import Demand, Workload
-from fairlead.history.facts import form
 from fairlead.kube import core, resource
 
 VERSION = 1
 NO_WORKLOAD = Workload()
+PART_WEIGHT = 1_000
+Tables = dict[str, Any]  # table to entries by key
+_MANY = {"slices": "devices", "gangs": "members", "running": "members"}  # what an entry has many of
+
+
+class FactsError(ValueError):
+    """Names the field, what it holds, and what to do."""
 
 
 class Node(Fact, frozen=True, kw_only=True):
@@ -79,14 +85,7 @@ class Facts(Fact, frozen=True, kw_only=True):
 
 
 EMPTY = Facts()
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-PART_WEIGHT = 1_000
-Tables = dict[str, Any]  # table to entries by key
-_MANY = {"slices": "devices", "gangs": "members", "running": "members"}  # what an entry has many of
+TABLES = tuple(name for name in Facts.__struct_fields__ if name not in {"order", "workload", "mix", "settings"})
 
 
 def weight(tables: Mapping[str, Mapping[str, Any]]) -> int:
@@ -96,27 +95,27 @@ def weight(tables: Mapping[str, Mapping[str, Any]]) -> int:
 
 def parts(
     tables: Mapping[str, Mapping[str, Any]], write: Callable[[str, Any], Any], *, most: int = PART_WEIGHT
-) -> Iterator[form.Facts]:
+) -> Iterator[Facts]:
     """In order. `write` makes of a table's entry what the format has; each part is made when it is asked for."""
     part: Tables = {}
     full = 0
     for table, entries in tables.items():
         for key, value in entries.items():
             if full >= most:
-                yield form.Facts(**part)
+                yield Facts(**part)
                 part, full = {}, 0
             part.setdefault(table, {})[key] = None if value is None else write(table, value)
             full += _weight(table, value)
     if part:
-        yield form.Facts(**part)
+        yield Facts(**part)
 
 
-def tables_of(facts: form.Facts) -> Tables:
+def tables_of(facts: Facts) -> Tables:
     """Those that have entries."""
     return {table: entries for table in TABLES if (entries := getattr(facts, table))}
 
 
-def joined(several: Iterable[form.Facts]) -> Tables:
+def joined(several: Iterable[Facts]) -> Tables:
     """The tables of all of them, in their order."""
     found: Tables = {}
     for facts in several:
@@ -127,10 +126,3 @@ def joined(several: Iterable[form.Facts]) -> Tables:
 
 def _weight(table: str, value: Any) -> int:
     return 1 + (len(getattr(value, many)) if value is not None and (many := _MANY.get(table)) else 0)
-
-
-TABLES = tuple(name for name in form.Facts.__struct_fields__ if name not in {"order", "workload", "mix", "settings"})
-
-
-class FactsError(ValueError):
-    """Names the field, what it holds, and what to do."""

@@ -110,9 +110,6 @@ def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> Json:
     return {name: value for name, value in now.items() if before.get(name) != value} | dict.fromkeys(gone)
 
 
-TIMES = ("due",)
-
-
 class PlanView:
     """What the compact plans so far say."""
 

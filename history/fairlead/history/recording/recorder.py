@@ -36,6 +36,44 @@ QUEUE_MAX = 256  # decisions that wait to be written
 QUEUE_ENTRIES_MAX = 100_000  # changes and waiting gangs in them, some 750 bytes each
 BEHIND = "the recorder is behind: decisions came faster than they were written"
 CLOSE_S = 5.0  # at the end of a term: for what waits to be written
+FLUSH_S = 1.0
+RETRY_S = 60.0  # after the disk refused, or another process had the lock
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A decision to be written."""
+
+    noted: Noted
+    now: float
+    plan: Plan
+    took_s: float
+    missed: int  # decisions before it that the loop could not hand over
+    reason: str
+
+
+@dataclass(slots=True)
+class Counts:
+    """For metrics; each only grows, but for `recording`."""
+
+    recorded: int = 0
+    missed: int = 0
+    bytes: int = 0
+    failures: int = 0
+    recording: bool = False
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the loop and the thread tell each other."""
+
+    counts: Counts = field(default_factory=Counts)
+    whole: threading.Event = field(default_factory=threading.Event)  # the thread asks for a whole state
+    problems: queue.SimpleQueue[str] = field(default_factory=queue.SimpleQueue)  # for events; the log has them already
+
+    def tell(self, problem: str) -> None:
+        log.error("recording: %s", problem)
+        self.problems.put(problem)
 
 
 class FlightRecorder:
@@ -62,7 +100,8 @@ class FlightRecorder:
         self._missed = 0
         self._reason = ""
         self._closing = threading.Event()
-        self._start()
+        self._thread = threading.Thread(target=self._run, name="flight-recorder", daemon=True)
+        self._thread.start()
 
     # -- in the loop -----------------------------------------------------------------------------------------------
 
@@ -107,7 +146,9 @@ class FlightRecorder:
         self._closing.set()
         with contextlib.suppress(queue.Full):
             self._jobs.put_nowait(None)
-        self._join(timeout_s)
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            log.warning("recording: not closed within %g s; the next leader closes the segment", timeout_s)
 
     def _counted(self, entries: int) -> bool:
         """Whether there is room for them: one decision is always taken."""
@@ -125,15 +166,6 @@ class FlightRecorder:
         self._watcher.forget()
 
     # -- the thread ------------------------------------------------------------------------------------------------
-
-    def _start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="flight-recorder", daemon=True)
-        self._thread.start()
-
-    def _join(self, timeout_s: float) -> None:
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
-            log.warning("recording: not closed within %g s; the next leader closes the segment", timeout_s)
 
     def _run(self) -> None:
         while self._work(FLUSH_S):
@@ -160,52 +192,6 @@ def _entries(job: Job) -> int:
     """What it keeps in memory: of a whole state nothing, the controller has the same values."""
     changed = 0 if job.noted.whole else sum(map(len, job.noted.tables.values()))
     return changed + len(job.plan.waiting)
-
-
-if TYPE_CHECKING:
-    from fairlead.engine.types.plan import Plan
-    from fairlead.history.facts.changes import Noted
-
-log = logging.getLogger(__name__)
-
-FLUSH_S = 1.0
-RETRY_S = 60.0  # after the disk refused, or another process had the lock
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A decision to be written."""
-
-    noted: Noted
-    now: float
-    plan: Plan
-    took_s: float
-    missed: int  # decisions before it that the loop could not hand over
-    reason: str
-
-
-@dataclass(slots=True)
-class Counts:
-    """For metrics; each only grows, but for `recording`."""
-
-    recorded: int = 0
-    missed: int = 0
-    bytes: int = 0
-    failures: int = 0
-    recording: bool = False
-
-
-@dataclass(slots=True)
-class Shared:
-    """What the loop and the thread tell each other."""
-
-    counts: Counts = field(default_factory=Counts)
-    whole: threading.Event = field(default_factory=threading.Event)  # the thread asks for a whole state
-    problems: queue.SimpleQueue[str] = field(default_factory=queue.SimpleQueue)  # for events; the log has them already
-
-    def tell(self, problem: str) -> None:
-        log.error("recording: %s", problem)
-        self.problems.put(problem)
 
 
 class Writing:

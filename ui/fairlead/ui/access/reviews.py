@@ -304,13 +304,12 @@ async def scope_of(user: User, reviews: Reviews, namespaces: Namespaces) -> Scop
 
 log = logging.getLogger(__name__)
 AGAIN_S = 60.0
-Past = Callable[[], Awaitable[Collection[str]]]
 
 
 class KnownNamespaces:
     """Call it for the namespaces. `past` reads those of the ledger, and raises LedgerError; None: there is none."""
 
-    def __init__(self, source: Source, past: Past | None = None) -> None:
+    def __init__(self, source: Source, past: Namespaces | None = None) -> None:
         self._source = source
         self._past = past
         self._of: Facts | None = None
@@ -334,7 +333,7 @@ class KnownNamespaces:
             await sleep(AGAIN_S)
 
 
-def of_ledger(where: str) -> Past:
+def of_ledger(where: str) -> Namespaces:
     """`where`: as of `open_reader`."""
 
     def read() -> Collection[str]:

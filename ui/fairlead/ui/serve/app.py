@@ -235,7 +235,7 @@ async def _answered(request: web.Request, handler: Handler, viewers: Viewers) ->
         and (why := foreign(request.headers, scheme="https" if viewers.private else "http"))
     ):
         what = Trouble(title="This request is refused", text=why, steps=("Open the page itself, and send its form.",))
-        return respond(request, pages.trouble(what, 403, json=json), json=json)
+        return _trouble(request, what, 403)
     try:
         return await handler(request)
     except LoginNeededError as error:
@@ -246,7 +246,7 @@ async def _answered(request: web.Request, handler: Handler, viewers: Viewers) ->
         what = Trouble(
             title="Pages are only read", text=f"{request.method} is not answered here: this server changes nothing"
         )
-        response = respond(request, pages.trouble(what, 405, json=json), json=json)
+        response = _trouble(request, what, 405)
         response.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
         return response
     except web.HTTPException as error:
@@ -255,7 +255,7 @@ async def _answered(request: web.Request, handler: Handler, viewers: Viewers) ->
             text=f"there is nothing at {request.path}",
             links=(("/", "Cluster"), ("/queues", "Queues"), ("/gangs", "Gangs")),
         )
-        return respond(request, pages.trouble(what, error.status, json=json), json=json)
+        return _trouble(request, what, error.status)
     except Exception:
         LOG.exception("cannot answer %s", request.path)
         what = Trouble(
@@ -263,4 +263,9 @@ async def _answered(request: web.Request, handler: Handler, viewers: Viewers) ->
             text="the reason is in the output of fairlead ui; it is an error of the program",
             steps=("Please report it with that text.",),
         )
-        return respond(request, pages.trouble(what, 500, json=json), json=json)
+        return _trouble(request, what, 500)
+
+
+def _trouble(request: web.Request, what: Trouble, status: int) -> web.Response:
+    json = asks_json(request)
+    return respond(request, pages.trouble(what, status, json=json), json=json)

@@ -59,8 +59,7 @@ def cluster(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | 
 
 def queue_tree(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:
     if "queues" in facts.refused:
-        what = Trouble(title="Queues cannot be read", text=facts.refused["queues"], links=(("/gangs", "Gangs"),))
-        return trouble(what, 403, json=json, facts=facts)
+        return _unread(facts, "Queues", json=json)
     lines = queues.tree(facts.queues)
     return Shown(200, as_json([asdict(each) for each in lines]) if json else render.queues(facts, lines))
 
@@ -94,8 +93,7 @@ def _queue(facts: Facts, name: str) -> Raw | None:
 
 def _no_queue(facts: Facts, name: str, *, json: bool) -> Shown:
     if "queues" in facts.refused:
-        what = Trouble(title="Queues cannot be read", text=facts.refused["queues"], links=(("/gangs", "Gangs"),))
-        return trouble(what, 403, json=json, facts=facts)
+        return _unread(facts, "Queues", json=json)
     what = Trouble(title="No such queue", text=f"no queue is called {name}", links=(("/queues", "All queues"),))
     return trouble(what, 404, json=json, facts=facts)
 
@@ -107,9 +105,8 @@ def gangs(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | No
     except ValueError as error:
         what = Trouble(title="This address is not right", text=str(error), links=(("/gangs", "All gangs"),))
         return trouble(what, 400, json=json, facts=facts)
-    if _unreadable(facts):
-        what = Trouble(title="Gangs cannot be read", text=facts.refused["gangs"], links=(("/queues", "Queues"),))
-        return trouble(what, 403, json=json, facts=facts)
+    if _without_gangs(facts):
+        return _unread(facts, "Gangs", json=json)
     found = gang_list.gang_list((kept or Kept.new()).lines.of(facts), choice, now=facts.at)
     return Shown(200, as_json([asdict(each) for each in found.all_fresh()]) if json else render.gangs(facts, found))
 
@@ -123,9 +120,8 @@ def time(facts: Facts, past: Past, choice: time_chart.Choice, *, json: bool, sco
             links=((f"/time{choice.query(by='queue', only='')}", "The same by queue"),),
         )
         return trouble(what, 403, json=json, facts=facts)
-    if _unreadable(facts):
-        what = Trouble(title="Gangs cannot be read", text=facts.refused["gangs"])
-        return trouble(what, 403, json=json, facts=facts)
+    if _without_gangs(facts):
+        return _unread(facts, "Gangs", json=json)
     chart = time_chart.time_chart(facts, past, choice, scope)
     return Shown(200, as_json(time_chart.as_json(chart)) if json else render.time(facts, chart))
 
@@ -219,5 +215,14 @@ def trouble(what: Trouble, status: int, *, json: bool, facts: Facts | None = Non
     return Shown(status, render.trouble(what, facts))
 
 
-def _unreadable(facts: Facts) -> bool:
+def _unread(facts: Facts, kind: str, *, json: bool) -> Shown:
+    """`kind`: "Queues" or "Gangs"; the other may be there to read."""
+    other = "Gangs" if kind == "Queues" else "Queues"
+    what = Trouble(
+        title=f"{kind} cannot be read", text=facts.refused[kind.lower()], links=((f"/{other.lower()}", other),)
+    )
+    return trouble(what, 403, json=json, facts=facts)
+
+
+def _without_gangs(facts: Facts) -> bool:
     return "gangs" in facts.refused and not facts.gangs and not facts.pods

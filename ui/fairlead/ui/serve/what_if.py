@@ -35,6 +35,16 @@ from fairlead.ui.what_if.question import Form, Question, named, why_not
 LOG = logging.getLogger(__name__)
 STATUS: Final = {"change": 400, "cluster": 503, "busy": 429, "late": 504, "failed": 500}
 FORM = "application/x-www-form-urlencoded"
+AT_ONCE = 1
+WAITING_MAX = 4
+TURN_S = 60.0  # how long a turn is waited for
+ANSWER_S = 60.0
+LOOK_S = 0.25  # how often it is looked whether the reader is still there
+ANSWER_MAX_BYTES = 64 * 2**20
+ERROR_SHOWN = 400
+MEMORY_LEAST = 256 * 2**20
+"""What must be left in the container for a process to be begun; it may take half of what is left."""
+Json = dict[str, Any]
 
 
 class WhatIf:
@@ -116,20 +126,6 @@ def _gone(request: web.Request) -> bool:
     return request.transport is None or request.transport.is_closing()
 
 
-LOG = logging.getLogger(__name__)
-AT_ONCE = 1
-WAITING_MAX = 4
-TURN_S = 60.0  # how long a turn is waited for
-ANSWER_S = 60.0
-LOOK_S = 0.25  # how often it is looked whether the reader is still there
-ANSWER_MAX_BYTES = 64 * 2**20
-ERROR_SHOWN = 400
-MEMORY_LEAST = (
-    256 * 2**20
-)  # what must be left in the container for a process to be begun; it may take half of what is left
-Json = dict[str, Any]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Where:
     """What is asked: a snapshot's file, or the cluster of a kubeconfig's context; all empty: as the program's own."""
@@ -203,12 +199,8 @@ class Computing:
     async def _turn(self, gone: Callable[[], bool]) -> Any:
         acquire = asyncio.ensure_future(self._turns.acquire())
         try:
-            until = self._clock() + self._turn_s
-            while not (await asyncio.wait({acquire}, timeout=LOOK_S))[0]:
-                if gone():
-                    raise ReaderGoneError
-                if self._clock() >= until:
-                    raise NoAnswerError(f"no turn came within {self._turn_s:g} s: others ask, too; ask again", "busy")
+            late = NoAnswerError(f"no turn came within {self._turn_s:g} s: others ask, too; ask again", "busy")
+            await self._done(acquire, gone, self._turn_s, late)
             try:
                 yield
             finally:
@@ -216,6 +208,17 @@ class Computing:
         finally:
             if not acquire.done():
                 acquire.cancel()
+
+    async def _done(
+        self, what: asyncio.Future[Any], gone: Callable[[], bool], within_s: float, late: NoAnswerError
+    ) -> None:
+        """Waits for it while the reader is there, and so long at most."""
+        until = self._clock() + within_s
+        while not (await asyncio.wait({what}, timeout=LOOK_S))[0]:
+            if gone():
+                raise ReaderGoneError
+            if self._clock() >= until:
+                raise late
 
     async def _run(self, question: Question, gone: Callable[[], bool]) -> Json:
         left = self._headroom()
@@ -238,16 +241,12 @@ class Computing:
         )
         talking = asyncio.ensure_future(process.communicate(asked))
         try:
-            until = self._clock() + self._answer_s
-            while not (await asyncio.wait({talking}, timeout=LOOK_S))[0]:
-                if gone():
-                    raise ReaderGoneError
-                if self._clock() >= until:
-                    raise NoAnswerError(
-                        f"it took longer than {self._answer_s:g} s and was ended: ask for less (fewer samples, a shorter horizon), or run "
-                        "`fairlead what-if` on your own machine",
-                        "late",
-                    )
+            late = NoAnswerError(
+                f"it took longer than {self._answer_s:g} s and was ended: ask for less (fewer samples, a shorter horizon), or run "
+                "`fairlead what-if` on your own machine",
+                "late",
+            )
+            await self._done(talking, gone, self._answer_s, late)
             out, err = talking.result()
         finally:
             if process.returncode is None:
