@@ -12,7 +12,7 @@ from tests.support.engine.objects import gpu, mig_gpu, slice_of
 
 
 async def seen(lists):
-    facts = await ui.source(ui.Apiserver(lists)).facts()
+    facts = await ui.facts(lists)
     assert facts.hardware is not None
     return cluster(facts.hardware)
 

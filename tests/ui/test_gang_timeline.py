@@ -17,7 +17,7 @@ from .markup import check
 
 
 async def read(lists=None):
-    return await ui.source(ui.Apiserver(lists or ui.a_cluster(1, waiting=1))).facts()
+    return await ui.facts(lists or ui.a_cluster(1, waiting=1))
 
 
 def of(facts, name):

@@ -279,7 +279,7 @@ async def test_a_stream_ends_when_the_session_does_and_when_the_rights_change(mo
 )
 async def test_only_pages_of_this_server_are_streamed(page):
     async with (
-        ui.reader(ui.source(ui.Apiserver(ui.a_cluster()))) as reader,
+        ui.pages() as reader,
         reader.session.get(f"{reader.address}live", params={"page": page}) as answer,
     ):
         assert answer.status == 404

@@ -30,10 +30,6 @@ HOSTILE = [
 ]
 
 
-async def read(lists, **options):
-    return await ui.source(ui.Apiserver(lists, **options)).facts()
-
-
 def every_page(facts, gang=("team-0", "wait-00000"), node="node-004", queue="queue-0"):
     namespace, name = gang
     past = a_past(
@@ -57,7 +53,7 @@ def every_page(facts, gang=("team-0", "wait-00000"), node="node-004", queue="que
 
 
 async def test_every_page_is_well_formed_and_each_control_has_a_name():
-    facts = await read(ui.a_cluster(12, waiting=250))
+    facts = await ui.facts(ui.a_cluster(12, waiting=250))
     status = {name: shown.status for name, shown in every_page(facts).items()}
     assert status == dict.fromkeys(status, 200) | {"no gang": 404, "wrong": 400, "away": 503}
     for name, shown in every_page(facts).items():
@@ -66,7 +62,7 @@ async def test_every_page_is_well_formed_and_each_control_has_a_name():
 
 
 async def test_an_empty_cluster_has_pages_that_say_what_to_do():
-    facts = await read(ui.empty())
+    facts = await ui.facts(ui.empty())
     found = {name: check(shown.text).text for name, shown in every_page(facts).items()}
     assert "No devices are published" in found["cluster"]
     assert "No queues: every gang waits in one line" in found["queues"]
@@ -99,9 +95,9 @@ def hostile(name):
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
 async def test_names_are_text_whatever_they_hold(name):
-    usual = every_page(await read(ui.a_cluster(5, waiting=2)))
+    usual = every_page(await ui.facts(ui.a_cluster(5, waiting=2)))
     tags = {each.tag for shown in usual.values() for each in Page(shown.text).elements}
-    facts = await read(hostile(name))
+    facts = await ui.facts(hostile(name))
     shown_pages = every_page(facts, gang=(name, "wait-00000"), node=name, queue=name) | {
         "itself": pages.one_gang(facts, name, name, json=False),
         "searched": pages.gangs(facts, {"text": name, "queue": name, "namespace": name}, json=False),
@@ -122,7 +118,7 @@ async def test_names_are_text_whatever_they_hold(name):
 
 async def test_the_json_of_queues_gangs_and_a_gang_is_what_the_command_line_prints():
     lists = ui.a_cluster(6, waiting=4)
-    facts = await read(lists)
+    facts = await ui.facts(lists)
     of_cli = [
         *(gangs.line(raw, now=ui.NOW) for raw in lists["gangs"]),
         *plain_pods.lines(lists["pods"], lists["gangs"], now=ui.NOW),
@@ -139,14 +135,14 @@ async def test_the_json_of_queues_gangs_and_a_gang_is_what_the_command_line_prin
 
 
 async def test_what_blocks_a_gang_stands_first_on_its_page():
-    page = check(pages.one_gang(await read(ui.a_cluster(2)), "team-0", "wait-00000", json=False).text)
+    page = check(pages.one_gang(await ui.facts(ui.a_cluster(2)), "team-0", "wait-00000", json=False).text)
     titles = [each.text for each in page.every("h2")]
     assert titles[:3] == ["What blocks it", "What would change it", "Devices it could use are held by"]
     assert {"Pods", "Waited", "Forecast of its start"} <= set(titles)
 
 
 async def test_a_node_says_which_gpus_it_has_and_how_many_are_free():
-    page = check(pages.cluster(await read(ui.a_cluster(5)), {}, json=False).text)
+    page = check(pages.cluster(await ui.facts(ui.a_cluster(5)), {}, json=False).text)
     cards = [each.text for each in page.every("a") if "8 × " in each.text]
     assert len(cards) == 5
     assert "node-004" in cards[4] and "8 × A100-SXM4-80GB" in cards[4] and "6 free" in cards[4]

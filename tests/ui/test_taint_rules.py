@@ -96,5 +96,5 @@ async def test_on_a_node_that_is_cordoned_what_is_held_is_held():
     lists = one_node(gpu(0), gpu(1))
     lists["nodes"][0]["spec"]["unschedulable"] = True
     ui.hold(lists, "a", 0, "n", ["gpu-0"])
-    node = seen(await ui.source(ui.Apiserver(lists)).facts())
+    node = seen(await ui.facts(lists))
     assert told(node) == [("held", "the node is cordoned"), ("drained", "the node is cordoned")]

@@ -24,7 +24,7 @@ def without_gpus():
 
 
 async def texts(lists, *paths, **options):
-    async with ui.reader(ui.source(ui.Apiserver(lists, **options))) as reader:
+    async with ui.pages(lists, **options) as reader:
         return [(status, check(text).text) for status, _, text in [await reader.get(path) for path in paths]]
 
 

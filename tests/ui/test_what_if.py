@@ -277,6 +277,6 @@ async def test_names_are_text():
 
 
 async def test_without_computing_the_page_names_the_command():
-    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster()))) as reader:
+    async with ui.pages() as reader:
         status, _, text = await reader.get("/what-if")
         assert (status, "fairlead what-if" in check(text).text) == (200, True)

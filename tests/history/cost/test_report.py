@@ -50,7 +50,7 @@ def held(
 
 
 def advised(*intervals: Interval) -> list[tuple[str, int]]:
-    return [(each.advice.size, each.advice.devices) for each in report(list(intervals)).sizing]
+    return [(each.size, each.devices) for each in report(list(intervals)).sizing]
 
 
 def test_the_figures_are_parts_of_what_is_known() -> None:
@@ -107,8 +107,8 @@ def test_what_would_do_is_the_smallest_size_with_the_memory_and_the_compute(
 
 def test_advice_says_what_it_saves() -> None:
     (sizing,) = report([held(0, 0.05, 2 * GB)]).sizing
-    assert sizing.saved == {"EUR": 84 * Fraction(6, 7)}
-    assert abs(hours(sizing.advice.saved) - 24 * Fraction(6, 7)) < Fraction(1, 10**9)
+    assert sizing.saved_cost == {"EUR": 84 * Fraction(6, 7)}
+    assert abs(hours(sizing.saved) - 24 * Fraction(6, 7)) < Fraction(1, 10**9)
 
 
 @pytest.mark.parametrize(

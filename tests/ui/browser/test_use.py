@@ -23,7 +23,7 @@ FOCUSED = """() => {
 
 
 def reader(**options):
-    return ui.reader(ui.source(ui.Apiserver(ui.a_cluster(options.pop("nodes", 3), waiting=5))))
+    return ui.pages(ui.a_cluster(options.pop("nodes", 3), waiting=5))
 
 
 async def walked(seen: Tab) -> list[str]:

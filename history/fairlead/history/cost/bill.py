@@ -34,7 +34,7 @@ Keys = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """`by` and `where` as `grouping` reads them. `namespaces`: only what claims of these held; None: everything, and what no claim held."""
+    """`by` and `where` as `window` reads them. `namespaces`: only what claims of these held; None: everything, and what no claim held."""
 
     by: tuple[str, ...] = ("queue",)
     where: tuple[tuple[str, str], ...] = ()

@@ -13,7 +13,7 @@ Example: an 80 GB GPU with a peak of 25 GB and a load of 30 % needs 31.25 GB and
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
@@ -44,14 +44,6 @@ class Holder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizing:
-    """An advice, and the part of the gang's cost that it would have saved."""
-
-    advice: Advice
-    saved: Money
-
-
-@dataclass(frozen=True, kw_only=True)
 class Waiting:
     """Waits in one queue that ended in the window, in seconds. `target_s` None: the queue has none."""
 
@@ -78,7 +70,7 @@ class Report:
     idle: Fraction | None
     memory: Fraction | None
     holders: tuple[Holder, ...]
-    sizing: tuple[Sizing, ...]
+    sizing: tuple[Advice, ...]
     sizing_total: int  # how many advices there are
     waiting: tuple[Waiting, ...]
 
@@ -122,7 +114,7 @@ def make(
         idle=_part(every.weighed.get("idle", 0), every.held),
         memory=_part(memory.peak, memory.whole),
         holders=_holders(gangs),
-        sizing=tuple(_sizing(each, gangs) for each in advice[:TOP]),
+        sizing=tuple(_priced(each, gangs) for each in advice[:TOP]),
         sizing_total=len(advice),
         waiting=_waiting(reader.waits(*known.window), targets_s),
     )
@@ -163,10 +155,10 @@ def _holders(gangs: Mapping[tuple[str, ...], Figures]) -> tuple[Holder, ...]:
     return tuple(found[:TOP])
 
 
-def _sizing(advice: Advice, gangs: Mapping[tuple[str, ...], Figures]) -> Sizing:
+def _priced(advice: Advice, gangs: Mapping[tuple[str, ...], Figures]) -> Advice:
     figures = gangs.get((advice.queue, advice.namespace, advice.gang), Figures())
     part = _part(advice.saved, figures.held) or Fraction(0)
-    return Sizing(advice=advice, saved={currency: cost * part for currency, cost in figures.money().items()})
+    return replace(advice, saved_cost={currency: cost * part for currency, cost in figures.money().items()})
 
 
 def _waiting(waits: Iterable[Wait], targets_s: Mapping[str, float]) -> tuple[Waiting, ...]:
@@ -229,6 +221,7 @@ class Advice:
     size: str
     size_bytes: int
     saved: Fraction
+    saved_cost: Money = field(default_factory=dict)  # that part of what the gang cost
 
 
 class _Key(NamedTuple):

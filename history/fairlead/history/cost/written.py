@@ -230,17 +230,16 @@ def sizing(report: Report) -> list[list[str]]:
     """Gang or claim, devices, memory it has, peak, load, the size that would do, time that would come free, cost of it."""
     return [
         [
-            f"{own.namespace}/{own.gang or own.claim}",
-            str(own.devices),
-            gibibytes(own.memory_bytes),
-            gibibytes(own.peak_bytes),
-            percent(own.utilisation),
-            own.size,
-            gpu_hours(own.saved),
-            money(each.saved),
+            f"{each.namespace}/{each.gang or each.claim}",
+            str(each.devices),
+            gibibytes(each.memory_bytes),
+            gibibytes(each.peak_bytes),
+            percent(each.utilisation),
+            each.size,
+            gpu_hours(each.saved),
+            money(each.saved_cost),
         ]
         for each in report.sizing
-        for own in (each.advice,)
     ]
 
 
@@ -291,21 +290,20 @@ def report_json(report: Report) -> dict[str, Any]:
         ],
         "rightSizing": [
             {
-                "queue": own.queue,
-                "namespace": own.namespace,
-                "gang": own.gang,
-                "claim": own.claim,
-                "devices": own.devices,
-                "memoryBytes": own.memory_bytes,
-                "peakBytes": own.peak_bytes,
-                "utilisation": _part(own.utilisation),
-                "profile": own.size,
-                "profileBytes": own.size_bytes,
-                "savedHours": _hours(own.saved),
-                "saved": _money(each.saved),
+                "queue": each.queue,
+                "namespace": each.namespace,
+                "gang": each.gang,
+                "claim": each.claim,
+                "devices": each.devices,
+                "memoryBytes": each.memory_bytes,
+                "peakBytes": each.peak_bytes,
+                "utilisation": _part(each.utilisation),
+                "profile": each.size,
+                "profileBytes": each.size_bytes,
+                "savedHours": _hours(each.saved),
+                "saved": _money(each.saved_cost),
             }
             for each in report.sizing
-            for own in (each.advice,)
         ],
         "waits": [
             {

@@ -50,7 +50,7 @@ class Header(Record, frozen=True, kw_only=True, tag="header"):
 
 
 class Decision(Record, frozen=True, kw_only=True, tag="decision"):
-    """`plan` is compact (`plans.compact`), None: the plan before once more. `digest` is that of the whole plan."""
+    """`plan` is compact (see `compact`); None: the plan before once more. `digest` is that of the whole plan."""
 
     number: int  # from 1 in a recording; goes on from segment to segment
     at: float  # unix seconds: the decision's `now`

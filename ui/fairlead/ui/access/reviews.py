@@ -22,7 +22,7 @@ import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -150,10 +150,6 @@ class _Answers(Generic[T]):
         return len(self._known)
 
 
-def _uncounted(kind: str, result: str) -> None:
-    return
-
-
 class Reviews:
     """`audiences`: a token must be made for one of them. `cluster_tokens`: or for the apiserver itself. `count`: each answer, by
     kind (token, access) and result (yes, no, failed).
@@ -166,7 +162,7 @@ class Reviews:
         audiences: tuple[str, ...],
         cluster_tokens: bool = False,
         clock: Clock,
-        count: Callable[[str, str], None] = _uncounted,
+        count: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         self._client = client
         self._audiences = audiences
@@ -255,32 +251,18 @@ class User:
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Right:
     """The right to list objects of a kind; `namespace` "": in all namespaces, or of a kind that has none."""
 
-    group: str
-    version: str
-    plural: str
+    resource: Resource[Any]
     namespace: str = ""
-    verb: str = field(default="list")
 
     def attributes(self) -> dict[str, str]:
         """`resourceAttributes` of a SubjectAccessReview."""
-        found = {"group": self.group, "version": self.version, "resource": self.plural, "verb": self.verb}
+        kind = self.resource
+        found = {"group": kind.group, "version": kind.version, "resource": kind.plural, "verb": "list"}
         return found | ({"namespace": self.namespace} if self.namespace else {})
-
-
-def to_list(resource: Resource[Any], namespace: str = "") -> Right:
-    return Right(group=resource.group, version=resource.version, plural=resource.plural, namespace=namespace)
-
-
-LIST_NODES = to_list(NODES)
-LIST_QUEUES = to_list(QUEUES)
-
-
-def list_gangs(namespace: str = "") -> Right:
-    return to_list(GANGS, namespace)
 
 
 NO_EACH_S = 0.1
@@ -291,13 +273,13 @@ Namespaces = Callable[[], Awaitable[Collection[str]]]
 async def scope_of(user: User, reviews: Reviews, namespaces: Namespaces) -> Scope:
     """Raises ReviewError where the cluster does not answer."""
     everywhere, nodes, queues = await asyncio.gather(
-        reviews.allowed(user, list_gangs()), reviews.allowed(user, LIST_NODES), reviews.allowed(user, LIST_QUEUES)
+        *(reviews.allowed(user, right) for right in (Right(GANGS), Right(NODES), Right(QUEUES)))
     )
     if everywhere:
         return Scope(namespaces=None, cluster=nodes, queues=queues)
     names = sorted(each for each in await namespaces() if each)
     no_s = min(NO_MAX_S, max(NO_S, NO_EACH_S * len(names)))
-    answers = await asyncio.gather(*(reviews.allowed(user, list_gangs(name), no_s=no_s) for name in names))
+    answers = await asyncio.gather(*(reviews.allowed(user, Right(GANGS, name), no_s=no_s) for name in names))
     seen = frozenset(name for name, allowed in zip(names, answers, strict=True) if allowed)
     return Scope(namespaces=seen, cluster=nodes, queues=queues)
 

@@ -37,10 +37,6 @@ REVOKED = "the token of your session has expired, or was revoked"
 NOT_ACCEPTED = "this token is not accepted"
 
 
-def _uncounted(result: str) -> None:
-    return
-
-
 class TokenViewers:
     """`now`: unix seconds, which tokens are compared with. `audiences`: what a token must be made for, shown to who needs one.
     `count`: logins accepted, refused and limited.
@@ -58,7 +54,7 @@ class TokenViewers:
         audiences: tuple[str, ...],
         cluster_tokens: bool,
         now: Clock,
-        count: Callable[[str], None] = _uncounted,
+        count: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._reviews = reviews
         self._sessions = sessions

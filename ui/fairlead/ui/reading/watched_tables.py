@@ -31,7 +31,7 @@ class WatchedTables:
     """Subscribe `on_slice`, `on_node`, … to the informers; `hardware` is what they add up to."""
 
     def __init__(self, stored_pod: Callable[[str], Raw | None]) -> None:
-        """`stored_pod`: what is kept of a pod, by namespace/name (`lean_pods.lean`)."""
+        """`stored_pod`: what is kept of a pod, by namespace/name (`lean`)."""
         self._stored_pod = stored_pod
         self.inventory = Inventory()
         self.nodes = NodeTable()
