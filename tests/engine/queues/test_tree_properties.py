@@ -1,6 +1,6 @@
 """What holds of fair shares in any tree, however deep, in several flavors at once; and how far whole units bend it.
 
-Where a property is bent by whole units, the bound here is what `docs/queues.md` promises: a unit for each level of the tree.
+Where a property is bent by whole units, the bound here is what `docs/fair-share.md` promises: a unit for each level of the tree.
 """
 
 from __future__ import annotations
