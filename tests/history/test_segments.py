@@ -134,7 +134,7 @@ def test_one_segment_twice_and_files_that_are_none_are_named(tmp_path: Path):
             numbers(*paths)
 
 
-@pytest.mark.parametrize("cut", [1, 9, 40, 120])
+@pytest.mark.parametrize("cut", [1, 40])
 def test_the_last_segment_may_be_torn_and_any_other_not(cut: int, tmp_path: Path):
     files = three_segments(tmp_path)
     files[2].write_bytes(files[2].read_bytes()[:-cut])

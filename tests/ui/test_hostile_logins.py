@@ -49,6 +49,14 @@ async def test_a_token_for_the_apiserver_is_accepted_only_where_that_was_chosen(
             assert (await login.log_in(token))[0] == (303 if accepted else 401)
 
 
+async def test_a_token_that_an_authenticator_accepts_for_another_audience_opens_nothing():
+    async with by_token(shared()) as login:
+        token = alice(login)
+        login.reviewer.audiences[token] = ("api",)
+        login.reviewer.of_any_audience = True
+        assert (await login.log_in(token))[0] == 401
+
+
 @pytest.mark.parametrize(
     "token",
     ["", "a.b", "a.!.c", "a.bnVsbA.c", "a.W10.c", made(exp="x", aud=1), made(exp=True), made(exp=10**400), "." * 20],

@@ -28,12 +28,13 @@ async def test_claims_of_a_gang_that_overlap_are_one_run_and_a_break_makes_two()
     past = a_past(
         span("train", 5, 4, claim="a"),
         span("train", 4.5, 3, claim="b", node="node-001"),
+        span("train", 3 - 1 / 3600, 2.5, claim="d"),  # a second later: times of claims are whole seconds
         span("train", 2, 1, claim="c", ended_by="Evicted", lost=True),
     )
     first, second = runs(facts, past, since=NOW - 24 * HOUR)
     assert (first.start, first.end, first.devices, first.nodes) == (
         NOW - 5 * HOUR,
-        NOW - 3 * HOUR,
+        NOW - 2.5 * HOUR,
         2,
         ("node-000", "node-001"),
     )

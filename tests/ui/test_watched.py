@@ -8,8 +8,8 @@ import pytest
 
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import cluster as clusters
-from fairlead.ui.model import gang_list
 from fairlead.ui.model.facts import Facts
+from fairlead.ui.model.gang_list import LineMemory
 from fairlead.ui.reading.cluster import NotReadError
 from fairlead.ui.reading.watched import NEWER_S, OLDER_S, RECONNECT, WatchedSource
 from tests.support import ui
@@ -22,7 +22,7 @@ def same(found: Facts, listed: Facts, memory: clusters.Memory | None = None) -> 
     assert listed.hardware is not None
     assert clusters.cluster(found.hardware, memory) == clusters.cluster(listed.hardware)
     assert dict(found.hardware.holders) == dict(listed.hardware.holders)
-    assert gang_list.lines(found) == gang_list.lines(listed)
+    assert LineMemory().of(found).every == LineMemory().of(listed).every
     assert names(found.pods) == names(listed.pods)
     assert [raw["metadata"]["name"] for raw in found.queues] == [raw["metadata"]["name"] for raw in listed.queues]
     assert found.refused == listed.refused

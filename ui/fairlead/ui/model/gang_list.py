@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import plain_pods
 from fairlead.ui.model.facts import Facts
-from fairlead.ui.model.gangs import PHASES, Line, line, order, order_key
+from fairlead.ui.model.gangs import PHASES, Line, line, order_key
 
 PAGE_SIZE = 100
 _PAGE = re.compile(r"[1-9][0-9]{0,8}")
@@ -115,12 +115,6 @@ class GangList:
         return map(self.fresh, self.found)
 
 
-def lines(facts: Facts) -> list[Line]:
-    """The chosen gangs, as `fairlead gangs -A -o json` has them."""
-    found = [line(raw, now=facts.at) for raw in facts.gangs]
-    return order([*found, *plain_pods.lines(facts.pods, facts.gangs, now=facts.at)])
-
-
 def gang_list(all_lines: GangLines, choice: Choice, *, now: float) -> GangList:
     """A page beyond the last is the last. `now`: unix seconds; ages of the page's lines are as of then."""
     every = all_lines.every
@@ -184,21 +178,15 @@ class LineMemory:
         if self._lines is not None and before is not None and before.gangs is facts.gangs and before.pods is facts.pods:
             return self._lines
         found: dict[tuple[str, str], _Entry] = {}
-        for raw in facts.gangs:
-            meta = raw["metadata"]
-            key = (meta.get("namespace", ""), meta["name"])
-            entry = self._known.get(key)
-            if entry is None or entry.raw is not raw:
-                entry = _entry(raw, line(raw, now=facts.at), is_pod=False)
-            found[key] = entry
-        for raw in filter(plain_pods.is_plain, facts.pods):
-            meta = raw["metadata"]
-            key = (meta["namespace"], meta["name"])
-            if key in found:
+        plain = filter(plain_pods.is_plain, facts.pods)
+        for raw, is_pod in (*((gang, False) for gang in facts.gangs), *((pod, True) for pod in plain)):
+            key = (raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
+            if is_pod and key in found:
                 continue
             entry = self._known.get(key)
             if entry is None or entry.raw is not raw:
-                entry = _entry(raw, plain_pods.line(raw, now=facts.at), is_pod=True)
+                made = (plain_pods.line if is_pod else line)(raw, now=facts.at)
+                entry = _Entry(raw, made, order_key(made), is_pod)
             found[key] = entry
         self._known = found
         self._lines = GangLines(
@@ -213,7 +201,3 @@ class _Entry(NamedTuple):
     line: Line
     order: tuple[int, int, str, str]
     is_pod: bool
-
-
-def _entry(raw: Raw, made: Line, *, is_pod: bool) -> _Entry:
-    return _Entry(raw, made, order_key(made), is_pod)
