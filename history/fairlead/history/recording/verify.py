@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fairlead.engine.plan.decide import Engine
-from fairlead.history.facts.errors import FactsError
+from fairlead.history.facts.form import FactsError
 from fairlead.history.facts.state import State
-from fairlead.history.plans.compact import PlanWriter
-from fairlead.history.plans.view import PlanView
-from fairlead.history.recording.errors import RecordingError
-from fairlead.history.recording.records import Decision, Gap
+from fairlead.history.recording.compact import PlanView, PlanWriter
+from fairlead.history.recording.records import Decision, Gap, RecordingError
 
 if TYPE_CHECKING:
     from fairlead.engine.snapshot import Snapshot
