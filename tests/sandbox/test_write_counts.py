@@ -5,8 +5,8 @@ from collections import Counter
 from fairlead.api import names
 from fairlead.kube.client import Client
 from fairlead.kube.resources import PODS, VALIDATING_POLICY_BINDINGS
-from fairlead.sandbox.apiserver.bootstrap import put
-from fairlead.sandbox.apiserver.storage.records import Completed
+from fairlead.sandbox.apiserver.assembly import put
+from fairlead.sandbox.apiserver.state import Completed
 from fairlead.sandbox.cluster import Cluster
 from fairlead.sandbox.controllers.manager import ManagerOptions
 from fairlead.sandbox.objects import node_name_of

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.kube import timestamps
 from fairlead.sandbox.controllers import job_pods, jobs
-from fairlead.sandbox.controllers.job_backoff import BackoffRecord
+from fairlead.sandbox.controllers.job_pods import BackoffRecord
 from fairlead.sandbox.objects import condition, is_deleting, is_true, phase_of, status_of
 
 Obj = dict[str, Any]

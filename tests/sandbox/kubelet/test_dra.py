@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.driver.kubelet import protocol
-from fairlead.sandbox.kubelet import checkpoint
+from fairlead.sandbox.kubelet import dra
 from fairlead.sandbox.kubelet.dra import CHECKPOINT, DraManager, PrepareError
 from fairlead.sandbox.kubelet.plugins import PluginError, PluginManager
 from tests.support.kubelet import FakeDriver
@@ -291,6 +291,6 @@ async def test_a_claim_made_anew_under_the_same_name_waits_for_the_old_one(node:
 def test_a_checkpoint_that_cannot_be_read_is_set_aside(short_dir: Path, text: str) -> None:
     path = short_dir / CHECKPOINT
     path.write_text(text)
-    assert checkpoint.load(path) == []
+    assert dra.load(path) == []
     assert not path.exists()
     assert path.with_suffix(".corrupt").read_text() == text

@@ -6,9 +6,9 @@ import copy
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from fairlead.sandbox.kubelet.admission import Refusal
 from fairlead.sandbox.kubelet.cdi import Edits
 from fairlead.sandbox.kubelet.dra import PrepareError
+from fairlead.sandbox.kubelet.pod_status import Refusal
 from fairlead.sandbox.kubelet.pod_worker import KubeletAccess, PodWorker
 from fairlead.sandbox.kubelet.runtime import Runtime
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.sandbox.kubelet import cdi, pod_status, stopping
+from fairlead.sandbox.kubelet import cdi, pod_status, runtime
 from fairlead.sandbox.kubelet.cdi import CdiError, Edits
-from fairlead.sandbox.kubelet.program import Program, program_of
-from fairlead.sandbox.kubelet.runtime import Container
+from fairlead.sandbox.kubelet.runtime import Container, Program, program_of
 
 
 @pytest.mark.parametrize(
@@ -73,7 +72,7 @@ def test_a_pre_stop_hook_takes_what_it_sleeps(hook: dict[str, Any], want_s: floa
 def test_a_grace_period_is_the_deletions_or_the_pods_and_is_only_shortened(
     metadata: dict[str, Any], spec: dict[str, Any], before_s: float | None, want_s: float
 ) -> None:
-    assert stopping.grace_s({"metadata": metadata, "spec": spec}, before_s=before_s) == want_s
+    assert runtime.grace_s({"metadata": metadata, "spec": spec}, before_s=before_s) == want_s
 
 
 def container(exit_code: int | None = None) -> Container:

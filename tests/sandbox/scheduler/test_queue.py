@@ -3,8 +3,7 @@
 import asyncio
 from typing import Any
 
-from fairlead.sandbox.scheduler.cache import Cache
-from fairlead.sandbox.scheduler.queue import PodQueue
+from fairlead.sandbox.scheduler.cache import Cache, PodQueue
 from tests.support.kube import VirtualTime
 
 Obj = dict[str, Any]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from fairlead.sandbox.node_fit import pod_requests
 from fairlead.sandbox.objects import results_of
-from fairlead.sandbox.resource_amounts import pod_requests
 from fairlead.sandbox.scheduler import claims as dra
 from fairlead.sandbox.scheduler import fit, pools
 from fairlead.sandbox.scheduler.cache import Cache

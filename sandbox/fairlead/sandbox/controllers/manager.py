@@ -25,12 +25,12 @@ from fairlead.kube.resources import (
 )
 from fairlead.sandbox.controllers.claim_controller import ClaimController
 from fairlead.sandbox.controllers.disruption_controller import DisruptionController
-from fairlead.sandbox.controllers.garbage_collector import GarbageCollector
+from fairlead.sandbox.controllers.evictions import TaintEviction
+from fairlead.sandbox.controllers.garbage import GarbageCollector
 from fairlead.sandbox.controllers.job_controller import JobController
 from fairlead.sandbox.controllers.namespace_controller import NamespaceController
 from fairlead.sandbox.controllers.node_lifecycle import NodeLifecycle
 from fairlead.sandbox.controllers.quota_controller import QuotaController
-from fairlead.sandbox.controllers.taint_eviction import TaintEviction
 from fairlead.sandbox.controllers.workload_controllers import DeploymentController, ReplicaSetController
 from fairlead.sandbox.informers import Informers, by_claim, by_owner
 from fairlead.sandbox.objects import node_name_of

@@ -7,7 +7,7 @@ Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/dynamicresou
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fairlead.sandbox.node_matching import matches_selector
+from fairlead.sandbox.node_fit import matches_selector
 from fairlead.sandbox.objects import (
     RESERVED_FOR_MAX,
     Obj,

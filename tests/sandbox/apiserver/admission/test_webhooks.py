@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from fairlead.sandbox.apiserver.admission.calling import CallError
-from fairlead.sandbox.apiserver.kinds.attributes import Attributes
-from fairlead.sandbox.apiserver.kinds.base import Context
+from fairlead.sandbox.apiserver.kinds.base import Attributes, Context
 from fairlead.sandbox.apiserver.kinds.request import UserInfo
 from fairlead.sandbox.apiserver.server import utc_now
-from fairlead.sandbox.apiserver.storage.records import WebhookCall
+from fairlead.sandbox.apiserver.state import WebhookCall
 from fairlead.sandbox.apiserver.wire import tls
 from tests.support.apiserver.served import Served
 from tests.support.apiserver.webhooks import TestWebhook, deny, patch

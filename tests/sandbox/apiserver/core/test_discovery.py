@@ -2,8 +2,8 @@
 
 import pytest
 
+from fairlead.sandbox.apiserver.call import target_of
 from fairlead.sandbox.apiserver.kinds.base import Kind
-from fairlead.sandbox.apiserver.routing import target_of
 from fairlead.sandbox.apiserver.wire.exchange import Request
 from tests.support.apiserver.inside import Custom
 

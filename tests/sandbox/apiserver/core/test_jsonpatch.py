@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.sandbox.apiserver.jsonvalue import same
-from fairlead.sandbox.apiserver.patches import jsonpatch, mergepatch
+from fairlead.sandbox.apiserver.kinds.request import same
+from fairlead.sandbox.apiserver.patches import jsonpatch
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab", max_size=2),
@@ -92,13 +92,13 @@ def test_what_is_no_list_of_operations_is_malformed(patch):
     ],
 )
 def test_merge_patches_apply_as_in_the_rfc(document, patch, wanted):
-    assert mergepatch.apply(document, patch) == wanted
+    assert jsonpatch.merge(document, patch) == wanted
 
 
 @given(JSON, JSON)
 def test_a_merge_patch_applied_twice_is_the_same_as_once(document, patch):
-    once = mergepatch.apply(document, patch)
-    assert same(mergepatch.apply(once, patch), once)
+    once = jsonpatch.merge(document, patch)
+    assert same(jsonpatch.merge(once, patch), once)
 
 
 @given(JSON)

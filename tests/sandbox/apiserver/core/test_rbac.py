@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from fairlead.sandbox.apiserver.auth import bootstrap_roles
-from fairlead.sandbox.apiserver.auth.rbac import GROUP, Rbac, covers
+from fairlead.sandbox.apiserver import roles
 from fairlead.sandbox.apiserver.kinds.base import Kind
 from fairlead.sandbox.apiserver.kinds.request import Access, Json
+from fairlead.sandbox.apiserver.rbac import GROUP, Rbac, covers
 from tests.support.apiserver.inside import Inside, OpenStrategy, open_kinds
 
 ROLES = f"/apis/{GROUP}/v1"
@@ -261,7 +261,7 @@ async def test_acting_as_another_takes_a_permission_and_gives_only_theirs(inside
 
 
 def cluster_role(name: str) -> Json:
-    return next(one for one in bootstrap_roles.cluster_roles() if one["metadata"]["name"] == name)
+    return next(one for one in roles.cluster_roles() if one["metadata"]["name"] == name)
 
 
 @pytest.mark.parametrize(
@@ -281,5 +281,5 @@ def test_the_systems_own_roles_allow_what_they_do_in_a_real_cluster(name, access
 
 
 def test_every_bootstrap_binding_refers_to_a_bootstrap_role():
-    names = {one["metadata"]["name"] for one in bootstrap_roles.cluster_roles()}
-    assert {one["roleRef"]["name"] for one in bootstrap_roles.cluster_role_bindings()} <= names
+    names = {one["metadata"]["name"] for one in roles.cluster_roles()}
+    assert {one["roleRef"]["name"] for one in roles.cluster_role_bindings()} <= names

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.sandbox.apiserver.storage.store import Change, Compacted, Moved, Store
+from fairlead.sandbox.apiserver.store import Change, Compacted, Moved, Store
 
 T = "/things"
 

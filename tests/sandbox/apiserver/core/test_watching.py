@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from fairlead.sandbox.apiserver.storage.lag import WatchLag
+from fairlead.sandbox.apiserver.store import WatchLag
 from fairlead.sandbox.apiserver.wire.exchange import Stream
 from tests.support.apiserver.inside import Inside
 

@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from fairlead.sandbox.apiserver.kinds.attributes import NoAdmission
-from fairlead.sandbox.apiserver.kinds.base import Kind
+from fairlead.sandbox.apiserver.kinds.base import Kind, NoAdmission
 from tests.support.apiserver.inside import Inside, OpenStrategy, open_kinds
 
 CM = "/api/v1/namespaces/ml/configmaps"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.sandbox.apiserver.kinds import catalogue
-from fairlead.sandbox.apiserver.tables import core, human, others, workloads
+from fairlead.sandbox.apiserver.tables import core, human
 from fairlead.sandbox.apiserver.tables.pods import PODS
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
@@ -71,7 +71,7 @@ def test_a_pods_status_is_its_containers_worst(pod: dict[str, Any], shown: list[
 
 def test_claims_say_how_far_they_are() -> None:
     def state(status: dict[str, Any], **meta: Any) -> Any:
-        return others.RESOURCE_CLAIMS.cells({"metadata": meta, "status": status}, NOW)[1]
+        return core.RESOURCE_CLAIMS.cells({"metadata": meta, "status": status}, NOW)[1]
 
     assert state({}) == "pending"
     assert state({"allocation": {"devices": {}}}) == "allocated"
@@ -86,7 +86,7 @@ def test_jobs_count_and_take_their_time() -> None:
         "completionTime": "2026-11-20T11:05:30Z",
         "conditions": [{"type": "Complete", "status": "True"}],
     }
-    cells = workloads.JOBS.cells({"metadata": {"name": "j"}, "spec": {"completions": 2}, "status": status}, NOW)
+    cells = core.JOBS.cells({"metadata": {"name": "j"}, "spec": {"completions": 2}, "status": status}, NOW)
     assert cells[:4] == ["j", "Complete", "2/2", "5m30s"]
 
 

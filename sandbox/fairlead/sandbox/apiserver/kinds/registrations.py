@@ -13,9 +13,17 @@ from urllib.parse import urlsplit
 from fairlead.cel import CompileError, Environment
 from fairlead.cel import compile as compile_cel
 from fairlead.sandbox.apiserver.kinds import checks
-from fairlead.sandbox.apiserver.kinds.base import STATUS, Context, Strategy, Subresource
+from fairlead.sandbox.apiserver.kinds.base import Context
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
-from fairlead.sandbox.apiserver.kinds.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from fairlead.sandbox.apiserver.kinds.errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_many,
+)
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.names import qualified_name_complaints, subdomain_complaints
 
@@ -51,8 +59,6 @@ def _complaint(text: str, environment: Environment) -> str:
 def match_conditions(given: list[Json] | None, path: str, environment: Environment) -> Iterator[FieldError]:
     seen = set()
     if len(given or []) > MATCH_CONDITIONS:
-        from fairlead.sandbox.apiserver.kinds.errors import too_many
-
         yield too_many(path, len(given or []), MATCH_CONDITIONS)
     for index, one in enumerate(given or []):
         here, name = f"{path}[{index}]", one.get("name", "")
@@ -91,10 +97,7 @@ def _rule(rule: Json, path: str) -> Iterator[FieldError]:
 
 
 class WebhooksStrategy(BuiltIn):
-    """Mutating and validating webhook configurations: they differ in the model and in reinvocation."""
-
-    generation = True
-    allow_unconditional_update = False
+    """Mutating and validating webhook configurations."""
 
     def default(self, obj: Json) -> None:
         for hook in obj.get("webhooks") or []:
@@ -103,7 +106,7 @@ class WebhooksStrategy(BuiltIn):
             hook.setdefault("namespaceSelector", {})
             hook.setdefault("objectSelector", {})
             hook.setdefault("timeoutSeconds", 10)
-            if self.model == "V1MutatingWebhookConfiguration":
+            if self.kind == "MutatingWebhookConfiguration":
                 hook.setdefault("reinvocationPolicy", "Never")
             service = (hook.get("clientConfig") or {}).get("service")
             if service is not None:
@@ -174,11 +177,6 @@ def _client(client: Json, path: str) -> Iterator[FieldError]:
 
 
 class PolicyStrategy(BuiltIn):
-    model = "V1ValidatingAdmissionPolicy"
-    generation = True
-    allow_unconditional_update = False
-    status_resets_metadata = True
-
     def default(self, obj: Json) -> None:
         spec = obj.setdefault("spec", {})
         spec.setdefault("failurePolicy", "Fail")
@@ -218,10 +216,6 @@ class PolicyStrategy(BuiltIn):
 
 
 class PolicyBindingStrategy(BuiltIn):
-    model = "V1ValidatingAdmissionPolicyBinding"
-    generation = True
-    allow_unconditional_update = False
-
     def default(self, obj: Json) -> None:
         _default_match((obj.get("spec") or {}).get("matchResources"))
 
@@ -276,29 +270,3 @@ class UnsupportedPolicyStrategy(BuiltIn):
 
     def validate_create(self, obj: Json, context: Context) -> list[FieldError]:
         return [forbidden("spec", "this apiserver does not apply mutating admission policies; use a mutating webhook")]
-
-
-def served() -> list[tuple[str, str, Strategy, tuple[Subresource, ...]]]:
-    """Plural, kind, strategy and subresources of the group."""
-    mutating, validating = (
-        WebhooksStrategy("V1MutatingWebhookConfiguration"),
-        WebhooksStrategy("V1ValidatingWebhookConfiguration"),
-    )
-    return [
-        (
-            "mutatingadmissionpolicies",
-            "MutatingAdmissionPolicy",
-            UnsupportedPolicyStrategy("V1MutatingAdmissionPolicy"),
-            (),
-        ),
-        (
-            "mutatingadmissionpolicybindings",
-            "MutatingAdmissionPolicyBinding",
-            UnsupportedPolicyStrategy("V1MutatingAdmissionPolicyBinding"),
-            (),
-        ),
-        ("mutatingwebhookconfigurations", "MutatingWebhookConfiguration", mutating, ()),
-        ("validatingadmissionpolicies", "ValidatingAdmissionPolicy", PolicyStrategy(), (STATUS,)),
-        ("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", PolicyBindingStrategy(), ()),
-        ("validatingwebhookconfigurations", "ValidatingWebhookConfiguration", validating, ()),
-    ]

@@ -13,8 +13,7 @@ from functools import lru_cache
 
 from fairlead.sandbox.apiserver.kinds.base import Kind, Registry
 from fairlead.sandbox.apiserver.kinds.request import Json
-from fairlead.sandbox.apiserver.openapi.components import components
-from fairlead.sandbox.apiserver.openapi.operations import paths_of
+from fairlead.sandbox.apiserver.openapi.components import components, paths_of
 from fairlead.sandbox.release import NEWEST, Release
 
 _PLAIN = (".well-known/openid-configuration", "api", "apis", "openid/v1/jwks", "version")

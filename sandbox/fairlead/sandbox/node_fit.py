@@ -1,13 +1,16 @@
-"""Taints and tolerations, node selectors and node affinity: which nodes a pod (or an allocation) may use.
+"""What a pod asks of a node: amounts of resources, taints and tolerations, node selectors and node affinity.
 
-Pure predicates on plain dicts, the same for the scheduler, the control loops and the placement of DaemonSet pods.
-Source: k8s.io/component-helpers/scheduling/corev1 (helpers.go, nodeaffinity), 1.36.
+Pure, on plain dicts, the same for the scheduler, the control loops, quotas, kubelet and the placement of DaemonSet pods.
+Amounts are integers: thousandths of cpu, whole units of everything else.
+Source: k8s.io/component-helpers/scheduling/corev1 (helpers.go, nodeaffinity) and resource (PodRequests), 1.36.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
-from fairlead.sandbox.objects import Obj, labels_of, name_of, spec_of
+from fairlead.kube.quantity import Quantity
+from fairlead.sandbox.objects import Obj, containers_of, labels_of, name_of, spec_of
 
 
 def tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
@@ -80,3 +83,47 @@ def _requirement(requirement: Mapping[str, Any], values: Mapping[str, str]) -> b
                 return False
             return left > right if operator == "Gt" else left < right
     return False
+
+
+@lru_cache(maxsize=4096)
+def amount(resource: str, text: str) -> int:
+    """A quantity as an integer: thousandths for cpu, whole units for everything else."""
+    quantity = Quantity.of(text)
+    return quantity.scaled(-3) if resource == "cpu" else int(quantity)
+
+
+def amounts(quantities: Mapping[str, Any]) -> dict[str, int]:
+    return {resource: amount(resource, str(value)) for resource, value in quantities.items()}
+
+
+def pod_requests(pod: Obj) -> dict[str, int]:
+    """What a pod requests: all containers together, or its largest init container where that is more, plus overhead."""
+    total: dict[str, int] = {}
+    for container in containers_of(pod):
+        add(total, _requests(container))
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in spec_of(pod).get("initContainers") or ():
+        wanted = _requests(container)
+        if container.get("restartPolicy") == "Always":
+            add(sidecars, wanted)
+            wanted = {}
+        for resource in {*wanted, *sidecars}:
+            together = wanted.get(resource, 0) + sidecars.get(resource, 0)
+            peak[resource] = max(peak.get(resource, 0), together)
+    add(total, sidecars)
+    for resource, value in peak.items():
+        total[resource] = max(total.get(resource, 0), value)
+    add(total, amounts(spec_of(pod).get("overhead") or {}))
+    return total
+
+
+def _requests(container: Mapping[str, Any]) -> dict[str, int]:
+    resources = container.get("resources") or {}
+    # A limit without a request is a request. The apiserver defaults it; an object that did not pass it lacks it.
+    return amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+
+
+def add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for resource, value in more.items():
+        total[resource] = total.get(resource, 0) + value

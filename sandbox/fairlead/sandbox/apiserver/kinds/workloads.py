@@ -1,7 +1,7 @@
-"""Jobs and CronJobs: defaults, the generated selector, what may change while a Job runs.
+"""Jobs, CronJobs and apps/v1: defaults, the selector that a Job's uid generates, what may change.
 
-The selector and the labels of a Job's pods are generated from its uid.
-Source: pkg/registry/batch/job/strategy.go, pkg/apis/batch/{v1/defaults,validation} (1.36).
+The sandbox has controllers for Jobs, Deployments and ReplicaSets, none for CronJobs, DaemonSets and StatefulSets.
+Source: pkg/registry/batch/job/strategy.go, pkg/apis/{apps,batch}/{v1/defaults,validation} (1.36).
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from fairlead.sandbox.apiserver.kinds import checks
 from fairlead.sandbox.apiserver.kinds.base import Context
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, invalid, not_supported, required
-from fairlead.sandbox.apiserver.kinds.podspec import default_pod_spec
+from fairlead.sandbox.apiserver.kinds.podspec import default_pod_spec, name_warning, template_warnings
 from fairlead.sandbox.apiserver.kinds.podvalidation import pod_spec
-from fairlead.sandbox.apiserver.kinds.podwarnings import name_warning, template_warnings
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.names import label_complaints
-from fairlead.sandbox.apiserver.tables.workloads import JOBS
 
 UID_LABEL = "batch.kubernetes.io/controller-uid"
 NAME_LABEL = "batch.kubernetes.io/job-name"
@@ -45,12 +43,6 @@ def default_job_spec(spec: Json) -> None:
 
 
 class JobStrategy(BuiltIn):
-    model = "V1Job"
-    table = JOBS
-    generation = True
-    short_status_on_delete = False
-    fields = ("status.successful",)
-
     def default(self, obj: Json) -> None:
         spec = obj.setdefault("spec", {})
         default_job_spec(spec)
@@ -159,9 +151,6 @@ def job_spec(spec: Json, path: str = "spec") -> Iterator[FieldError]:
 
 
 class CronJobStrategy(BuiltIn):
-    model = "V1CronJob"
-    generation = True
-
     def default(self, obj: Json) -> None:
         spec = obj.setdefault("spec", {})
         spec.setdefault("concurrencyPolicy", "Allow")
@@ -180,3 +169,77 @@ class CronJobStrategy(BuiltIn):
         )
         template = spec["jobTemplate"]["spec"]["template"].get("spec", {})
         yield from pod_spec(template, "spec.jobTemplate.spec.template.spec")
+
+
+class _Workload(BuiltIn):
+    def default(self, obj: Json) -> None:
+        spec = obj.setdefault("spec", {})
+        self.default_spec(spec)
+        default_pod_spec(spec.setdefault("template", {}).setdefault("spec", {}))
+
+    def default_spec(self, spec: Json) -> None:
+        spec.setdefault("replicas", 1)
+
+    def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
+        spec = obj["spec"]
+        yield from checks.not_negative(spec.get("replicas"), "spec.replicas")
+        selector = spec.get("selector")
+        if selector is None:
+            yield required("spec.selector")
+        else:
+            yield from checks.label_selector(selector, "spec.selector")
+            if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+                yield invalid("spec.selector", selector, "empty selector is invalid for deployment")
+        labels = spec["template"].get("metadata", {}).get("labels") or {}
+        wanted = (selector or {}).get("matchLabels") or {}
+        if any(labels.get(key) != value for key, value in wanted.items()):
+            yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+        yield from pod_spec(spec["template"].get("spec", {}), "spec.template.spec")
+        policy = spec["template"]["spec"].get("restartPolicy")
+        if policy != "Always":
+            yield not_supported("spec.template.spec.restartPolicy", policy, ("Always",))
+
+    def validate_change(self, new: Json, old: Json, context: Context) -> Iterator[FieldError]:
+        yield from checks.unchanged(new["spec"].get("selector"), old["spec"].get("selector"), "spec.selector")
+
+
+class DeploymentStrategy(_Workload):
+    def default_spec(self, spec: Json) -> None:
+        super().default_spec(spec)
+        strategy = spec.setdefault("strategy", {})
+        strategy.setdefault("type", "RollingUpdate")
+        if strategy["type"] == "RollingUpdate":
+            rolling = strategy.setdefault("rollingUpdate", {})
+            rolling.setdefault("maxUnavailable", "25%")
+            rolling.setdefault("maxSurge", "25%")
+        spec.setdefault("revisionHistoryLimit", 10)
+        spec.setdefault("progressDeadlineSeconds", 600)
+
+
+class ReplicaSetStrategy(_Workload):
+    def default(self, obj: Json) -> None:
+        super().default(obj)
+        obj.setdefault("status", {}).setdefault("replicas", 0)
+
+
+class DaemonSetStrategy(_Workload):
+    def default_spec(self, spec: Json) -> None:
+        strategy = spec.setdefault("updateStrategy", {})
+        strategy.setdefault("type", "RollingUpdate")
+        if strategy["type"] == "RollingUpdate":
+            rolling = strategy.setdefault("rollingUpdate", {})
+            rolling.setdefault("maxUnavailable", 1)
+            rolling.setdefault("maxSurge", 0)
+        spec.setdefault("revisionHistoryLimit", 10)
+
+
+class StatefulSetStrategy(_Workload):
+    def default_spec(self, spec: Json) -> None:
+        super().default_spec(spec)
+        spec.setdefault("podManagementPolicy", "OrderedReady")
+        strategy = spec.setdefault("updateStrategy", {})
+        strategy.setdefault("type", "RollingUpdate")
+        if strategy["type"] == "RollingUpdate":
+            strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+        spec.setdefault("revisionHistoryLimit", 10)
+        spec.setdefault("persistentVolumeClaimRetentionPolicy", {"whenDeleted": "Retain", "whenScaled": "Retain"})

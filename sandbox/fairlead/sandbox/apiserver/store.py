@@ -1,20 +1,24 @@
-"""What etcd and the watch cache are to a real apiserver: objects, one revision counter, and recent history.
+"""What etcd and the watch caches are to a real apiserver: objects, one revision counter, and recent history.
 
 Every read, list and watch agrees on one order of changes. A stored dict is never changed: a write stores a new one.
-Holds keys and revisions; no kinds, no rules, no clock.
+Holds keys and revisions; no kinds, no rules. A real apiserver fills one watch cache per resource from a watch of etcd of its own, so a
+pod can reach a watcher before the claim that was written first: `WatchLag` shows changes once they are due, each resource by itself.
 
 Invariants:
 - `revision` grows by one per change; an object's metadata.resourceVersion is the revision of its last change.
 - history holds every change after `compacted`; a request for anything older raises `Compacted` (the API's 410).
 - a snapshot at a past revision is the present with newer changes undone, so paging is consistent as in etcd.
+- a lag keeps the order of changes within a resource; it is seeded, and which change gets which delay depends on the order of writes.
+  Reads and lists are consistent, as since 1.31.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 import msgspec
@@ -212,3 +216,23 @@ class Store:
         subscribers = self._tables[storage].subscribers
         subscribers[subscriber] = None
         return lambda: subscribers.pop(subscriber, None)
+
+
+class WatchLag:
+    """Delays each change by a random time between `least_s` and `most_s`; of named resources (plurals), or of all."""
+
+    def __init__(self, most_s: float, *, random: Random, least_s: float = 0.0, resources: Collection[str] = ()) -> None:
+        self._least_s = least_s
+        self._most_s = most_s
+        self._random = random
+        self._resources = frozenset(resources)
+        self._last: dict[str, float] = {}  # when the newest change is due, by resource
+
+    def due(self, plural: str, change: Change, now: float) -> float:
+        """When watchers see the change, in the loop's time; the same for all of them."""
+        if self._resources and plural not in self._resources:
+            return now
+        if change.due is None:
+            delayed = now + self._random.uniform(self._least_s, self._most_s)
+            change.due = self._last[plural] = max(self._last.get(plural, 0.0), delayed)
+        return change.due
