@@ -4,23 +4,19 @@ Each test is one experiment on an unmodified scheduler and claim controller; the
 first written down in. Two nodes: `gpu` with eight GPUs, `cpu` without; where a second GPU node is needed, `two`.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from fairlead.api import names
-from fairlead.kube import errors
-from fairlead.kube.client import Client, Patch
+from fairlead.kube.client import Patch
 from fairlead.kube.resources import EVENTS, PODS, RESOURCE_CLAIMS, VALIDATING_POLICY_BINDINGS, raw
 from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.objects import (
     allocation_of,
-    annotations_of,
     condition,
     finalizers_of,
-    is_reserved_for,
     node_name_of,
     phase_of,
     reserved_for,
@@ -137,22 +133,6 @@ async def gated(made: Cluster, view: View, *objects: Obj) -> tuple[Obj, Obj]:
     return await view.pod("p"), claim
 
 
-async def test_e1_a_gated_pod_gets_its_claim(stock: Stock) -> None:
-    made, view = stock
-    _, claim = await gated(made, view, template("one"), pod("p", claim="one", schedulingGates=GATE))
-    assert annotations_of(claim)[names.POD_CLAIM_NAME] == "gpu"
-    assert allocation_of(claim) is None
-
-
-async def test_e2b_an_allocation_that_is_not_reserved_stays(stock: Stock) -> None:
-    made, view = stock
-    _, claim = await gated(made, view, template("one"), pod("p", claim="one", schedulingGates=GATE))
-    written = await allocate(view, claim, "gpu")
-    await made.apply([pod("other")])  # something happens, and both loops look around
-    await view.phase("other", "Succeeded")
-    assert (await again(view, claim))["metadata"]["resourceVersion"] == written["metadata"]["resourceVersion"]
-
-
 async def test_e3_without_timestamp_and_reservation_the_pod_is_stuck_for_ever(stock: Stock) -> None:
     made, view = stock
     _, claim = await gated(made, view, template("one"), pod("p", claim="one", schedulingGates=GATE))
@@ -161,44 +141,6 @@ async def test_e3_without_timestamp_and_reservation_the_pod_is_stuck_for_ever(st
     await warned(view, "p", "field is immutable")
     assert phase_of(await view.pod("p")) == "Pending"
     assert not node_name_of(await view.pod("p"))
-
-
-async def test_e4_with_a_timestamp_the_scheduler_reserves_and_binds(stock: Stock) -> None:
-    made, view = stock
-    subject, claim = await gated(
-        made, view, template("one"), pod("p", claim="one", command=FOREVER, schedulingGates=GATE)
-    )
-    await allocate(view, claim, "gpu")
-    await ungate(view, "p")
-    running = await view.phase("p", "Running")
-    assert node_name_of(running) == "gpu"
-    found = await again(view, claim)
-    assert is_reserved_for(found, subject)
-    assert [each["device"] for each in results_of(found)] == ["gpu-3"]
-
-
-async def test_e5_a_reserved_claim_is_not_written_at_all(stock: Stock) -> None:
-    made, view = stock
-    subject, claim = await gated(
-        made, view, template("one"), pod("p", claim="one", command=FOREVER, schedulingGates=GATE)
-    )
-    written = await allocate(view, claim, "gpu", reserved=(consumer(subject),), dated=False)
-    await ungate(view, "p")
-    await view.phase("p", "Running")
-    assert (await again(view, claim))["metadata"]["resourceVersion"] == written["metadata"]["resourceVersion"]
-
-
-@pytest.mark.parametrize("reserve", [False, True], ids=["unreserved", "reserved for the pod"])
-async def test_e6_an_allocation_whose_node_is_full_is_thrown_away_and_made_elsewhere(two: Stock, reserve: bool) -> None:
-    made, view = two
-    filler = wants_cpu(pod("filler", command=FOREVER, affinity=pin("left")), "6")
-    wanted = wants_cpu(pod("p", claim="one", command=FOREVER, schedulingGates=GATE), "4")
-    subject, claim = await gated(made, view, template("one"), filler, wanted)
-    await view.phase("filler", "Running")
-    await allocate(view, claim, "left", reserved=(consumer(subject),) if reserve else ())
-    await ungate(view, "p")
-    assert node_name_of(await view.phase("p", "Running")) == "right"
-    assert [each["pool"] for each in results_of(await again(view, claim))] == ["right"]
 
 
 async def test_e7_a_foreign_consumer_protects_the_allocation_and_holds_the_claim(two: Stock) -> None:
@@ -261,64 +203,3 @@ async def test_e9_a_named_claim_is_freed_after_its_pod_only_with_the_finalizer(s
 
     found = await until(unreserved)
     assert (allocation_of(found) is None) is finalizer
-
-
-async def test_e11_two_claims_may_hold_one_device_and_only_the_driver_refuses_the_second(stock: Stock) -> None:
-    made, view = stock
-    await made.apply(
-        [template("one"), *(pod(n, claim="one", command=FOREVER, schedulingGates=GATE) for n in ("p", "q"))]
-    )
-    for name in ("p", "q"):
-        await allocate(view, await claim_of(view, name), "gpu", reserved=(consumer(await view.pod(name)),))
-    await ungate(view, "p")
-    await view.phase("p", "Running")
-    await ungate(view, "q")
-    await warned(view, "q", "gpu-3")
-    assert phase_of(await view.pod("q")) == "Pending"
-    await view.client.delete(PODS, "p", "default")
-    await view.phase("q", "Running")
-
-
-async def test_e13_an_allocation_is_immutable_but_can_be_cleared_whole(stock: Stock) -> None:
-    made, view = stock
-    subject, claim = await gated(made, view, template("one"), pod("p", claim="one", schedulingGates=GATE))
-    stale = claim
-    written = await allocate(view, claim, "gpu", reserved=(consumer(subject),))
-    changed = {**written["status"]["allocation"], "allocationTimestamp": "2026-11-21T01:00:00Z"}
-    for status, refusal in (
-        ({**written["status"], "allocation": changed}, errors.Invalid),
-        ({"reservedFor": written["status"]["reservedFor"]}, errors.Invalid),
-    ):
-        with pytest.raises(refusal):
-            await view.client.replace(_CLAIMS, {**written, "status": status}, subresource="status")
-    with pytest.raises(errors.Conflict):
-        await view.client.replace(_CLAIMS, {**stale, "status": {}}, subresource="status")
-    cleared = await view.client.replace(_CLAIMS, {**written, "status": {}}, subresource="status")
-    assert allocation_of(cleared) is None
-
-
-async def test_e19_behind_the_fence_the_scheduler_reserves_but_neither_allocates_nor_deallocates() -> None:
-    nodes = (NodeSpec("left", "hgx-h100", cpu="8"), NodeSpec("right", "hgx-h100", cpu="8"))
-    async with cluster(*nodes, run_programs=False) as made, made.client() as client:
-        view = View(client)
-        filler = wants_cpu(pod("filler", command=FOREVER, affinity=pin("left")), "6")
-        wanted = wants_cpu(pod("p", claim="one", command=FOREVER, schedulingGates=GATE), "4")
-        subject, claim = await gated(made, view, template("one"), filler, wanted)
-        await view.phase("filler", "Running")
-        with pytest.raises(
-            errors.ApiError, match="are allocated by the Fairlead controller"
-        ):  # not even an administrator
-            await allocate(view, claim, "left")
-        async with Client.connect(made.kubeconfig(names.CONTROLLER_USER)) as controller:
-            await allocate(View(controller), claim, "left")
-        with pytest.raises(
-            errors.ApiError, match="are taken back by the Fairlead controller, or by the claim controller"
-        ):
-            await view.client.replace(_CLAIMS, {**await again(view, claim), "status": {}}, subresource="status")
-        await ungate(view, "p")
-        await warned(view, "p", "resourceclaim not available on the node")
-        await asyncio.sleep(0.3)  # it tries again, and again in vain
-        assert [each["pool"] for each in results_of(await again(view, claim))] == ["left"]
-        await view.client.delete(PODS, "filler", "default")
-        assert node_name_of(await view.phase("p", "Running")) == "left"
-        assert is_reserved_for(await again(view, claim), subject)

@@ -8,11 +8,7 @@ from fairlead.sandbox.install import manifests
 
 @pytest.mark.parametrize(
     ("text", "requests"),
-    [
-        ("none", {}),
-        ("cpu=10m", {"cpu": "10m"}),
-        ("cpu=10m,memory=16Mi", {"cpu": "10m", "memory": "16Mi"}),
-    ],
+    [("none", {}), ("cpu=10m", {"cpu": "10m"}), ("cpu=10m,memory=16Mi", {"cpu": "10m", "memory": "16Mi"})],
 )
 def test_requests_are_replaced_in_pods_and_in_templates_of_jobs(text: str, requests: dict[str, str]):
     for manifest in manifests.load(files.find("examples/02-indexed-job")):

@@ -79,16 +79,3 @@ async def test_a_pod_without_claims_has_no_nominated_node() -> None:
             "create pods/binding kube-scheduler 201": 1,
             "create events kube-scheduler 201": 1,
         }
-
-
-async def test_a_refused_write_is_counted_with_its_code() -> None:
-    async with cluster(run_programs=False, manager=PATIENT) as made, made.client() as client:
-        seen = count(made)
-        refused = {"metadata": {"name": "Not A Name", "namespace": "default"}, "spec": {}}
-        await client.request("POST", PODS.path("default"), params={"dryRun": "All"}, body=pod("dry"))
-        try:
-            await client.create(PODS, refused)
-        except Exception:
-            assert seen["create pods admin 422"] == 1
-        else:
-            raise AssertionError("the apiserver takes any name")

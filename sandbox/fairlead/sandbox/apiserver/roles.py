@@ -55,10 +55,7 @@ def cluster_roles(release: Release = NEWEST) -> Iterator[Json]:
         # `kubectl create clusterrole --aggregation-rule` and CRD authors add to these by label.
         label = {f"{GROUP}/aggregate-to-{name}": "true"}
         selectors = [{"matchLabels": label}, *selectors]
-        yield {
-            "metadata": _metadata(f"system:aggregate-to-{name}", label),
-            "rules": list(_rules(rules, release)),
-        }
+        yield {"metadata": _metadata(f"system:aggregate-to-{name}", label), "rules": list(_rules(rules, release))}
         yield {
             "metadata": {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}},
             "aggregationRule": {"clusterRoleSelectors": selectors},

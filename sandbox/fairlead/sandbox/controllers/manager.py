@@ -74,14 +74,7 @@ async def run(
             )
 
         shared = Informers(await client("system:kube-controller-manager", limited=False))
-        shared.of(
-            PODS,
-            indexes={
-                "owner": by_owner,
-                "claim": by_claim,
-                "node": lambda pod: [node_name_of(pod)],
-            },
-        )
+        shared.of(PODS, indexes={"owner": by_owner, "claim": by_claim, "node": lambda pod: [node_name_of(pod)]})
         shared.of(RESOURCE_CLAIMS, indexes={"owner": by_owner})
         shared.of(REPLICA_SETS, indexes={"owner": by_owner})
         for resource in (RESOURCE_CLAIM_TEMPLATES, JOBS, NODES, DEPLOYMENTS):
@@ -106,11 +99,7 @@ async def run(
                 deployments_client, shared, deployment_events, run_elsewhere=options.run_elsewhere
             ).run,
             NodeLifecycle(
-                nodes_client,
-                shared,
-                node_events,
-                grace_s=options.node_grace_s,
-                eviction_s=options.node_eviction_s,
+                nodes_client, shared, node_events, grace_s=options.node_grace_s, eviction_s=options.node_eviction_s
             ).run,
             DisruptionController(await client(account("disruption-controller")), shared).run,
             QuotaController(await client(account("resourcequota-controller")), shared).run,

@@ -73,13 +73,7 @@ class Kubelet:
     """`run()` never returns; cancel it, and containers go on without it."""
 
     def __init__(
-        self,
-        client: Client,
-        options: KubeletOptions,
-        runtime: Runtime,
-        *,
-        random: Random,
-        wall: Clock = time.time,
+        self, client: Client, options: KubeletOptions, runtime: Runtime, *, random: Random, wall: Clock = time.time
     ) -> None:
         self.options = options
         self.ready = asyncio.Event()

@@ -92,8 +92,5 @@ def bound(claim: Obj, pod: Obj, *, allocation: Mapping[str, object] | None, now:
     if now is not None:
         chosen.setdefault("allocationTimestamp", now)
     status["allocation"] = chosen
-    status["reservedFor"] = [
-        *reserved_for(claim),
-        {"resource": "pods", "name": name_of(pod), "uid": uid_of(pod)},
-    ]
+    status["reservedFor"] = [*reserved_for(claim), {"resource": "pods", "name": name_of(pod), "uid": uid_of(pod)}]
     return status

@@ -122,9 +122,7 @@ def score(pod: Obj, requests: Mapping[str, int], info: NodeInfo) -> float:
     tainted = sum(
         1
         for _ in untolerated(
-            spec_of(info.node).get("taints") or (),
-            spec_of(pod).get("tolerations") or (),
-            effects=("PreferNoSchedule",),
+            spec_of(info.node).get("taints") or (), spec_of(pod).get("tolerations") or (), effects=("PreferNoSchedule",)
         )
     )
     return sum(parts) / len(parts) + preferred - 100 * tainted

@@ -37,18 +37,6 @@ async def test_the_aggregated_form_has_all_groups_at_once(inside):
     assert core["items"][0]["versions"][0]["version"] == "v1"
 
 
-async def test_a_client_that_does_not_ask_for_it_gets_the_plain_form(inside):
-    _, body = await inside.get("/apis", headers={"Accept": "application/json"})
-    assert body["kind"] == "APIGroupList"
-    _, body = await inside.get("/api")
-    assert body["kind"] == "APIVersions"
-
-
-async def test_version_and_health_need_no_permission(inside):
-    for path in ("/version", "/healthz", "/livez", "/readyz"):
-        assert (await inside.get(path, headers={"Authorization": ""}))[0] == 200
-
-
 @pytest.mark.parametrize(
     ("method", "url", "verb", "resource", "namespace", "name", "subresource"),
     [

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.sandbox.apiserver.kinds import catalogue
-from fairlead.sandbox.apiserver.tables import core, human
+from fairlead.sandbox.apiserver.tables import core
 from fairlead.sandbox.apiserver.tables.pods import PODS
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
@@ -79,17 +78,6 @@ def test_claims_say_how_far_they_are() -> None:
     assert state({"allocation": {"devices": {}}}, deletionTimestamp="x") == "deleted,allocated"
 
 
-def test_jobs_count_and_take_their_time() -> None:
-    status = {
-        "succeeded": 2,
-        "startTime": "2026-11-20T11:00:00Z",
-        "completionTime": "2026-11-20T11:05:30Z",
-        "conditions": [{"type": "Complete", "status": "True"}],
-    }
-    cells = core.JOBS.cells({"metadata": {"name": "j"}, "spec": {"completions": 2}, "status": status}, NOW)
-    assert cells[:4] == ["j", "Complete", "2/2", "5m30s"]
-
-
 def test_events_read_both_apis() -> None:
     old = {
         "involvedObject": {"kind": "Pod", "name": "p"},
@@ -102,16 +90,3 @@ def test_events_read_both_apis() -> None:
         cells = core.EVENTS.cells({"type": "Normal", "reason": "R", **event}, NOW)
         assert cells[:4] == ["60s", "Normal", "R", "pod/p"]
         assert cells[6] == "m"
-
-
-def test_every_kind_has_as_many_cells_as_columns() -> None:
-    for kind in catalogue.kinds():
-        empty: dict[str, Any] = {"metadata": {"name": "x"}}
-        assert len(kind.strategy.columns()) == len(kind.strategy.cells(empty, NOW)), kind.plural
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"), [(0, "0s"), (121, "2m1s"), (3 * 3600, "3h"), (3 * 86400, "3d"), (9e8, "28y")]
-)
-def test_durations_are_short(seconds: float, shown: str) -> None:
-    assert human(seconds) == shown

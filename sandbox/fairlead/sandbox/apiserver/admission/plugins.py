@@ -205,8 +205,7 @@ class Quotas:
             unknown = [name for name in names if name not in used]
             if unknown:
                 raise _forbidden(
-                    attributes,
-                    f"status unknown for quota: {quota['metadata']['name']}, resources: {','.join(names)}",
+                    attributes, f"status unknown for quota: {quota['metadata']['name']}, resources: {','.join(names)}"
                 )
             more = {name: asked[name] for name in names if asked.get(name)}
             over = [name for name in more if units(name, used[name]) + more[name] > units(name, hard[name])]

@@ -25,13 +25,7 @@ NOT_CHECKED = FieldError(
     "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation",
     None,
 )
-BLOCKING = {
-    ErrorType.NOT_SUPPORTED,
-    ErrorType.REQUIRED,
-    ErrorType.TOO_LONG,
-    ErrorType.TOO_MANY,
-    ErrorType.TYPE_INVALID,
-}
+BLOCKING = {ErrorType.NOT_SUPPORTED, ErrorType.REQUIRED, ErrorType.TOO_LONG, ErrorType.TOO_MANY, ErrorType.TYPE_INVALID}
 _REASONS = {
     "FieldValueInvalid": ErrorType.INVALID,
     "FieldValueForbidden": ErrorType.FORBIDDEN,

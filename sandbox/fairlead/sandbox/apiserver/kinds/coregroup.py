@@ -15,9 +15,7 @@ from fairlead.sandbox.apiserver.kinds.base import Context
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, forbidden, invalid, required, too_long
 from fairlead.sandbox.apiserver.kinds.request import Json
-from fairlead.sandbox.apiserver.names import (
-    qualified_name_complaints,
-)
+from fairlead.sandbox.apiserver.names import qualified_name_complaints
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")

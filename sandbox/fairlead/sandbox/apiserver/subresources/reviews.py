@@ -103,11 +103,7 @@ def _verdict(call: Call, user: UserInfo, asked: Access) -> Json:
 
 
 def _answer(call: Call, given: Json, status: Json) -> Response:
-    body = {
-        "kind": call.kind.kind,
-        "apiVersion": call.kind.api_version,
-        "metadata": given.get("metadata") or {},
-    }
+    body = {"kind": call.kind.kind, "apiVersion": call.kind.api_version, "metadata": given.get("metadata") or {}}
     if "spec" in given:
         body["spec"] = given["spec"]
     body["status"] = status

@@ -266,11 +266,7 @@ def _refuse_type(
             raise statuses.bad_request(
                 f"the API version in the data ({given_version}) does not match the expected API version ({api_version})"
             )
-        raise statuses.invalid(
-            kind,
-            "",
-            [_kind_error(given_kind, name)],
-        )
+        raise statuses.invalid(kind, "", [_kind_error(given_kind, name)])
     if registry.of_kind(given_group, short, given_kind) is None:
         why = f'no kind "{given_kind}" is registered for version "{given_version}" in scheme "pkg/api/legacyscheme/scheme.go:30"'
     elif given_version != api_version and given_kind == name:

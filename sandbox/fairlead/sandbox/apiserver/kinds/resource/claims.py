@@ -40,10 +40,7 @@ class ResourceClaimStrategy(BuiltIn):
 
     def validate_create(self, obj: Json, context: Context) -> list[FieldError]:
         namespace = obj["metadata"].get("namespace", "")
-        return [
-            *admin_access(obj["spec"], "spec", namespace, context),
-            *claim_spec(obj["spec"], "spec", self.release),
-        ]
+        return [*admin_access(obj["spec"], "spec", namespace, context), *claim_spec(obj["spec"], "spec", self.release)]
 
     def validate_update(self, new: Json, old: Json, context: Context) -> list[FieldError]:
         return list(checks.unchanged(new["spec"], old["spec"], "spec"))
