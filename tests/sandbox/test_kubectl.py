@@ -194,17 +194,6 @@ async def test_three_kinds_of_patch(kubectl: Kubectl) -> None:
     assert "pod updates may not change fields other than" in answer
 
 
-async def test_wait_ends_when_the_condition_holds(kubectl: Kubectl) -> None:
-    await kubectl.apply(POD)
-    waiting = asyncio.create_task(kubectl("wait", "pod/train", "-n", "ml", "--for=condition=Ready", "--timeout=30s"))
-    status = '{"status":{"conditions":[{"type":"Ready","status":"True"}]}}'
-    await kubectl("patch", "pod", "train", "-n", "ml", "--subresource=status", "-p", status)
-    assert "condition met" in await waiting
-    assert "timed out" in await kubectl(
-        "wait", "pod/train", "-n", "ml", "--for=condition=Nope", "--timeout=100ms", fails=True
-    )
-
-
 async def test_commands_that_write_protobuf_work(kubectl: Kubectl) -> None:
     for words in (
         ("create", "serviceaccount", "runner", "-n", "ml"),

@@ -64,18 +64,3 @@ async def test_a_pod_with_a_template_costs_eight_writes() -> None:
             "create events kube-scheduler 201": 1,
         }
         assert "nominatedNodeName" not in (await View(client).pod("p"))["status"]
-
-
-async def test_a_pod_without_claims_has_no_nominated_node() -> None:
-    """Its binding follows at once, so 1.36 writes nothing before."""
-    async with cluster(run_programs=False, manager=PATIENT) as made, made.client() as client:
-        add_node(made)
-        seen = count(made)
-        await client.create(PODS, pod("p"))
-        await until(lambda: seen["create events kube-scheduler 201"] == 1)
-        assert await bound(client, "p")
-        assert seen == {
-            "create pods admin 201": 1,
-            "create pods/binding kube-scheduler 201": 1,
-            "create events kube-scheduler 201": 1,
-        }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.sandbox.kubelet import cdi, pod_status, runtime
+from fairlead.sandbox.kubelet import cdi, pod_status
 from fairlead.sandbox.kubelet.cdi import Edits
 from fairlead.sandbox.kubelet.runtime import Container, Program, program_of
 
@@ -48,23 +48,6 @@ def test_a_container_runs_as_long_as_its_command_sleeps(command: list[str], want
 )
 def test_a_container_stops_at_sigterm_as_its_trap_says(script: str, want: Program) -> None:
     assert program_of({"command": ["sh", "-c", script]}) == want
-
-
-@pytest.mark.parametrize(
-    ("metadata", "spec", "before_s", "want_s"),
-    [
-        ({"deletionGracePeriodSeconds": 5}, {"terminationGracePeriodSeconds": 30}, None, 5),
-        ({"deletionGracePeriodSeconds": 0}, {"terminationGracePeriodSeconds": 30}, None, 1),
-        ({}, {"terminationGracePeriodSeconds": 12}, None, 12),
-        ({}, {}, None, 30),
-        ({"deletionGracePeriodSeconds": 3}, {}, 20, 3),
-        ({"deletionGracePeriodSeconds": 40}, {}, 20, 20),
-    ],
-)
-def test_a_grace_period_is_the_deletions_or_the_pods_and_is_only_shortened(
-    metadata: dict[str, Any], spec: dict[str, Any], before_s: float | None, want_s: float
-) -> None:
-    assert runtime.grace_s({"metadata": metadata, "spec": spec}, before_s=before_s) == want_s
 
 
 def container(exit_code: int | None = None) -> Container:

@@ -101,15 +101,6 @@ async def test_a_running_pod_gets_its_grace_and_a_second_deletion_may_only_short
     assert (await inside.get(f"{PODS}/p"))[0] == 404
 
 
-async def test_a_collection_goes_by_selector_and_answers_what_it_was(inside):
-    for name, labels in (("a", {"x": "1"}), ("b", {"x": "1"}), ("c", {})):
-        await inside.post(CM, {"metadata": {"name": name, "labels": labels}})
-    status, body = await inside.delete(f"{CM}?labelSelector=x%3D1")
-    assert (status, [item["metadata"]["name"] for item in body["items"]]) == (200, ["a", "b"])
-    _, left = await inside.get(CM)
-    assert [item["metadata"]["name"] for item in left["items"]] == ["c"]
-
-
 async def test_a_namespace_goes_when_its_loop_says_that_it_is_empty(inside):
     status, body = await inside.delete("/api/v1/namespaces/ops")
     assert (status, body["status"]["phase"]) == (200, "Terminating")

@@ -100,10 +100,3 @@ def test_what_is_no_json_is_told_as_encoding_json_tells_it(data, message):
     with pytest.raises(ParseError) as error:
         bodies.parse_json(data)
     assert message in str(error.value)
-
-
-async def test_a_patch_of_too_many_operations_is_413(inside):
-    await inside.post(CM, {"metadata": {"name": "a"}})
-    operation = {"op": "test", "path": "/metadata/name", "value": "a"}
-    status, body = await inside.patch(f"{CM}/a", [operation] * 10_001, "json")
-    assert (status, body["reason"]) == (413, "RequestEntityTooLarge")

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.sandbox.apiserver.tables import core
-from fairlead.sandbox.apiserver.tables.pods import PODS
+from fairlead.sandbox.apiserver.tables import table_of
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 
@@ -64,13 +63,13 @@ def container(**state: Any) -> dict[str, Any]:
     ],
 )
 def test_a_pods_status_is_its_containers_worst(pod: dict[str, Any], shown: list[str]) -> None:
-    cells = PODS.cells({"spec": {"containers": [{}]}, **pod}, NOW)
+    cells = table_of("V1Pod").cells({"spec": {"containers": [{}]}, **pod}, NOW)
     assert cells[1:4] == shown
 
 
 def test_claims_say_how_far_they_are() -> None:
     def state(status: dict[str, Any], **meta: Any) -> Any:
-        return core.RESOURCE_CLAIMS.cells({"metadata": meta, "status": status}, NOW)[1]
+        return table_of("ResourceV1ResourceClaim").cells({"metadata": meta, "status": status}, NOW)[1]
 
     assert state({}) == "pending"
     assert state({"allocation": {"devices": {}}}) == "allocated"
@@ -87,6 +86,6 @@ def test_events_read_both_apis() -> None:
     }
     new = {"regarding": {"kind": "Pod", "name": "p"}, "note": "m", "eventTime": "2026-11-20T11:59:00.000000Z"}
     for event in (old, new):
-        cells = core.EVENTS.cells({"type": "Normal", "reason": "R", **event}, NOW)
+        cells = table_of("CoreV1Event").cells({"type": "Normal", "reason": "R", **event}, NOW)
         assert cells[:4] == ["60s", "Normal", "R", "pod/p"]
         assert cells[6] == "m"

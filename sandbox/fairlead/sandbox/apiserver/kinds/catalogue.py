@@ -14,7 +14,7 @@ from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
 from fairlead.sandbox.apiserver.kinds.pods import PodStrategy
 from fairlead.sandbox.apiserver.kinds.resource.claims import ResourceClaimStrategy, ResourceClaimTemplateStrategy
 from fairlead.sandbox.apiserver.kinds.resource.slices import DeviceClassStrategy, ResourceSliceStrategy
-from fairlead.sandbox.apiserver.tables import core, pods
+from fairlead.sandbox.apiserver.tables import table_of
 from fairlead.sandbox.files import table
 from fairlead.sandbox.release import NEWEST, Release
 
@@ -57,24 +57,6 @@ STRATEGIES: dict[str, type[BuiltIn]] = {
 }
 """By the kind's class in kubernetes.client; others have a shape and no rules."""
 
-TABLES = {
-    "V1Namespace": core.NAMESPACES,
-    "V1Pod": pods.PODS,
-    "V1Node": core.NODES,
-    "V1Secret": core.SECRETS,
-    "CoreV1Event": core.EVENTS,
-    "EventsV1Event": core.EVENTS,
-    "V1DaemonSet": core.DAEMON_SETS,
-    "V1Deployment": core.DEPLOYMENTS,
-    "V1Job": core.JOBS,
-    "V1PodDisruptionBudget": core.POD_DISRUPTION_BUDGETS,
-    "V1PriorityClass": core.PRIORITY_CLASSES,
-    "V1Lease": core.LEASES,
-    "V1DeviceClass": core.NAME_AND_AGE,
-    "ResourceV1ResourceClaim": core.RESOURCE_CLAIMS,
-    "V1ResourceClaimTemplate": core.NAME_AND_AGE,
-    "V1ResourceSlice": core.RESOURCE_SLICES,
-}
 _NAMES = {
     "subdomain": names.subdomain_complaints,
     "label": names.label_complaints,
@@ -135,7 +117,7 @@ def _kind(group: str, plural: str, row: _Row, release: Release) -> Kind:
     model = row.model or f"V1{row.kind}"
     strategy = STRATEGIES.get(model, BuiltIn)()
     strategy.model, strategy.kind, strategy.release = model, row.kind, release
-    strategy.table = TABLES.get(model, strategy.table)
+    strategy.table = table_of(model)
     strategy.fields, strategy.name_check = tuple(row.fields.split()), _NAMES[row.names]
     for rule, holds in row.rules.items():
         setattr(strategy, rule, holds)
