@@ -12,7 +12,6 @@ from fairlead.sandbox.apiserver import openapi, rendering, statuses
 from fairlead.sandbox.apiserver.call import Target
 from fairlead.sandbox.apiserver.kinds.base import Kind, Registry, Subresource
 from fairlead.sandbox.apiserver.kinds.request import Json
-from fairlead.sandbox.apiserver.openapi import second
 from fairlead.sandbox.apiserver.rendering import aggregated_discovery, negotiate
 from fairlead.sandbox.apiserver.state import State
 from fairlead.sandbox.apiserver.wire.exchange import JSON, Request, Response, json_response, text_response
@@ -237,9 +236,9 @@ def _known(state: State) -> list[str]:
 
 def _openapi(request: Request, parts: tuple[str, ...], state: State) -> Response:
     if parts == ("openapi", "v2"):
-        if second.PROTOBUF in request.accept:
-            return Response(200, second.as_protobuf(state.release), second.RETURNED)
-        return Response(200, second.as_json(state.release), JSON)
+        if openapi.PROTOBUF in request.accept:
+            return Response(200, openapi.second_as_protobuf(state.release), openapi.RETURNED)
+        return Response(200, openapi.second_as_json(state.release), JSON)
     if parts[1:2] != ("v3",):
         return text_response("404 page not found\n", 404)
     path = "/".join(parts[2:])

@@ -1,6 +1,6 @@
 """The base strategy of built-in kinds: the shape from the client's model, and status as a subresource.
 
-Decoding, the schema and dropping status on create are here; defaults and validation are each kind's own. Generic metadata
+Decoding, the schema, the defaults of defaults.yaml and dropping status on create are here; validation is each kind's own. Generic metadata
 rules are in meta.py. Fields that a release does not store, because a feature gate is off, are dropped when written, unless the
 stored object uses them; in their paths `[]` stands for the elements of a list, `{}` for the values of a map.
 Example: where taints are guarded a new slice loses them, and an update of a slice with taints keeps them.
@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from fairlead.sandbox.apiserver import names, tables
+from fairlead.sandbox.apiserver.kinds import defaults
 from fairlead.sandbox.apiserver.kinds.base import Column, Context, Strategy
 from fairlead.sandbox.apiserver.kinds.decode import decode, zero
 from fairlead.sandbox.apiserver.kinds.errors import FieldError
@@ -48,6 +49,9 @@ class BuiltIn(Strategy):
     @cached_property
     def has_status(self) -> bool:
         return "status" in schema_of(self.model).fields
+
+    def default(self, obj: Json) -> None:
+        defaults.fill(obj, self.kind)
 
     def decode(self, obj: Json) -> list[str]:
         return decode(obj, self.model, self.release.unknown)

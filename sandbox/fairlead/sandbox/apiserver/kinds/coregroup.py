@@ -101,8 +101,7 @@ def _immutable_data(new: Json, old: Json, keys: Iterable[str]) -> Iterator[Field
 
 class SecretStrategy(BuiltIn):
     def default(self, obj: Json) -> None:
-        if not obj.get("type"):
-            obj["type"] = "Opaque"
+        super().default(obj)
         given = obj.pop("stringData", None) or {}
         if given:
             data = obj.setdefault("data", {})
@@ -123,15 +122,13 @@ class SecretStrategy(BuiltIn):
 
 class ServiceStrategy(BuiltIn):
     def default(self, obj: Json) -> None:
-        spec = obj.setdefault("spec", {})
-        spec.setdefault("type", "ClusterIP")
-        spec.setdefault("sessionAffinity", "None")
+        super().default(obj)
+        spec = obj["spec"]
         if spec["type"] != "ExternalName":
             spec.setdefault("internalTrafficPolicy", "Cluster")
             spec.setdefault("ipFamilies", ["IPv4"])
             spec.setdefault("ipFamilyPolicy", "SingleStack")
         for port in spec.get("ports") or []:
-            port.setdefault("protocol", "TCP")
             if port.get("targetPort") in (None, 0, ""):
                 port["targetPort"] = port.get("port", 0)
 

@@ -36,6 +36,7 @@ def _resized(given: list[Json], stored: list[Json]) -> list[Json]:
 
 class PodStrategy(BuiltIn):
     def default(self, obj: Json) -> None:
+        super().default(obj)
         default_pod(obj)
 
     def prepare_create(self, obj: Json, context: Context) -> None:

@@ -9,44 +9,34 @@ Source: pkg/apis/core/v1/{defaults,conversion}.go, pkg/api/pod/warnings.go, pkg/
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.names import label_complaints
 
-_VOLUME_META_KEYS = {"name"}
-_FILE_MODE = 0o644
-
-
-def _set(obj: Json, key: str, value: Any) -> None:
-    if obj.get(key) in (None, ""):
-        obj[key] = value
-
 
 def default_pod_spec(spec: Json) -> None:
-    _set(spec, "restartPolicy", "Always")
-    _set(spec, "terminationGracePeriodSeconds", 30)
-    _set(spec, "dnsPolicy", "ClusterFirst")
-    _set(spec, "securityContext", {})
-    _set(spec, "schedulerName", "default-scheduler")
+    """What defaults.yaml cannot say; its defaults are there already."""
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if account:
         spec["serviceAccountName"] = spec["serviceAccount"] = account
     for container in all_containers(spec):
-        _default_container(container)
+        if not container.get("imagePullPolicy"):
+            image = str(container.get("image") or "")
+            tag = "" if "@" in image else image.rsplit("/", 1)[-1].partition(":")[2]
+            latest = "@" not in image and tag in ("", "latest")
+            container["imagePullPolicy"] = "Always" if latest else "IfNotPresent"
         if spec.get("hostNetwork"):
             for port in container.get("ports") or []:
-                _set(port, "hostPort", port.get("containerPort"))
+                port["hostPort"] = port.get("hostPort") or port.get("containerPort")
     for volume in spec.get("volumes") or []:
-        _default_volume(volume)
+        if not set(volume) - {"name"}:
+            volume["emptyDir"] = {}
 
 
 def default_pod(pod: Json) -> None:
-    """The defaults that a Pod has and a template lacks."""
-    spec = pod.setdefault("spec", {})
-    default_pod_spec(spec)
-    _set(spec, "enableServiceLinks", True)
-    for container in all_containers(spec):
+    """The defaults that a Pod has and a template lacks, too."""
+    default_pod_spec(pod["spec"])
+    for container in all_containers(pod["spec"]):
         resources = container.get("resources") or {}
         for name, limit in (resources.get("limits") or {}).items():
             resources.setdefault("requests", {}).setdefault(name, limit)
@@ -55,63 +45,6 @@ def default_pod(pod: Json) -> None:
 def all_containers(spec: Json) -> Iterator[Json]:
     for key in ("initContainers", "containers", "ephemeralContainers"):
         yield from spec.get(key) or []
-
-
-def _default_container(container: Json) -> None:
-    _set(container, "resources", {})
-    _set(container, "terminationMessagePath", "/dev/termination-log")
-    _set(container, "terminationMessagePolicy", "File")
-    if not container.get("imagePullPolicy"):
-        image = str(container.get("image") or "")
-        tag = "" if "@" in image else image.rsplit("/", 1)[-1].partition(":")[2]
-        latest = "@" not in image and tag in ("", "latest")
-        container["imagePullPolicy"] = "Always" if latest else "IfNotPresent"
-    for port in container.get("ports") or []:
-        _set(port, "protocol", "TCP")
-    for variable in container.get("env") or []:
-        source = variable.get("valueFrom") or {}
-        if isinstance(source.get("fieldRef"), dict):
-            _set(source["fieldRef"], "apiVersion", "v1")
-    for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
-        if isinstance(container.get(probe), dict):
-            _default_probe(container[probe])
-    for hook in ("postStart", "preStop"):
-        _default_http((container.get("lifecycle") or {}).get(hook) or {})
-
-
-def _default_probe(probe: Json) -> None:
-    for key, value in (("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)):
-        if not probe.get(key):
-            probe[key] = value
-    _default_http(probe)
-    if isinstance(probe.get("grpc"), dict):
-        probe["grpc"].setdefault("service", "")
-
-
-def _default_http(handler: Json) -> None:
-    get = handler.get("httpGet")
-    if isinstance(get, dict):
-        _set(get, "path", "/")
-        _set(get, "scheme", "HTTP")
-
-
-def _default_volume(volume: Json) -> None:
-    if not set(volume) - _VOLUME_META_KEYS:
-        volume["emptyDir"] = {}
-    for kind in ("secret", "configMap", "downwardAPI", "projected"):
-        if isinstance(volume.get(kind), dict) and volume[kind].get("defaultMode") is None:
-            volume[kind]["defaultMode"] = _FILE_MODE
-    if isinstance(volume.get("hostPath"), dict):
-        volume["hostPath"].setdefault("type", "")
-    items = list((volume.get("downwardAPI") or {}).get("items") or [])
-    for source in (volume.get("projected") or {}).get("sources") or []:
-        token = source.get("serviceAccountToken")
-        if isinstance(token, dict):
-            _set(token, "expirationSeconds", 3600)
-        items += (source.get("downwardAPI") or {}).get("items") or []
-    for item in items:
-        if isinstance(item.get("fieldRef"), dict):
-            _set(item["fieldRef"], "apiVersion", "v1")
 
 
 def qos_class(spec: Json) -> str:

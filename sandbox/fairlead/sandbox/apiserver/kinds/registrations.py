@@ -99,21 +99,6 @@ def _rule(rule: Json, path: str) -> Iterator[FieldError]:
 class WebhooksStrategy(BuiltIn):
     """Mutating and validating webhook configurations."""
 
-    def default(self, obj: Json) -> None:
-        for hook in obj.get("webhooks") or []:
-            hook.setdefault("failurePolicy", "Fail")
-            hook.setdefault("matchPolicy", "Equivalent")
-            hook.setdefault("namespaceSelector", {})
-            hook.setdefault("objectSelector", {})
-            hook.setdefault("timeoutSeconds", 10)
-            if self.kind == "MutatingWebhookConfiguration":
-                hook.setdefault("reinvocationPolicy", "Never")
-            service = (hook.get("clientConfig") or {}).get("service")
-            if service is not None:
-                service.setdefault("port", 443)
-            for rule in hook.get("rules") or []:
-                rule.setdefault("scope", "*")
-
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
         seen = set()
         for index, hook in enumerate(obj.get("webhooks") or []):
@@ -177,11 +162,6 @@ def _client(client: Json, path: str) -> Iterator[FieldError]:
 
 
 class PolicyStrategy(BuiltIn):
-    def default(self, obj: Json) -> None:
-        spec = obj.setdefault("spec", {})
-        spec.setdefault("failurePolicy", "Fail")
-        _default_match(spec.get("matchConstraints"))
-
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
         spec, environment = obj.get("spec", {}), self.release.cel.new_admission
         yield from checks.unsupported(spec.get("failurePolicy"), _POLICIES, "spec.failurePolicy")
@@ -216,9 +196,6 @@ class PolicyStrategy(BuiltIn):
 
 
 class PolicyBindingStrategy(BuiltIn):
-    def default(self, obj: Json) -> None:
-        _default_match((obj.get("spec") or {}).get("matchResources"))
-
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
         spec = obj.get("spec", {})
         if not spec.get("policyName"):
@@ -244,17 +221,6 @@ class PolicyBindingStrategy(BuiltIn):
                 yield required("spec.paramRef", "one of name or selector must be specified")
             if param.get("parameterNotFoundAction") not in {"Allow", "Deny"}:
                 yield required("spec.paramRef.parameterNotFoundAction")
-
-
-def _default_match(match: Json | None) -> None:
-    if match is None:
-        return
-    match.setdefault("matchPolicy", "Equivalent")
-    match.setdefault("namespaceSelector", {})
-    match.setdefault("objectSelector", {})
-    for key in ("resourceRules", "excludeResourceRules"):
-        for rule in match.get(key) or []:
-            rule.setdefault("scope", "*")
 
 
 def _match(match: Json, path: str) -> Iterator[FieldError]:

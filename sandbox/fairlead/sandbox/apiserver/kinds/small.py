@@ -17,7 +17,6 @@ from fairlead.sandbox.apiserver.kinds.errors import FieldError, forbidden, inval
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.quota_usage import SCOPE_OPERATORS, is_counted
 
-_RBAC_GROUP = "rbac.authorization.k8s.io"
 _HIGHEST_USER_PRIORITY = 1_000_000_000
 
 
@@ -52,12 +51,9 @@ class NetworkPolicyStrategy(BuiltIn):
     """Stored with its defaults; there is no network to enforce it on."""
 
     def default(self, obj: Json) -> None:
-        spec = obj.setdefault("spec", {})
-        spec.setdefault("podSelector", {})
+        super().default(obj)
+        spec = obj["spec"]
         spec.setdefault("policyTypes", ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"])
-        for rule in (spec.get("ingress") or []) + (spec.get("egress") or []):
-            for port in rule.get("ports") or []:
-                port.setdefault("protocol", "TCP")
 
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
         yield from checks.label_selector(obj["spec"]["podSelector"], "spec.podSelector")
@@ -66,19 +62,12 @@ class NetworkPolicyStrategy(BuiltIn):
 
 
 class StorageClassStrategy(BuiltIn):
-    def default(self, obj: Json) -> None:
-        obj.setdefault("reclaimPolicy", "Delete")
-        obj.setdefault("volumeBindingMode", "Immediate")
-
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
         modes = ("Immediate", "WaitForFirstConsumer")
         yield from checks.unsupported(obj.get("volumeBindingMode"), modes, "volumeBindingMode")
 
 
 class PriorityClassStrategy(BuiltIn):
-    def default(self, obj: Json) -> None:
-        obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
-
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
         name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
         if value > _HIGHEST_USER_PRIORITY and not name.startswith("system-"):
@@ -116,13 +105,6 @@ class RoleStrategy(BuiltIn):
 
 class RoleBindingStrategy(BuiltIn):
     """RoleBindings and ClusterRoleBindings."""
-
-    def default(self, obj: Json) -> None:
-        reference = obj.setdefault("roleRef", {})
-        reference["apiGroup"] = reference.get("apiGroup") or _RBAC_GROUP
-        for subject in obj.get("subjects") or []:
-            if subject.get("kind") in {"User", "Group"} and not subject.get("apiGroup"):
-                subject["apiGroup"] = _RBAC_GROUP
 
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
         role = obj.get("roleRef") or {}

@@ -26,25 +26,22 @@ _MODES = ("NonIndexed", "Indexed")
 
 
 def default_job_spec(spec: Json) -> None:
-    """The defaults of a Job's spec, also in a CronJob."""
+    """The defaults of a Job's spec that depend on one another."""
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = spec["parallelism"] = 1
     if spec.get("parallelism") is None:
         spec["parallelism"] = 1
     if spec.get("backoffLimit") is None:
         spec["backoffLimit"] = 2**31 - 1 if spec.get("backoffLimitPerIndex") is not None else 6
-    spec.setdefault("completionMode", "NonIndexed")
-    spec.setdefault("suspend", False)
-    spec.setdefault("manualSelector", False)
     if "podReplacementPolicy" not in spec:
         spec["podReplacementPolicy"] = "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed"
-    template = spec.setdefault("template", {})
-    default_pod_spec(template.setdefault("spec", {}))
+    default_pod_spec(spec["template"]["spec"])
 
 
 class JobStrategy(BuiltIn):
     def default(self, obj: Json) -> None:
-        spec = obj.setdefault("spec", {})
+        super().default(obj)
+        spec = obj["spec"]
         default_job_spec(spec)
         # A Job's pods' labels are the Job's own where it has none (SetDefaults_Job copies them).
         labels = spec["template"].get("metadata", {}).get("labels")
@@ -152,13 +149,8 @@ def job_spec(spec: Json, path: str = "spec") -> Iterator[FieldError]:
 
 class CronJobStrategy(BuiltIn):
     def default(self, obj: Json) -> None:
-        spec = obj.setdefault("spec", {})
-        spec.setdefault("concurrencyPolicy", "Allow")
-        spec.setdefault("suspend", False)
-        spec.setdefault("successfulJobsHistoryLimit", 3)
-        spec.setdefault("failedJobsHistoryLimit", 1)
-        job = spec.setdefault("jobTemplate", {}).setdefault("spec", {})
-        default_pod_spec(job.setdefault("template", {}).setdefault("spec", {}))
+        super().default(obj)
+        default_pod_spec(obj["spec"]["jobTemplate"]["spec"]["template"]["spec"])
 
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
         spec = obj["spec"]
@@ -171,14 +163,12 @@ class CronJobStrategy(BuiltIn):
         yield from pod_spec(template, "spec.jobTemplate.spec.template.spec")
 
 
-class _Workload(BuiltIn):
-    def default(self, obj: Json) -> None:
-        spec = obj.setdefault("spec", {})
-        self.default_spec(spec)
-        default_pod_spec(spec.setdefault("template", {}).setdefault("spec", {}))
+class WorkloadStrategy(BuiltIn):
+    """Deployments, ReplicaSets, DaemonSets and StatefulSets."""
 
-    def default_spec(self, spec: Json) -> None:
-        spec.setdefault("replicas", 1)
+    def default(self, obj: Json) -> None:
+        super().default(obj)
+        default_pod_spec(obj["spec"]["template"]["spec"])
 
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
         spec = obj["spec"]
@@ -201,45 +191,3 @@ class _Workload(BuiltIn):
 
     def validate_change(self, new: Json, old: Json, context: Context) -> Iterator[FieldError]:
         yield from checks.unchanged(new["spec"].get("selector"), old["spec"].get("selector"), "spec.selector")
-
-
-class DeploymentStrategy(_Workload):
-    def default_spec(self, spec: Json) -> None:
-        super().default_spec(spec)
-        strategy = spec.setdefault("strategy", {})
-        strategy.setdefault("type", "RollingUpdate")
-        if strategy["type"] == "RollingUpdate":
-            rolling = strategy.setdefault("rollingUpdate", {})
-            rolling.setdefault("maxUnavailable", "25%")
-            rolling.setdefault("maxSurge", "25%")
-        spec.setdefault("revisionHistoryLimit", 10)
-        spec.setdefault("progressDeadlineSeconds", 600)
-
-
-class ReplicaSetStrategy(_Workload):
-    def default(self, obj: Json) -> None:
-        super().default(obj)
-        obj.setdefault("status", {}).setdefault("replicas", 0)
-
-
-class DaemonSetStrategy(_Workload):
-    def default_spec(self, spec: Json) -> None:
-        strategy = spec.setdefault("updateStrategy", {})
-        strategy.setdefault("type", "RollingUpdate")
-        if strategy["type"] == "RollingUpdate":
-            rolling = strategy.setdefault("rollingUpdate", {})
-            rolling.setdefault("maxUnavailable", 1)
-            rolling.setdefault("maxSurge", 0)
-        spec.setdefault("revisionHistoryLimit", 10)
-
-
-class StatefulSetStrategy(_Workload):
-    def default_spec(self, spec: Json) -> None:
-        super().default_spec(spec)
-        spec.setdefault("podManagementPolicy", "OrderedReady")
-        strategy = spec.setdefault("updateStrategy", {})
-        strategy.setdefault("type", "RollingUpdate")
-        if strategy["type"] == "RollingUpdate":
-            strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
-        spec.setdefault("revisionHistoryLimit", 10)
-        spec.setdefault("persistentVolumeClaimRetentionPolicy", {"whenDeleted": "Retain", "whenScaled": "Retain"})

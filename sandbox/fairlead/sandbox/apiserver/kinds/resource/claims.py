@@ -28,13 +28,6 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 
 
 class ResourceClaimStrategy(BuiltIn):
-    def default(self, obj: Json) -> None:
-        common.default_devices(obj.setdefault("spec", {}).setdefault("devices", {}))
-        allocation = (obj.get("status") or {}).get("allocation") or {}
-        for result in (allocation.get("devices") or {}).get("results") or []:
-            for given in result.get("tolerations") or []:
-                common.default_toleration(given)
-
     def validate_ahead(self, obj: Json) -> Sequence[Callable[[], object]]:
         return common.verdicts(obj["spec"], self.release.cel.new_device)
 
@@ -213,10 +206,6 @@ def _allocated_node(allocation: Json) -> str:
 
 
 class ResourceClaimTemplateStrategy(BuiltIn):
-    def default(self, obj: Json) -> None:
-        spec = obj.setdefault("spec", {}).setdefault("spec", {})
-        common.default_devices(spec.setdefault("devices", {}))
-
     def validate_ahead(self, obj: Json) -> Sequence[Callable[[], object]]:
         return common.verdicts(obj["spec"]["spec"], self.release.cel.new_device)
 

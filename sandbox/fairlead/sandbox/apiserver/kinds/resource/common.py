@@ -257,25 +257,6 @@ def binding_conditions(obj: Json, path: str) -> Iterator[FieldError]:
             )
 
 
-def default_toleration(one: Json) -> None:
-    if not one.get("operator"):
-        one["operator"] = "Equal"
-
-
-def default_devices(devices: Json | None) -> None:
-    """ExactCount and 1, for requests and sub-requests alike."""
-    for request in (devices or {}).get("requests") or []:
-        for one in [request.get("exactly"), *(request.get("firstAvailable") or [])]:
-            if one is None:
-                continue
-            if not one.get("allocationMode"):
-                one["allocationMode"] = "ExactCount"
-            if one["allocationMode"] == "ExactCount" and not one.get("count"):
-                one["count"] = 1
-            for given in one.get("tolerations") or []:
-                default_toleration(given)
-
-
 DEVICES: Final = 128
 ADVANCED_DEVICES: Final = 64  # when any device has taints or consumes counters
 ATTRIBUTES_AND_CAPACITIES: Final = 32
