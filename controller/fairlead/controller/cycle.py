@@ -27,7 +27,7 @@ from fairlead.controller.commit.part import Part, Shared
 from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.queue_inputs import QueueInputs
-from fairlead.controller.report.flight import Flight, Unrecorded
+from fairlead.controller.report.flight import Flight
 from fairlead.controller.snapshot import SnapshotBuilder
 from fairlead.controller.watch.tables import Tables
 from fairlead.engine.snapshot import Snapshot
@@ -69,7 +69,7 @@ class Cycle(Part):
         self._evictor = evictor
         self._gang_tasks = gang_tasks
         self._decide = decide or shared.caches.tables.engine.decide
-        self._flight = flight or Unrecorded()
+        self._flight = flight
         self._pacing = Pacing(self._clock)
 
     async def decide(self, now: float) -> set[GangId]:
@@ -77,12 +77,14 @@ class Cycle(Part):
         self._caches.triggers.decided()
         began = self._clock()
         snapshot = self._snapshots.build(now)
-        noted = self._flight.note(snapshot)  # before the decision: what changes while it is made is the next one's
+        if self._flight is not None:
+            self._flight.note(snapshot)
         decided: Plan | None = None
         try:
             decided = await self._timed_decision(snapshot, now, began)
         finally:
-            self._flight.decided(noted, decided, now, self.took_s)
+            if self._flight is not None:
+                self._flight.decided(decided, now, self.took_s)
             self._snapshots.decided(decided or Plan())
         self.decisions += 1
         self.plan = decided

@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from fairlead.api.rollouts import Generation, generation_of
 from fairlead.controller.book.book import Book, GangState, Rollout
-from fairlead.controller.gangs.claims.allocation_times import allocation_times
+from fairlead.controller.gangs.claims.allocations import allocation_times
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.engine.forecast.run_times import GangKey, name_stem
 from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningSequence

@@ -19,14 +19,13 @@ from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.gangs.claims.allocations import held_claims
 from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.held import leaving
-from fairlead.controller.gangs.held.held_models import HeldModels, held_models
 from fairlead.controller.gangs.held.idleness import IdleNotice, notice
-from fairlead.controller.gangs.held.placement import placement
+from fairlead.controller.gangs.held.placement import HeldModels, held_models, placement
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.queue_inputs import QueueInputs
 from fairlead.controller.report.forecasts import ShownForecasts
-from fairlead.controller.report.held_flavors import HeldFlavors
 from fairlead.controller.report.kubelet_events import KubeletEvents
+from fairlead.controller.report.queue_series import HeldFlavors
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.snapshot import queued_since
 from fairlead.controller.watch.triggers import Turns

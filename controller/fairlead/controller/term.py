@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from fairlead.controller.accounting.decisions import GangDecisions
-from fairlead.controller.accounting.feed import Known
-from fairlead.controller.accounting.ledger import LedgerTerm
-from fairlead.controller.accounting.spending import LedgerSpending
-from fairlead.controller.autoscaling.awaited import AwaitedNodes, recorded_since
+from fairlead.controller.accounting.feed import GangDecisions, Known
+from fairlead.controller.accounting.ledger import LedgerSpending, LedgerTerm
+from fairlead.controller.autoscaling.awaited import AwaitedNodes
 from fairlead.controller.book.book import Book, GangState
+from fairlead.controller.book.shown import NODES_CONDITION
 from fairlead.controller.commit.admitter import Admitter
 from fairlead.controller.commit.evictor import Evictor, QueueBudgets
 from fairlead.controller.commit.gang_tasks import GangTasks
@@ -32,16 +31,16 @@ from fairlead.controller.commit.takeover import Takeover
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import LeaseLostError
 from fairlead.controller.cycle import Cycle
-from fairlead.controller.forecasting.checkpoint import Checkpoint
 from fairlead.controller.forecasting.forecaster import Forecaster
-from fairlead.controller.forecasting.history import RunHistory
+from fairlead.controller.forecasting.history import Checkpoint, RunHistory
+from fairlead.controller.gangs.conditions import holds_since
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.loop import Controller
 from fairlead.controller.options import ControllerOptions
 from fairlead.controller.queue_inputs import QueueInputs
 from fairlead.controller.reconcile import GangReconciler
 from fairlead.controller.report.events import Events
-from fairlead.controller.report.flight import Recorded
+from fairlead.controller.report.flight import Flight
 from fairlead.controller.report.forecasts import ShownForecasts
 from fairlead.controller.report.kubelet_events import KubeletEvents
 from fairlead.controller.report.metrics import Metrics
@@ -52,8 +51,7 @@ from fairlead.controller.report.telemetry import Telemetry
 from fairlead.controller.report.traces import GangTraces
 from fairlead.controller.reporting import Reporting
 from fairlead.controller.snapshot import SnapshotBuilder, queued_since
-from fairlead.controller.spending.budgets import SpendingBudgets
-from fairlead.controller.spending.source import NotKnown, Spending
+from fairlead.controller.spending import Spending, SpendingBudgets, not_known
 from fairlead.controller.standby import Watched, background, first, watching
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import UsageHistory
@@ -92,7 +90,7 @@ class Term:
     """The parts of the controller, but for the caches, which are there already.
 
     `client` is not guarded by the lease: status and events may be written a moment longer. `record`: decisions of this term are
-    recorded where the options say so. `spending`: where the sums of spent GPU-hours come from; None: nowhere, they are not known.
+    recorded where the options say so.
     """
 
     def __init__(
@@ -104,7 +102,6 @@ class Term:
         caches: Caches,
         *,
         record: bool = False,
-        spending: Spending | None = None,
         tracing: Tracing = OFF,
     ) -> None:
         def guard() -> None:
@@ -122,10 +119,10 @@ class Term:
         noted = None if decisions is None else decisions.note
         events = Events(self.recorder, caches, (options.namespace, COMPONENT), noted)
         traces = GangTraces(tracing, caches, book, ratio=options.trace_ratio, time=time)
-        self.flight: Recorded | None = None
+        self.flight: Flight | None = None
         if record and options.record is not None:
             bounds = Bounds(bytes_max=options.record_bytes_max, age_max_s=options.record_age_max_s)
-            self.flight = Recorded(options.record, bounds, lease.identity, metrics, events)
+            self.flight = Flight(options.record, bounds, lease.identity, metrics, events)
         usage = UsageHistory(options.usage_half_life_s)
         statuses = StatusWriter(client, caches, book, usage, events, wall=time.wall)
         self.reporter = Reporter(statuses, caches, book, WorkQueue(), metrics.failures, clock=time.clock)
@@ -149,20 +146,25 @@ class Term:
 
         # What is decided.
         self.spending: LedgerSpending | None = None
-        if spending is None and record and options.ledger is not None:
-            spending = self.spending = LedgerSpending(
+        spent: Spending = not_known
+        if record and options.ledger is not None:
+            self.spending = LedgerSpending(
                 options.ledger, lambda: bool(caches.rules.settings().flavors), sleep=time.sleep
             )
-        queues = QueueInputs(caches, budgets, usage, SpendingBudgets(spending or NotKnown()))
+            spent = self.spending.spent
+        queues = QueueInputs(caches, budgets, usage, SpendingBudgets(spent))
         awaited = AwaitedNodes(
-            book, lambda gang: recorded_since(caches.gang_object(gang)), caches.rules.scale_ups, metrics.note_scale_up
+            book,
+            lambda gang: holds_since(caches.gang_object(gang), NODES_CONDITION),
+            caches.rules.scale_ups,
+            metrics.note_scale_up,
         )
         history = RunHistory()
         self.snapshots = SnapshotBuilder(shared, gang_tasks, queues, places, awaited, history)
         self._reconciler = GangReconciler(shared, self.snapshots, gang_tasks, admitter, evictor, places)
         caches.triggers.begin(self._reconciler)
         self._cycle = cycle = Cycle(shared, self.snapshots, queues, admitter, evictor, gang_tasks, flight=self.flight)
-        forecasts = ShownForecasts(book, history)
+        forecasts = ShownForecasts(book, history.note_start)
         self.reporting = Reporting(shared, queues, awaited, self.reporter, forecasts, self.kubelet_events)
         checkpoint = Checkpoint(guarded, options.namespace, history, clock=time.clock)
         self.forecaster = Forecaster(caches, self.snapshots, cycle, self.reporting, checkpoint, metrics, time)
@@ -212,22 +214,20 @@ async def lead(
     health: Health | None = None,
     metrics: Metrics | None = None,
     ready: asyncio.Event | None = None,
-    spending: Spending | None = None,
     tracing: Tracing = OFF,
 ) -> None:
     """Returns when the lease is lost, or the caches are of no use.
 
-    `spending`: see `Term`. `watched`: caches that are kept from term to term; without them this term has its own. `ready` is set once decisions are made.
+    `watched`: caches that are kept from term to term; without them this term has its own. `ready` is set once decisions are made.
     """
     if watched is None:
         async with watching(client, options.managed_drivers, forecasts=options.forecast) as own:
             await lead(
-                options, client, lease, watched=own, health=health, metrics=metrics, ready=ready, spending=spending,
-                tracing=tracing,
+                options, client, lease, watched=own, health=health, metrics=metrics, ready=ready, tracing=tracing,
             )  # fmt: skip
             return
     health, metrics = health or Health(), metrics or Metrics()
-    term = Term(options, client, lease, metrics, watched.caches, record=True, spending=spending, tracing=tracing)
+    term = Term(options, client, lease, metrics, watched.caches, record=True, tracing=tracing)
     health.caches, health.controller = watched.caches, term.controller
     metrics.begin(watched.caches, term.queue_facts, wall=time.time)
     try:

@@ -30,10 +30,10 @@ from fairlead.controller.gangs.held.vacancies import Vacancy
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.watch.tables import Tables
-from fairlead.engine.reclaim.replace import BrokenDevices
+from fairlead.engine.reclaim.evictions import BrokenDevices
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Admission, Eviction, Plan, Waiting
-from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.pods import PodNeeds
 from fairlead.engine.types.reasons import Code
 
 # A gang that waits for one of these may get its place a moment later.
@@ -310,9 +310,9 @@ class Replacements:
         for admission in admissions if lifted else ():
             nodes[admission.namespace, admission.name] = [each.node for each in admission.assignments]
             taken |= {
-                (result.device.driver, result.device.pool, result.device.device)
+                (result.driver, result.pool, result.device)
                 for claim in admission.claims
-                for result in claim.allocation.results
+                for result in claim.allocation.devices.results
                 if not result.admin_access
             }
         for gang_id, known in lifted.items():

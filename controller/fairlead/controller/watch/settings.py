@@ -25,11 +25,10 @@ from fairlead.api.queue import QueueSpec as ApiQueueSpec
 from fairlead.api.queues import listed, unknown_flavors
 from fairlead.api.schedules import quotas as scheduled_quotas
 from fairlead.controller.gangs.admission import holds
-from fairlead.controller.spending.budgets import Said
-from fairlead.engine.queues.holds import held_queues
+from fairlead.controller.spending import Said
+from fairlead.engine.queues.limits import held_queues
 from fairlead.engine.queues.usage_history import RememberedUsage
-from fairlead.engine.types.amounts import amount
-from fairlead.engine.types.pod_needs import milli
+from fairlead.engine.types.pods import milli
 from fairlead.engine.types.settings import (
     Autoscaling,
     FlavorQuota,
@@ -39,6 +38,7 @@ from fairlead.engine.types.settings import (
     Problem,
     QueueSpec,
 )
+from fairlead.engine.types.values import amount
 from fairlead.kube import core, labels, timestamps
 from fairlead.kube.labels import Selector
 from fairlead.kube.objects import LabelSelector, LabelSelectorRequirement
@@ -56,7 +56,7 @@ class Settings:
     scheduled: Mapping[str, ApiQueueSpec] = field(default_factory=dict)
     """By name of queues with a schedule: `queues` has their quotas without it. See `scheduled.at`."""
     budgets: Mapping[str, Budget] = field(default_factory=dict)
-    """By name of queues with a budget: what is spent of it is not known here. See `spending.budgets`."""
+    """By name of queues with a budget: what is spent of it is not known here. See `controller.spending`."""
     said: Mapping[str, Said] = field(default_factory=dict)
     """What their statuses say of it."""
     autoscaling: Mapping[str, FlavorAutoscaling] = field(default_factory=dict)

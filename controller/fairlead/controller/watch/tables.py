@@ -21,16 +21,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from fairlead.controller.autoscaling.placeholders import is_placeholder
+from fairlead.controller.autoscaling.shapes import is_placeholder
 from fairlead.controller.gangs.claims import quotas
 from fairlead.controller.gangs.claims.quotas import Charge, ClaimCharge, Classes
 from fairlead.controller.gangs.evictions.disruption import PodBudget
 from fairlead.controller.gangs.evictions.moved import Held, Spot
-from fairlead.controller.gangs.held.leftovers import Leftover
+from fairlead.controller.gangs.held.vacancies import Leftover
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.nodes import NodeTable
+from fairlead.engine.inventory.node_table import NodeTable
 from fairlead.engine.plan.decide import Engine
-from fairlead.engine.types.neighbours import Namespaces
+from fairlead.engine.types.pods import Namespaces
 from fairlead.engine.types.settings import NamespaceQuota
 from fairlead.kube import core, resource
 from fairlead.kube.informer import Informer
