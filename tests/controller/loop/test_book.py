@@ -49,7 +49,7 @@ def test_every_field_of_a_gang_is_in_the_book():
 KEYED_BY_GANG = {
     "informers.py: self.gangs",  # what the cluster shows, which outlives the term
     "feed.py: self._holding",  # an index over claims
-    "decisions.py: self._last",  # told to the ledger, and bounded by its number
+    "feed.py: self._last",  # told to the ledger, and bounded by its number
     "triggers.py: self._new",  # a queue
 }
 
