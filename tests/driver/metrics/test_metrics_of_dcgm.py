@@ -103,7 +103,7 @@ def in_seven(node: Node) -> None:
 
 
 class TestCardinality:
-    """Series of one node of eight H100s, and of the 500 such nodes that have 4,000 GPUs. docs/driver.md states these."""
+    """Series of one node of eight H100s, and of the 500 such nodes that have 4,000 GPUs. docs/gpu-metrics.md states these."""
 
     # What, a node, 4,000 GPUs.
     @pytest.mark.parametrize(
@@ -136,4 +136,4 @@ class TestCardinality:
         metrics.registry.register(SlicesCollector(lambda: 1.0))
         found = counted(metrics.registry)
         assert found == stated("Driver")
-        assert sum(found.values()) == 81, "docs/driver.md says so"
+        assert sum(found.values()) == 81, "docs/gpu-metrics.md says so"
