@@ -26,7 +26,7 @@ from fairlead.controller.commit.writes import LeaseLostError
 from fairlead.controller.observation import observe
 from fairlead.controller.options import ControllerOptions
 from fairlead.controller.report import queue_series, reporter
-from fairlead.controller.report.failures import Failures
+from fairlead.controller.report.events import Failures
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.forecast.forecast import Forecast, GangForecast, forecast

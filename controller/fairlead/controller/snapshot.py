@@ -21,8 +21,8 @@ from fairlead.controller.commit.victims import is_preemptor, may_evict
 from fairlead.controller.gangs.admission.requests import GangRecord, gang_request, same_request
 from fairlead.controller.gangs.claims.quotas import add, admission_charge
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction
-from fairlead.controller.gangs.held.leftovers import with_leftover
 from fairlead.controller.gangs.held.running import RunningContext, admitted_gang, running_gang
+from fairlead.controller.gangs.held.vacancies import with_leftover
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.members import Member
 from fairlead.controller.holding import Holding

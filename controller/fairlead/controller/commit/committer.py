@@ -17,7 +17,7 @@ from fairlead.api import names
 from fairlead.controller.commit.eviction_writes import Writer
 from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, all_done, outcomes
 from fairlead.controller.gangs.claims import claims
-from fairlead.controller.gangs.claims.allocation_times import known_allocation_time
+from fairlead.controller.gangs.claims.allocations import known_allocation_time
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction
 from fairlead.controller.gangs.membership.gangs import Gang, gang_spec
 from fairlead.controller.gangs.membership.members import Member, PodClaim

@@ -15,10 +15,10 @@ import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator
 
-from fairlead.controller.autoscaling.placeholders import is_placeholder
+from fairlead.controller.autoscaling.shapes import is_placeholder
 from fairlead.controller.gangs.evictions.disruption import PodBudget
 from fairlead.controller.gangs.evictions.moved import Held, Spot
-from fairlead.controller.gangs.held.leftovers import Leftover
+from fairlead.controller.gangs.held.vacancies import Leftover
 from fairlead.controller.watch.namespace_quotas import NamespaceQuotaTable
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.node_table import NodeTable
