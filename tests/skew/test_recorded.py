@@ -27,7 +27,7 @@ from fairlead.controller.gangs.evictions.past_evictions import PastEviction, pas
 from fairlead.controller.report.status_writer import known_fields
 from fairlead.controller.watch import settings
 from fairlead.driver.prepare.checkpoint import Checkpoint
-from fairlead.engine.types.references import DeviceRef
+from fairlead.engine.types.values import DeviceRef
 from fairlead.history.facts import snapshot_file as facts
 from fairlead.history.facts.errors import FactsError
 from fairlead.kube import core, timestamps

@@ -18,9 +18,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from fairlead.api.budget import Budget, Period, period
-from fairlead.engine.types.amounts import Amount
 from fairlead.engine.types.plan import QueueUse
 from fairlead.engine.types.settings import BudgetState, QueueSpec
+from fairlead.engine.types.values import Amount
 from fairlead.kube.timestamps import HOUR_US, microseconds
 
 ASK_S = 60.0

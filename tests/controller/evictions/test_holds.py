@@ -10,7 +10,7 @@ from typing import Any
 from fairlead.controller.gangs.admission import holds
 from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.evictions.eviction_marks import Cancel, EvictionMark, Wait
-from fairlead.engine.types.hold import Hold
+from fairlead.engine.types.gangs import Hold
 from fairlead.kube.resources import GANGS, QUEUES
 from tests.controller.conftest import NAMESPACE, Bench, Life
 from tests.controller.watch.test_usage_writes import running

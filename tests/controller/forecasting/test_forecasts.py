@@ -21,7 +21,7 @@ from fairlead.controller.forecasting.history import KEY, KEYS_MAX, LIKE_MAX, NAM
 from fairlead.controller.report.forecasts import ShownForecasts
 from fairlead.controller.report.metrics import Metrics
 from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
-from fairlead.engine.forecast.gang_forecast import GangForecast
+from fairlead.engine.forecast.forecast import GangForecast
 from fairlead.engine.forecast.run_times import GangKey
 from fairlead.engine.types.gangs import RunningGang
 from fairlead.kube import resources, timestamps

@@ -31,7 +31,7 @@ from fairlead.ui.reading.cluster import Cluster
 POLL_S = 1.0
 UNANSWERED_S = 30.0
 OK, FAILED, NOT_FINISHED = 0, 1, 3
-RUNBOOK = "docs/driver.md, Repair"
+RUNBOOK = "docs/gpu-care.md, Repair"
 
 Sleep = Callable[[float], Awaitable[None]]
 Clock = Callable[[], float]

@@ -20,7 +20,7 @@ from fairlead.controller.report.events import Failures
 from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.settings import Settings
-from fairlead.engine.types.workload import Workload
+from fairlead.engine.types.pods import Workload
 from fairlead.history.ledger.entries import Decision, Unit, Wait
 from fairlead.history.ledger.keeper import Keeper
 from fairlead.history.ledger.observed import ClaimSeen, Observation, UnitSeen

@@ -21,9 +21,9 @@ from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.claims.allocations import allocated_node
 from fairlead.controller.report.events import Failures
 from fairlead.controller.watch.caches import Caches
-from fairlead.engine.inventory.allocated import AllocatedClaim
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.queues.charges import Charges
+from fairlead.engine.types.allocation import AllocatedClaim
 from fairlead.history.cost import gpu_series
 from fairlead.history.cost.gpu_series import Container, HeldClaim
 from fairlead.kube import core

@@ -19,15 +19,14 @@ from fairlead.engine.allocator.requests import CompiledRequest, Compiler, Invali
 from fairlead.engine.inventory.device import Device
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.ledger import Consumption
-from fairlead.engine.inventory.node_devices import NodeDevices
-from fairlead.engine.inventory.nodes import NodeInfo, NodeTable
+from fairlead.engine.inventory.node_table import NodeTable
+from fairlead.engine.inventory.nodes import NodeInfo
+from fairlead.engine.inventory.pool import NodeDevices
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.queues.charges import Charges, share
-from fairlead.engine.types.amounts import qualified
-from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.engine.types.references import DeviceRef
+from fairlead.engine.types.pods import PodNeeds, Workload
 from fairlead.engine.types.settings import FlavorSpec
-from fairlead.engine.types.workload import Workload
+from fairlead.engine.types.values import DeviceRef, qualified
 from fairlead.history.ledger.entries import WHOLE_PPM, Measure, Unit
 from fairlead.history.ledger.observed import Unavailable, UnitSeen, Vacancy
 from fairlead.kube import resource

@@ -25,7 +25,7 @@ from fairlead.api import names
 from fairlead.api.autoscaling import FlavorAutoscaling
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import PodClaim
-from fairlead.engine.types.pod_needs import PODS, PodNeeds
+from fairlead.engine.types.pods import PODS, PodNeeds
 from fairlead.kube import core
 
 

@@ -11,6 +11,8 @@ import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from fairlead.api import names
 from fairlead.controller.commit.eviction_writes import Writer
 from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, all_done, outcomes
@@ -23,6 +25,7 @@ from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Admission, ClaimAllocation
 from fairlead.kube import core, errors, resource, timestamps
 from fairlead.kube.limits import Clock
+from fairlead.kube.objects import to_dict
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +192,8 @@ class Committer:
     async def _allocate(self, written: Claims, claim_allocation: ClaimAllocation) -> None:
         allocation = None
         if not claim_allocation.already_allocated:
-            allocation = claim_allocation.allocation.to_json(timestamp=timestamps.seconds(self._wall()))
+            now = timestamps.seconds(self._wall())
+            allocation = to_dict(msgspec.structs.replace(claim_allocation.allocation, allocation_timestamp=now))
         written[claim_allocation.key] = await self._writer.allocate(
             written[claim_allocation.key], allocation, claim_allocation.reserved_for
         )

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from fairlead.engine.forecast.arrivals import Arrivals
 from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
 from fairlead.engine.forecast.run_times import GangKey, RunRecord
+from fairlead.engine.forecast.submissions import Arrivals
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client

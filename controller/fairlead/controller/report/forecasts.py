@@ -14,7 +14,7 @@ from fairlead.controller.book.gang_state import GangState
 from fairlead.controller.book.shown import ShownForecast
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.engine.forecast.calibration import Outcome
-from fairlead.engine.forecast.gang_forecast import GangForecast
+from fairlead.engine.forecast.forecast import GangForecast
 
 NOTICEABLE_PART = 0.25  # of the wait that is left
 NOTICEABLE_S = 60.0

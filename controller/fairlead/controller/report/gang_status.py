@@ -23,8 +23,8 @@ from fairlead.controller.report.gang_phase import (
     ready_members,
     summarize,
 )
-from fairlead.engine.explain.explanation import explanation
-from fairlead.engine.types.hold import Hold
+from fairlead.engine.explain.explainer import explanation
+from fairlead.engine.types.gangs import Hold
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import timestamps
 

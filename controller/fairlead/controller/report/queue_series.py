@@ -26,9 +26,9 @@ from fairlead.controller.report.events import Failures
 from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.settings import Settings
-from fairlead.engine.inventory.allocated import AllocatedClaim
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.queues.charges import Charge, Charges, add
+from fairlead.engine.types.allocation import AllocatedClaim
 from fairlead.engine.types.plan import FlavorUse, QueueUse, Waiting
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import resource

@@ -17,10 +17,10 @@ from fairlead.controller.gangs.conditions import condition, with_transition_time
 from fairlead.controller.spending import BudgetNow
 from fairlead.controller.watch.scheduled import QueueNow
 from fairlead.engine.queues.usage_history import RememberedUsage
-from fairlead.engine.types.amounts import Amount
 from fairlead.engine.types.plan import FlavorTotal, QueueUse
 from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.settings import Problem
+from fairlead.engine.types.values import Amount
 from fairlead.kube import timestamps
 
 ON_HOLD = Code.ON_HOLD.value

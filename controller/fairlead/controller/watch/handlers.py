@@ -19,7 +19,7 @@ from fairlead.controller.watch.informers import Informers
 from fairlead.controller.watch.tables import Tables
 from fairlead.controller.watch.triggers import Triggers
 from fairlead.controller.watch.volumes import by_volume_claim
-from fairlead.engine.inventory.notices import notice_of
+from fairlead.engine.inventory.nodes import notice_of
 from fairlead.kube import batch, core, resource
 from fairlead.kube.informer import Change
 from fairlead.kube.resources import Raw

@@ -16,7 +16,7 @@ from fairlead.controller.gangs.membership.members import GroupTerms, VolumeNeeds
 from fairlead.controller.watch import indexes
 from fairlead.controller.watch.informers import Informers
 from fairlead.controller.watch.tables import Tables
-from fairlead.engine.inventory.notices import NodeNotice
+from fairlead.engine.inventory.nodes import NodeNotice
 from fairlead.kube import batch, core, resource, timestamps
 
 

@@ -28,10 +28,9 @@ from fairlead.api.schedules import quotas as scheduled_quotas
 from fairlead.controller.gangs.admission import holds
 from fairlead.controller.spending import Said
 from fairlead.controller.watch.conflicts import selected_twice
-from fairlead.engine.queues.holds import held_queues
+from fairlead.engine.queues.limits import held_queues
 from fairlead.engine.queues.usage_history import RememberedUsage
-from fairlead.engine.types.amounts import amount
-from fairlead.engine.types.pod_needs import milli
+from fairlead.engine.types.pods import milli
 from fairlead.engine.types.settings import (
     Autoscaling,
     FlavorQuota,
@@ -41,6 +40,7 @@ from fairlead.engine.types.settings import (
     Problem,
     QueueSpec,
 )
+from fairlead.engine.types.values import amount
 from fairlead.kube import core, labels, timestamps
 from fairlead.kube.objects import LabelSelector, LabelSelectorRequirement
 from fairlead.kube.quantity import QuantityError

@@ -152,7 +152,7 @@ def utilisation(seen: Seen) -> Answer:
     ]
     busy = [usage.utilization_percent for usage in used if usage.utilization_percent is not None and not usage.shared]
     if not busy or not devices:
-        return unknown("no claim says how busy its devices are (docs/driver.md, --device-usage)")
+        return unknown("no claim says how busy its devices are (docs/gpu-metrics.md)")
     fleet = min(100.0, sum(busy) / devices)
     parts = [
         100 * usage.memory_used_peak_bytes / usage.memory_bytes
@@ -252,7 +252,7 @@ GROUP = Group(
         Item(
             key="cost-tracking",
             title="cost tracking with attribution of idle time",
-            fix="a price on each Flavor (docs/queues.md), and a ledger that is kept (docs/cost.md)",
+            fix="a price on each Flavor (docs/queue-options.md), and a ledger that is kept (docs/cost.md)",
             check=cost_tracking,
         ),
         Item(
@@ -270,13 +270,13 @@ COST = Group(
         Item(
             key="utilisation",
             title="targets: 65 to 85 % of the fleet in use, over 80 % of memory in each pod",
-            fix="fairlead cost --by queue and the dashboard of GPUs by holder say which gangs idle; `idle` of a Queue acts on them (docs/queues.md)",
+            fix="fairlead cost --by queue and the dashboard of GPUs by holder say which gangs idle; `idle` of a Queue acts on them (docs/queue-options.md)",
             check=utilisation,
         ),
         Item(
             key="idle-alerts",
             title="alerts of idle cost",
-            fix="the alert FairleadGPUUnderutilized (monitoring.enabled=true), or `idle` of a Queue (docs/queues.md)",
+            fix="the alert FairleadGPUUnderutilized (monitoring.enabled=true), or `idle` of a Queue (docs/queue-options.md)",
             check=idle_alerts,
         ),
         Item(

@@ -323,7 +323,7 @@ GROUP = Group(
         Item(
             key="mig-profiles",
             title="MIG profiles chosen for each pool",
-            fix="label nodes nvidia.com/mig.config=LAYOUT with driver.migLayouts, all-disabled where they stay whole, or install with dynamicMig (docs/driver.md)",
+            fix="label nodes nvidia.com/mig.config=LAYOUT with driver.migLayouts, all-disabled where they stay whole, or install with dynamicMig (docs/mig-layouts.md)",
             check=mig_profiles,
         ),
         Item(

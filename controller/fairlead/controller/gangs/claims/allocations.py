@@ -17,7 +17,7 @@ from fairlead.api import names
 from fairlead.controller.gangs import release
 from fairlead.controller.gangs.claims.claims import created_here
 from fairlead.controller.gangs.membership.members import Member
-from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.values import PodRef
 from fairlead.kube import core, resource, timestamps
 
 

@@ -22,7 +22,7 @@ from fairlead.api import names
 from fairlead.api.bounds import Bound
 from fairlead.controller.gangs.membership.gangs import Gang, created_s
 from fairlead.controller.gangs.membership.members import Member, Stage
-from fairlead.engine.inventory.notices import NodeNotice
+from fairlead.engine.inventory.nodes import NodeNotice
 from fairlead.kube import core, timestamps
 
 GRACE_S = 1  # of the second deletion

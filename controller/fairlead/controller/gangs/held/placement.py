@@ -17,9 +17,9 @@ from fairlead.api.models import Models
 from fairlead.controller.gangs.claims.allocations import node_of
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member
-from fairlead.engine.inventory.allocated import AllocatedClaim
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.models import NO_MODEL, model_of
+from fairlead.engine.types.allocation import AllocatedClaim
 from fairlead.kube import resource
 
 NODE = "kubernetes.io/hostname"

@@ -18,7 +18,7 @@ from fairlead.controller.gangs.membership.gangs import Gang, created_s
 from fairlead.controller.gangs.membership.members import Member
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, IdleSpan, PendingMember, RunningGang, RunningMember
 from fairlead.engine.types.plan import Admission
-from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.pods import PodNeeds
 from fairlead.kube import core, timestamps
 
 

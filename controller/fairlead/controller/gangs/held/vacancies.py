@@ -20,7 +20,7 @@ from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.members import Member
 from fairlead.engine.types.gangs import RunningGang, RunningMember
-from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.values import PodRef
 from fairlead.kube import core, resource
 
 
