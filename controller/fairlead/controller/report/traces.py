@@ -256,13 +256,6 @@ def _links(at: TraceContext, members: tuple[Member, ...]) -> tuple[TraceContext,
 
 def _containers_started_s(pods: list[Member]) -> float:
     """When the last container of these pods began to run; 0 where no status says it."""
-    times = [0.0]
-    for each in pods:
-        for status in each.pod.status.container_statuses:
-            state = status.state.running or status.state.terminated
-            if state is not None and state.started_at:
-                try:
-                    times.append(timestamps.parse(state.started_at))
-                except ValueError:
-                    continue
-    return max(times)
+    states = (status.state for each in pods for status in each.pod.status.container_statuses)
+    said = (timestamps.parsed(begun.started_at) for state in states if (begun := state.running or state.terminated))
+    return max((at for at in said if at is not None), default=0.0)

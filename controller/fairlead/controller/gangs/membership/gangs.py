@@ -16,7 +16,7 @@ from fairlead.api.models import Models
 from fairlead.controller.gangs.membership.decisions import Decision
 from fairlead.controller.gangs.membership.jobs import JobPods, members_done, ranks
 from fairlead.controller.gangs.membership.members import GangProblem, Member, Stage
-from fairlead.kube import core, timestamps
+from fairlead.kube import core, resource, timestamps
 
 GangId = tuple[str, str]  # namespace, name
 
@@ -178,8 +178,8 @@ def gang_spec(gang: Gang) -> dict[str, Any]:
     return spec
 
 
-def created_s(pod: core.Pod) -> float:
-    stamp = pod.metadata.creation_timestamp
+def created_s(of: core.Pod | resource.ResourceClaim) -> float:
+    stamp = of.metadata.creation_timestamp
     return timestamps.parse(stamp) if stamp else 0.0
 
 
