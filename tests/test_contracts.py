@@ -65,9 +65,9 @@ UNREAD = {
     "driver/fairlead/driver/prepare/checkpoint.py": STATE,
     "driver/fairlead/driver/publish/faults.py": STATE,
     "driver/fairlead/driver/repair/state.py": STATE,
-    "webhook/fairlead/webhook/certificates/secret.py": "the webhook's own Secret, of at most a mebibyte",
+    "webhook/fairlead/webhook/certificates/served.py": "the webhook's own Secret, of at most a mebibyte",
     "webhook/fairlead/webhook/review/envelope.py": "a review, of at most some mebibytes, cut by nesting.bounded",
-    "webhook/fairlead/webhook/review/patch.py": COPY,
+    "webhook/fairlead/webhook/review/verdict.py": COPY,
     "controller/fairlead/controller/accounting/allocation_child.py": "the question of our own process",
     "controller/fairlead/controller/forecasting/history.py": "the controller's own ConfigMap, of at most a mebibyte, typed",
     "controller/fairlead/controller/gangs/evictions/eviction_marks.py": "an annotation, of at most 256 KiB",
@@ -101,7 +101,8 @@ UNREAD = {
     "tools/render.py": REPOSITORY,
     "tools/tenant_files.py": REPOSITORY,
     "cli/fairlead/cli/tenant/create.py": COPY,
-    "cli/fairlead/cli/views/printing.py": COPY,
+    "cli/fairlead/cli/printer.py": COPY,
+    "cli/fairlead/cli/node.py": COPY,
 }
 
 
@@ -147,7 +148,7 @@ PRINTS = {"print", "typer.echo", "typer.secho", "click.echo", "click.secho", "Co
 PRINTERS = {
     "cli/fairlead/cli/printer.py": "the printer",
     "controller/fairlead/controller/accounting/allocation_child.py": "its answer, through a pipe",
-    "cli/fairlead/cli/replay/take.py": "a snapshot, as bytes, never to a terminal",
+    "cli/fairlead/cli/snapshot.py": "a snapshot, as bytes, never to a terminal",
     "driver/fairlead/driver/common/launch.py": "a child's OSError to the driver's log, before any import",
     "driver/fairlead/driver/backend/simulated/mps_standin.py": "what a program of NVIDIA's would print, in tests",
 }
