@@ -5,7 +5,7 @@ Everything here is a function of pods and claims. Pods without a gang annotation
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -181,6 +181,14 @@ def gang_spec(gang: Gang) -> dict[str, Any]:
 def created_s(of: core.Pod | resource.ResourceClaim) -> float:
     stamp = of.metadata.creation_timestamp
     return timestamps.parse(stamp) if stamp else 0.0
+
+
+def starts_s(pod: core.Pod) -> Iterator[float]:
+    """Unix seconds at which those of its containers began that have begun."""
+    for status in pod.status.container_statuses:
+        begun = status.state.running or status.state.terminated
+        if begun is not None and (at := timestamps.parsed(begun.started_at)) is not None:
+            yield at
 
 
 def ended_s(pod: core.Pod) -> float:
