@@ -61,8 +61,7 @@ UNREAD = {
     "lib/fairlead/kube/watching.py": TYPED,
     "driver/fairlead/driver/backend/simulated/fault_file.py": "a simulated node's own file, typed",
     "driver/fairlead/driver/backend/simulated/state.py": STATE,
-    "driver/fairlead/driver/layouts/intents.py": STATE,
-    "driver/fairlead/driver/prepare/cdi_files.py": STATE,
+    "driver/fairlead/driver/layouts/cutter.py": STATE,
     "driver/fairlead/driver/prepare/checkpoint.py": STATE,
     "driver/fairlead/driver/publish/faults.py": STATE,
     "driver/fairlead/driver/repair/state.py": STATE,
@@ -72,8 +71,7 @@ UNREAD = {
     "controller/fairlead/controller/accounting/allocation_child.py": "the question of our own process",
     "controller/fairlead/controller/forecasting/history.py": "the controller's own ConfigMap, of at most a mebibyte, typed",
     "controller/fairlead/controller/gangs/evictions/eviction_marks.py": "an annotation, of at most 256 KiB",
-    "engine/fairlead/engine/types/allocation.py": COPY,
-    "engine/fairlead/engine/types/fact.py": "makes decoders, which json_text.decode uses",
+    "engine/fairlead/engine/types/values.py": "makes decoders, which json_text.decode uses",
     "history/fairlead/history/facts/snapshot_file.py": "makes decoders, which json_text.decode uses",
     "history/fairlead/history/recording/records.py": "makes decoders, which json_text.decode uses",
     "history/fairlead/history/recording/segment.py": "the head of a record that json_text.decode has let pass",
@@ -103,7 +101,8 @@ UNREAD = {
     "tools/render.py": REPOSITORY,
     "tools/tenant_files.py": REPOSITORY,
     "cli/fairlead/cli/tenant/create.py": COPY,
-    "cli/fairlead/cli/views/printing.py": COPY,
+    "cli/fairlead/cli/printer.py": COPY,
+    "cli/fairlead/cli/node.py": COPY,
 }
 
 
@@ -149,7 +148,7 @@ PRINTS = {"print", "typer.echo", "typer.secho", "click.echo", "click.secho", "Co
 PRINTERS = {
     "cli/fairlead/cli/printer.py": "the printer",
     "controller/fairlead/controller/accounting/allocation_child.py": "its answer, through a pipe",
-    "cli/fairlead/cli/replay/take.py": "a snapshot, as bytes, never to a terminal",
+    "cli/fairlead/cli/snapshot.py": "a snapshot, as bytes, never to a terminal",
     "driver/fairlead/driver/common/launch.py": "a child's OSError to the driver's log, before any import",
     "driver/fairlead/driver/backend/simulated/mps_standin.py": "what a program of NVIDIA's would print, in tests",
 }

@@ -15,9 +15,9 @@ from msgspec import Struct, structs
 from fairlead.api import names, trust
 from fairlead.api.gang import GangSpec
 from fairlead.controller.gangs.admission.requests import GangRecord, gang_request
-from fairlead.controller.gangs.claims.allocation_times import allocated_at
+from fairlead.controller.gangs.claims.allocations import allocated_at
 from fairlead.controller.gangs.evictions import eviction_marks
-from fairlead.controller.gangs.held import idleness, node_notices
+from fairlead.controller.gangs.held import idleness, leaving
 from fairlead.controller.gangs.held.running import RunningContext, running_gang
 from fairlead.kube import core, resource
 from fairlead.ui.model.plain_pods import is_plain
@@ -142,7 +142,7 @@ def test_the_controller_asks_pods_and_claims_for_keys_of_the_table_only(gated: b
     running_gang(gang, GangRecord(), {}, RunningContext())
     eviction_marks.marked(gang)
     idleness.exempt(gang)
-    node_notices.ask(gang, None, NOW)
+    leaving.ask(gang, None, NOW)
     allocated_at(held, (made,))
     is_plain({"metadata": {"annotations": made.metadata.annotations, "labels": made.metadata.labels}, "spec": {}})
     assert len(seen) > 10

@@ -17,7 +17,7 @@ import aiohttp
 
 from fairlead.driver import parts as driver_parts
 from fairlead.driver.common import threads
-from fairlead.driver.kubelet import sockets
+from fairlead.driver.kubelet import server as driver_server
 from fairlead.sandbox.apiserver.admission import calling
 from fairlead.sandbox.kubelet import plugins
 from fairlead.webhook import app as webhook_app
@@ -173,7 +173,7 @@ def install(network: Network) -> None:
     replaced.Threads.run = _in_place
     replaced = driver_parts
     replaced.BOOT_ID = _BootId()
-    replaced = sockets
+    replaced = driver_server
     replaced._served = rpc.served
     replaced = plugins
     replaced.POLL_S = POLL_S

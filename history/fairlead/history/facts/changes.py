@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fairlead.engine.inventory.published import published_slice
+from fairlead.engine.inventory.pool import published_slice
 from fairlead.engine.types.gangs import RunningSequence
 from fairlead.history.facts import form, write
 from fairlead.history.facts.errors import FactsError

@@ -5,8 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from fairlead.engine.inventory.nodes import NodeInfo
-from fairlead.engine.types.neighbours import PodIdentity
-from fairlead.engine.types.workload import Demand, Workload
+from fairlead.engine.types.pods import Demand, PodIdentity, Workload
 from fairlead.history.facts import form
 
 

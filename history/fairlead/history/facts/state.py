@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.nodes import NodeTable
+from fairlead.engine.inventory.node_table import NodeTable
 from fairlead.engine.snapshot import Snapshot
 from fairlead.history.facts import form, read
 from fairlead.history.facts.errors import FactsError
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from fairlead.engine.types.gangs import GangRequest, RunningGang
+    from fairlead.engine.types.pods import Workload
     from fairlead.engine.types.settings import DisruptionBudget, FlavorSpec, NamespaceQuota, QueueSpec
-    from fairlead.engine.types.workload import Workload
 
 V = TypeVar("V")
 F = TypeVar("F")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from fairlead.engine.inventory.allocated import AllocatedClaim
 from fairlead.engine.inventory.nodes import NodeInfo
-from fairlead.engine.types.neighbours import PodIdentity
-from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.allocation import AllocatedClaim
+from fairlead.engine.types.pods import Demand, PodIdentity, PodNeeds, Workload
 from fairlead.engine.types.settings import FlavorSpec, QueueSpec
-from fairlead.engine.types.workload import Demand, Workload
 from fairlead.history.facts import form
 
 

@@ -15,14 +15,11 @@ from msgspec.structs import replace
 
 from fairlead.api.align import alignments
 from fairlead.api.bounds import Bounds
-from fairlead.engine.inventory.allocated import AllocatedClaim
-from fairlead.engine.types.gangs import ClaimRequest, GangRequest, RefusedNode, RunningGang
-from fairlead.engine.types.hold import Hold
-from fairlead.engine.types.neighbours import AffinityTerm, Neighbours, SpreadTerm
-from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.allocation import AllocatedClaim
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, Hold, RefusedNode, RunningGang
+from fairlead.engine.types.pods import AffinityTerm, Demand, Neighbours, PodNeeds, SpreadTerm
 from fairlead.engine.types.settings import FlavorSpec, NamespaceQuota, NodeTemplate, QueueSpec
-from fairlead.engine.types.workload import Demand
+from fairlead.engine.types.values import PodRef
 from fairlead.history.facts import form
 from fairlead.history.recording.names import Names
 from fairlead.history.recording.rename_objects import RenamingObjects

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from fairlead.api.drivers import attributes_of
 from fairlead.api.texts import natural
-from fairlead.engine.inventory.attributes import is_part, text
 from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.models import is_part, text
 from fairlead.engine.inventory.pool import Pool
 
 _SLICE = re.compile(r"memory-?[sS]lice-?([0-9]{1,2})")

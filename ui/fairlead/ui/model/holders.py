@@ -7,7 +7,7 @@ from functools import partial
 
 import msgspec
 
-from fairlead.controller.gangs.claims.allocation_times import allocated_at, known_allocation_time
+from fairlead.controller.gangs.claims.allocations import allocated_at, known_allocation_time
 from fairlead.kube import nulls
 from fairlead.kube.containment import computed
 from fairlead.kube.core import Pod

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fairlead.controller.report.queue_status import QueueShown, plain, queue_status
-from fairlead.engine.explain.explanation import explanation
-from fairlead.engine.queues.holds import held_queues
+from fairlead.engine.explain.explainer import explanation
+from fairlead.engine.queues.limits import held_queues
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Plan

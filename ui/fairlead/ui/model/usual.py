@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.engine.types.workload import Demand, Workload
+from fairlead.engine.types.pods import Demand, PodNeeds, Workload
 from fairlead.kube.core import Pod
 from fairlead.kube.resource import ResourceClaim, ResourceClaimSpec
 from fairlead.kube.spec_key import spec_key

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fairlead.controller.forecasting.memory import Memory
+from fairlead.controller.forecasting.forked import Memory
 from fairlead.kube.limits import Clock
 from fairlead.ui.access.shares import party
 from fairlead.ui.what_if.question import Question

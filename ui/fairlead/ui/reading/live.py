@@ -18,7 +18,7 @@ import msgspec
 
 from fairlead.controller.watch.optional import DISCOVERY_S, version_of
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.nodes import NodeTable
+from fairlead.engine.inventory.node_table import NodeTable
 from fairlead.kube import errors, resources, timestamps
 from fairlead.kube.client import Client
 from fairlead.kube.core import Node, Pod

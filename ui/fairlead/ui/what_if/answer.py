@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fairlead.engine.forecast.budget import CpuBudget
+from fairlead.engine.forecast.forecast import CpuBudget
 from fairlead.engine.forecast.run_times import RunTimes
 from fairlead.engine.forecast.what_if import Change, Comparison, compare
 from fairlead.engine.types.gangs import GangRequest

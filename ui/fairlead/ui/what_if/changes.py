@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from fairlead.engine.forecast.what_if import ChangeError, NewNode
 from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.snapshot import Snapshot
-from fairlead.engine.types.amounts import amount
-from fairlead.engine.types.pod_needs import milli
+from fairlead.engine.types.pods import milli
 from fairlead.engine.types.settings import FlavorQuota, QueueSpec
+from fairlead.engine.types.values import amount
 from fairlead.kube import resource
 from fairlead.kube.objects import ObjectMeta
 from fairlead.kube.quantity import QuantityError
@@ -53,7 +53,7 @@ def new_nodes(
 
 def _like_node(name: str, snapshot: Snapshot) -> Callable[[str], NewNode] | None:
     """None where the cluster has no such node."""
-    from fairlead.engine.inventory.published import published_slice
+    from fairlead.engine.inventory.pool import published_slice
 
     like = snapshot.nodes.get(name)
     if like is None:
