@@ -29,7 +29,7 @@ from fairlead.controller.watch import settings
 from fairlead.driver.prepare.checkpoint import Checkpoint
 from fairlead.engine.types.values import DeviceRef
 from fairlead.history.facts import snapshot_file as facts
-from fairlead.history.facts.errors import FactsError
+from fairlead.history.facts.form import FactsError
 from fairlead.kube import core, timestamps
 from fairlead.webhook.offline import judge, world_of
 

@@ -37,8 +37,7 @@ from fairlead.history.facts.snapshot_file import dump
 from fairlead.kube.client import Client
 from fairlead.kube.resources import Raw
 from fairlead.kube.timing import Time
-from fairlead.ui.model.facts import Facts
-from fairlead.ui.model.past import Past
+from fairlead.ui.model.facts import Facts, Past
 from fairlead.ui.reading.file import FileSource
 from fairlead.ui.reading.live import LiveSource
 from fairlead.ui.serve import pages

@@ -18,8 +18,7 @@ from fairlead.controller.accounting.units import UNPUBLISHED_S, Measures, NodeUn
 from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
 from fairlead.engine.placement.value.workload import WorkloadCounter
 from fairlead.engine.types.settings import FlavorSpec
-from fairlead.history.ledger.entries import WHOLE_PPM
-from fairlead.history.ledger.observed import ClaimSeen, UsageSeen
+from fairlead.history.ledger.entries import WHOLE_PPM, ClaimSeen, UsageSeen
 from fairlead.kube import core, resource
 from fairlead.kube.device_usage import DeviceUsage
 from fairlead.kube.store import Change

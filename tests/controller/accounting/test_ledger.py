@@ -15,7 +15,7 @@ import pytest
 from fairlead.api import names
 from fairlead.history.ledger import keeper
 from fairlead.history.ledger.entries import WHOLE_PPM, Held
-from fairlead.history.ledger.store.errors import UnavailableError
+from fairlead.history.ledger.store.place import UnavailableError
 from fairlead.history.ledger.store.reader import Reader, open_reader
 from fairlead.kube import resources, timestamps
 from tests.controller.conftest import Bench

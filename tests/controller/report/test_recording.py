@@ -11,7 +11,7 @@ from fairlead.engine.plan.decide import decide
 from fairlead.history.facts.snapshot_file import load
 from fairlead.history.recording.reader import Reader
 from fairlead.history.recording.records import Decision
-from fairlead.history.replay.verify import Counts, differences
+from fairlead.history.recording.verify import Counts, differences
 from fairlead.kube import resources
 from tests.controller.conftest import Bench, Life
 

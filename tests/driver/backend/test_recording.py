@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.node import Devices, Fault, Load, Record
+from fairlead.cli.node import Devices, Fault, Load
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.profiles import recording
 from fairlead.driver.backend.profiles.loading import ProfileError

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from fairlead.engine.types.gangs import RefusedNode
 from fairlead.history.recording.anonymise import anonymise
 from fairlead.history.recording.reader import Reader
+from fairlead.history.recording.verify import Counts, differences
 from fairlead.history.recording.writer import segments
-from fairlead.history.replay.verify import Counts, differences
 from fairlead.kube import core
 from tests.support.engine.neighbours import (
     HOST,

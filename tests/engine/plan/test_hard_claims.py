@@ -15,7 +15,7 @@ from fairlead.engine.plan.session import Memory, Session
 from fairlead.engine.plan.turns import NAMESPACE_STEPS, TURN_S
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
-from fairlead.history.plans import canonical
+from fairlead.history.recording import canonical
 from tests.support import cpu
 from tests.support.decisions_claims import RandomCase
 from tests.support.engine.case import snapshot_of

@@ -18,7 +18,7 @@ from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.settings import BudgetState, FlavorQuota, FlavorSpec, QueueSpec
-from fairlead.history.plans.canonical import reason
+from fairlead.history.recording.canonical import reason
 from tests.support.decisions_clusters import KINDS, Life
 from tests.support.engine.examples import examples
 from tests.support.engine.objects import MIG, claim_spec, device_request, gang, mig_gpu

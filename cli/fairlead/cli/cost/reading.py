@@ -16,9 +16,8 @@ from fairlead.api.flavor import Flavor
 from fairlead.bounded import files, yaml_text
 from fairlead.bounded.limits import UnreadableError
 from fairlead.cli.reading import OfCluster
-from fairlead.history.cost.errors import CostError
-from fairlead.history.cost.reading import Reader
-from fairlead.history.ledger.store.errors import LedgerError
+from fairlead.history.cost.window import CostError, Reader
+from fairlead.history.ledger.store.place import LedgerError
 from fairlead.history.ledger.store.reader import open_reader
 from fairlead.kube import resources
 from fairlead.kube.resources import Raw

@@ -9,8 +9,7 @@ from fairlead.cli.imports.model import Document, System
 from fairlead.cli.imports.yunikorn import CONFIG_MAP
 from fairlead.kube import errors
 from fairlead.kube.resources import Raw, Resource
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import NotReadError, not_read
+from fairlead.ui.reading.cluster import Cluster, NotReadError, not_read
 
 GROUPS: dict[System, tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = {
     "kueue": (

@@ -16,10 +16,8 @@ from fairlead.kube import timestamps
 from fairlead.ui.model import queues as queue_model
 from fairlead.ui.model.cluster import ClusterView, Memory, NodeView, State
 from fairlead.ui.model.facts import Facts
-from fairlead.ui.model.gang_lines import LineMemory
-from fairlead.ui.model.gang_list import Choice, Sort
-from fairlead.ui.model.gangs import PHASES
-from fairlead.ui.model.line import Line
+from fairlead.ui.model.gang_list import Choice, LineMemory, Sort
+from fairlead.ui.model.gangs import PHASES, Line
 
 MARKS: Mapping[State, str] = {
     "held": "#", "idle": "i", "starting": "s", "nominated": "n", "free": ".", "fragmented": "x", "drained": "-", "broken": "!",

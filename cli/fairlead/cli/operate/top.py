@@ -28,10 +28,8 @@ from fairlead.kube import timestamps
 from fairlead.kube.client import Client
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang_list import Sort
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.cluster import Cluster, NotReadError, Source
 from fairlead.ui.reading.live import LiveSource
-from fairlead.ui.reading.source import Source
 from fairlead.ui.reading.watched import WatchedSource
 
 Sleep = Callable[[float], Awaitable[None]]

@@ -13,8 +13,16 @@ from fairlead.controller.gangs.membership.gangs import ended_s, gang_id
 from fairlead.controller.watch.allocated_claims import Held
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.types.allocation import AllocatedClaim, AllocatedDevice
-from fairlead.history.ledger.entries import WHOLE_PPM, Allocation, End, Measure
-from fairlead.history.ledger.observed import ClaimEnded, ClaimSeen, PartSeen, UsageSeen
+from fairlead.history.ledger.entries import (
+    WHOLE_PPM,
+    Allocation,
+    ClaimEnded,
+    ClaimSeen,
+    End,
+    Measure,
+    PartSeen,
+    UsageSeen,
+)
 from fairlead.kube import core, timestamps
 from fairlead.kube.device_usage import DeviceId, DeviceUsage, usage_of
 

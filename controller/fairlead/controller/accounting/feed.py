@@ -21,9 +21,8 @@ from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.settings import Settings
 from fairlead.engine.types.pods import Workload
-from fairlead.history.ledger.entries import Decision, Unit, Wait
+from fairlead.history.ledger.entries import ClaimSeen, Decision, Observation, Unit, UnitSeen, Wait
 from fairlead.history.ledger.keeper import Keeper
-from fairlead.history.ledger.observed import ClaimSeen, Observation, UnitSeen
 from fairlead.kube.limits import Clock
 from fairlead.kube.timestamps import microseconds
 from fairlead.kube.timing import Time

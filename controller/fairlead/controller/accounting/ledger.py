@@ -24,10 +24,10 @@ from fairlead.controller.spending import Spent
 from fairlead.controller.watch.caches import Caches
 from fairlead.history.ledger.entries import HELD, WHOLE_PPM
 from fairlead.history.ledger.keeper import Keeper
-from fairlead.history.ledger.store.errors import LedgerError, LedgerTakenError
+from fairlead.history.ledger.store.place import LedgerError, LedgerTakenError
 from fairlead.history.ledger.store.reader import Reader, open_reader
 from fairlead.history.ledger.store.writer import open_writer
-from fairlead.history.recording.claim_ends import claim_ends
+from fairlead.history.recording.reader import claim_ends
 from fairlead.kube.limits import Sleep
 from fairlead.kube.timestamps import HOUR_US, microseconds
 from fairlead.kube.timing import Time

@@ -27,8 +27,7 @@ from fairlead.engine.queues.charges import Charges, share
 from fairlead.engine.types.pods import PodNeeds, Workload
 from fairlead.engine.types.settings import FlavorSpec
 from fairlead.engine.types.values import DeviceRef, qualified
-from fairlead.history.ledger.entries import WHOLE_PPM, Measure, Unit
-from fairlead.history.ledger.observed import Unavailable, UnitSeen, Vacancy
+from fairlead.history.ledger.entries import WHOLE_PPM, Measure, Unavailable, Unit, UnitSeen, Vacancy
 from fairlead.kube import resource
 
 DEVICES_MAX = 100_000  # measures remembered

@@ -18,7 +18,7 @@ from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.values import Fact, decoder, encode
 from fairlead.history.facts import form
 from fairlead.history.facts.changes import Watcher
-from fairlead.history.facts.errors import FactsError
+from fairlead.history.facts.form import FactsError
 from fairlead.history.facts.state import State
 
 FORMAT = "fairlead-snapshot"

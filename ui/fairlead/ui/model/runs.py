@@ -19,9 +19,8 @@ from fairlead.kube.containment import computed
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import Raw
 from fairlead.kube.timestamps import SECOND_US
-from fairlead.ui.model.facts import Facts, Holder
+from fairlead.ui.model.facts import Facts, Holder, Past
 from fairlead.ui.model.holders import holders
-from fairlead.ui.model.past import Past
 from fairlead.ui.model.scope import EVERYTHING, Scope
 
 State = Literal["ran", "runs", "waits"]
