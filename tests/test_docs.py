@@ -28,7 +28,7 @@ def served_metrics():
     from fairlead.driver.common.metrics import Metrics as Driver
     from fairlead.driver.metrics.collector import SlicesCollector
     from fairlead.kube.tracing import Tracer
-    from fairlead.ui.access.metrics import Metrics as Pages
+    from fairlead.ui.app import Metrics as Pages
     from fairlead.webhook.serve.metrics import Metrics as Webhook
 
     controller, webhook = CollectorRegistry(), CollectorRegistry()

@@ -16,17 +16,17 @@ from typing import Any
 from fairlead.api import names
 from fairlead.controller import app as controller_app
 from fairlead.driver import app as driver_app
-from fairlead.driver.common.process_lock import ProcessLockError
-from fairlead.driver.kubelet.sockets import SocketError
+from fairlead.driver.common.locks import ProcessLockError
+from fairlead.driver.kubelet.server import SocketError
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import Credentials
 from fairlead.kube.events import EventRecorder
 from fairlead.sandbox import files
 from fairlead.sandbox.apiserver import assembly
-from fairlead.sandbox.apiserver.auth.rbac import Rbac
 from fairlead.sandbox.apiserver.dispatch import Dispatcher
 from fairlead.sandbox.apiserver.faults import Faults
+from fairlead.sandbox.apiserver.rbac import Rbac
 from fairlead.sandbox.apiserver.state import State
 from fairlead.sandbox.apiserver.wire.exchange import Request, Response, Stream
 from fairlead.sandbox.controllers import manager
@@ -36,8 +36,8 @@ from fairlead.sandbox.install.apply import Applier
 from fairlead.sandbox.kubelet.kubelet import Kubelet, KubeletOptions
 from fairlead.sandbox.kubelet.node_object import Machine
 from fairlead.sandbox.kubelet.runtime import Container, Runtime
+from fairlead.sandbox.scheduler.devices import Selection
 from fairlead.sandbox.scheduler.loop import Scheduler
-from fairlead.sandbox.scheduler.selection import Selection
 from fairlead.webhook import app as webhook_app
 from fairlead.webhook.options import WebhookOptions
 from tests.chaos import disk, replacements, rpc, virtual

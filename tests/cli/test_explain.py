@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from fairlead.api import names
-from fairlead.engine.explain.explanation import PARTS_MAX, explanation
+from fairlead.engine.explain.explainer import PARTS_MAX, explanation
 from fairlead.engine.types.reasons import Code, Holder, NearMiss, NodeShortage, Reason
 from fairlead.kube import resources, timestamps
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
-from fairlead.ui.model import explanations, gangs, queues
+from fairlead.ui.model import explanations, gangs, plain_pods, queues
 from tests.support.commands import invoke
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "01-one-gpu"
@@ -177,8 +177,8 @@ def pod(*, gates=(), conditions=(), annotations=None):
 def test_a_pod_is_explained_by_its_gang():
     explanation = explanations.pod_explanation(pod(gates=[names.ADMISSION_GATE]), gang(), now=NOW)
     assert explanation.more[0].headline.startswith("gang language/bert")
-    assert explanations.gang_of(pod(annotations={names.GANG: "bert"})) == "bert"
-    assert explanations.gang_of(pod()) == "p"
+    assert plain_pods.gang_of(pod(annotations={names.GANG: "bert"})) == "bert"
+    assert plain_pods.gang_of(pod()) == "p"
 
 
 def test_a_pod_without_a_gang_is_told_whose_it_is():

@@ -17,7 +17,7 @@ from fairlead.cli.health.readiness.model import LOOK_INTO, NODE_POOLS, OPTIONAL,
 from fairlead.kube import errors
 from fairlead.kube.resources import DEPLOYMENTS, NODES, Raw
 from fairlead.ui.reading.cluster import Cluster as Reader
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.cluster import NotReadError
 from tests.support import health
 from tests.support.commands import invoke
 from tests.support.discovery import Discovery

@@ -20,15 +20,14 @@ import typer
 
 from fairlead.cli import printer
 from fairlead.cli.printer import Cell, Column, say
-from fairlead.history.cost.errors import CostError
 from fairlead.history.cost.usage import hours
-from fairlead.history.cost.window import Known, known_part, parse
+from fairlead.history.cost.window import CostError, Known, known_part, parse
 from fairlead.history.cost.written import csv_cell, plain
 from fairlead.history.ledger.entries import WHOLE_PPM, Span
 from fairlead.history.ledger.store.copying import backup
-from fairlead.history.ledger.store.errors import LedgerError
+from fairlead.history.ledger.store.place import LedgerError
 from fairlead.history.ledger.store.reader import open_reader
-from fairlead.history.ledger.store.retention import prune
+from fairlead.history.ledger.store.writer import prune
 from fairlead.kube.flags import DURATION
 from fairlead.kube.timestamps import SECOND_US, seconds
 

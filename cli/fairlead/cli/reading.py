@@ -25,8 +25,7 @@ from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import CredentialsError
 from fairlead.kube.flags import KUBECONFIG
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.cluster import Cluster, NotReadError
 
 T = TypeVar("T")
 

@@ -12,15 +12,15 @@ import typer
 
 from fairlead.cli import printer
 from fairlead.cli.printer import say
-from fairlead.engine.types.fact import plain
+from fairlead.engine.types.values import plain
 from fairlead.history.code_version import code_version
 from fairlead.history.facts import form
-from fairlead.history.facts.errors import FactsError
+from fairlead.history.facts.form import FactsError
 from fairlead.history.facts.snapshot_file import dump as dump_snapshot
-from fairlead.history.plans.view import lines, moment, side_by_side
-from fairlead.history.recording.errors import RecordingError
+from fairlead.history.recording.compact import lines, moment, side_by_side
 from fairlead.history.recording.reader import Reader
-from fairlead.history.replay.verify import Counts, Difference, differences
+from fairlead.history.recording.records import RecordingError
+from fairlead.history.recording.verify import Counts, Difference, differences
 
 Json = dict[str, Any]
 COLUMN = 72  # characters of one plan, into a pipe

@@ -17,16 +17,16 @@ from fairlead.cli.printer import say
 from fairlead.cli.reading import OfCluster
 from fairlead.controller.observation import Unread, observe
 from fairlead.history.code_version import code_version
-from fairlead.history.facts.errors import FactsError
+from fairlead.history.facts.form import FactsError
 from fairlead.history.facts.snapshot_file import dump, packed
 from fairlead.history.recording.anonymise import anonymise, anonymise_snapshot
-from fairlead.history.recording.errors import RecordingError
+from fairlead.history.recording.records import RecordingError
 from fairlead.history.recording.segment import SUFFIX
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import CredentialsError
 from fairlead.kube.flags import DRIVERS, ManagedDrivers
-from fairlead.ui.reading.errors import NotReadError, not_read
+from fairlead.ui.reading.cluster import NotReadError, not_read
 
 KEY_BYTES = 32
 KEY_FILE_BYTES_MAX = 4096

@@ -23,7 +23,7 @@ from fairlead.cli.reading import Shown
 from fairlead.engine.forecast.what_if import ChangeError, Comparison
 from fairlead.history.facts import snapshot_file
 from fairlead.kube.flags import DRIVERS, ManagedDrivers
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.cluster import NotReadError
 from fairlead.ui.what_if import world as worlds
 from fairlead.ui.what_if import written
 from fairlead.ui.what_if.answer import answer

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from fairlead.cli.node import Devices, Fault, Load, Record
+from fairlead.cli.node import Devices, Fault, Load
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.profiles import recording
 from fairlead.driver.backend.profiles.loading import ProfileError
@@ -95,25 +94,6 @@ class TestCommands:
         assert len(lines) == 1 + 16
         assert "gpu-7-mig-3g40gb-9-0" in lines[14]
 
-    @pytest.mark.parametrize("output", ["yaml", "json"])
-    def test_devices_are_a_document(self, capsys: pytest.CaptureFixture[str], output: Any) -> None:
-        assert Devices(backend="simulated:l40s", output=output).run() == 0
-        documents = yaml.safe_load(capsys.readouterr().out)
-        assert [document["name"] for document in documents] == [f"gpu-{minor}" for minor in range(8)]
-
-    def test_every_placement_is_shown_with_dynamic_mig(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert Devices(backend="simulated:hgx-h100", dynamic_mig=True).run() == 0
-        assert len(capsys.readouterr().out.splitlines()) == 1 + 8 * 26
-
-    def test_an_unknown_backend_is_an_error(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert Devices(backend="simulated:nonsense").run() == 1
-        assert "known profiles" in capsys.readouterr().err
-
-    def test_record_writes_a_profile_that_loads(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        path = tmp_path / "node.yaml"
-        assert Record(backend="simulated:t4", paths=(path,)).run() == 0
-        assert len(inventory(str(path)).gpus) == 4
-
     def test_record_takes_the_file_as_its_argument(self, tmp_path: Path) -> None:
         file = tmp_path / "node.yaml"
 
@@ -124,9 +104,9 @@ class TestCommands:
         done = record(file)
         assert (done.returncode, inventory(str(file)).gpus[0].product_name) == (0, "NVIDIA L40S"), done.stderr
         again = record(file)
-        assert (again.returncode, "is there already" in " ".join(again.stderr.split())) == (2, True)
+        assert (again.returncode, "is there already" in " ".join(again.stderr.replace("│", " ").split())) == (2, True)
         two = record(tmp_path / "a", tmp_path / "b")
-        assert (two.returncode, "name one file" in " ".join(two.stderr.split())) == (2, True)
+        assert (two.returncode, "name one file" in " ".join(two.stderr.replace("│", " ").split())) == (2, True)
 
     def test_a_fault_is_written_where_the_driver_reads_it(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -154,15 +134,6 @@ class TestCommands:
         assert wanted is not None
         assert wanted.loads == {"gpu-1": fault_file.Load(utilization_percent=100, nvlink_bytes_per_second=0)}
         assert wanted.held == fault_file.Load(utilization_percent=80, memory_used_bytes=20 * 2**30)
-
-    @pytest.mark.parametrize(
-        "options", [{"nvlink": "fast"}, {"nvlink": "-1"}, {"memory": "much"}, {"utilization": 101}]
-    )
-    def test_what_is_no_load_is_refused(
-        self, tmp_path: Path, options: dict[str, Any], capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        assert Load(device="held", plugins_dir=tmp_path, **options).run() == 2
-        assert capsys.readouterr().err
 
     @pytest.mark.parametrize(
         ("device", "options", "code"),

@@ -41,7 +41,7 @@ from fairlead.kube.resources import (
     TENANCY_POLICIES,
     raw,
 )
-from fairlead.ui.reading.errors import NotReadError, not_read
+from fairlead.ui.reading.cluster import NotReadError, not_read
 from fairlead.ui.reading.manifests import documents
 from fairlead.webhook.offline import GROUPS, Result, judge, world_of
 

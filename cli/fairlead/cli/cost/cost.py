@@ -17,12 +17,11 @@ from fairlead.cli import printer
 from fairlead.cli.cost import reading
 from fairlead.cli.cost.reading import Priced, Window
 from fairlead.cli.printer import Cell, Column, say
-from fairlead.history.cost import bill, focus, grouping, window, written
-from fairlead.history.cost.bill import Bill, Line
-from fairlead.history.cost.conservation import Conservation
-from fairlead.history.cost.errors import CostError
+from fairlead.history.cost import bill, focus, window, written
+from fairlead.history.cost.bill import Bill, Conservation, Line
 from fairlead.history.cost.usage import Figures, hours
-from fairlead.history.cost.wording import amounts, number
+from fairlead.history.cost.window import CostError
+from fairlead.history.cost.written import amounts, number
 from fairlead.history.ledger.entries import BUCKETS
 from fairlead.history.prices import PriceBook, rounded
 
@@ -87,8 +86,8 @@ class Cost(Priced):
                     "--by: means nothing with -o focus, which has a row per claim, device and day: leave it out"
                 )
             asked = bill.Asked(
-                by=grouping.parse_by(self.by or ("queue",)),
-                where=grouping.parse_where(self.where),
+                by=window.parse_by(self.by or ("queue",)),
+                where=window.parse_where(self.where),
                 basis=self.basis,
                 idle=self.idle,
             )

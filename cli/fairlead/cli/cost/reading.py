@@ -16,9 +16,8 @@ from fairlead.api.flavor import Flavor
 from fairlead.bounded import files, yaml_text
 from fairlead.bounded.limits import UnreadableError
 from fairlead.cli.reading import OfCluster
-from fairlead.history.cost.errors import CostError
-from fairlead.history.cost.reading import Reader
-from fairlead.history.ledger.store.errors import LedgerError
+from fairlead.history.cost.window import CostError, Reader
+from fairlead.history.ledger.store.place import LedgerError
 from fairlead.history.ledger.store.reader import open_reader
 from fairlead.kube import resources
 from fairlead.kube.resources import Raw
@@ -79,7 +78,7 @@ def opened(where: str) -> Iterator[Reader]:
     """The ledger there, closed behind. Raises CostError where there is none."""
     if not where:
         raise CostError(
-            "no ledger is named: write --ledger DIR|URL or set FAIRLEAD_LEDGER to where the controller keeps it (docs/cost.md)"
+            "no ledger is named: write --ledger DIR|URL or set FAIRLEAD_LEDGER to where the controller keeps it (docs/ledger.md)"
         )
     try:
         with contextlib.closing(open_reader(where)) as reader:

@@ -16,11 +16,10 @@ from fairlead.cli.cost.reading import Priced, Window
 from fairlead.cli.printer import Cell, Column, say
 from fairlead.driver.backend.geometry import compute_slices, memory_slices
 from fairlead.driver.backend.profiles import mig_tables
-from fairlead.history.cost import page, report, window, wording
-from fairlead.history.cost.errors import CostError
-from fairlead.history.cost.report_json import report_json
-from fairlead.history.cost.rightsizing import Size, Table
-from fairlead.history.cost.wording import percent, targets, verdict
+from fairlead.history.cost import page, report, window, written
+from fairlead.history.cost.report import Size, Table
+from fairlead.history.cost.window import CostError
+from fairlead.history.cost.written import percent, report_json, targets, verdict
 from fairlead.history.prices import PriceBook
 
 _LEFT = frozenset({"QUEUE", "PROFILE", "WANTED"})
@@ -91,19 +90,19 @@ def _show(made: report.Report) -> None:
         say(f"{percent(made.unsampled)} of the time held has no samples; it counts as busy.")
     say()
     conservation(made.conservation)
-    _table(["NOT PUT TO USE", "TIME", "COST"], wording.losses(made), "\n")
+    _table(["NOT PUT TO USE", "TIME", "COST"], written.losses(made), "\n")
     if made.holders:
-        _table(["IDLE HOLDER", "QUEUE", "IDLE", "OF ITS TIME", "COST"], wording.holders(made), "\n")
+        _table(["IDLE HOLDER", "QUEUE", "IDLE", "OF ITS TIME", "COST"], written.holders(made), "\n")
     if made.sizing:
         _table(
             ["WOULD DO WITH LESS", "DEVICES", "HAS", "PEAK", "LOAD", "PROFILE", "FREE", "SAVED"],
-            wording.sizing(made),
+            written.sizing(made),
             "\n",
         )
         if made.sizing_total > len(made.sizing):
             say(f"(and {made.sizing_total - len(made.sizing)} more)")
     if made.waiting:
-        _table(["WAITS IN QUEUE", "GANGS", "P50", "P95", "TARGET OF P95", ""], wording.waits(made), "\n")
+        _table(["WAITS IN QUEUE", "GANGS", "P50", "P95", "TARGET OF P95", ""], written.waits(made), "\n")
 
 
 def _table(head: list[str], rows: list[list[str]], before: str = "") -> None:

@@ -21,9 +21,9 @@ from rich.live import Live
 from fairlead.cli import printer
 from fairlead.cli.demo import cases, view
 from fairlead.cli.demo.history import Observer
-from fairlead.history.cost.conservation import percentages
+from fairlead.history.cost.bill import percentages
 from fairlead.history.ledger.entries import BUCKETS, WHOLE_PPM
-from fairlead.history.ledger.store.errors import LedgerError
+from fairlead.history.ledger.store.place import LedgerError
 from fairlead.history.ledger.store.reader import open_reader
 from fairlead.kube import resources
 from fairlead.sandbox import files
@@ -31,10 +31,10 @@ from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from fairlead.sandbox.install.programs import ProgramError
 from fairlead.sandbox.release import NEWEST, Release
 from fairlead.ui.reading.cluster import Cluster as Listed
-from fairlead.ui.reading.computing import Computing, Where
 from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.reading.live import LiveSource
 from fairlead.ui.serve.app import serve
+from fairlead.ui.serve.what_if import Computing, Where
 
 NODES = (
     NodeSpec("hgx-h100-a", "hgx-h100"),

@@ -16,7 +16,7 @@ from fairlead.cli.printer import say
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Raw, raw
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.cluster import NotReadError
 
 AGAIN_S = 5.0
 SLICES = raw(RESOURCE_SLICES)

@@ -41,7 +41,7 @@ from fairlead.ui.reading.cluster import Cluster
 POLL_S = 1.0
 UNANSWERED_S = 30.0
 OK, FAILED, NOT_FINISHED = 0, 1, 3
-RUNBOOK = "docs/driver.md, Repair"
+RUNBOOK = "docs/gpu-care.md, Repair"
 COLUMNS = (
     Column(title="NODE", least=12),
     Column(title="GPU"),

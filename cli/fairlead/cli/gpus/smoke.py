@@ -30,8 +30,7 @@ from fairlead.cli.reading import Shown
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, Raw, raw
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.cluster import Cluster, NotReadError
 
 POLL_S = 0.5
 RECHECK_S = 5.0

@@ -26,8 +26,7 @@ from fairlead.cli.reading import Shown
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
 from fairlead.kube.resources import Raw, Resource, raw
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import not_read
+from fairlead.ui.reading.cluster import Cluster, not_read
 
 AT_ONCE = 8
 KUBELETS_MAX = 50

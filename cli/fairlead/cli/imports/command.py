@@ -28,8 +28,7 @@ from fairlead.cli.printer import say
 from fairlead.cli.reading import OfCluster
 from fairlead.kube import errors
 from fairlead.kube.resources import Raw, Resource
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import NotReadError, not_read
+from fairlead.ui.reading.cluster import Cluster, NotReadError, not_read
 
 GROUPS: dict[System, tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = {
     "kueue": (

@@ -27,8 +27,7 @@ from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.flags import Form
 from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, raw
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import NotReadError, not_read
+from fairlead.ui.reading.cluster import Cluster, NotReadError, not_read
 
 POLL_S = 1.0
 COLUMNS = (

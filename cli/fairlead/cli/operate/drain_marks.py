@@ -20,7 +20,7 @@ from fairlead.cli.gpus.published import ask, belongs, devices_of, slices_of, sta
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import DEVICE_TAINT_RULE_VERSIONS, DEVICE_TAINT_RULES, Raw, Resource, raw
-from fairlead.ui.reading.errors import NotReadError, not_read
+from fairlead.ui.reading.cluster import NotReadError, not_read
 
 LABEL = f"{names.API_GROUP}/drained"
 REASON = f"{names.API_GROUP}/drain-reason"

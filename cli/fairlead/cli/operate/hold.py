@@ -25,8 +25,7 @@ from fairlead.cli.reading import OfCluster
 from fairlead.kube import errors, timestamps
 from fairlead.kube.resources import GANGS, PODS, QUEUES, SELF_SUBJECT_ACCESS_REVIEWS, Raw, raw
 from fairlead.ui.model import plain_pods
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import NotReadError, not_read
+from fairlead.ui.reading.cluster import Cluster, NotReadError, not_read
 
 Kind = Literal["gang", "queue"]
 TRIES = 5

@@ -30,14 +30,10 @@ from fairlead.kube.client import Client
 from fairlead.ui.model import queues as queue_model
 from fairlead.ui.model.cluster import ClusterView, Memory, NodeView, State
 from fairlead.ui.model.facts import Facts
-from fairlead.ui.model.gang_lines import LineMemory
-from fairlead.ui.model.gang_list import Choice, Sort
-from fairlead.ui.model.gangs import PHASES
-from fairlead.ui.model.line import Line
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.model.gang_list import Choice, LineMemory, Sort
+from fairlead.ui.model.gangs import PHASES, Line
+from fairlead.ui.reading.cluster import Cluster, NotReadError, Source
 from fairlead.ui.reading.live import LiveSource
-from fairlead.ui.reading.source import Source
 from fairlead.ui.reading.watched import WatchedSource
 
 MARKS: Mapping[State, str] = {

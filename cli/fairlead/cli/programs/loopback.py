@@ -13,14 +13,12 @@ from fairlead.cli.reading import OfCluster
 from fairlead.kube import resources
 from fairlead.kube.credentials import Credentials
 from fairlead.kube.garbage import frozen_heap
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.computing import Computing, Where
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.cluster import Cluster, NotReadError, Source
 from fairlead.ui.reading.file import FileSource
 from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.reading.live import LiveSource
-from fairlead.ui.reading.source import Source
 from fairlead.ui.serve.app import HOST, serve
+from fairlead.ui.serve.what_if import Computing, Where
 
 
 def show(asked: Ui) -> int:

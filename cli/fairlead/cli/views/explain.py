@@ -21,10 +21,10 @@ from fairlead.cli.printer import say
 from fairlead.cli.reading import Shown
 from fairlead.kube import resources
 from fairlead.kube.resources import Raw, Resource
-from fairlead.ui.model import idle_devices
-from fairlead.ui.model.explanations import Explanation, gang_explanation, gang_of, pod_explanation, queue_explanation
-from fairlead.ui.reading.cluster import Cluster, list_if_allowed
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.model.devices import busy_line, readable
+from fairlead.ui.model.explanations import Explanation, gang_explanation, pod_explanation, queue_explanation
+from fairlead.ui.model.plain_pods import gang_of
+from fairlead.ui.reading.cluster import Cluster, NotReadError, list_if_allowed
 
 NEAR_MAX = 4
 READ: dict[str, Resource[Any]] = {"gang": resources.GANGS, "pod": resources.PODS, "queue": resources.QUEUES}
@@ -118,7 +118,7 @@ async def _devices_of(cluster: Cluster, namespace: str, pods: set[str], *, now: 
     if not pods:
         return ""
     claims = await list_if_allowed(cluster, resources.RESOURCE_CLAIMS, namespace)
-    return idle_devices.line(idle_devices.readable(claims), pods, now=now)
+    return busy_line(readable(claims), pods, now=now)
 
 
 async def _missing(cluster: Cluster, kinds: Sequence[str], name: str, namespace: str) -> str:

@@ -19,8 +19,7 @@ from fairlead.cli.printer import Cell, Column, say
 from fairlead.cli.reading import Shown
 from fairlead.kube import resources
 from fairlead.ui.model import plain_pods
-from fairlead.ui.model.gangs import age, line, order
-from fairlead.ui.model.line import Line
+from fairlead.ui.model.gangs import Line, age, line, order
 from fairlead.ui.reading.cluster import Cluster, list_if_allowed
 
 STYLES = {"Waiting": "yellow", "Gathering": "yellow", "Evicted": "yellow", "Running": "green", "Failed": "red"}

@@ -130,7 +130,7 @@ def alerts(seen: Seen) -> Answer:
 
 @MONITORING.item(
     "cost tracking with attribution of idle time",
-    "a price on each Flavor (docs/queues.md), and a ledger that is kept (docs/cost.md)",
+    "a price on each Flavor (docs/queue-options.md), and a ledger that is kept (docs/ledger.md)",
     FLAVORS,
     DEPLOYMENTS,
 )
@@ -161,7 +161,7 @@ COST = Group("cost")
 
 @COST.item(
     "targets: 65 to 85 % of the fleet in use, over 80 % of memory in each pod",
-    "fairlead cost --by queue and the dashboard of GPUs by holder say which gangs idle; `idle` of a Queue acts on them (docs/queues.md)",
+    "fairlead cost --by queue and the dashboard of GPUs by holder say which gangs idle; `idle` of a Queue acts on them (docs/queue-options.md)",
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
@@ -177,7 +177,7 @@ def utilisation(seen: Seen) -> Answer:
     ]
     busy = [usage.utilization_percent for usage in used if usage.utilization_percent is not None and not usage.shared]
     if not busy or not devices:
-        return unknown("no claim says how busy its devices are (docs/driver.md, --device-usage)")
+        return unknown("no claim says how busy its devices are (docs/gpu-metrics.md)")
     fleet = min(100.0, sum(busy) / devices)
     parts = [
         100 * usage.memory_used_peak_bytes / usage.memory_bytes
@@ -194,7 +194,7 @@ def utilisation(seen: Seen) -> Answer:
 
 @COST.item(
     "alerts of idle cost",
-    "the alert FairleadGPUUnderutilized (monitoring.enabled=true), or `idle` of a Queue (docs/queues.md)",
+    "the alert FairleadGPUUnderutilized (monitoring.enabled=true), or `idle` of a Queue (docs/queue-options.md)",
 )
 def idle_alerts(seen: Seen) -> Answer:
     actions = [values.name(each) for each in seen.items(QUEUES) if values.mapping(each, "spec", "idle")]

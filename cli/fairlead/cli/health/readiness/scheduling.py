@@ -136,7 +136,7 @@ def priority_classes(seen: Seen) -> Answer:
 
 @SCHEDULING.item(
     "MIG profiles chosen for each pool",
-    "label nodes nvidia.com/mig.config=LAYOUT with driver.migLayouts, all-disabled where they stay whole, or install with dynamicMig (docs/driver.md)",
+    "label nodes nvidia.com/mig.config=LAYOUT with driver.migLayouts, all-disabled where they stay whole, or install with dynamicMig (docs/mig-layouts.md)",
     given=gpu_nodes,
 )
 def mig_profiles(seen: Seen) -> Answer:
