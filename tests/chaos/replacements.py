@@ -23,7 +23,7 @@ from fairlead.sandbox.kubelet import plugins
 from fairlead.webhook import app as webhook_app
 from fairlead.webhook.serve import server as webhook_server
 from fairlead.webhook.serve.connection import Answer, Request
-from fairlead.webhook.serve.turns import Turns
+from fairlead.webhook.serve.limits import Turns
 from tests.chaos import disk, recording, rpc, virtual
 from tests.chaos.loop import Process
 from tests.chaos.network import USUAL_S, Network, Reset

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.api import names
-from fairlead.engine.explain.explanation import PARTS_MAX, explanation
+from fairlead.engine.explain.explainer import PARTS_MAX, explanation
 from fairlead.engine.types.reasons import Code, Holder, NearMiss, NodeShortage, Reason
 from fairlead.kube import resources, timestamps
 from fairlead.sandbox.cluster import Cluster, ClusterOptions

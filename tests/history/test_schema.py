@@ -15,8 +15,8 @@ import pytest
 from msgspec import NODEFAULT, inspect
 from msgspec.structs import fields
 
-from fairlead.engine.types.fact import encode
 from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.values import encode
 from fairlead.history.facts.form import VERSION, Facts
 
 RECORDED = Path(__file__).parent / "data" / f"format-{VERSION}.txt"

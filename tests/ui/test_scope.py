@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.engine.explain.explanation import explanation
+from fairlead.engine.explain.explainer import explanation
 from fairlead.engine.types.reasons import Code, Holder, PreemptionBlock, PreemptionBlocker, Reason, RequestShortage
 from fairlead.ui.model.cluster import cluster
 from fairlead.ui.model.gang import events_of

@@ -4,7 +4,7 @@ from typing import Any
 
 from fairlead.api.gang import GangStatus
 from fairlead.api.queue import QueueStatus
-from fairlead.controller.report.unknown_fields import known_fields, merge_patch
+from fairlead.controller.report.status_writer import known_fields, merge_patch
 from fairlead.sandbox.apiserver.patches.mergepatch import apply as applied
 
 Json = dict[str, Any]

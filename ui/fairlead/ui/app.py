@@ -35,8 +35,7 @@ from fairlead.ui.serve.viewers import Viewers
 from fairlead.ui.serve.what_if import Computing, Where
 from fairlead.webhook.certificates import authority
 from fairlead.webhook.certificates.authority import CertificateError, Material
-from fairlead.webhook.certificates.mounted import MountedCertificate
-from fairlead.webhook.certificates.tls import load, tls_context
+from fairlead.webhook.certificates.served import MountedCertificate, load, tls_context
 
 log = logging.getLogger(__name__)
 RENEW_S = 60.0

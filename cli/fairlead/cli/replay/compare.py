@@ -9,7 +9,7 @@ from typing import Any
 
 from fairlead.cli.printer import say
 from fairlead.cli.views import printing
-from fairlead.engine.types.fact import plain
+from fairlead.engine.types.values import plain
 from fairlead.history.code_version import code_version
 from fairlead.history.facts import form
 from fairlead.history.facts.snapshot_file import dump as dump_snapshot

@@ -11,8 +11,8 @@ from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.held.leaving import leaving_since
 from fairlead.controller.gangs.membership.gangs import ended_s, gang_id
 from fairlead.controller.watch.allocated_claims import Held
-from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
 from fairlead.engine.inventory.inventory import Inventory
+from fairlead.engine.types.allocation import AllocatedClaim, AllocatedDevice
 from fairlead.history.ledger.entries import (
     WHOLE_PPM,
     Allocation,

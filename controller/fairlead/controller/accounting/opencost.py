@@ -19,11 +19,11 @@ from prometheus_client.registry import Collector
 from fairlead.controller.accounting.allocation_child import problem
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.claims.allocations import allocated_node
-from fairlead.controller.report.failures import Failures
+from fairlead.controller.report.events import Failures
 from fairlead.controller.watch.caches import Caches
-from fairlead.engine.inventory.allocated import AllocatedClaim
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.queues.charges import Charges
+from fairlead.engine.types.allocation import AllocatedClaim
 from fairlead.history.cost import opencost
 from fairlead.history.cost.opencost import Container, HeldClaim
 from fairlead.kube import core

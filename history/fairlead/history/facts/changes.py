@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from fairlead.engine.inventory.published import published_slice
+from fairlead.engine.inventory.pool import published_slice
 from fairlead.engine.types.gangs import RunningSequence
 from fairlead.history.facts import form
 from fairlead.history.facts.form import FactsError, Tables, joined, parts, weight
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.changes import ChangeLog
     from fairlead.engine.inventory.nodes import NodeInfo
     from fairlead.engine.snapshot import Snapshot
-    from fairlead.engine.types.neighbours import PodIdentity
-    from fairlead.engine.types.pod_needs import PodNeeds
+    from fairlead.engine.types.pods import PodIdentity, PodNeeds
     from fairlead.engine.types.settings import NamespaceQuota
 
 

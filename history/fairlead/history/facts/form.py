@@ -16,13 +16,12 @@ from typing import Any
 
 import msgspec
 
-from fairlead.engine.inventory.allocated import AllocatedClaim
-from fairlead.engine.inventory.notices import NodeNotice
-from fairlead.engine.types.fact import Fact
+from fairlead.engine.inventory.nodes import NodeNotice
+from fairlead.engine.types.allocation import AllocatedClaim
 from fairlead.engine.types.gangs import GangRequest, RunningGang
-from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.pods import Demand, PodNeeds, Workload
 from fairlead.engine.types.settings import DisruptionBudget, FlavorSpec, NamespaceQuota, QueueSpec
-from fairlead.engine.types.workload import Demand, Workload
+from fairlead.engine.types.values import Fact
 from fairlead.kube import core, resource
 
 VERSION = 1

@@ -11,9 +11,10 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.nodes import NodeInfo, NodeTable
+from fairlead.engine.inventory.node_table import NodeTable
+from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.snapshot import Snapshot
-from fairlead.engine.types.neighbours import PodIdentity
+from fairlead.engine.types.pods import PodIdentity
 from fairlead.history.facts import form
 from fairlead.history.facts.form import FactsError
 from fairlead.kube import resource
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from fairlead.engine.types.gangs import GangRequest, RunningGang
+    from fairlead.engine.types.pods import Workload
     from fairlead.engine.types.settings import DisruptionBudget, FlavorSpec, NamespaceQuota, QueueSpec
-    from fairlead.engine.types.workload import Workload
 
 V = TypeVar("V")
 F = TypeVar("F")

@@ -149,5 +149,5 @@ class _Writing:
 
 def _devices(admission: Admission, names: Names | None) -> list[tuple[str, str]]:
     """(pool, device) of each result."""
-    results = (each.device for claim in admission.claims for each in claim.allocation.results)
+    results = (each for claim in admission.claims for each in claim.devices)
     return [(each.pool if names is None else names.place(each.pool), each.device) for each in results]

@@ -10,13 +10,11 @@ Keeps: equal plans have equal forms, to the byte; key order and spacing are fixe
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
 import msgspec
 
-from fairlead.engine.types.allocation import Allocation, DeviceConfig, DeviceResult
 from fairlead.engine.types.plan import (
     Admission,
     ClaimAllocation,
@@ -29,8 +27,10 @@ from fairlead.engine.types.plan import (
     Waiting,
 )
 from fairlead.engine.types.reasons import NearMiss, PreemptionBlock, PreemptionBlocker, Reason, RequestShortage
-from fairlead.engine.types.references import PodRef
 from fairlead.engine.types.settings import Problem
+from fairlead.engine.types.values import PodRef, amount
+from fairlead.engine.types.values import text as quantity
+from fairlead.kube import resource
 
 Json = dict[str, Any]
 BARRIERS_PRINTED = 4  # a reason's sentence names so many; the texts have the others beside it
@@ -103,35 +103,37 @@ def _claim(claim: ClaimAllocation) -> Json:
     }
 
 
-def _allocation(allocation: Allocation) -> Json:
+def _allocation(allocation: resource.AllocationResult) -> Json:
     return {
-        "results": [_result(result) for result in allocation.results],
-        "config": [_config(config) for config in allocation.config],
-        "nodeSelector": _mapping(allocation.node_selector),
+        "results": [_result(result) for result in allocation.devices.results],
+        "config": [_config(each.opaque, each) for each in allocation.devices.config if each.opaque is not None],
+        "nodeSelector": None if allocation.node_selector is None else _plain(allocation.node_selector),
     }
 
 
-def _result(result: DeviceResult) -> Json:
+def _result(result: resource.DeviceRequestAllocationResult) -> Json:
     return {
         "request": result.request,
-        "driver": result.device.driver,
-        "pool": result.device.pool,
-        "device": result.device.device,
-        "adminAccess": result.admin_access,
+        "driver": result.driver,
+        "pool": result.pool,
+        "device": result.device,
+        "adminAccess": bool(result.admin_access),
         "shareID": result.share_id,
-        "consumedCapacity": [list(pair) for pair in result.consumed_capacity],
+        "consumedCapacity": [
+            [name, quantity(amount(value))] for name, value in sorted(result.consumed_capacity.items())
+        ],
         "tolerations": [_plain(toleration) for toleration in result.tolerations],
         "bindingConditions": list(result.binding_conditions),
         "bindingFailureConditions": list(result.binding_failure_conditions),
     }
 
 
-def _config(config: DeviceConfig) -> Json:
+def _config(opaque: resource.OpaqueDeviceConfiguration, config: resource.DeviceAllocationConfiguration) -> Json:
     return {
         "source": config.source,
         "requests": list(config.requests),
-        "driver": config.driver,
-        "parameters": config.parameters,
+        "driver": opaque.driver,
+        "parameters": opaque.parameters,
     }
 
 
@@ -282,10 +284,6 @@ def _amount(amount: int | Fraction | None) -> str | None:
 
 def _seconds(value: float | None) -> float | None:
     return None if value is None else float(value)
-
-
-def _mapping(value: Mapping[str, Any] | None) -> Json | None:
-    return None if value is None else dict(value)
 
 
 def _plain(value: Any) -> Any:

@@ -18,7 +18,7 @@ import msgspec
 
 from fairlead.bounded import json_text
 from fairlead.bounded.limits import BoundError
-from fairlead.engine.types.fact import Fact, decoder, encode
+from fairlead.engine.types.values import Fact, decoder, encode
 from fairlead.history.facts import form
 
 T = TypeVar("T")

@@ -20,20 +20,18 @@ from msgspec.structs import replace
 
 from fairlead.api.align import alignments
 from fairlead.api.bounds import Bound, PriorityBound
-from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
+from fairlead.engine.types.allocation import AllocatedClaim, AllocatedDevice
 from fairlead.engine.types.gangs import (
     ClaimRequest,
     GangRequest,
+    Hold,
     PendingMember,
     PlacedMember,
     RefusedNode,
     RunningGang,
     RunningMember,
 )
-from fairlead.engine.types.hold import Hold
-from fairlead.engine.types.neighbours import AffinityTerm, PodSelector, SpreadTerm
-from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.engine.types.references import DeviceRef, PodRef
+from fairlead.engine.types.pods import AffinityTerm, PodNeeds, PodSelector, SpreadTerm
 from fairlead.engine.types.settings import (
     Autoscaling,
     DisruptionBudget,
@@ -43,6 +41,7 @@ from fairlead.engine.types.settings import (
     NodeTemplate,
     QueueSpec,
 )
+from fairlead.engine.types.values import DeviceRef, PodRef
 from fairlead.history.facts import form
 from fairlead.kube import core, resource
 from fairlead.kube.objects import LabelSelector, LabelSelectorRequirement

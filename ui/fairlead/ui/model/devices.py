@@ -16,8 +16,8 @@ import msgspec
 
 from fairlead.api.drivers import DRIVERS, attributes_of
 from fairlead.api.texts import natural
-from fairlead.engine.inventory.attributes import is_part, text
 from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.models import is_part, text
 from fairlead.engine.inventory.pool import Pool
 from fairlead.kube.device_usage import FRESH_S, DeviceId, DeviceUsage, usage_of
 from fairlead.kube.resource import ResourceClaim

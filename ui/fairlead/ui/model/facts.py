@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.nodes import NodeTable
-from fairlead.engine.types.workload import Workload
+from fairlead.engine.inventory.node_table import NodeTable
+from fairlead.engine.types.pods import Workload
 from fairlead.history.ledger.entries import Gap, Span, Wait
 from fairlead.kube.device_usage import DeviceId
 from fairlead.kube.resource import DeviceClass, ResourceClaim

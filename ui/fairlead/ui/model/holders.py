@@ -11,9 +11,8 @@ from functools import partial
 
 import msgspec
 
-from fairlead.controller.gangs.claims.allocation_times import allocated_at, known_allocation_time
-from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.engine.types.workload import Demand, Workload
+from fairlead.controller.gangs.claims.allocations import allocated_at, known_allocation_time
+from fairlead.engine.types.pods import Demand, PodNeeds, Workload
 from fairlead.kube import nulls
 from fairlead.kube.containment import computed
 from fairlead.kube.core import Pod

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple
 
-from fairlead.controller.gangs.claims.allocation_times import allocated_at
-from fairlead.controller.gangs.claims.allocations import allocated_node, results
+from fairlead.controller.gangs.claims.allocations import allocated_at, allocated_node, results
 from fairlead.history.ledger.entries import Span
 from fairlead.kube import timestamps
 from fairlead.kube.containment import computed

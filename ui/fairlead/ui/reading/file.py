@@ -13,9 +13,9 @@ from typing import Any
 from fairlead.bounded import files
 from fairlead.bounded.limits import UnreadableError
 from fairlead.controller.report.queue_status import QueueShown, plain, queue_status
-from fairlead.engine.explain.explanation import explanation
+from fairlead.engine.explain.explainer import explanation
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.queues.holds import held_queues
+from fairlead.engine.queues.limits import held_queues
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Plan

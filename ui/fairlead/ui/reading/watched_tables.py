@@ -13,8 +13,8 @@ import msgspec
 
 from fairlead.api import foreign, names
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.nodes import NodeTable
-from fairlead.engine.types.workload import Workload
+from fairlead.engine.inventory.node_table import NodeTable
+from fairlead.engine.types.pods import Workload
 from fairlead.kube.containment import computed
 from fairlead.kube.core import Node, Pod
 from fairlead.kube.device_usage import DeviceId, DeviceUsage, usage_of

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from fairlead.controller.forecasting.memory import Memory
+from fairlead.controller.forecasting.forked import Memory
 from fairlead.driver.backend.profiles.loading import known
 from fairlead.engine.forecast.what_if import ChangeError
 from fairlead.kube.limits import Clock

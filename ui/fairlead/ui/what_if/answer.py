@@ -17,15 +17,15 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from fairlead.engine.forecast.budget import CpuBudget
+from fairlead.engine.forecast.forecast import CpuBudget
 from fairlead.engine.forecast.run_times import RunTimes
 from fairlead.engine.forecast.what_if import Change, ChangeError, Comparison, NewNode, compare
 from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.snapshot import Snapshot
-from fairlead.engine.types.amounts import amount
 from fairlead.engine.types.gangs import GangRequest
-from fairlead.engine.types.pod_needs import milli
+from fairlead.engine.types.pods import milli
 from fairlead.engine.types.settings import FlavorQuota, QueueSpec
+from fairlead.engine.types.values import amount
 from fairlead.kube import errors, resource, resources
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import CredentialsError
@@ -132,7 +132,7 @@ def _new_nodes(
 
 def _like_node(name: str, snapshot: Snapshot) -> Callable[[str], NewNode] | None:
     """None where the cluster has no such node."""
-    from fairlead.engine.inventory.published import published_slice
+    from fairlead.engine.inventory.pool import published_slice
 
     like = snapshot.nodes.get(name)
     if like is None:

@@ -20,8 +20,8 @@ from fairlead.api.intent import Intent, IntentError, read_intent
 from fairlead.api.models import worker_group
 from fairlead.engine.forecast.what_if import ChangeError
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
-from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.pods import PodNeeds
+from fairlead.engine.types.values import PodRef
 from fairlead.kube import core, nulls, resource
 from fairlead.kube.core import PriorityClass
 from fairlead.kube.objects import ObjectMeta

@@ -48,7 +48,7 @@ def of_file(path: Path) -> World:
 
 async def of_cluster(cluster: Cluster, question: Question) -> World:
     """Raises NotReadError."""
-    from fairlead.controller.forecasting import checkpoint
+    from fairlead.controller.forecasting.history import KEY, NAME
     from fairlead.ui.reading.live import read_snapshot  # with the controller and the client: half a second
 
     snapshot, now = await read_snapshot(cluster.client, question.drivers)
@@ -58,8 +58,8 @@ async def of_cluster(cluster: Cluster, question: Question) -> World:
         )
     world = World(snapshot=snapshot, now=now)
     with contextlib.suppress(NotReadError, ValueError):  # most users may not: then it goes without
-        stored = await cluster.get(resources.CONFIG_MAPS, checkpoint.NAME, names.NAMESPACE)
-        world.history.restore(((stored or {}).get("data") or {}).get(checkpoint.KEY) or "{}")
+        stored = await cluster.get(resources.CONFIG_MAPS, NAME, names.NAMESPACE)
+        world.history.restore(((stored or {}).get("data") or {}).get(KEY) or "{}")
     if question.submit:
         kind = {"kind": resources.RESOURCE_CLAIM_TEMPLATES.kind, "apiVersion": "resource.k8s.io/v1"}
         listed = await list_if_allowed(cluster, resources.RESOURCE_CLAIM_TEMPLATES)
