@@ -96,7 +96,6 @@ e2e: $(VENV)/.dev  ## the cases of the demo on a sandbox, or on KUBECONFIG=file,
 manifests: $(VENV)/.tools  ## write the dashboards, and render manifests/base and the CRDs from manifests/chart and lib/fairlead/api
 	@$(BIN)/python -m monitoring
 	@$(BIN)/python tools/render.py
-	@$(BIN)/python tools/trust_table.py
 
 screenshots: $(VENV)/.dev  ## take the pictures of docs/ui.md from a cluster with work on it: needs chromium (ALL=folder: every page at every width)
 	@$(BIN)/python tools/screenshots.py $(if $(ALL),--all $(ALL))

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from fairlead.api import names
 from fairlead.api.drivers import NVIDIA
 from fairlead.kube.garbage import frozen_heap
-from fairlead.sandbox.install import pod_requests
+from fairlead.sandbox.install import manifests
 from tests.support.engine.examples import examples
 from tests.support.kubernetes import VARIABLE, of_this_run
 
@@ -32,7 +32,7 @@ if not os.environ.get("CI"):
 
 def _requests(text: str) -> dict[str, str]:
     try:
-        return pod_requests.parse(text)
+        return manifests.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

@@ -17,11 +17,11 @@ import pytest
 import pytest_asyncio
 
 from fairlead.cli.demo import cases
-from fairlead.cli.demo.observe import Observer
+from fairlead.cli.demo.history import Observer
 from fairlead.cli.demo.run import NODES
 from fairlead.kube.client import Client
 from fairlead.sandbox.cluster import ClusterOptions
-from fairlead.sandbox.install import manifests, pod_requests
+from fairlead.sandbox.install import manifests
 from fairlead.sandbox.install.apply import Applier
 from fairlead.sandbox.installation import example, installed_for, labelled
 from tests.support.kubernetes import of_this_run
@@ -40,7 +40,7 @@ class Site:
     async def apply(self, folder: str) -> None:
         found = self._manifests(folder)
         if self._requests is not None:
-            found = [pod_requests.replaced(each, self._requests) for each in found]
+            found = [manifests.replaced(each, self._requests) for each in found]
         await self._applier.apply(found)
 
     async def delete(self, folder: str) -> None:
@@ -62,10 +62,7 @@ async def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             yield found
             return
     options = ClusterOptions(workdir=tmp_path_factory.mktemp("e2e"), nodes=labelled(NODES), release=of_this_run())
-    async with (
-        installed_for(options, driver) as cluster,
-        Observer(cluster.admin).running() as observer,
-    ):
+    async with installed_for(options, driver) as cluster, Observer(cluster.admin).running() as observer:
         found = Site(cluster.admin, observer, requests, driver)
         await found.apply("00-queues")
         yield found

@@ -16,7 +16,7 @@ from benchmarks.protocol.cluster import OWNER, World, post, until, whole
 from benchmarks.protocol.traffic import per_pod
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.resources import JOBS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Raw, raw
-from fairlead.sandbox.apiserver.storage.records import Conversions
+from fairlead.sandbox.apiserver.state import Conversions
 from fairlead.sandbox.install.programs import Process
 
 BARS = {"life": 14.0, "status": 0.0, "creation": 1.0, "update": 2.0}

@@ -18,7 +18,7 @@ from benchmarks.protocol.fill import REPLICA_SETS
 from fairlead.kube import errors, timestamps
 from fairlead.kube.client import Patch
 from fairlead.kube.resources import JOBS, PODS, RESOURCE_CLAIM_TEMPLATES, Raw, raw
-from fairlead.sandbox.apiserver.bootstrap import put
+from fairlead.sandbox.apiserver.assembly import put
 
 LIFE_S = 5.0
 WIDE = 10  # pods of the gang that waits

@@ -22,7 +22,7 @@ from fairlead.kube.client import Client
 from fairlead.kube.resources import PODS, Raw, raw
 from fairlead.sandbox import files
 from fairlead.sandbox.apiserver.server import ApiServer
-from fairlead.sandbox.apiserver.storage.store import Change
+from fairlead.sandbox.apiserver.store import Change
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
 from fairlead.sandbox.controllers.manager import ManagerOptions
 from fairlead.sandbox.install import manifests

@@ -18,7 +18,7 @@ from benchmarks.protocol import objects
 from benchmarks.protocol.cluster import REPLICA, World, apiserver, idle, until
 from fairlead.api import names
 from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, raw
-from fairlead.sandbox.apiserver.storage.records import Completed
+from fairlead.sandbox.apiserver.state import Completed
 from fairlead.sandbox.install.programs import Process
 
 PROBE_S = 0.1

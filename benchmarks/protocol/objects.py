@@ -12,9 +12,9 @@ from typing import Any
 
 from benchmarks.allocator import NODE, _slices
 from fairlead.api import names
-from fairlead.sandbox.apiserver.bootstrap import put
+from fairlead.sandbox.apiserver.assembly import put
 from fairlead.sandbox.apiserver.state import State
-from fairlead.sandbox.apiserver.storage.store import Stored
+from fairlead.sandbox.apiserver.store import Stored
 from fairlead.sandbox.objects import Obj
 
 GPUS = 8

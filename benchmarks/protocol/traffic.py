@@ -12,8 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
-from fairlead.sandbox.apiserver.state import State
-from fairlead.sandbox.apiserver.storage.records import Completed, WebhookCall
+from fairlead.sandbox.apiserver.state import Completed, State, WebhookCall
 
 VERBS = {
     "create": "POST",

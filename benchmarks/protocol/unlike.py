@@ -15,8 +15,8 @@ from benchmarks.protocol import objects
 from benchmarks.protocol.cluster import apiserver, idle, until
 from fairlead.api import names
 from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, raw
-from fairlead.sandbox.apiserver.bootstrap import put
-from fairlead.sandbox.apiserver.storage.records import Completed
+from fairlead.sandbox.apiserver.assembly import put
+from fairlead.sandbox.apiserver.state import Completed
 
 RENEWALS = 8  # in the duration of a lease
 FILL_S = 300.0

@@ -11,8 +11,7 @@ from benchmarks import protocol
 from benchmarks.protocol.fill import GANG, Fill, fill
 from benchmarks.protocol.traffic import Traffic, per_pod
 from fairlead.sandbox.apiserver.kinds.request import UserInfo
-from fairlead.sandbox.apiserver.state import State
-from fairlead.sandbox.apiserver.storage.records import Completed, WebhookCall
+from fairlead.sandbox.apiserver.state import Completed, State, WebhookCall
 
 pytestmark = pytest.mark.slow
 

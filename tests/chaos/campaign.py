@@ -27,7 +27,7 @@ from typing import Any
 
 from fairlead.history.code_version import code_version
 from fairlead.history.recording.recorder import FLUSH_S
-from fairlead.sandbox.apiserver.storage.store import Change
+from fairlead.sandbox.apiserver.store import Change
 from tests.chaos import mutations, virtual
 from tests.chaos.actions import ACTIONS
 from tests.chaos.cluster import ChaosCluster

@@ -24,9 +24,9 @@ from fairlead.kube.credentials import Credentials
 from fairlead.kube.events import EventRecorder
 from fairlead.sandbox import files
 from fairlead.sandbox.apiserver import assembly
-from fairlead.sandbox.apiserver.auth.rbac import Rbac
 from fairlead.sandbox.apiserver.dispatch import Dispatcher
 from fairlead.sandbox.apiserver.faults import Faults
+from fairlead.sandbox.apiserver.rbac import Rbac
 from fairlead.sandbox.apiserver.state import State
 from fairlead.sandbox.apiserver.wire.exchange import Request, Response, Stream
 from fairlead.sandbox.controllers import manager
@@ -36,8 +36,8 @@ from fairlead.sandbox.install.apply import Applier
 from fairlead.sandbox.kubelet.kubelet import Kubelet, KubeletOptions
 from fairlead.sandbox.kubelet.node_object import Machine
 from fairlead.sandbox.kubelet.runtime import Container, Runtime
+from fairlead.sandbox.scheduler.devices import Selection
 from fairlead.sandbox.scheduler.loop import Scheduler
-from fairlead.sandbox.scheduler.selection import Selection
 from fairlead.webhook import app as webhook_app
 from fairlead.webhook.options import WebhookOptions
 from tests.chaos import disk, replacements, rpc, virtual

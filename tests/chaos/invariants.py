@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fairlead.api import names, texts
-from fairlead.sandbox.apiserver.storage.store import Change, Store
+from fairlead.sandbox.apiserver.store import Change, Store
 from fairlead.sandbox.objects import (
     allocation_of,
     is_deleting,

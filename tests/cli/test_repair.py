@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.gpus.holders import Holder, holders
-from fairlead.cli.node.commands import Fault
+from fairlead.cli.gpus.published import Holder, holders
+from fairlead.cli.node import Fault
 from fairlead.kube.resources import RESOURCE_SLICES
 from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.objects import results_of

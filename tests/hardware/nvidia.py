@@ -17,7 +17,7 @@ import yaml
 
 from fairlead.api.drivers import NVIDIA
 from fairlead.kube.resources import RESOURCE_SLICES, raw
-from fairlead.sandbox import files, installation, published
+from fairlead.sandbox import files, installation, other_driver
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from fairlead.sandbox.install import manifests
 from fairlead.sandbox.node import Node
@@ -39,7 +39,7 @@ async def stage(
     runtime = ProcessRuntime(kind, workdir / "containers")
     options = ClusterOptions(workdir=workdir / "c", nodes=(NodeSpec(NODE),), runtime=lambda: runtime)
     async with installation.bare(options) as cluster:
-        await cluster.apply(published.classes())
+        await cluster.apply(other_driver.classes())
         node = cluster.nodes[NODE]
         driver = (
             _standin(cluster, node, workdir, len(smi.gpus()))

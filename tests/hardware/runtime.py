@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.sandbox.kubelet.cdi import Edits
-from fairlead.sandbox.kubelet.program import Program
-from fairlead.sandbox.kubelet.runtime import Container, Runtime
+from fairlead.sandbox.kubelet.runtime import Container, Program, Runtime
 from tests.hardware.container import OWN
 
 CONTAINER = Path(__file__).with_name("container.py")

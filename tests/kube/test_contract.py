@@ -15,12 +15,9 @@ import pytest
 
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client, Patch
-from fairlead.kube.coordination import Lease
-from fairlead.kube.events import EventRecorder, Regarding
 from fairlead.kube.informer import Informer
-from fairlead.kube.lease import LeaderLease, LeaseTerms
 from fairlead.kube.limits import Backoff
-from fairlead.kube.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS
+from fairlead.kube.resources import CONFIG_MAPS, NAMESPACES, NODES
 from fairlead.sandbox.apiserver.faults import Fault
 from fairlead.sandbox.apiserver.server import ApiServer
 
@@ -65,25 +62,6 @@ async def test_objects_are_made_read_changed_and_deleted(client: Client):
         await client.get(CONFIG_MAPS, "a", "ml")
 
 
-async def test_a_merge_patch_with_a_stale_version_is_a_conflict(client: Client):
-    made = await client.create(CONFIG_MAPS, config("a", x="1"))
-    version = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}}
-    await client.patch(CONFIG_MAPS, "a", version | {"data": {"x": "2"}}, namespace="ml")
-    with pytest.raises(errors.Conflict):
-        await client.patch(CONFIG_MAPS, "a", version | {"data": {"x": "3"}}, namespace="ml")
-
-
-async def test_a_failed_test_in_a_json_patch_is_invalid_and_changes_nothing(client: Client):
-    await client.create(CONFIG_MAPS, config("a", x="1"))
-    patch = [
-        {"op": "test", "path": "/metadata/resourceVersion", "value": "0"},
-        {"op": "remove", "path": "/data/x"},
-    ]
-    with pytest.raises(errors.Invalid):
-        await client.patch(CONFIG_MAPS, "a", patch, namespace="ml", kind=Patch.JSON)
-    assert (await client.get(CONFIG_MAPS, "a", "ml"))["data"] == {"x": "1"}
-
-
 async def test_server_side_apply_owns_fields_and_yields_only_by_force(client: Client):
     await client.patch(CONFIG_MAPS, "a", config("a", x="1"), namespace="ml", kind=Patch.APPLY, field_manager="one")
     with pytest.raises(errors.Conflict):
@@ -106,31 +84,12 @@ async def test_a_list_in_many_pages_is_whole_and_one_that_expires_midway_too(cli
     assert {item["metadata"]["name"] for item in again.items} >= set(names)
 
 
-async def test_typed_objects_come_back_typed(client: Client):
-    await client.create(NODES, {"metadata": {"name": "n1"}, "status": {}})
-    node = await client.get(NODES, "n1")
-    assert node.metadata.uid
-    assert not node.ready
-    (listed,) = (await client.list(NODES)).items
-    assert listed.metadata == node.metadata
-
-
 async def test_a_forbidden_request_names_user_verb_and_resource(apiserver: ApiServer, client: Client, tmp_path: Path):
     path = tmp_path / "nobody.yaml"
     path.write_text(apiserver.kubeconfig("nobody"))
     async with Client.connect(path) as nobody:
         with pytest.raises(errors.Forbidden, match=r'User "nobody" cannot list resource "nodes"'):
             await nobody.list(NODES)
-
-
-async def test_a_wrong_token_is_unauthorized(apiserver: ApiServer, tmp_path: Path):
-    path = tmp_path / "wrong.yaml"
-    text = apiserver.kubeconfig("admin")
-    token = text[text.index("token:") :].split()[1]
-    path.write_text(text.replace(token, "wrong"))
-    async with Client.connect(path) as client:
-        with pytest.raises(errors.Unauthorized):
-            await client.list(NODES)
 
 
 @contextlib.asynccontextmanager
@@ -244,37 +203,3 @@ async def test_real_bookmarks_move_every_informer_forward_and_end_no_watch(clien
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def test_of_two_candidates_one_leads_and_the_other_follows(client: Client):
-    def candidate(identity: str) -> LeaderLease:
-        return LeaderLease(
-            client, namespace="ml", name="leader", identity=identity, terms=LeaseTerms(1.5, 1.0, 0.1, 0.1)
-        )
-
-    first, second = candidate("one"), candidate("two")
-    await first.acquire()
-    waiting = asyncio.create_task(second.acquire())
-    await asyncio.sleep(0.5)
-    assert not waiting.done()
-    await first.release()
-    await asyncio.wait_for(waiting, 5)
-    lease = await client.get(LEASES, "leader", "ml")
-    assert isinstance(lease, Lease)
-    assert lease.spec.holder_identity == "two"
-    assert lease.spec.lease_transitions == 1
-    await second.release()
-
-
-async def test_events_are_accepted_and_counted(client: Client):
-    await client.create(PODS, {"metadata": {"name": "p", "namespace": "ml"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})  # fmt: skip
-    pod = await client.get(PODS, "p", "ml")
-    recorder = EventRecorder(client, "test")
-    task = asyncio.create_task(recorder.run())
-    for _ in range(3):
-        recorder.record(Regarding.of(PODS, pod), "Waiting", "no devices", type="Warning")
-    await recorder.drain()
-    (event,) = (await client.list(resources.EVENTS, "ml", fields="involvedObject.name=p")).items
-    assert (event["reason"], event["count"], event["type"]) == ("Waiting", 3, "Warning")
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)

@@ -71,18 +71,6 @@ async def test_a_kubeconfig_with_a_token_and_a_ca(tmp_path):
     assert len(access.tls.get_ca_certs()) == 1
 
 
-async def test_a_kubeconfig_with_a_client_certificate(tmp_path):
-    ca, _ = certificate("ca")
-    cert, key = certificate("me")
-    (tmp_path / "ca.crt").write_bytes(ca)
-    (tmp_path / "me.crt").write_bytes(cert)
-    (tmp_path / "me.key").write_bytes(key)
-    user = {"client-certificate": "me.crt", "client-key": "me.key"}
-    access = await load(kubeconfig(tmp_path / "config", user, **{"certificate-authority": "ca.crt"}))
-    assert access.tls is not None
-    assert await access.authorization() is None
-
-
 async def test_a_client_certificate_is_shown_to_a_server_that_asks_for_one(tmp_path):
     now = dt.datetime.now(dt.UTC)
     authority = make_authority(now)
@@ -113,12 +101,6 @@ async def test_a_client_certificate_is_shown_to_a_server_that_asks_for_one(tmp_p
                 await client.request("GET", "/who")
     finally:
         await runner.cleanup()
-
-
-async def test_skipping_verification_must_be_asked_for(tmp_path):
-    access = await load(kubeconfig(tmp_path / "config", {"token": "x"}, **{"insecure-skip-tls-verify": True}))
-    assert access.tls is not None
-    assert access.tls.verify_mode == ssl.CERT_NONE
 
 
 async def test_a_token_file_that_rotates_is_read_again(tmp_path):
@@ -164,13 +146,6 @@ async def test_a_proxy_is_taken_from_the_environment_unless_it_is_bypassed(tmp_p
     assert (await load(kubeconfig(tmp_path / "a", {"token": "t"}))).proxy == "http://proxy:3128"
     assert (await load(kubeconfig(tmp_path / "b", {"token": "t"}, server="https://10.0.0.1"))).proxy is None
     assert (await load(kubeconfig(tmp_path / "c", {"token": "t"}, **{"proxy-url": "http://own"}))).proxy == "http://own"
-
-
-async def test_a_token_file_that_is_no_text_is_named(tmp_path):
-    path = tmp_path / "token"
-    path.write_bytes(b"\xff\xfe")
-    with pytest.raises(credentials.CredentialsError, match=str(path)):
-        await credentials.TokenFile(path, lambda: 0.0).authorization()
 
 
 @pytest.mark.parametrize(

@@ -88,17 +88,6 @@ def test_of_a_level_that_is_not_measured_the_next_lower_one_counts(percent: floa
 
 
 @pytest.mark.parametrize(
-    "below", [{"-1": "2027-01-15T08:00:00Z"}, {"5": "soon"}, {"5%": "2027-01-15T08:00:00Z"}, {str(n): "2027-01-15T08:00:00Z" for n in range(17)}, []]
-)  # fmt: skip
-def test_levels_that_are_none_make_it_no_usage(below: Any) -> None:
-    assert read({**VALID, "belowSince": below}) is None
-
-
-def test_fields_of_a_later_version_are_ignored() -> None:
-    assert read({**VALID, "later": {"field": 1}}) == USAGE
-
-
-@pytest.mark.parametrize(
     "change",
     [
         {"apiVersion": "gpu.fairlead.dev/v2"},

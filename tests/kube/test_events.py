@@ -2,7 +2,7 @@
 
 import asyncio
 
-from fairlead.kube.events import PER_OBJECT_BURST, QUEUE_MAX, EventRecorder, Regarding
+from fairlead.kube.events import QUEUE_MAX, EventRecorder, Regarding
 
 
 def about(name: str = "a", namespace: str = "ml") -> Regarding:
@@ -45,17 +45,6 @@ async def test_the_same_event_again_raises_its_count(client, server, time):
     assert server.seen[-1][0] == "POST"
 
 
-async def test_events_of_one_object_are_limited_and_those_of_others_are_not(client, server, time):
-    server.answer({"metadata": {"name": "e"}}, 201)
-    recorder = EventRecorder(client, "c", clock=time.clock, wall=time.clock)
-    for number in range(100):
-        recorder.record(about(), "Waiting", f"message {number}")
-    recorder.record(about("b"), "Waiting", "mine")
-    await written(recorder)
-    assert recorder.dropped == 100 - PER_OBJECT_BURST
-    assert len(server.seen) == PER_OBJECT_BURST + 1
-
-
 async def test_ten_thousand_events_of_one_namespace_neither_delay_nor_drop_those_of_others(client, server, time):
     server.answer({"metadata": {"name": "e"}}, 201)
     recorder = EventRecorder(client, "c", clock=time.clock, wall=time.clock)
@@ -69,12 +58,3 @@ async def test_ten_thousand_events_of_one_namespace_neither_delay_nor_drop_those
     assert places == [1, 3, 5], "each after one of the other namespace"
     names = [body["involvedObject"]["name"] for _, path, _, body, _ in server.seen if "/red/" in path]
     assert names == [f"red-{number}" for number in range(QUEUE_MAX - 3)]
-
-
-async def test_an_event_that_cannot_be_written_is_dropped(client, server, time):
-    server.refuse(403, "Forbidden")
-    recorder = EventRecorder(client, "c", clock=time.clock, wall=time.clock)
-    recorder.record(about(), "Waiting", "x" * 5000)
-    await written(recorder)
-    assert recorder.dropped == 1
-    assert len(server.seen[0][3]["message"]) == 1024

@@ -147,21 +147,6 @@ async def test_an_answer_is_read_however_it_is_cut(client: Exchange, server: Ser
     assert server.connections == 1
 
 
-async def test_a_connection_that_the_server_will_close_is_not_used_again(client: Exchange, server: Server):
-    server.serve = always(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")
-    assert [(await ask(client)).body, (await ask(client)).body] == [b"ok", b"ok"]
-    assert server.connections == 2
-
-
-async def test_a_body_without_a_length_ends_with_the_connection(client: Exchange, server: Server):
-    async def serve(connection: Connection) -> None:
-        await connection.request()
-        connection.send(b"HTTP/1.1 502 Bad Gateway\r\n\r\nno ", b"backend")
-
-    server.serve = serve
-    assert await ask(client) == Answer(502, b"no backend", None)
-
-
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok", b"hello\r\n\r\n"])
 async def test_what_is_no_whole_answer_is_an_error(client: Exchange, server: Server, answer: bytes):
     async def serve(connection: Connection) -> None:
@@ -206,26 +191,6 @@ async def test_more_than_was_asked_for_ends_the_connection(client: Exchange, ser
     assert server.connections == 2
 
 
-async def test_what_comes_unasked_ends_the_connection(client: Exchange, server: Server):
-    closed = asyncio.Event()
-
-    async def serve(connection: Connection) -> None:
-        await connection.request()
-        connection.send(OK)
-        if connection.number == 1:
-            await asyncio.sleep(0.05)
-            connection.send(OK)
-        await connection.ended()
-        closed.set()
-
-    server.serve = serve
-    await ask(client)
-    async with asyncio.timeout(10):
-        await closed.wait()
-    assert (await ask(client)).body == b"ok"
-    assert server.connections == 2
-
-
 async def test_no_more_requests_are_under_way_than_the_limit(client: Exchange, server: Server):
     answers, two, under_way, most = asyncio.Event(), asyncio.Event(), 0, 0
 
@@ -267,12 +232,6 @@ async def test_a_line_break_does_not_get_into_the_head(client: Exchange, server:
     with pytest.raises(ValueError, match="more than one line"):
         await ask(client, **given)
     assert server.connections == 0
-
-
-@pytest.mark.parametrize("url", ["ftp://host", "host:443", "https://"])
-def test_only_the_url_of_a_server_is_taken(url: str):
-    with pytest.raises(ValueError, match="not the http or https URL"):
-        Exchange(url, tls=None, server_name=None, user_agent="test", limit=1)
 
 
 async def test_what_may_be_repeated_is_when_a_kept_connection_turns_out_to_be_closed(server: Server):

@@ -1,6 +1,5 @@
 """What is frozen while a cluster is held, and by which block."""
 
-import gc
 import subprocess
 import sys
 import textwrap
@@ -28,23 +27,6 @@ def test_a_block_freezes_what_is_there_and_its_end_takes_it_back():
     )
 
 
-def test_a_block_within_another_leaves_all_as_it_is():
-    assert (
-        alone("""
-            import gc
-            from fairlead.kube.garbage import frozen_heap
-            with frozen_heap((9000, 9, 9)):
-                frozen, kept = gc.get_freeze_count(), [[] for _ in range(1000)]
-                with frozen_heap():
-                    print(gc.get_freeze_count() <= frozen, gc.get_threshold())
-                print(gc.get_freeze_count() > frozen - 100, gc.get_threshold())
-            with frozen_heap():
-                print(gc.get_freeze_count() > 1000)
-        """)
-        == "True (9000, 9, 9)\nTrue (9000, 9, 9)\nTrue"
-    )
-
-
 def test_garbage_is_found_before_anything_is_frozen():
     assert (
         alone("""
@@ -63,7 +45,3 @@ def test_garbage_is_found_before_anything_is_frozen():
         """)
         == "False\nTrue"
     )
-
-
-def test_of_many_tests_the_heap_is_frozen_and_of_few_it_is_not(request):
-    assert (gc.get_freeze_count() > 100_000) is (len(request.session.items) > 100)

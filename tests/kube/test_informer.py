@@ -154,18 +154,6 @@ async def test_it_lists_again_beside_its_watch_and_older_changes_that_come_later
     assert changes[2:] == [("DELETED", "ml/gone", "6", None), ("MODIFIED", "ml/a", "5", "20")]
 
 
-async def test_a_watch_cut_off_in_the_middle_is_resumed_after_a_short_wait(informer, source, time):
-    async with running(informer) as changes:
-        source.say("ADDED", pod("a", 11))
-        source.stream.put_nowait(errors.Unreachable("reset by peer"))
-        await settle()
-        await time.advance(1)
-        source.say("ADDED", pod("b", 12))
-        await settle()
-        assert source.watched_from == ["10", "11"]
-        assert [change[1] for change in changes] == ["ml/a", "ml/b"]
-
-
 async def test_after_410_it_lists_again_and_publishes_only_the_difference(informer, source, time):
     source.pods = [pod("same", 1), pod("changed", 2), pod("gone", 3), pod("remade", 4)]
     async with running(informer) as changes:
@@ -197,17 +185,6 @@ async def test_a_410_after_an_outage_is_answered_by_a_list_at_once(informer, sou
         await settle()  # no time passes
         assert [one.metadata.name for one in informer.all()] == ["b"]
         assert source.watched_from[-1] == "50"
-
-
-async def test_a_server_that_answers_410_to_every_watch_is_not_hammered(informer, source, time):
-    async with running(informer):
-        for _ in range(6):
-            source.stream.put_nowait(errors.Gone("too old resource version", status=410))
-        await settle()
-        assert source.lists == 1
-        await time.advance(60)
-        assert source.lists == 7
-        assert time.slept == sorted(time.slept)
 
 
 async def test_an_apiserver_that_is_down_is_retried_with_backoff_until_it_is_up(informer, source, time):
@@ -292,18 +269,6 @@ async def test_a_handler_that_fails_does_not_stop_the_others(informer, source):
         source.say("ADDED", pod("b", 12))
         await settle()
     assert len(changes) == 2
-
-
-async def test_a_late_subscriber_gets_what_is_there(informer, source):
-    source.pods = [pod("a", 5)]
-    async with running(informer):
-        seen: list[str] = []
-        stop = informer.subscribe(lambda change: seen.append(change.key))
-        assert seen == ["ml/a"]
-        stop()
-        source.say("ADDED", pod("b", 11))
-        await settle()
-        assert seen == ["ml/a"]
 
 
 async def test_handlers_get_the_whole_object_though_less_of_it_is_stored(source, time):

@@ -6,7 +6,7 @@ from random import Random
 import msgspec
 import pytest
 
-from fairlead.kube import credentials, errors, listing, nesting, resources, store, watching
+from fairlead.kube import credentials, errors, listing, resources, store, watching
 from fairlead.kube.client import Client
 from fairlead.kube.core import Pod
 from fairlead.kube.exchange import Answer
@@ -67,11 +67,6 @@ async def test_a_line_of_a_watch_that_cannot_be_read_is_a_server_error(line):
         [event async for event in watching.events(Pod, chunks())]
 
 
-def test_json_that_is_never_closed_is_cut_where_it_is_too_deep():
-    assert len(nesting.cut(b"[" * 5000)) == nesting.DEPTH_MAX
-    assert nesting.cut(b"[" * 100) == b"[" * 100
-
-
 @pytest.mark.parametrize("version", ["\u00b2", "\u0663", "9" * 5000, "-1", "", "1.0"])
 def test_a_resource_version_that_is_no_number_counts_as_none(version):
     assert store.number(version) == 0
@@ -80,8 +75,3 @@ def test_a_resource_version_that_is_no_number_counts_as_none(version):
 @pytest.mark.parametrize("retry_after", ["\u00b2", "1\u00b90", "-1", "Fri, 31 Dec 1999 23:59:59 GMT"])
 def test_a_retry_after_that_is_no_number_counts_as_absent(retry_after):
     assert errors.from_response(429, b"", retry_after=retry_after).retry_after_s is None
-
-
-def test_a_status_may_ask_for_any_delay():
-    body = b'{"kind":"Status","details":{"retryAfterSeconds":%b}}' % (b"9" * 400)
-    assert errors.from_response(429, body).retry_after_s == errors.RETRY_AFTER_MAX_S

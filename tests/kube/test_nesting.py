@@ -9,11 +9,8 @@ import pytest
 from fairlead.api import names
 from fairlead.api.base import ManifestError
 from fairlead.api.config import decode
-from fairlead.kube import listing, nesting, watching
+from fairlead.kube import listing, watching
 from fairlead.kube.resource import ResourceClaim
-from fairlead.webhook.handlers import dispatch
-from fairlead.webhook.review import envelope
-from tests.support.webhook import facts
 
 
 def nested(levels: int, kind: str) -> str:
@@ -49,14 +46,6 @@ async def test_a_deep_claim_is_read_listed_and_watched_and_can_be_written_out_ag
     assert isinstance(event, watching.WatchEvent) and event.object.metadata.name == "c"
 
 
-def test_what_is_not_deep_is_left_as_it_is() -> None:
-    body = claim(nested(100, "objects"))
-    assert nesting.bounded(body) is body
-    assert json.loads(nesting.cut(body)) == json.loads(body)
-    many = b'{"parameters":[%s]}' % b",".join([b'{"a":[1,"[[[{{{"]}'] * 1000)
-    assert nesting.bounded(many) == many
-
-
 @pytest.mark.parametrize("place", ["sharing", "kind", "apiVersion"])
 def test_a_deep_configuration_of_ours_is_an_error_of_the_object(place: str) -> None:
     deep = json.loads(nested(900, "lists"))
@@ -64,19 +53,3 @@ def test_a_deep_configuration_of_ours_is_an_error_of_the_object(place: str) -> N
     with pytest.raises(ManifestError) as raised:
         decode(config, subject="x")
     assert len(str(raised.value)) < 500
-
-
-def test_a_review_of_a_deep_claim_is_answered() -> None:
-    request = {
-        "uid": "u",
-        "kind": {"kind": "ResourceClaim"},
-        "resource": {"group": "resource.k8s.io", "resource": "resourceclaims"},
-        "operation": "CREATE",
-        "namespace": "ml",
-        "name": "c",
-        "userInfo": {"username": "alice"},
-        "object": "OBJECT",
-    }
-    text = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
-    review = envelope.decode(text.encode().replace(b'"OBJECT"', claim(nested(5000, "lists"))))
-    assert dispatch.validate(review, facts()).allowed, "it is another driver's"

@@ -16,7 +16,7 @@ from msgspec import inspect
 
 from fairlead.kube import listing, resources
 from fairlead.kube.core import Pod
-from fairlead.kube.nulls import Decoder, convert
+from fairlead.kube.nulls import convert
 from fairlead.kube.objects import Object, Struct
 from fairlead.kube.resource import ResourceClaim, ResourceSlice
 from tests.support.engine.examples import examples
@@ -162,28 +162,6 @@ def test_opaque_parameters_keep_their_nulls() -> None:
     assert claim.spec.devices.requests == ()
     assert claim.spec.devices.config[0].opaque is not None
     assert claim.spec.devices.config[0].opaque.parameters == {"a": None, "b": [None]}
-
-
-def test_a_whole_object_as_a_dict_has_no_nulls() -> None:
-    opaque = {"driver": "d", "parameters": {"a": None}}
-    spec = {"taints": [{"key": "k", "value": None}], "n": [None], "opaque": opaque | {"more": None}}
-    document = {"metadata": {"labels": None, "name": "a"}, "spec": spec}
-    want = {"metadata": {"name": "a"}, "spec": {"taints": [{"key": "k"}], "n": [None], "opaque": opaque}}
-    body = json.dumps(document).encode()
-    assert Decoder(dict).decode(body) == want
-    assert listing.decode(dict, b'{"metadata":{},"items":[' + body + b"]}").items == [want]
-
-
-def test_a_list_without_items_is_empty() -> None:
-    for kind in (Pod, dict):
-        page: Any = listing.decode(kind, b'{"metadata":{"resourceVersion":"3"},"items":null}')
-        assert (page.items or [], page.metadata.resource_version) == ([], "3")
-
-
-def test_a_wrong_type_is_still_an_error_that_names_the_field() -> None:
-    body = b'{"metadata":{"labels":null},"spec":{"containers":[{"name":7}]}}'
-    with pytest.raises(msgspec.ValidationError, match=r"\$\.spec\.containers\[0\]\.name|\$\.spec\.containers"):
-        listing.decoder(Pod).decode(body)
 
 
 def test_every_resource_with_a_type_is_among_those_that_are_tried() -> None:

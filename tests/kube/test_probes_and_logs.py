@@ -31,11 +31,6 @@ async def test_probes_answer_with_the_reason_why_not():
             assert "fairlead_things_total 1.0" in await response.text()
 
 
-async def test_nothing_is_served_without_a_bind_address():
-    async with probes.serve(None) as served:
-        assert served is None
-
-
 @pytest.mark.parametrize("bind", ["8080", "host:", "host:http", "host:99999"])
 def test_a_bind_address_that_is_none_says_what_would_be(bind):
     with pytest.raises(ValueError, match=r"use host:port"):
@@ -60,22 +55,3 @@ def test_every_line_of_an_operation_carries_its_op_with_begin_end_and_duration()
     assert (begin["message"], begin["op"], begin["pod"]) == ("review: begin", "0badcafe", "ml/a")
     assert (inside["message"], inside["op"], inside["node"]) == ("inside 7", "0badcafe", "n1")
     assert (end["message"], end["op"], end["duration_ms"]) == ("review: end", "0badcafe", 250.0)
-
-
-def test_an_operation_that_fails_says_so_and_the_id_is_eight_hex_digits():
-    stream = io.StringIO()
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    try:
-        logs.configure("text", stream=stream)
-        with (
-            pytest.raises(KeyError),
-            logs.operation(logging.getLogger("fairlead.test"), "commit") as op,
-        ):
-            raise KeyError("x")
-    finally:
-        root.handlers[:], root.level = before
-    assert len(op) == 8
-    assert int(op, 16) >= 0
-    assert "commit: failed" in stream.getvalue()
-    assert stream.getvalue().count(op) == 2

@@ -64,26 +64,12 @@ def test_whether_it_is_an_integer_depends_on_how_it_was_written(text: Any, value
     assert Quantity.parse(text).exact_int == value
 
 
-def test_equal_values_are_equal_however_they_are_written() -> None:
-    assert Quantity.parse("0.5") == Quantity.parse("500m")
-    assert Quantity.parse("1Gi") == Quantity.parse("1024Mi") == Quantity.parse("1073741824")
-    assert hash(Quantity.parse("1k")) == hash(Quantity.parse("1e3"))
-    assert Quantity.parse("1Gi") > Quantity.parse("1G")
-    assert Quantity.parse("1048576k") < Quantity.parse("1048576001")
-
-
 def test_sums_keep_the_first_format_and_zero_takes_the_other_one() -> None:
     assert str(Quantity.parse("1Gi") + Quantity.parse("1G")) == "2073741824"
     assert str(Quantity.parse("1Gi") + Quantity.parse("1Gi")) == "2Gi"
     assert str(Quantity.of(0) + Quantity.parse("1Gi")) == "1Gi"
     assert str(Quantity.parse("1Gi") - Quantity.parse("1Gi")) == "0"
     assert (Quantity.parse("9223372036854775807") + Quantity.of(1)).exact_int is None
-
-
-def test_rounding_is_away_from_zero() -> None:
-    assert int(Quantity.parse("1500m")) == 2
-    assert int(Quantity.parse("-1500m")) == -2
-    assert Quantity.parse("1.5").scaled(-3) == 1500
 
 
 def test_an_absurd_exponent_costs_neither_time_nor_memory() -> None:

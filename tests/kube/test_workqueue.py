@@ -21,14 +21,6 @@ def queue(time: VirtualTime) -> WorkQueue[str]:
     return WorkQueue(backoff=backoff, clock=time.clock, sleep=time.sleep, random=Random(1))
 
 
-async def test_a_key_added_twice_is_worked_on_once(queue):
-    queue.add("a")
-    queue.add("b")
-    queue.add("a")
-    assert [await queue.get(), await queue.get()] == ["a", "b"]
-    assert len(queue) == 0
-
-
 async def test_a_key_added_during_its_pass_comes_again_after_it_and_never_beside_it(queue):
     queue.add("a")
     assert await queue.get() == "a"
@@ -111,23 +103,3 @@ async def test_one_key_wakes_one_worker(time):
     for worker in workers:
         worker.cancel()
     await asyncio.gather(*workers, return_exceptions=True)
-
-
-async def test_a_worker_that_is_cancelled_leaves_its_key_to_another(queue, time):
-    first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
-    await settle()
-    queue.add("a")
-    first.cancel()
-    await settle()
-    assert await second == "a"
-    queue.done("a")
-    third, fourth = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
-    await settle()
-    queue.add_after("b", 5)
-    third.cancel()
-    queue.add("c")
-    await settle()
-    assert await fourth == "c"
-    queue.done("c")
-    await time.advance(6)
-    assert await queue.get() == "b"

@@ -11,28 +11,23 @@ from typing import Any
 import pytest
 
 from fairlead.kube.resources import (
-    DEPLOYMENTS,
     EVENTS,
-    JOBS,
     NAMESPACES,
     NODES,
     PODS,
-    RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     SERVICE_ACCOUNTS,
     VALIDATING_POLICY_BINDINGS,
 )
 from fairlead.sandbox.cluster import Cluster, NodeSpec
-from fairlead.sandbox.controllers.manager import ManagerOptions
 from fairlead.sandbox.install.programs import ProgramError
-from fairlead.sandbox.objects import condition, is_true, node_name_of, phase_of, results_of
+from fairlead.sandbox.objects import condition, phase_of, results_of
 from tests.support import tasks
 from tests.support.sandbox import View, cluster, job, pod, template, until
 
 pytestmark = pytest.mark.slow
 
 Stock = tuple[Cluster, View]
-ISLAND: dict[str, Any] = {"constraints": [{"matchAttribute": "gpu.fairlead.dev/nvlinkDomain"}]}
 
 
 def children() -> list[str]:
@@ -87,22 +82,6 @@ async def test_a_loop_that_ends_under_a_cluster_ends_it() -> None:
     assert children() == []
 
 
-async def test_a_pod_with_a_claim_runs_with_its_devices_and_gives_them_back(stock: Stock) -> None:
-    made, view = stock
-    await made.apply([template("two", count=2, **ISLAND), pod("train", claim="two", command=("sleep", "0.5"))])
-    running = await view.phase("train", "Running")
-    assert node_name_of(running) == "gpu"
-    (claim,) = await view.claims()
-    assert claim["metadata"]["name"].startswith("train-gpu-")
-    assert len(results_of(claim)) == 2
-    container = made.nodes["gpu"].kubelet.containers["default", "train", "main"]
-    wanted = {f"/dev/nvidia{each['device'].removeprefix('gpu-')}" for each in results_of(claim)}
-    assert wanted <= set(container.device_nodes)
-    await view.phase("train", "Succeeded")
-    await view.gone(RESOURCE_CLAIMS, claim["metadata"]["name"])
-    assert list(made.nodes["gpu"].leftovers()) == []
-
-
 async def test_nine_pods_on_eight_gpus_take_turns(stock: Stock) -> None:
     made, view = stock
     await made.apply([template("one"), *(pod(f"p{i}", claim="one", command=("sleep", "1")) for i in range(9))])
@@ -140,92 +119,6 @@ async def test_the_fence_keeps_the_scheduler_off_our_devices() -> None:
         assert phase_of(await view.pod("p")) == "Pending"
 
 
-async def test_an_indexed_job_runs_to_completion(stock: Stock) -> None:
-    made, view = stock
-    await made.apply([template("one"), job("j", pod("x", claim="one", command=("sleep", "0.2")), size=3)])
-
-    async def complete() -> Any:
-        found = await view.get(JOBS, "j")
-        return found if found and is_true(found, "Complete") else None
-
-    found = await until(complete)
-    assert found["status"]["succeeded"] == 3
-    assert found["status"]["completedIndexes"] == "0-2"
-    await view.client.delete(JOBS, "j", "default", propagation="Foreground")
-    await view.gone(JOBS, "j")
-    assert await view.all(PODS) == []
-    await view.no_claims()
-
-
-async def test_a_deployment_rolls_is_scaled_and_goes_with_its_pods(stock: Stock) -> None:
-    made, view = stock
-    labels = {"app": "serve"}
-    of_pod = pod("x", claim="one", command=("sleep", "infinity"))
-    inner = {"metadata": {"labels": labels}, "spec": of_pod["spec"] | {"restartPolicy": "Always"}}
-    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": inner}
-    body = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "serve", "namespace": "default"},
-        "spec": spec,
-    }
-    await made.apply([template("one"), body])
-
-    async def available(revision: int, replicas: int) -> bool:
-        status = (await view.get(DEPLOYMENTS, "serve") or {}).get("status") or {}
-        counts = [
-            status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas", "observedGeneration")
-        ]
-        return counts == [replicas, replicas, replicas, revision] and len(await view.all(PODS)) == replicas
-
-    await until(lambda: available(1, 2))
-    before = {each["metadata"]["uid"] for each in await view.all(PODS)}
-    change = {"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}}
-    await view.client.patch(DEPLOYMENTS, "serve", change, namespace="default")
-    await until(lambda: available(2, 2))
-    pods = await view.all(PODS)
-    assert before.isdisjoint(each["metadata"]["uid"] for each in pods)
-    assert all(each["metadata"]["annotations"] == {"version": "2"} for each in pods)
-    await view.client.patch(DEPLOYMENTS, "serve", {"spec": {"replicas": 3}}, namespace="default", subresource="scale")
-    await until(lambda: available(3, 3))
-    await view.client.delete(DEPLOYMENTS, "serve", "default", propagation="Foreground")
-    await view.gone(DEPLOYMENTS, "serve")
-    assert await view.all(PODS) == []
-    await view.no_claims()
-
-
-async def test_a_deleted_pod_stops_and_frees_its_claim(stock: Stock) -> None:
-    made, view = stock
-    await made.apply([template("one"), pod("p", claim="one", command=("sleep", "infinity"))])
-    await view.phase("p", "Running")
-    await view.client.delete(PODS, "p", "default")
-    await view.gone(PODS, "p")
-    await until(lambda: not list(made.nodes["gpu"].leftovers()))
-
-    async def no_claim_left() -> bool:
-        return await view.claims() == []
-
-    await until(no_claim_left)
-
-
-async def test_a_pod_that_fails_says_so(stock: Stock) -> None:
-    made, view = stock
-    await made.apply([pod("bad", command=("sh", "-c", "sleep 0.1; exit 3"))])
-    failed = await view.phase("bad", "Failed")
-    assert failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
-
-
-async def test_a_container_is_restarted_where_its_policy_says_so(stock: Stock) -> None:
-    made, view = stock
-    await made.apply([pod("again", command=("sleep", "0.1"), restartPolicy="Always")])
-
-    async def restarted() -> bool:
-        found = await view.pod("again")
-        return any(each["restartCount"] for each in found["status"].get("containerStatuses") or ())
-
-    await until(restarted)
-
-
 async def test_a_namespace_is_populated_and_emptied(stock: Stock) -> None:
     made, view = stock
     await made.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}])
@@ -251,22 +144,6 @@ async def test_programs_can_run_as_tasks_for_clusters_of_many_nodes() -> None:
         with pytest.raises(RuntimeError, match="cannot be killed"):
             await made.nodes["n0"].kill_driver()
         await made.nodes["n0"].stop_driver()
-
-
-async def test_pods_outlive_no_job_that_is_deleted_with_them(stock: Stock) -> None:
-    made, view = stock
-    await made.apply([job("j", pod("x", command=("sleep", "infinity")), size=2)])
-
-    async def running() -> bool:
-        return [phase_of(p) for p in await view.all(PODS, "default")] == ["Running", "Running"]
-
-    await until(running)
-    await view.client.delete(JOBS, "j", "default", propagation="Background")
-
-    async def gone() -> bool:
-        return await view.all(PODS, "default") == []
-
-    await until(gone)
 
 
 async def test_an_evicted_pod_of_a_job_is_replaced_and_its_claim_freed(stock: Stock) -> None:
@@ -306,20 +183,3 @@ async def test_a_task_that_cannot_start_says_why_and_takes_no_other_with_it() ->
             with pytest.raises(ProgramError, match=r"driver m ended: .*no-such-profile"):
                 await others.start("driver m", bad).ready(10)
         await made.nodes["n"].driver_ready()
-
-
-async def test_the_claim_controllers_client_can_be_as_slow_as_the_real_one() -> None:
-    manager = ManagerOptions(qps=5.0, burst=1)
-    async with (
-        cluster(NodeSpec("n"), run_programs=False, install=False, manager=manager) as made,
-        made.client() as client,
-    ):
-        view = View(client)
-        began_s = time.monotonic()
-        await made.apply([template("one"), *(pod(f"p{i}", claim="one") for i in range(5))])
-
-        async def all_made() -> bool:
-            return len(await view.claims()) == 5
-
-        await until(all_made)
-        assert time.monotonic() - began_s > 1.0  # two writes a pod, five a second

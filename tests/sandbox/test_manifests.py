@@ -15,26 +15,12 @@ def test_a_file_with_several_documents_and_a_list_gives_every_object(tmp_path):
     assert [m["kind"] for m in manifests.load(tmp_path / "a.yaml")] == ["Pod", "Secret"]
 
 
-def test_a_directory_is_read_in_the_order_of_its_file_names(tmp_path):
-    (tmp_path / "2.yaml").write_text(POD)
-    (tmp_path / "1.yaml").write_text(POD.replace("Pod", "Secret"))
-    (tmp_path / "README.md").write_text("not a manifest")
-    assert [m["kind"] for m in manifests.load(tmp_path)] == ["Secret", "Pod"]
-
-
 def test_a_kustomization_brings_in_its_resources_and_sets_their_namespace(tmp_path):
     (tmp_path / "base").mkdir()
     (tmp_path / "base" / "kustomization.yaml").write_text("resources: [../pod.yaml]\nnamespace: there\n")
     (tmp_path / "pod.yaml").write_text(POD.replace("name: p", "name: p, namespace: here"))
     (pod,) = manifests.load(tmp_path / "base")
     assert pod["metadata"]["namespace"] == "there"
-
-
-def test_a_kustomization_labels_its_resources(tmp_path):
-    (tmp_path / "kustomization.yaml").write_text("resources: [pod.yaml]\nlabels:\n- pairs: {part-of: us}\n")
-    (tmp_path / "pod.yaml").write_text(POD.replace("name: p", "name: p, labels: {own: x}"))
-    (pod,) = manifests.load(tmp_path)
-    assert pod["metadata"]["labels"] == {"own": "x", "part-of": "us"}
 
 
 def patched(tmp_path, patches):
@@ -93,11 +79,6 @@ def test_a_broken_manifest_is_named_with_what_it_lacks(tmp_path, text, complaint
     with pytest.raises(manifests.ManifestError, match=complaint) as caught:
         manifests.load(tmp_path / "x.yaml")
     assert "x.yaml" in str(caught.value)
-
-
-def test_an_empty_directory_is_said_to_have_no_manifest(tmp_path):
-    with pytest.raises(manifests.ManifestError, match="no manifest"):
-        manifests.load(tmp_path)
 
 
 def test_what_others_need_is_applied_first():

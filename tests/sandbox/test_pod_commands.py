@@ -73,15 +73,6 @@ def test_paths_ports_and_variables_are_those_of_the_node_and_of_this_machine():
     assert found.ports == {8080: 40000}
 
 
-def test_a_secret_is_where_it_was_written():
-    assert command(changed(args=["--certificate-from=/etc/tls"])).arguments == ("--certificate-from=/secrets/tls",)
-
-
-def test_a_variable_that_names_a_volume_is_where_the_volume_is():
-    env = [{"name": "PLACE", "value": "/etc/tls"}, {"name": "OTHER", "value": "/etc/tls/more"}]
-    assert command(changed(env=env, args=[])).environment == {"PLACE": "/secrets/tls", "OTHER": "/etc/tls/more"}
-
-
 @pytest.mark.parametrize(
     ("container", "said"),
     [

@@ -3,21 +3,17 @@
 import pytest
 
 from fairlead.sandbox import files
-from fairlead.sandbox.install import manifests, pod_requests
+from fairlead.sandbox.install import manifests
 
 
 @pytest.mark.parametrize(
     ("text", "requests"),
-    [
-        ("none", {}),
-        ("cpu=10m", {"cpu": "10m"}),
-        ("cpu=10m,memory=16Mi", {"cpu": "10m", "memory": "16Mi"}),
-    ],
+    [("none", {}), ("cpu=10m", {"cpu": "10m"}), ("cpu=10m,memory=16Mi", {"cpu": "10m", "memory": "16Mi"})],
 )
 def test_requests_are_replaced_in_pods_and_in_templates_of_jobs(text: str, requests: dict[str, str]):
     for manifest in manifests.load(files.find("examples/02-indexed-job")):
         before = repr(manifest)
-        after = pod_requests.replaced(manifest, pod_requests.parse(text))
+        after = manifests.replaced(manifest, manifests.parse(text))
         assert repr(manifest) == before, "the argument is left as it is"
         if manifest["kind"] != "Job":
             assert after == manifest
@@ -38,4 +34,4 @@ def test_requests_are_replaced_in_pods_and_in_templates_of_jobs(text: str, reque
 )
 def test_what_is_no_request_is_refused_with_its_place(text: str, fault: str):
     with pytest.raises(ValueError, match=fault):
-        pod_requests.parse(text)
+        manifests.parse(text)

@@ -5,8 +5,8 @@ from collections import Counter
 from fairlead.api import names
 from fairlead.kube.client import Client
 from fairlead.kube.resources import PODS, VALIDATING_POLICY_BINDINGS
-from fairlead.sandbox.apiserver.bootstrap import put
-from fairlead.sandbox.apiserver.storage.records import Completed
+from fairlead.sandbox.apiserver.assembly import put
+from fairlead.sandbox.apiserver.state import Completed
 from fairlead.sandbox.cluster import Cluster
 from fairlead.sandbox.controllers.manager import ManagerOptions
 from fairlead.sandbox.objects import node_name_of
@@ -64,31 +64,3 @@ async def test_a_pod_with_a_template_costs_eight_writes() -> None:
             "create events kube-scheduler 201": 1,
         }
         assert "nominatedNodeName" not in (await View(client).pod("p"))["status"]
-
-
-async def test_a_pod_without_claims_has_no_nominated_node() -> None:
-    """Its binding follows at once, so 1.36 writes nothing before."""
-    async with cluster(run_programs=False, manager=PATIENT) as made, made.client() as client:
-        add_node(made)
-        seen = count(made)
-        await client.create(PODS, pod("p"))
-        await until(lambda: seen["create events kube-scheduler 201"] == 1)
-        assert await bound(client, "p")
-        assert seen == {
-            "create pods admin 201": 1,
-            "create pods/binding kube-scheduler 201": 1,
-            "create events kube-scheduler 201": 1,
-        }
-
-
-async def test_a_refused_write_is_counted_with_its_code() -> None:
-    async with cluster(run_programs=False, manager=PATIENT) as made, made.client() as client:
-        seen = count(made)
-        refused = {"metadata": {"name": "Not A Name", "namespace": "default"}, "spec": {}}
-        await client.request("POST", PODS.path("default"), params={"dryRun": "All"}, body=pod("dry"))
-        try:
-            await client.create(PODS, refused)
-        except Exception:
-            assert seen["create pods admin 422"] == 1
-        else:
-            raise AssertionError("the apiserver takes any name")

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.protocol import objects
 from benchmarks.protocol.cluster import World
 from fairlead.api import names
-from fairlead.sandbox.apiserver.bootstrap import put
+from fairlead.sandbox.apiserver.assembly import put
 from tests.support.engine.hard_claims import too_many, uncolourable
 
 COUNT = 10_000

@@ -24,7 +24,7 @@ from benchmarks.protocol.cluster import World, apiserver, cpu_s
 from fairlead.api import names
 from fairlead.kube.resources import FLAVORS, PODS, raw
 from fairlead.sandbox import files
-from fairlead.sandbox.apiserver.storage.store import Change
+from fairlead.sandbox.apiserver.store import Change
 from fairlead.sandbox.install.programs import Process
 from tests.scale.crowd import ATTACKS, COUNT, RED, Crowd, pod
 from tests.support import cpu

@@ -18,7 +18,7 @@ from typing import Any
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client, Patch
 from fairlead.sandbox.node import Node
-from fairlead.sandbox.node_matching import matches_affinity, untolerated
+from fairlead.sandbox.node_fit import matches_affinity, untolerated
 
 Json = dict[str, Any]
 Rule = tuple[str, Callable[[Json], bool]]

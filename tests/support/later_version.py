@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from fairlead.sandbox.apiserver.crds import structural
+from fairlead.sandbox.apiserver.call import target_of
+from fairlead.sandbox.apiserver.crds import values
 from fairlead.sandbox.apiserver.crds.custom import CustomStrategy
 from fairlead.sandbox.apiserver.dispatch import Dispatcher
-from fairlead.sandbox.apiserver.kinds import decode, openschema, schema
+from fairlead.sandbox.apiserver.kinds import decode, schema
 from fairlead.sandbox.apiserver.kinds.base import Strategy
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
-from fairlead.sandbox.apiserver.routing import target_of
 from fairlead.sandbox.apiserver.state import State
-from fairlead.sandbox.apiserver.storage.store import Key, Store, Stored
+from fairlead.sandbox.apiserver.store import Key, Store, Stored
 from fairlead.sandbox.apiserver.wire.exchange import Request, Response, Stream
 
 Json = dict[str, Any]
@@ -30,7 +30,7 @@ LATER = "later"
 VALUE = {"kept": "yes"}
 _FIELD = schema.Field(
     name=LATER, scalar="any", container="", ref="", required=False, pointer=True, value_struct=False,
-    description="", go_type="runtime.RawExtension",
+    description="", go_type="runtime.RawExtension", facts={},
 )  # fmt: skip
 _KEYS = ("uid", "type", "name", "flavor", "key", "request", "device")
 _UNIONS = frozenset({"V1Volume", "V1VolumeProjection", "V1EnvVarSource", "V1DeviceAttribute", "V1Probe"})
@@ -128,10 +128,10 @@ def planted() -> Iterator[Planted]:
     """Begin it before the apiserver is made."""
     found = Planted()
     patch = pytest.MonkeyPatch()
-    made_schema, put, prune, handle = schema.TypeSchema, Store.put, structural._prune, Dispatcher.handle
+    made_schema, put, prune, handle = schema.TypeSchema, Store.put, values._prune, Dispatcher.handle
 
-    def with_later(model: str, go_name: str, fields: dict[str, schema.Field], description: str) -> schema.TypeSchema:
-        return made_schema(model, go_name, {**fields, LATER: _FIELD}, description)
+    def with_later(model: str, go_name: str, fields: dict[str, schema.Field], *more: Any) -> schema.TypeSchema:
+        return made_schema(model, go_name, {**fields, LATER: _FIELD}, *more)
 
     def put_planted(self: Store, storage: str, key: Key, obj: Json, *, expect: int | None) -> Stored:
         return put(self, storage, key, found.on_put(storage, self.get(storage, key), obj), expect=expect)
@@ -152,13 +152,13 @@ def planted() -> Iterator[Planted]:
     def clear() -> None:
         schema.schema_of.cache_clear()
         decode._always_written.cache_clear()
-        openschema.nested_schema.cache_clear()
-        openschema._nested.cache_clear()
+        schema.nested_schema.cache_clear()
+        schema._nested.cache_clear()
 
     clear()
     patch.setattr(schema, "TypeSchema", with_later)
     patch.setattr(Store, "put", put_planted)
-    patch.setattr(structural, "_prune", kept)
+    patch.setattr(values, "_prune", kept)
     patch.setattr(Dispatcher, "handle", handled)
     try:
         yield found

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from fairlead.api import names
-from fairlead.cli.checks.commands import Manifests
-from fairlead.cli.checks.manifests import check
+from fairlead.cli.checks.manifests import Manifests
 from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.resources import (
@@ -114,10 +112,9 @@ async def test_check_looks_up_whether_the_cluster_has_kueue(cluster: Cluster, tm
     manifest.write_text(json.dumps(job | {"spec": {"suspend": True, "template": {"spec": spec}}}))
 
     async def warned() -> bool:
-        said = io.StringIO()
-        console = Console(file=said, width=400)
-        kubeconfig = cluster.workdir / "admin"
-        assert await asyncio.to_thread(check, Manifests(files=(manifest,), kubeconfig=kubeconfig), console=console) == 0
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            kubeconfig = cluster.workdir / "admin"
+            assert await asyncio.to_thread(Manifests(files=(manifest,), kubeconfig=kubeconfig).run) == 0
         return "spec.suspend: true waits for Kueue" in said.getvalue()
 
     assert await warned()

@@ -15,7 +15,7 @@ import pytest
 from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.resources import CLUSTER_ROLES, GANGS, ROLE_BINDINGS, raw
-from fairlead.sandbox.controllers.garbage_collector import GarbageCollector
+from fairlead.sandbox.controllers.garbage import GarbageCollector
 from fairlead.sandbox.controllers.manager import account
 from tests.support.sandbox import until
 from tests.webhook.test_fences import Cluster, cluster

@@ -1,7 +1,7 @@
 """The table of trust: what our programs read in order to decide, who may write it, and what keeps all others from it.
 
 The rows are in trust.yaml. `written_by` gives the webhook the keys that it takes off and refuses; docs/security.md shows the table
-(`tools/trust_table.py`); tests/api/test_trust.py compares it with the names that the code uses, and with the policies of manifests/base. A UID
+(`tools/doc_tables.py`); tests/api/test_trust.py compares it with the names that the code uses, and with the policies of manifests/base. A UID
 that an object names is a key only in that object's namespace, a pool only with its driver and node: that is a row's scope.
 """
 

@@ -43,8 +43,8 @@ from fairlead.sandbox.install.workloads import Processes, Workloads
 from fairlead.sandbox.kubelet.runtime import Runtime
 from fairlead.sandbox.node import DriverProgram, Node, NodeSpec, NodeTimes
 from fairlead.sandbox.release import NEWEST, Release, as_release
+from fairlead.sandbox.scheduler.devices import Selection
 from fairlead.sandbox.scheduler.loop import Scheduler
-from fairlead.sandbox.scheduler.selection import Selection
 
 log = logging.getLogger(__name__)
 

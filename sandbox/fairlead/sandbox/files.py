@@ -1,8 +1,12 @@
-"""Finds the manifests and examples of this Fairlead: inside an installed wheel, else in the checkout."""
+"""Where things lie on this machine: the manifests and examples of this Fairlead, and the directories of a simulated node."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
 
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE.parents[2]  # sandbox/fairlead/sandbox
@@ -17,3 +21,17 @@ def find(folder: str) -> Path:
     raise FileNotFoundError(
         f"{folder}: neither {candidates[0]} nor {candidates[1]} exists; run from a checkout or a wheel"
     )
+
+
+def table(module: str, name: str) -> Any:
+    """The YAML file `name` beside `module`, a `__file__`."""
+    return yaml.load(Path(module).with_name(name).read_text(), Loader=yaml.CSafeLoader)
+
+
+def here(path: str | PurePosixPath, host_paths: Mapping[str, Path]) -> Path:
+    """The path below the longest of `host_paths` that holds it; as it stands where none does."""
+    wanted = PurePosixPath(path)
+    for directory in sorted(host_paths, key=len, reverse=True):
+        if wanted.is_relative_to(directory):
+            return host_paths[directory] / wanted.relative_to(directory)
+    return Path(wanted)

@@ -1,6 +1,6 @@
-"""Informers that the parts of one process share: one copy of each resource, as in kube-controller-manager.
+"""What the parts of one process read of a cluster: one informer for each resource, and which resources there are.
 
-Control loops and scheduler take their caches from here. Holds no decision.
+Control loops and scheduler take their caches from here, as in kube-controller-manager. Holds no decision.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
+
+import msgspec
 
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Informer
@@ -60,3 +62,25 @@ class Informers:
     async def synced(self) -> None:
         for informer in list(self._made.values()):
             await informer.synced.wait()
+
+
+async def served(client: Client, api_version: str) -> Iterator[tuple[Resource[Raw], frozenset[str]]]:
+    """Each resource of `v1` or `group/version` with its verbs, without subresources. NotFound where it is not served."""
+    group, _, version = api_version.rpartition("/")
+    prefix = f"/apis/{api_version}" if group else f"/api/{version}"
+    listing: dict[str, Any] = msgspec.json.decode(await client.request("GET", prefix))
+    return (
+        (
+            Resource(
+                group=group,
+                version=version,
+                plural=entry["name"],
+                kind=entry["kind"],
+                namespaced=entry["namespaced"],
+                type=dict,
+            ),
+            frozenset(entry["verbs"]),
+        )
+        for entry in listing.get("resources", ())
+        if "/" not in entry["name"]
+    )

@@ -15,7 +15,7 @@ from typing import Any
 
 from fairlead.api import names
 from fairlead.api.drivers import NVIDIA
-from fairlead.sandbox import files, published
+from fairlead.sandbox import files, other_driver
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from fairlead.sandbox.install import manifests
 from fairlead.sandbox.install.programs import ProgramError
@@ -57,7 +57,7 @@ async def installed(options: ClusterOptions, objects: Iterable[Mapping[str, Any]
 @contextlib.asynccontextmanager
 async def nvidia_gpus(cluster: Cluster) -> AsyncIterator[None]:
     """The GPUs of the profiles that its nodes are labelled with, as those of a stand-in for NVIDIA's driver, and its classes."""
-    await cluster.apply(published.classes())
+    await cluster.apply(other_driver.classes())
     async with contextlib.AsyncExitStack() as stack:
         for spec in cluster.options.nodes:
             node, profile = cluster.nodes[spec.name], spec.labels.get(PROFILE, "")
@@ -95,7 +95,7 @@ def example(path: str, driver: str, *, gpus: int) -> list[manifests.Manifest]:
     found = manifests.load(files.find(f"examples/{path}"))
     if driver == names.DRIVER:
         return found
-    made: list[manifests.Manifest] = json.loads(published.for_driver(json.dumps(found), driver, gpus=gpus))
+    made: list[manifests.Manifest] = json.loads(other_driver.for_driver(json.dumps(found), driver, gpus=gpus))
     return made
 
 

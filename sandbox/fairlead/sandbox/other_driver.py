@@ -1,24 +1,30 @@
 """A stand-in for NVIDIA's DRA driver on one node: slices in that driver's form, and what kubelet asks of a driver.
 
 Fairlead leaves devices of other drivers to them, so a cluster of theirs needs one that answers kubelet. This one publishes the simulated
-GPUs of a profile (`published.as_nvidia`) and prepares what the claim's allocation names: a CDI spec per claim, as that driver writes it,
-with the GPUs' device nodes. It refuses a device that another claim has prepared. It knows the kinds of configs, and no
-sharing, which is behind feature gates that are off by default; no health, nothing survives it.
-Source: kubernetes-sigs/dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin (driver.go, cdi.go).
+GPUs of a profile (`as_nvidia`) and prepares what the claim's allocation names: a CDI spec per claim, as that driver writes it, with the
+GPUs' device nodes. It refuses a device that another claim has prepared. It knows the kinds of configs, and no sharing, which is behind
+feature gates that are off by default; no health, nothing survives it.
+
+What Fairlead decides must not depend on which driver publishes. Names and capacities of GPUs and MIG devices are the same in both
+drivers; what only ours has is left out, and NVLink shows as that driver shows it: with its gate FabricManagerPartitioning each GPU names
+the fabric partitions of 2, 4 and 8 GPUs that it belongs to. An HGX of eight GPUs in one NVLink island has partition8 1; partition4 2 and
+3; partition2 4 to 7.
+Source: kubernetes-sigs/dra-driver-nvidia-gpu 0.5, cmd/gpu-kubelet-plugin (driver.go, cdi.go, deviceinfo.go, mig.go).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import grpc.aio
 import msgspec
 
-from fairlead.api.drivers import NVIDIA
+from fairlead.api.drivers import DRIVERS, NVIDIA, attributes_of
+from fairlead.api.names import DRIVER
 from fairlead.driver.backend import factory
 from fairlead.driver.kubelet import protocol
 from fairlead.driver.kubelet.protocol import dra_v1_pb2
@@ -27,7 +33,6 @@ from fairlead.driver.publish import slices
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, raw
-from fairlead.sandbox.published import Json, as_nvidia
 
 _KIND: Final = f"k8s.{NVIDIA}/claim"
 _GRACE_S: Final = 1.0
@@ -178,3 +183,80 @@ class _Registration(RegistrationService):
         del info.supported_versions[:]
         info.supported_versions.append(protocol.DRA_V1)
         return info
+
+
+Json = dict[str, Any]
+_OURS: Final = frozenset(
+    {
+        "nvlinkDomain",
+        "nvlinkLinks",
+        "nvlinkVersion",
+        "nvlinkPeers",
+        "nvlinkClique",
+        "migCapable",
+        "parentIndex",
+        "resourceName",
+    }
+)
+_CLASSES: Final = (("gpu.nvidia.com", "gpu"), ("mig.nvidia.com", "mig"))
+
+
+def as_nvidia(devices: Iterable[Mapping[str, Any]]) -> list[Json]:
+    """A node's devices, in the form of gpu.nvidia.com. Devices as in ResourceSlices, of our driver."""
+    made = [{**device, "attributes": dict(device.get("attributes") or {})} for device in devices]
+    islands: dict[str, list[Json]] = {}
+    for device in made:
+        island = device["attributes"].get("nvlinkDomain")
+        if island is not None:
+            islands.setdefault(str(island), []).append(device)
+    for device in made:
+        device["attributes"] = {name: value for name, value in device["attributes"].items() if name not in _OURS}
+    for size, name in attributes_of(NVIDIA).islands:
+        _partition(islands.values(), size, name)
+    return made
+
+
+def _partition(islands: Iterable[Sequence[Json]], size: int, name: str) -> None:
+    """Give each GPU the number of its fabric partition of so many GPUs. Numbers are the node's, over all sizes."""
+    number = 8 // size  # larger partitions have lower numbers: 1; 2 and 3; 4 to 7
+    for devices in islands:
+        for start in range(0, len(devices) - size + 1, size):
+            for device in devices[start : start + size]:
+                device["attributes"][name] = {"int": number}
+            number += 1
+
+
+def classes() -> list[Json]:
+    """The DeviceClasses that NVIDIA's chart installs, as far as pods use them."""
+    return [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": {"name": name},
+            "spec": {
+                "selectors": [
+                    {
+                        "cel": {
+                            "expression": f"device.driver == '{NVIDIA}' && device.attributes['{NVIDIA}'].type == '{kind}'"
+                        }
+                    }
+                ]
+            },
+        }
+        for name, kind in _CLASSES
+    ]
+
+
+def for_driver(text: str, driver: str, *, gpus: int) -> str:
+    """A manifest of ours for another driver: its classes, its domain, and the attribute by which so many GPUs are joined.
+
+    What a user who follows docs/migration.md writes. Raises KeyError for a driver that is not known.
+    """
+    known = DRIVERS[driver]
+    for ours, theirs in (
+        (f"{DRIVER}/nvlinkDomain", known.island(gpus)),
+        (f"mig.{DRIVER}", known.part_class),
+        (DRIVER, known.driver),
+    ):
+        text = text.replace(ours, theirs)
+    return text

@@ -26,8 +26,8 @@ from typing import Any, Final
 
 from fairlead.kube import timestamps
 from fairlead.kube.quantity import Quantity
+from fairlead.sandbox.node_fit import amount, pod_requests
 from fairlead.sandbox.objects import TERMINAL_PHASES, Obj, containers_of, meta, phase_of, spec_of
-from fairlead.sandbox.resource_amounts import amount, pod_requests
 
 PODS: Final = "pods"
 CLAIMS: Final = "resourceclaims.resource.k8s.io"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from fairlead.sandbox.apiserver.storage.lag import WatchLag
+from fairlead.sandbox.apiserver.store import WatchLag
 from tests.chaos.actions.processes import some_program
 from tests.chaos.actions.registry import ACTIONS, Act, Action, action, later
 from tests.chaos.cluster import APISERVERS

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.node import devices as cli
-from fairlead.cli.node.commands import Fault, Load
+from fairlead.cli.node import Devices, Fault, Load
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.profiles import recording
 from fairlead.driver.backend.profiles.loading import ProfileError
@@ -90,7 +89,7 @@ def test_a_broken_profile_is_refused_with_the_field(tmp_path: Path, text: str, w
 
 class TestCommands:
     def test_devices_are_a_table(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert cli.devices("simulated:dgx-a100", node_name="n1") == 0
+        assert Devices(backend="simulated:dgx-a100").run() == 0
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == 1 + 16
         assert "gpu-7-mig-3g40gb-9-0" in lines[14]

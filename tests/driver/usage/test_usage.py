@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from fairlead.cli.node.commands import Load
+from fairlead.cli.node import Load
 from fairlead.kube.device_usage import DeviceUsage, usage_of
 from fairlead.kube.resources import RESOURCE_CLAIMS
 from tests.support.driver.cluster import DriverCluster, free_port

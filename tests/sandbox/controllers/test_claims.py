@@ -89,23 +89,9 @@ def test_a_pod_gets_a_claim_from_its_template_gated_or_not(gated: bool) -> None:
     assert made["spec"] == TEMPLATE["spec"]["spec"]
 
 
-def test_a_long_pod_name_leaves_room_for_the_random_suffix_and_keeps_both_names_readable() -> None:
-    name = claims.generated_name("p" * 60, "gpu")
-    assert len(name) <= 58
-    assert name.startswith("pppp") and name.endswith("-gp-")
-
-
 def test_a_claim_that_another_controller_made_for_the_pod_is_adopted_untouched() -> None:
     result = work(pod(), claim(name="train-0-gpu-f41r1"))
     assert (result.creates, result.adopts) == ({}, {"gpu": "train-0-gpu-f41r1"})
-
-
-def test_a_claim_of_a_pod_of_the_same_name_but_another_uid_is_not_adopted() -> None:
-    assert "gpu" in work(pod(), claim(owner="an-older-pod")).creates
-
-
-def test_a_pod_whose_status_names_its_claim_lacks_nothing() -> None:
-    assert work(pod(claim_status="train-0-gpu-abcde"), claim()) == claims.PodWork()
 
 
 def test_a_claim_deleted_while_its_pod_waits_is_made_anew() -> None:
@@ -114,15 +100,6 @@ def test_a_claim_deleted_while_its_pod_waits_is_made_anew() -> None:
 
 def test_a_missing_template_is_an_error_that_names_it() -> None:
     assert work(pod(), template=None).errors == ('resource claim template "one-gpu" not found',)
-
-
-def test_a_named_claim_that_belongs_to_another_pod_is_refused() -> None:
-    result = work(pod(claim_status="train-0-gpu-abcde"), claim(owner="other"))
-    assert "not its owner" in result.errors[0]
-
-
-def test_nothing_is_made_for_a_pod_that_is_being_deleted() -> None:
-    assert work(pod(deletionTimestamp="2026-01-01T00:00:00Z")) == claims.PodWork()
 
 
 def test_new_names_join_those_already_in_the_status() -> None:

@@ -62,13 +62,6 @@ def test_an_eviction_under_way_counts_until_its_pod_is_gone_or_it_is_forgotten()
     assert (later["currentHealthy"], "disruptedPods" in later) == (2, False)
 
 
-def test_an_empty_selector_takes_the_namespace_and_none_takes_nothing() -> None:
-    assert disruption_controller.selects({**budget(), "spec": {"selector": {}}}, pod("a"))
-    assert not disruption_controller.selects({**budget(), "spec": {}}, pod("a"))
-    assert not disruption_controller.selects(budget(), pod("a", labels={"app": "b"}))
-    assert not disruption_controller.selects(budget(), {**pod("a"), "metadata": {"namespace": "x"}})
-
-
 async def test_evictions_keep_to_the_budget(stock: tuple[Cluster, View]) -> None:
     made, view = stock
     pods = [runnable(name, command=FOREVER) for name in ("a", "b")]

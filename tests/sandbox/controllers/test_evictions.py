@@ -50,12 +50,3 @@ def test_a_toleration_keeps_the_pod_and_one_with_seconds_only_puts_it_off():
     assert evicted(slices(taint()), claim(tolerations=[short])) == [30]
     assert evicted(slices(taint()), claim(tolerations=[{**short, "value": "48"}])) == [0]
     assert evicted(slices(taint()), claim(tolerations=[{**short, "effect": "NoSchedule"}])) == [0]
-
-
-def test_a_pod_that_is_going_already_is_left_alone():
-    assert evicted(slices(taint()), claim(), subject=pod(deletionTimestamp=ADDED)) == []
-
-
-def test_an_older_generation_of_the_pool_says_nothing():
-    old, new = slices(taint(), generation=1), slices(generation=2)
-    assert taints_of([old, new]) == {}

@@ -24,10 +24,6 @@ def decide(subject, *others, dependents=()):
     return garbage.decide(subject, owner=known.get, dependents=dependents)
 
 
-def test_an_object_without_owners_is_left_alone():
-    assert decide(obj("a")) == Keep()
-
-
 def test_an_object_whose_owner_lives_is_kept():
     assert decide(obj("claim", owners=["pod"]), obj("pod")) == Keep()
 
@@ -59,7 +55,3 @@ def test_an_owner_that_is_deleted_with_orphan_lets_its_dependents_go_free():
     assert decide(obj("job", deleting=True, finalizers=[garbage.ORPHAN]), dependents=[dependent]) == Orphan(
         (dependent,)
     )
-
-
-def test_an_object_that_is_deleting_already_is_not_deleted_again():
-    assert decide(obj("claim", owners=["gone"], deleting=True, finalizers=["other"])) == Keep()

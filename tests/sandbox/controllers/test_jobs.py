@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.kube import timestamps
 from fairlead.sandbox.controllers import job_pods, jobs
-from fairlead.sandbox.controllers.job_backoff import BackoffRecord
+from fairlead.sandbox.controllers.job_pods import BackoffRecord
 from fairlead.sandbox.objects import condition, is_deleting, is_true, phase_of, status_of
 
 Obj = dict[str, Any]
@@ -111,17 +111,6 @@ def test_a_job_completes_when_all_its_indexes_succeeded() -> None:
     assert status_of(made.job)["uncountedTerminatedPods"] == {}
 
 
-def test_a_nonindexed_job_runs_up_to_parallelism_until_completions() -> None:
-    made = world(parallelism=2, completions=5)
-    created = len(made.pods)
-    while made.running:
-        made.end("Succeeded")
-        created = len(made.pods)
-    assert created == 5
-    assert status_of(made.job)["succeeded"] == 5
-    assert is_true(made.job, "Complete")
-
-
 def test_a_job_without_completions_ends_with_its_last_pod_after_one_success() -> None:
     made = world(parallelism=3, completions=None)
     made.end("Succeeded", made.running[0])
@@ -141,16 +130,6 @@ def test_a_failed_pod_is_replaced_after_a_back_off_and_its_index_kept() -> None:
     made.now_s += 10
     made.settle()
     assert sorted(job_pods.index_of(made.pods[name]) or 0 for name in made.running) == [0, 1]
-    assert status_of(made.job)["failed"] == 1
-
-
-def test_an_evicted_pod_is_recreated() -> None:
-    made = world()
-    made.delete(made.running[0])
-    made.settle()
-    made.now_s += 10
-    made.settle()
-    assert len(made.running) == 1
     assert status_of(made.job)["failed"] == 1
 
 
@@ -194,22 +173,6 @@ def test_a_suspended_job_has_no_pods_and_resumes() -> None:
     made.settle()
     assert len(made.running) == 2
     assert not is_true(made.job, "Suspended")
-
-
-def test_a_deadline_fails_the_job() -> None:
-    made = world(activeDeadlineSeconds=10)
-    assert made.settle().again_after_s == pytest.approx(10)
-    made.now_s += 11
-    made.settle()
-    found = condition(made.job, "Failed")
-    assert found is not None and found["reason"] == "DeadlineExceeded"
-
-
-def test_lower_parallelism_stops_the_surplus() -> None:
-    made = world(parallelism=4, completions=8)
-    made.job["spec"]["parallelism"] = 2
-    made.settle()
-    assert len(made.running) == 2
 
 
 IGNORE = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
@@ -259,35 +222,6 @@ def test_each_further_failure_doubles_the_wait_and_a_success_ends_it() -> None:
     assert len(made.running) == 2
 
 
-def test_an_index_waits_for_its_own_failures_only_and_fails_after_its_limit() -> None:
-    made = world(completionMode="Indexed", parallelism=2, completions=2, backoffLimit=99, backoffLimitPerIndex=1)
-    for wait_s in (10, None):
-        (victim,) = (name for name in made.running if job_pods.index_of(made.pods[name]) == 1)
-        made.end("Failed", victim)
-        assert made.settle().again_after_s == wait_s
-        made.now_s += 10
-        made.settle()
-    assert status_of(made.job)["failedIndexes"] == "1"
-    assert status_of(made.job)["failed"] == 2
-    made.end("Succeeded")
-    found = condition(made.job, "Failed")
-    assert found is not None and found["reason"] == "FailedIndexes"
-
-
-def test_ignored_failures_lengthen_the_wait_of_their_index_but_never_fail_it() -> None:
-    made = world(
-        completionMode="Indexed", parallelism=1, completions=1, backoffLimitPerIndex=0, podFailurePolicy=IGNORE
-    )
-    waits = []
-    for _ in range(3):
-        made.end("Failed", conditions=DISRUPTED)
-        waits.append(made.settle().again_after_s)
-        made.now_s += waits[-1] or 0.0
-        made.settle()
-    assert waits == [10, 20, 40]
-    assert len(made.running) == 1
-
-
 def test_more_failed_indexes_than_allowed_fail_the_job() -> None:
     made = world(
         completionMode="Indexed",
@@ -316,18 +250,6 @@ def test_an_elastic_indexed_job_loses_its_highest_indexes_and_gets_them_back() -
     assert status_of(made.job).get("failed", 0) == 0
 
 
-def test_pods_that_the_job_itself_stops_are_no_failures() -> None:
-    made = world(parallelism=4, completions=8, backoffLimit=0)
-    made.job["spec"]["parallelism"] = 2
-    made.settle()
-    made.job["spec"]["suspend"] = True
-    made.settle()
-    made.job["spec"]["suspend"] = False
-    made.settle()
-    assert len(made.running) == 2
-    assert status_of(made.job).get("failed", 0) == 0
-
-
 @pytest.mark.parametrize("policy", ["TerminatingOrFailed", "Failed"])
 def test_a_terminating_pod_is_replaced_at_once_or_when_it_has_ended(policy: str) -> None:
     made = world(podReplacementPolicy=policy, backoffLimit=9)
@@ -346,9 +268,3 @@ def test_a_terminating_pod_is_replaced_at_once_or_when_it_has_ended(policy: str)
 @pytest.mark.parametrize("text", ["", "0", "0,1", "0-2", "1,3-5,7"])
 def test_completed_indexes_are_written_as_kubernetes_writes_them(text: str) -> None:
     assert job_pods.format_indexes(job_pods.parse_indexes(text)) == text
-
-
-def test_a_job_that_another_controller_manages_is_left_alone() -> None:
-    assert not jobs.is_managed_elsewhere(job())
-    assert not jobs.is_managed_elsewhere(job(managedBy="kubernetes.io/job-controller"))
-    assert jobs.is_managed_elsewhere(job(managedBy="kueue.x-k8s.io/multikueue"))

@@ -34,7 +34,6 @@ def keys(taints: list[Obj]) -> set[tuple[str, str]]:
 
 USERS: Obj = {"key": "gpu", "effect": "NoSchedule"}
 UNREACHABLE = {("node.kubernetes.io/unreachable", "NoSchedule"), ("node.kubernetes.io/unreachable", "NoExecute")}
-NOT_READY = {("node.kubernetes.io/not-ready", "NoSchedule"), ("node.kubernetes.io/not-ready", "NoExecute")}
 
 
 def test_a_silent_node_is_tainted_and_an_operators_taint_stays() -> None:
@@ -48,11 +47,6 @@ def test_a_taint_keeps_its_time_and_goes_when_the_node_is_back() -> None:
     again = node_lifecycle.wanted_taints(node("Unknown", *taints), unreachable=True, now=NOW)
     assert again == taints
     assert node_lifecycle.wanted_taints(node("True", *taints), unreachable=False, now=NOW) == []
-
-
-def test_a_node_that_says_so_itself_is_not_ready_and_one_that_just_began_is_left_alone() -> None:
-    assert keys(node_lifecycle.wanted_taints(node("False"), unreachable=False, now=NOW)) == NOT_READY
-    assert node_lifecycle.wanted_taints(node(None), unreachable=False, now=NOW) == []
 
 
 def test_all_conditions_of_a_silent_node_are_unknown() -> None:

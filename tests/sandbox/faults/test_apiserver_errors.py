@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from fairlead.kube import errors
-from fairlead.kube.resources import GANGS, JOBS, PODS
+from fairlead.kube.resources import JOBS
 from fairlead.sandbox.cluster import Cluster
-from fairlead.sandbox.objects import is_true, spec_of
-from tests.support.sandbox import FOREVER, View, gang_of, job, pod, template, until
+from fairlead.sandbox.objects import is_true
+from tests.support.sandbox import View, gang_of, job, pod, template, until
 
 Fairlead = tuple[Cluster, View]
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -87,19 +87,3 @@ async def test_gangs_run_whole_although_every_watch_is_closed_again_and_again(sh
             await complete(view, name)
 
     await disturbed(work(), made.server.faults.close_watches)
-
-
-async def test_a_released_pod_keeps_its_gate_off_and_a_waiting_one_keeps_it(shared: Fairlead) -> None:
-    made, view = shared
-    await made.apply([template("eight", count=8, selector=H100)])
-    for name in ("a", "b"):
-        await made.apply([job(name, pod("x", claim="eight", annotations=gang_of(name), command=FOREVER), size=2)])
-
-    async def one_runs() -> Any:
-        gangs = {g["metadata"]["name"]: g.get("status", {}).get("phase") for g in await view.all(GANGS, "default")}
-        return gangs if sorted(map(str, gangs.values())) == ["Running", "Waiting"] else None
-
-    phases = await until(one_runs)
-    for each in await view.all(PODS, "default"):
-        gang = each["metadata"]["annotations"]["fairlead.dev/gang"]
-        assert bool(spec_of(each).get("schedulingGates")) is (phases[gang] == "Waiting")

@@ -5,10 +5,8 @@ from typing import Any
 import pytest
 
 from fairlead.api import names
-from fairlead.kube import errors
 from fairlead.kube.resources import EVENTS, GANGS, JOBS, PODS, RESOURCE_CLAIMS
 from fairlead.sandbox.cluster import Cluster
-from fairlead.sandbox.install import apply
 from fairlead.sandbox.objects import allocation_of, spec_of
 from tests.support.sandbox import FOREVER, View, gang_of, job, pod, template, until
 
@@ -18,25 +16,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 async def held(view: View) -> list[str]:
     return [claim["metadata"]["name"] for claim in await view.claims() if allocation_of(claim)]
-
-
-async def test_malformed_manifests_are_refused_with_the_field(
-    shared: Fairlead, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, view = shared
-    monkeypatch.setattr(apply, "SERVED_TIMEOUT_S", 0.0)  # asked once: enough for a kind that is served
-    numbers: Any = (1,)
-    with pytest.raises(errors.ApiError, match=r"\.spec\.foo"):
-        await made.apply([pod("bad", foo=1)])
-    with pytest.raises(errors.BadRequest, match=r"containers\.command"):
-        await made.apply([pod("bad", command=numbers)])
-    with pytest.raises(LookupError, match="serves no kind Podd"):
-        await made.apply([{**pod("bad"), "kind": "Podd"}])
-    with pytest.raises(errors.ApiError, match="gang-size"):
-        await made.apply(
-            [template("one"), pod("bad", claim="one", annotations=gang_of("g") | {"fairlead.dev/gang-size": "many"})]
-        )
-    assert await view.all(PODS, "default") == []
 
 
 async def test_an_unknown_class_is_named_where_the_user_looks(shared: Fairlead) -> None:
@@ -78,19 +57,6 @@ async def test_a_gang_larger_than_the_cluster_says_so_and_holds_nothing(shared: 
     await view.gone(JOBS, "huge")
     await view.gone(GANGS, "huge")
     assert await view.claims() == []
-
-
-async def test_members_that_disagree_on_the_size_are_refused_and_the_gang_goes_on(shared: Fairlead) -> None:
-    made, view = shared
-    await made.apply([template("one"), pod("m0", claim="one", annotations=gang_of("g", 2))])
-    await view.gang("g", "Gathering")
-    with pytest.raises(errors.Invalid, match=r"gang-size.*'3', but member m0 of gang default/g says '2'"):
-        await made.apply([pod("m1", claim="one", annotations=gang_of("g", 3))])
-    assert await held(view) == []
-    await made.apply([pod("m1", claim="one", annotations=gang_of("g", 2))])
-    await view.phase("m0", "Succeeded")
-    await view.phase("m1", "Succeeded")
-    await view.no_claims()
 
 
 async def test_a_claim_deleted_while_its_gang_waits_is_made_again_and_the_gang_runs(shared: Fairlead) -> None:

@@ -5,7 +5,6 @@ kubelet and claim controller alone.
 """
 
 import asyncio
-import itertools
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,14 +12,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.kube.resources import (
-    EVENTS,
-    NODES,
-    PODS,
-    RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
-    VALIDATING_POLICY_BINDINGS,
-)
+from fairlead.kube.resources import EVENTS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, VALIDATING_POLICY_BINDINGS
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from fairlead.sandbox.objects import (
     allocation_of,
@@ -95,36 +87,6 @@ async def test_a_driver_killed_between_unprepare_and_reply_is_asked_again(stock:
     assert list(node.leftovers()) == []
 
 
-@pytest.mark.parametrize("after_ms", [0, 5, 20, 60])
-async def test_a_driver_killed_at_any_moment_of_prepare_leaks_nothing(stock: Stock, after_ms: int) -> None:
-    made, view = stock
-    node = made.nodes["gpu"]
-    await made.apply([template("one"), *(pod(f"p{i}", claim="one", command=("sleep", "0.3")) for i in range(4))])
-    await until(lambda: node.kubelet.dra.claims)
-    await asyncio.sleep(after_ms / 1000)  # the moment is the point
-    await node.kill_driver()
-    await node.start_driver()
-    for i in range(4):
-        await view.phase(f"p{i}", "Succeeded")
-    await view.no_claims()
-    assert list(node.leftovers()) == []
-
-
-async def test_running_containers_do_not_notice_that_their_driver_was_killed(stock: Stock) -> None:
-    made, view = stock
-    node = made.nodes["gpu"]
-    await made.apply([template("one"), pod("p", claim="one", command=FOREVER)])
-    await view.phase("p", "Running")
-    container = node.kubelet.containers["default", "p", "main"]
-    await node.kill_driver()
-    await node.start_driver()
-    assert node.kubelet.containers["default", "p", "main"] is container
-    assert container.ended_s is None
-    await view.client.delete(PODS, "p", "default", grace_period_s=0)
-    await view.no_claims()
-    await until(lambda: not list(node.leftovers()))
-
-
 async def test_slices_of_a_driver_that_stays_away_are_wiped_and_published_again(stock: Stock) -> None:
     made, view = stock
     node = made.nodes["gpu"]
@@ -137,18 +99,6 @@ async def test_slices_of_a_driver_that_stays_away_are_wiped_and_published_again(
     await until(wiped)
     await node.start_driver()
     assert await slices_on(view, "gpu")
-
-
-async def test_a_kubelet_that_stops_wipes_nothing_more(stock: Stock) -> None:
-    node = stock[0].nodes["gpu"]
-    stopping, lost = asyncio.ensure_future(node.stop_kubelet()), node.kubelet.plugins.on_lost
-    for number in itertools.count():  # at every step of its end a driver goes, too
-        lost(f"driver-{number}.example.com")
-        await asyncio.sleep(0)
-        if stopping.done():
-            break
-    await stopping
-    await node.start_kubelet()
 
 
 async def test_a_kubelet_restart_goes_on_with_its_containers_and_claims(stock: Stock) -> None:
@@ -212,20 +162,6 @@ async def test_pods_of_a_node_that_vanishes_run_elsewhere_and_it_is_clean_when_i
     await until(well)
     (claim,) = [c for c in await view.claims() if allocation_of(c)]
     assert {each["pool"] for each in results_of(claim)} == {node_name_of(second)}
-
-
-async def test_a_node_that_never_comes_back_takes_its_pods_slices_and_claims_with_it(two: Stock) -> None:
-    made, view = two
-    await made.apply([template("eight", count=8), pod("p", claim="eight", command=FOREVER)])
-    lost = made.nodes[node_name_of(await view.phase("p", "Running"))]
-    await lost.power_off(admin=view.client)
-    await view.gone(PODS, "p")
-    await view.no_claims()
-
-    async def no_slices() -> bool:
-        return await slices_on(view, lost.name) == []
-
-    await until(no_slices)
 
 
 async def test_a_cluster_on_the_directory_of_one_that_was_cut_off_gives_back_what_its_nodes_still_held() -> None:

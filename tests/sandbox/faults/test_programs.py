@@ -1,6 +1,5 @@
 """Fairlead's own programs and the nodes under a gang die; the apiserver stumbles: gangs end whole, nothing leaks."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -76,23 +75,6 @@ async def test_a_webhook_that_is_down_blocks_nothing_but_what_says_that_it_is_ou
 # -- the controller ------------------------------------------------------------------------------------------------
 
 
-async def test_a_controller_killed_while_gangs_come_in_is_succeeded_by_another(fairlead: Fairlead) -> None:
-    made, view = fairlead
-    assert made.controller is not None
-    await made.apply([template("one", selector=H100)])
-    for number in range(3):
-        gang = f"g{number}"
-        await made.apply(
-            [job(gang, pod("x", claim="one", annotations=gang_of(gang), command=("sleep", "0.5")), size=6)]
-        )
-        if number == 1:
-            await made.controller.kill()
-    await made.start_controller(name="successor")
-    for number in range(3):
-        await complete(view, f"g{number}")
-    await clean(made, view)
-
-
 async def test_a_controller_killed_after_half_of_a_gangs_claims_leaves_no_pod_released_and_its_successor_ends_it(
     fairlead: Fairlead,
 ) -> None:
@@ -125,10 +107,7 @@ async def test_a_gang_whose_node_vanishes_runs_whole_again_elsewhere(fairlead: F
     made, view = fairlead
     notes = gang_of("g") | {names.MODELS: "any"}  # what is left has an H100 node and an L40S node
     await made.apply(
-        [
-            template("eight", count=8),
-            job("g", pod("x", claim="eight", annotations=notes, command=FOREVER), size=2),
-        ]
+        [template("eight", count=8), job("g", pod("x", claim="eight", annotations=notes, command=FOREVER), size=2)]
     )
 
     async def running() -> Any:
@@ -151,18 +130,4 @@ async def test_a_gang_whose_node_vanishes_runs_whole_again_elsewhere(fairlead: F
         return await view.all(PODS, "default") == []
 
     await until(no_pods)
-    await clean(made, view)
-
-
-async def test_a_gang_waits_for_a_driver_that_died_between_prepare_and_reply_and_runs_whole(fairlead: Fairlead) -> None:
-    made, view = fairlead
-    node = made.nodes["left"]
-    dead = node.kill_driver_before_reply("NodePrepareResources")
-    await made.apply(
-        [template("four", count=4, selector=H100), job("g", pod("x", claim="four", annotations=gang_of("g")), size=4)]
-    )
-    async with asyncio.timeout(20):
-        await dead.wait()
-    await node.start_driver()
-    await complete(view, "g")
     await clean(made, view)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.sandbox.kubelet import pod_status
-from fairlead.sandbox.kubelet.admission import Refusal, refusal
+from fairlead.sandbox.kubelet.pod_status import Refusal, refusal
 
 ALLOCATABLE = {"cpu": "8", "memory": "16Gi", "pods": "3"}
 

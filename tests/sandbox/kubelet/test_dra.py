@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.driver.kubelet import protocol
-from fairlead.sandbox.kubelet import checkpoint
-from fairlead.sandbox.kubelet.dra import CHECKPOINT, DraManager, PrepareError
+from fairlead.sandbox.kubelet.dra import DraManager, PrepareError
 from fairlead.sandbox.kubelet.plugins import PluginError, PluginManager
 from tests.support.kubelet import FakeDriver
 
@@ -98,24 +97,6 @@ async def test_a_driver_is_registered_with_the_first_of_its_versions_that_kubele
         assert fake.calls == [("prepare", ("c",))]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "why"), [({"versions": ("v9.DRAPlugin",)}, "is supported"), ({"kind": "CSIPlugin"}, "is not handled")]
-)
-async def test_a_plugin_that_kubelet_cannot_use_is_told_why(node: Node, wrong: dict[str, Any], why: str) -> None:
-    fake = FakeDriver(root=node.root, **wrong)
-    async with fake.serving():
-        await until(lambda: fake.registered)
-    assert fake.registered[0][0] is False
-    assert why in fake.registered[0][1]
-
-
-async def test_a_hidden_socket_is_left_alone(node: Node) -> None:
-    fake = FakeDriver(root=node.root)
-    async with fake.serving(socket=".reg.sock"), FakeDriver(root=node.root / "b", name="other").serving():
-        await asyncio.sleep(0.3)
-    assert fake.registered == []
-
-
 async def test_a_registration_that_ends_by_an_error_is_tried_again(node: Node) -> None:
     found: list[str] = []
 
@@ -191,15 +172,6 @@ async def test_a_claim_that_the_pod_may_not_use_is_never_prepared(
     assert driver.calls == []
 
 
-async def test_a_claim_made_for_another_pod_is_refused(node: Node, driver: FakeDriver) -> None:
-    subject = pod()
-    subject["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimTemplateName": "t"}]
-    subject["status"] = {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "c"}]}
-    with pytest.raises(PrepareError, match="not owner"):
-        await node.dra.prepare(subject)
-    assert driver.calls == []
-
-
 async def test_an_error_of_the_driver_is_the_pods_error_and_asked_again(node: Node, driver: FakeDriver) -> None:
     driver.errors["c"] = "GPU fell off the bus"
     with pytest.raises(PrepareError, match="GPU fell off the bus"):
@@ -207,30 +179,6 @@ async def test_an_error_of_the_driver_is_the_pods_error_and_asked_again(node: No
     driver.errors.clear()
     await node.dra.prepare(pod())
     assert [kind for kind, _ in driver.calls] == ["prepare", "prepare"]
-
-
-def _renamed(request: Any, answer: Any) -> Any:
-    answer.claims["nobody"].CopyFrom(answer.claims["uid-c"])
-    return answer
-
-
-def _emptied(request: Any, answer: Any) -> Any:
-    answer.claims.clear()
-    return answer
-
-
-@pytest.mark.parametrize(("answer", "why"), [(_renamed, "unknown claims nobody"), (_emptied, "skipped claims uid-c")])
-async def test_an_answer_for_other_claims_than_asked_breaks_the_protocol(
-    node: Node, driver: FakeDriver, answer: Callable[[Any, Any], Any], why: str
-) -> None:
-    driver.answer = answer
-    with pytest.raises(PluginError, match=why):
-        await node.dra.prepare(pod())
-
-
-async def test_a_driver_that_is_not_there_is_named(node: Node) -> None:
-    with pytest.raises(PluginError, match=r"DRA driver gpu\.example\.com is not registered"):
-        await node.dra.prepare(pod())
 
 
 # -- sharing, giving back, restarting --------------------------------------------------------------------------------
@@ -285,12 +233,3 @@ async def test_a_claim_made_anew_under_the_same_name_waits_for_the_old_one(node:
         await node.dra.prepare(pod("q"))
     await node.dra.unprepare("uid-p")
     await node.dra.prepare(pod("q"))
-
-
-@pytest.mark.parametrize("text", ["", "{}", '{"data": "[]", "checksum": 1}', "null"])
-def test_a_checkpoint_that_cannot_be_read_is_set_aside(short_dir: Path, text: str) -> None:
-    path = short_dir / CHECKPOINT
-    path.write_text(text)
-    assert checkpoint.load(path) == []
-    assert not path.exists()
-    assert path.with_suffix(".corrupt").read_text() == text

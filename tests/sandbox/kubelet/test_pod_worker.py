@@ -6,7 +6,6 @@ import copy
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from fairlead.sandbox.kubelet.admission import Refusal
 from fairlead.sandbox.kubelet.cdi import Edits
 from fairlead.sandbox.kubelet.dra import PrepareError
 from fairlead.sandbox.kubelet.pod_worker import KubeletAccess, PodWorker
@@ -142,12 +141,3 @@ async def test_a_pod_that_the_api_forgot_has_its_whole_grace_period() -> None:
         await idle()
         assert node.runtime.running
         assert node.did == []
-
-
-async def test_nothing_of_a_refused_pod_runs() -> None:
-    node = Node()
-    worker = PodWorker(kubelet=node.access(), pod=pod(), refusal=Refusal("OutOfcpu", "Node is full"))
-    async with working(worker):
-        await until(lambda: worker.ended)
-        assert node.did == ["unprepare beside 0 containers", "OutOfcpu", "Failed OutOfcpu"]
-        assert not node.runtime.pods()

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.sandbox.kubelet import cdi, pod_status, stopping
-from fairlead.sandbox.kubelet.cdi import CdiError, Edits
-from fairlead.sandbox.kubelet.program import Program, program_of
-from fairlead.sandbox.kubelet.runtime import Container
+from fairlead.sandbox.kubelet import cdi, pod_status
+from fairlead.sandbox.kubelet.cdi import Edits
+from fairlead.sandbox.kubelet.runtime import Container, Program, program_of
 
 
 @pytest.mark.parametrize(
@@ -49,31 +48,6 @@ def test_a_container_runs_as_long_as_its_command_sleeps(command: list[str], want
 )
 def test_a_container_stops_at_sigterm_as_its_trap_says(script: str, want: Program) -> None:
     assert program_of({"command": ["sh", "-c", script]}) == want
-
-
-@pytest.mark.parametrize(
-    ("hook", "want_s"),
-    [({"sleep": {"seconds": 4}}, 4.0), ({"exec": {"command": ["sh", "-c", "save; sleep 1m"]}}, 60.0), ({}, 0.0)],
-)
-def test_a_pre_stop_hook_takes_what_it_sleeps(hook: dict[str, Any], want_s: float) -> None:
-    assert program_of({"command": ["serve"], "lifecycle": {"preStop": hook}}).pre_stop_s == want_s
-
-
-@pytest.mark.parametrize(
-    ("metadata", "spec", "before_s", "want_s"),
-    [
-        ({"deletionGracePeriodSeconds": 5}, {"terminationGracePeriodSeconds": 30}, None, 5),
-        ({"deletionGracePeriodSeconds": 0}, {"terminationGracePeriodSeconds": 30}, None, 1),
-        ({}, {"terminationGracePeriodSeconds": 12}, None, 12),
-        ({}, {}, None, 30),
-        ({"deletionGracePeriodSeconds": 3}, {}, 20, 3),
-        ({"deletionGracePeriodSeconds": 40}, {}, 20, 20),
-    ],
-)
-def test_a_grace_period_is_the_deletions_or_the_pods_and_is_only_shortened(
-    metadata: dict[str, Any], spec: dict[str, Any], before_s: float | None, want_s: float
-) -> None:
-    assert stopping.grace_s({"metadata": metadata, "spec": spec}, before_s=before_s) == want_s
 
 
 def container(exit_code: int | None = None) -> Container:
@@ -143,19 +117,3 @@ def test_edits_of_spec_and_devices_are_merged_once(tmp_path: Path) -> None:
     assert found.env == {"ALL": "x", "D_g1": "1", "D_g0": "1"}
     assert found.mounts == (("/l", "/m"),)
     assert cdi.resolve(tmp_path, []) == Edits()
-
-
-def test_a_name_that_no_spec_or_two_specs_define_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, "a.json", "g0")
-    with pytest.raises(CdiError, match="g9: no spec"):
-        cdi.resolve(tmp_path, ["example.com/gpu=g9"])
-    write(tmp_path, "b.json", "g0")
-    with pytest.raises(CdiError, match=r"conflicting specs a\.json, b\.json"):
-        cdi.resolve(tmp_path, ["example.com/gpu=g0"])
-
-
-def test_a_broken_spec_hides_only_itself(tmp_path: Path) -> None:
-    write(tmp_path, "a.json", "g0")
-    (tmp_path / "b.json").write_text("{")
-    (tmp_path / "c.json").write_text('{"kind": "no-slash", "cdiVersion": "0.6.0", "devices": []}')
-    assert cdi.resolve(tmp_path, ["example.com/gpu=g0"]).device_nodes == ("/dev/ctl", "/dev/g0")

@@ -9,7 +9,7 @@ from fairlead.kube.releases import TRIED, Minor
 from fairlead.kube.resources import NODES, PODS, RESOURCE_CLAIMS, VALIDATING_POLICY_BINDINGS, raw
 from fairlead.sandbox.cluster import NodeSpec
 from fairlead.sandbox.objects import node_name_of
-from fairlead.sandbox.release import NEWEST, as_release, chosen
+from fairlead.sandbox.release import as_release, chosen
 from fairlead.sandbox.scheduler import pools
 from tests.support.engine.examples import every
 from tests.support.kubernetes import EVERY
@@ -59,8 +59,3 @@ def test_an_unknown_release_is_refused_with_those_there_are(text: str) -> None:
         ValueError, match=rf'"{text}": the sandbox is Kubernetes 1\.34, 1\.35, 1\.36; choose one of them'
     ):
         chosen(text)
-
-
-def test_a_release_is_written_as_people_write_it() -> None:
-    assert chosen("v1.34.2").version == "1.34.9"
-    assert chosen("1.36") == NEWEST

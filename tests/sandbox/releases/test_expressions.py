@@ -12,7 +12,6 @@ from tests.sandbox.releases.conftest import Of
 REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1"
 RULES = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
 LISTS = "[[true]].flatten()[0]"
-PAIRS = "[1, 2].all(i, v, v > i)"
 Json = dict[str, Any]
 
 
@@ -70,24 +69,8 @@ async def test_lists_are_for_new_expressions_since_1_35(of: Of, minor: Minor, wh
             assert "undeclared reference to 'flatten' (in container '')" in answer["message"]
 
 
-@pytest.mark.parametrize("where", [policy, webhook, definition, device_class, claim])
-@pytest.mark.parametrize("minor", TRIED)
-async def test_what_is_older_every_release_admits(of: Of, minor: Minor, where: Any) -> None:
-    async with of(minor) as api:
-        path, body = where(PAIRS)
-        assert (await api.post(path, body))[0] == 201
-
-
 @pytest.mark.parametrize(("minor", "admitted"), [((1, 34), False), ((1, 35), False), ((1, 36), True)])
 async def test_a_selector_reads_allow_multiple_allocations_since_1_36(of: Of, minor: Minor, admitted: bool) -> None:
     async with of(minor) as api:
         path, body = claim("device.allowMultipleAllocations")
         assert (await api.post(path, body))[0] == (201 if admitted else 422)
-
-
-@pytest.mark.parametrize("minor", TRIED)
-async def test_includes_is_behind_a_gate_that_no_release_has_on(of: Of, minor: Minor) -> None:
-    async with of(minor) as api:
-        path, body = claim("device.attributes['a.example'].x.includes('y')")
-        refused = await api.refused(path, body)
-        assert "undeclared reference to 'includes'" in refused[0]

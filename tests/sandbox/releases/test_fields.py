@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.kube.releases import TRIED, Minor
+from fairlead.kube.releases import Minor
 from fairlead.kube.resource import Device
 from fairlead.sandbox.release import Release
 from tests.sandbox.releases.conftest import Of
@@ -83,14 +83,6 @@ async def test_before_1_36_a_slice_loses_all_that_alpha_gates_guard(of: Of, mino
         assert "sharedCounters" not in made["spec"]
         assert api.last is not None
         assert api.last.warnings == []  # dropped without a word
-
-
-async def test_1_36_stores_all_of_it(of: Of) -> None:
-    async with of((1, 36)) as api:
-        _, made = await api.post(SLICES, slice_(devices=[DEVICE]))
-        (stored,) = made["spec"]["devices"]
-        assert stored["taints"][0].pop("timeAdded")
-        assert stored == DEVICE
 
 
 @pytest.mark.parametrize("minor", OLDER)
@@ -185,26 +177,6 @@ async def test_what_an_allocation_keeps(of: Of, minor: Minor, timestamp: bool, r
         assert written["status"]["reservedFor"] == STATUS["reservedFor"]
 
 
-async def test_in_1_34_a_distinct_attribute_in_the_spec_keeps_shares_in_the_status(of: Of) -> None:
-    async with of((1, 34)) as api:
-        constraints = [{"requests": ["a"], "distinctAttribute": f"{DRIVER}/x"}]
-        _, made = await api.post(CLAIMS, claim({"deviceClassName": "x"}, constraints=constraints))
-        _, written = await api.put(f"{CLAIMS}/c/status", {**made, "status": copy.deepcopy(STATUS)})
-        (result,) = written["status"]["allocation"]["devices"]["results"]
-        assert result == without(RESULT, "bindingConditions", "bindingFailureConditions")
-
-
-@pytest.mark.parametrize("minor", TRIED)
-async def test_the_status_of_a_device_is_stored_and_says_null_for_no_conditions(of: Of, minor: Minor) -> None:
-    async with of(minor) as api:
-        _, made = await api.post(CLAIMS, claim({"deviceClassName": "x"}))
-        key = {"driver": DRIVER, "pool": "n1", "device": "gpu-0"}
-        result = {"request": "a", **key}
-        body = {"allocation": {"devices": {"results": [result]}}, "devices": [{**key, "data": {"busy": 1}}]}
-        _, written = await api.put(f"{CLAIMS}/c/status", {**made, "status": body})
-        assert written["status"]["devices"] == [{**key, "data": {"busy": 1}, "conditions": None}]
-
-
 @pytest.mark.parametrize(("minor", "stored"), [((1, 34), False), ((1, 35), False), ((1, 36), True)])
 async def test_the_extended_resource_of_a_class_and_the_health_of_a_pods_devices(
     of: Of, minor: Minor, stored: bool
@@ -255,26 +227,6 @@ async def test_without_counters_and_taints_a_slice_has_128_devices(of: Of, minor
     async with of((1, 36)) as api:
         (refused,) = await api.refused(SLICES, slice_(devices=tainted))
         assert "must have at most 64 items" in refused
-
-
-async def test_with_the_gate_on_1_34_wants_counters_beside_devices_and_1_35_apart(of: Of) -> None:
-    gates = {"DRAPartitionableDevices": True}
-    device = {"name": "g", "consumesCounters": DEVICE["consumesCounters"]}
-    async with of((1, 34), gates) as api:
-        assert (await api.post(SLICES, slice_(devices=[device], sharedCounters=COUNTERS)))[0] == 201
-        (refused,) = await api.refused(SLICES, slice_("n2", devices=[device]))
-        assert "must reference a counterSet defined in the ResourceSlice sharedCounters" in refused
-    async with of((1, 35), gates) as api:
-        (refused,) = await api.refused(SLICES, slice_(devices=[device], sharedCounters=COUNTERS))
-        assert "only one of `sharedCounters` or `devices` is allowed" in refused
-        assert (await api.post(SLICES, slice_("n2", devices=[device])))[0] == 201
-
-
-def test_a_gate_that_only_a_later_release_has_changes_nothing() -> None:
-    gates = {"DRAResourceClaimGranularStatusAuthorization": True}
-    assert not Release.of((1, 35), gates).has("granular-status-authorization")
-    with pytest.raises(ValueError, match="feature gate Nonsense: the sandbox knows DRA"):
-        Release.of((1, 35), {"Nonsense": True})
 
 
 def test_every_dropped_field_of_a_device_is_one_of_the_api() -> None:

@@ -6,9 +6,17 @@ from typing import Any
 
 import pytest
 
-from fairlead.sandbox.resource_amounts import pod_requests
+from fairlead.sandbox.node_fit import pod_requests
 from fairlead.sandbox.scheduler.cycle import Placed, Snapshot, Unschedulable, decide
-from fairlead.sandbox.scheduler.fit import NodeInfo
+from fairlead.sandbox.scheduler.fit import (
+    BIND_CONFLICT,
+    IN_USE,
+    NODE_CONFLICT,
+    UNBOUND_IMMEDIATE,
+    ZONE_CONFLICT,
+    NodeInfo,
+    Storage,
+)
 from fairlead.sandbox.scheduler.neighbours import (
     AFFINITY,
     ANTI_AFFINITY,
@@ -16,14 +24,6 @@ from fairlead.sandbox.scheduler.neighbours import (
     SPREAD,
     SPREAD_LABEL,
     required_terms,
-)
-from fairlead.sandbox.scheduler.volumes import (
-    BIND_CONFLICT,
-    IN_USE,
-    NODE_CONFLICT,
-    UNBOUND_IMMEDIATE,
-    ZONE_CONFLICT,
-    Storage,
 )
 
 Obj = dict[str, Any]

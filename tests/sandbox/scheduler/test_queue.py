@@ -3,8 +3,7 @@
 import asyncio
 from typing import Any
 
-from fairlead.sandbox.scheduler.cache import Cache
-from fairlead.sandbox.scheduler.queue import PodQueue
+from fairlead.sandbox.scheduler.cache import Cache, PodQueue
 from tests.support.kube import VirtualTime
 
 Obj = dict[str, Any]
@@ -29,13 +28,6 @@ async def test_pods_come_by_priority_then_by_age() -> None:
     for key, priority in (("old", 0), ("new", 0), ("urgent", 9)):
         line.add(key, priority=priority)
     assert await taken(line) == ["urgent", "old", "new"]
-
-
-async def test_a_pod_that_changes_twice_is_tried_once() -> None:
-    line = queue(VirtualTime())
-    line.add("p")
-    line.add("p")
-    assert await taken(line) == ["p"]
 
 
 async def test_a_refused_pod_rests_until_something_changes_and_its_back_off_is_over() -> None:
@@ -70,13 +62,6 @@ async def test_an_error_is_tried_again_although_nothing_changes() -> None:
     line.unschedulable("p", retry=True)
     time.now += 1.1
     assert await taken(line) == ["p"]
-
-
-async def test_a_pod_that_is_gone_is_not_tried() -> None:
-    line = queue(VirtualTime())
-    line.add("p")
-    line.drop("p")
-    assert await taken(line) == []
 
 
 # -- the cache -----------------------------------------------------------------------------------------------------
@@ -124,13 +109,6 @@ def test_a_binding_that_fails_gives_the_room_back() -> None:
     cache.assume(pod(), "n")
     cache.forget(pod())
     assert cpu(cache) == 0
-
-
-def test_pods_seen_before_their_node_count_once_it_is_there() -> None:
-    cache = Cache()
-    cache.set_pod(pod(on="n"))
-    cache.set_node(node())
-    assert cpu(cache) == 2000
 
 
 def test_a_device_is_allocated_once_whether_in_flight_or_written() -> None:

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from fairlead.sandbox.node_fit import pod_requests
 from fairlead.sandbox.objects import results_of
-from fairlead.sandbox.resource_amounts import pod_requests
 from fairlead.sandbox.scheduler import claims as dra
 from fairlead.sandbox.scheduler import fit, pools
 from fairlead.sandbox.scheduler.cache import Cache
-from fairlead.sandbox.scheduler.cycle import Gated, Outcome, Placed, Snapshot, Unschedulable, decide
+from fairlead.sandbox.scheduler.cycle import Outcome, Placed, Snapshot, Unschedulable, decide
 from fairlead.sandbox.scheduler.devices import AllocationError
 from fairlead.sandbox.scheduler.fit import NodeInfo
 
@@ -143,12 +143,6 @@ def test_a_node_refuses_a_pod_for_the_reason_that_kubernetes_gives(subject: Obj,
     assert fit.refusals(subject, pod_requests(subject), NodeInfo(node=where_)) == want
 
 
-def test_extended_resources_that_no_node_has_are_insufficient() -> None:
-    subject = pod()
-    subject["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 1}}
-    assert reason(schedule(subject, node("n1"))) == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
-
-
 def test_init_containers_count_by_the_largest_and_sidecars_always() -> None:
     subject = pod(cpu="2")
     subject["spec"]["initContainers"] = [
@@ -161,10 +155,6 @@ def test_init_containers_count_by_the_largest_and_sidecars_always() -> None:
 def test_the_emptiest_node_wins_and_the_name_breaks_the_tie() -> None:
     assert where(schedule(pod(), node("b"), node("a"))) == "a"
     assert where(schedule(pod(), node("b"), node("a"), used={"a": {"cpu": 4000}})) == "b"
-
-
-def test_a_gated_pod_is_not_tried() -> None:
-    assert isinstance(schedule(pod(schedulingGates=[{"name": "g"}]), node("n1")), Gated)
 
 
 @pytest.mark.parametrize(("priority", "fits"), [(-1, False), (0, False), (1, True)])
@@ -186,10 +176,6 @@ def test_room_is_kept_for_a_nominated_pod_that_is_gated_but_not_from_a_higher_pr
     cache.forget(waits)
     cache.set_pod({**waits, "status": {"phase": "Pending"}})
     assert fit.refusals(subject, pod_requests(subject), cache.nodes["n1"]) == []
-
-
-def test_without_nodes_the_reason_says_so() -> None:
-    assert reason(schedule(pod())) == "no nodes available to schedule pods"
 
 
 # -- devices -------------------------------------------------------------------------------------------------------
@@ -217,22 +203,10 @@ def test_a_pod_whose_claims_fit_nowhere_waits() -> None:
     assert reason(outcome) == "0/1 nodes are available: 1 cannot allocate all claims."
 
 
-def test_two_claims_of_a_pod_never_share_a_device() -> None:
-    gpus = slices_of("n1", device("gpu-0"), device("gpu-1"))
-    outcome = schedule(pod(claims=("c", "e")), node("n1"), claims=(claim("c"), claim("e")), slices=(gpus,))
-    assert devices_of(outcome) == ["gpu-0", "gpu-1"]
-
-
 def test_match_attribute_backtracks_to_an_island_that_is_large_enough() -> None:
     gpus = slices_of("n1", device("gpu-0", 0), device("gpu-1", 1), device("gpu-2", 1))
     wanted = claim(count=2, constraints=[{"requests": ["gpu"], "matchAttribute": "d/island"}])
     assert devices_of(schedule(pod(claims=("c",)), node("n1"), claims=(wanted,), slices=(gpus,))) == ["gpu-1", "gpu-2"]
-
-
-def test_distinct_attribute_takes_one_of_each() -> None:
-    gpus = slices_of("n1", device("gpu-0", 0), device("gpu-1", 0), device("gpu-2", 1))
-    wanted = claim(count=2, constraints=[{"distinctAttribute": "d/island"}])
-    assert devices_of(schedule(pod(claims=("c",)), node("n1"), claims=(wanted,), slices=(gpus,))) == ["gpu-0", "gpu-2"]
 
 
 def test_first_available_falls_back_in_order() -> None:
@@ -289,11 +263,6 @@ def test_a_selector_that_fails_stops_the_pod_as_a_whole() -> None:
     assert (outcome.reason, "no such key: x" in outcome.message) == ("SchedulerError", True)
 
 
-def test_a_class_that_does_not_exist_is_named() -> None:
-    wanted = claim(requests=[{"name": "gpu", "exactly": {"deviceClassName": "nope"}}])
-    assert "device class nope does not exist" in reason(schedule(pod(claims=("c",)), node("n1"), claims=(wanted,)))
-
-
 def test_class_and_claim_configuration_reach_the_allocation() -> None:
     opaque = {"opaque": {"driver": "d", "parameters": {"a": 1}}}
     wanted = claim(config=[opaque])
@@ -310,11 +279,6 @@ MINE = {"resource": "pods", "name": "p", "uid": "pod-1"}
 FOREIGN = {"apiGroup": "gang.example.com", "resource": "gangs", "name": "g", "uid": "g"}
 
 
-def test_a_pod_waits_until_its_claim_exists() -> None:
-    outcome = schedule(pod(claims=("c",)), node("n1"))
-    assert outcome == Gated(message='resourceclaim "c" not found')
-
-
 def test_an_allocated_claim_leads_its_pod_to_the_node() -> None:
     outcome = schedule(pod(claims=("c",)), node("n1"), node("n2"), claims=(claim(**allocated("n2")),))
     assert where(outcome) == "n2"
@@ -326,13 +290,6 @@ def test_a_claim_reserved_for_the_pod_is_not_written_again() -> None:
     outcome = schedule(pod(claims=("c",)), node("n1"), claims=(mine,))
     assert outcome == Placed(node="n1", claims=((mine, None),))
     assert dra.bound(mine, pod(claims=("c",)), allocation=None, now="2026-01-01T00:00:00Z") is None
-
-
-def test_a_claim_with_256_consumers_is_in_use() -> None:
-    full = claim(
-        **allocated("n1", reservedFor=[{"resource": "pods", "name": f"o{i}", "uid": f"o{i}"} for i in range(256)])
-    )
-    assert "resourceclaim in use" in reason(schedule(pod(claims=("c",)), node("n1"), claims=(full,)))
 
 
 @pytest.mark.parametrize(

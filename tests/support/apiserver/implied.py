@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fairlead.sandbox.apiserver.call import Target, target_of
 from fairlead.sandbox.apiserver.kinds.request import Json
-from fairlead.sandbox.apiserver.routing import Target, target_of
 from fairlead.sandbox.apiserver.selectors import SelectorError, parse_labels
 from fairlead.sandbox.apiserver.wire.exchange import Request
 from tests.support.apiserver.recording import Exchange, made_by_loops, objects_of

@@ -17,7 +17,7 @@ from fairlead.sandbox.apiserver.faults import Faults
 from fairlead.sandbox.apiserver.kinds.base import SCALE, STATUS, Kind, Registry, Strategy, Subresource
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.state import State
-from fairlead.sandbox.apiserver.storage.store import Store
+from fairlead.sandbox.apiserver.store import Store
 from fairlead.sandbox.apiserver.wire.exchange import Request, Response, Stream
 
 NOON = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)

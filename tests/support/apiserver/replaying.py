@@ -13,10 +13,9 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any
 
-from fairlead.sandbox.apiserver.jsonvalue import clone
+from fairlead.sandbox.apiserver.call import Target, target_of
 from fairlead.sandbox.apiserver.kinds.base import Kind
-from fairlead.sandbox.apiserver.kinds.request import Json
-from fairlead.sandbox.apiserver.routing import Target, target_of
+from fairlead.sandbox.apiserver.kinds.request import Json, clone
 from fairlead.sandbox.apiserver.server import ApiServer
 from fairlead.sandbox.apiserver.wire.exchange import Request, Response, Stream, warning_header
 from tests.support.apiserver.implied import implied_by, namespaces_made_by

@@ -32,7 +32,7 @@ from fairlead.api.drivers import NVIDIA, part_class
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, QueueSpec
-from fairlead.sandbox.published import as_nvidia
+from fairlead.sandbox.other_driver import as_nvidia
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu, mig_gpu, slice_of
 from tests.support.engine.world import World
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from fairlead.sandbox.host_paths import here
+from fairlead.sandbox.files import here
 from fairlead.sandbox.install.pod_files import PodFiles
 from fairlead.sandbox.objects import Obj, name_of, spec_of
 

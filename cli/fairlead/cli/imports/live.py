@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairlead.bounded import json_text
-from fairlead.cli.imports.documents import Document
-from fairlead.cli.imports.systems import System
+from fairlead.cli.imports.model import Document, System
 from fairlead.cli.imports.yunikorn import CONFIG_MAP
 from fairlead.kube import errors
 from fairlead.kube.resources import Raw, Resource

@@ -100,12 +100,7 @@ def _slice(name: str, node: Node) -> resource.ResourceSlice:
     attributes = {"type": {"string": "gpu"}, "productName": {"string": node.model}}
     capacity = {PARTS: {"value": str(WHOLE)}}
     devices = [
-        {
-            "name": f"gpu-{minor}",
-            "attributes": attributes,
-            "capacity": capacity,
-            "allowMultipleAllocations": True,
-        }
+        {"name": f"gpu-{minor}", "attributes": attributes, "capacity": capacity, "allowMultipleAllocations": True}
         for minor in range(node.gpus)
     ]
     pool = {"name": name, "generation": 1, "resourceSliceCount": 1}

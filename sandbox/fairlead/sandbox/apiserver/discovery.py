@@ -1,6 +1,6 @@
-"""Discovery: which groups, versions and resources there are, plain and aggregated. CRDs appear as they are served.
+"""Paths that are about no resource: health, version, OpenAPI, and discovery, plain and aggregated.
 
-Pure functions of the registry. Source: k8s.io/apiserver/pkg/endpoints/discovery (1.36).
+Discovery is pure functions of the registry: CRDs appear as they are served. Source: k8s.io/apiserver/pkg/endpoints/discovery (1.36).
 """
 
 from __future__ import annotations
@@ -8,8 +8,13 @@ from __future__ import annotations
 import base64
 import hashlib
 
+from fairlead.sandbox.apiserver import openapi, rendering, statuses
+from fairlead.sandbox.apiserver.call import Target
 from fairlead.sandbox.apiserver.kinds.base import Kind, Registry, Subresource
 from fairlead.sandbox.apiserver.kinds.request import Json
+from fairlead.sandbox.apiserver.rendering import aggregated_discovery, negotiate
+from fairlead.sandbox.apiserver.state import State
+from fairlead.sandbox.apiserver.wire.exchange import JSON, Request, Response, json_response, text_response
 from fairlead.sandbox.release import Release
 
 _CUSTOM_VERBS = (
@@ -166,3 +171,78 @@ def _aggregated(kind: Kind) -> Json:
     if subresources:
         entry["subresources"] = subresources
     return entry
+
+
+PUBLIC = frozenset({"/healthz", "/livez", "/readyz", "/version"})
+_HEALTH = ("/healthz", "/livez", "/readyz")
+
+
+def answer(request: Request, target: Target, state: State, address: str) -> Response:
+    """The document at a path; 404 in plain text where there is none, as in the real one."""
+    if target.verb not in {"get", "head"}:
+        raise statuses.generic(405, "")
+    path, parts = target.path, request.segments
+    if path in _HEALTH or path.startswith(tuple(f"{one}/" for one in _HEALTH)):
+        return text_response("ok")
+    if path == "/version":
+        return json_response(version(state.release))
+    if path == "/":
+        return json_response({"paths": sorted(_known(state))})
+    if parts[:1] == ("openapi",):
+        return _openapi(request, parts, state)
+    if path in {"/api", "/apis"}:
+        return _groups(request, path, state, address)
+    body = None
+    if parts[0] == "api" and len(parts) == 2:
+        body = resources(state.registry, "", parts[1])
+    elif parts[0] == "apis" and len(parts) == 2:
+        body = group(state.registry, parts[1])
+    elif parts[0] == "apis" and len(parts) == 3:
+        body = resources(state.registry, parts[1], parts[2])
+    if body is None and parts[0] in {"api", "apis"}:
+        return missing(state, parts[1] if parts[0] == "apis" else "")
+    if body is None:
+        return text_response("404 page not found\n", 404)
+    return rendering.respond(body, negotiate(request.accept))
+
+
+def missing(state: State, group: str) -> Response:
+    """404: a Status where the group is a built-in one, plain text elsewhere, as in the real one."""
+    if any(kind.group == group and not kind.strategy.custom_resource for kind in state.registry):
+        raise statuses.no_such_resource()
+    return text_response("404 page not found\n", 404)
+
+
+def _groups(request: Request, path: str, state: State, address: str) -> Response:
+    wanted = aggregated_discovery(request.accept)
+    if wanted is not None:
+        body = aggregated(state.registry, core=path == "/api", version=wanted.version)
+        response = rendering.respond(body, wanted)
+        response.content_type = (
+            f"{wanted.content_type};g=apidiscovery.k8s.io;v={wanted.version};as=APIGroupDiscoveryList"
+        )
+        return response
+    body = core_versions(address) if path == "/api" else group_list(state.registry)
+    return rendering.respond(body, negotiate(request.accept))
+
+
+def _known(state: State) -> list[str]:
+    found = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
+    for group, versions in state.registry.groups().items():
+        if group:
+            found += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in versions)]
+    return found
+
+
+def _openapi(request: Request, parts: tuple[str, ...], state: State) -> Response:
+    if parts == ("openapi", "v2"):
+        if openapi.PROTOBUF in request.accept:
+            return Response(200, openapi.second_as_protobuf(state.release), openapi.RETURNED)
+        return Response(200, openapi.second_as_json(state.release), JSON)
+    if parts[1:2] != ("v3",):
+        return text_response("404 page not found\n", 404)
+    path = "/".join(parts[2:])
+    document = openapi.document(path, state.registry, state.release)
+    if document is None:
+        return text_response("404 page not found\n", 404)
+    return Response(200, document, JSON if path else "text/plain; charset=utf-8")

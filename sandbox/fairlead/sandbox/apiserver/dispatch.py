@@ -1,25 +1,25 @@
-"""One request from bytes to answer: authentication, authorization, routing, and the handler.
+"""One request from bytes to answer: authentication, impersonation, authorization, and the handler.
 
 The whole apiserver but its socket is one function, `Dispatcher.handle`, which tests call. Errors become Status bodies here.
+Impersonation (`kubectl --as`) is permitted by the verb `impersonate` on users, groups, uids and userextras
+(k8s.io/apiserver/pkg/endpoints/filters/impersonation.go, 1.36).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from urllib.parse import unquote
 
-from fairlead.sandbox.apiserver import faults, paths, rendering, statuses
-from fairlead.sandbox.apiserver.auth import impersonation
-from fairlead.sandbox.apiserver.call import Call
+from fairlead.sandbox.apiserver import discovery, faults, rendering, statuses
+from fairlead.sandbox.apiserver.authn import identity
+from fairlead.sandbox.apiserver.call import Call, Target, target_of
 from fairlead.sandbox.apiserver.kinds.base import Context, Kind
 from fairlead.sandbox.apiserver.kinds.request import Access, Rejected, UserInfo
 from fairlead.sandbox.apiserver.patches import patching
-from fairlead.sandbox.apiserver.routing import Target, target_of
-from fairlead.sandbox.apiserver.state import State
-from fairlead.sandbox.apiserver.storage.records import Completed
+from fairlead.sandbox.apiserver.state import Authorizer, Completed, State
 from fairlead.sandbox.apiserver.subresources.handlers import SUBRESOURCES
 from fairlead.sandbox.apiserver.verbs import deletion, reading, watching, writing
-from fairlead.sandbox.apiserver.wire import negotiation
 from fairlead.sandbox.apiserver.wire.exchange import Request, Response, Stream, encode
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Dispatcher:
         user = self.state.tokens.user_of(request.headers.get("authorization", ""))
         if user is None:
             raise statuses.unauthorized()
-        user = impersonation.effective(user, request.headers, self.state.authorizer)
+        user = effective(user, request.headers, self.state.authorizer)
         fault = await self._faults.matching(target, user)
         if fault is not None and not fault.after:
             if fault.drop:
@@ -105,10 +105,10 @@ class Dispatcher:
     async def _answer(self, request: Request, target: Target, user: UserInfo, warnings: list[str]) -> Response | Stream:
         self._authorize(target, user)
         if not target.is_resource:
-            return paths.answer(request, target, self.state, self.address)
+            return discovery.answer(request, target, self.state, self.address)
         kind = self.state.registry.find(target.group, target.version, target.resource)
         if kind is None:
-            return paths.missing(self.state, target.group)
+            return discovery.missing(self.state, target.group)
         if target.namespace and not kind.namespaced and kind.plural != "namespaces":
             raise statuses.no_such_resource()
         if kind.deprecation_warning:
@@ -121,7 +121,9 @@ class Dispatcher:
 
     def _authorize(self, target: Target, user: UserInfo) -> None:
         if not target.is_resource:
-            if target.path not in paths.PUBLIC and not self.state.allows(user, Access(target.verb, path=target.path)):
+            if target.path not in discovery.PUBLIC and not self.state.allows(
+                user, Access(target.verb, path=target.path)
+            ):
                 raise statuses.forbidden_path(user, target.verb, target.path)
             return
         namespace = target.namespace
@@ -162,9 +164,9 @@ class Dispatcher:
 def _refusal(error: Rejected, request: Request, warnings: list[str]) -> Response:
     status = statuses.status_of(error)
     try:
-        wanted = negotiation.negotiate(request.accept)
+        wanted = rendering.negotiate(request.accept)
     except statuses.ApiError:
-        wanted = negotiation.Wanted()
+        wanted = rendering.Wanted()
     headers = dict(getattr(error, "headers", {}))
     if isinstance(after_s := (error.details or {}).get("retryAfterSeconds"), int) and after_s > 0:
         headers["Retry-After"] = str(after_s)
@@ -174,3 +176,45 @@ def _refusal(error: Rejected, request: Request, warnings: list[str]) -> Response
         response.warnings = warnings
         return response
     return Response(error.code, encode(status), headers=headers, warnings=warnings)
+
+
+_USER, _GROUP, _UID, _EXTRA = "impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-"
+
+
+def effective(user: UserInfo, headers: Mapping[str, str], authorizer: Authorizer) -> UserInfo:
+    """The user of the request, or the one in its Impersonate-* headers. Raises 403, 500."""
+    name = headers.get(_USER, "")
+    groups = [one.strip() for one in headers.get(_GROUP, "").split(",") if one.strip()]
+    extra = {
+        unquote(header.removeprefix(_EXTRA)): tuple(one.strip() for one in value.split(","))
+        for header, value in headers.items()
+        if header.startswith(_EXTRA)
+    }
+    uid = headers.get(_UID, "")
+    if not name:
+        if groups or extra or uid:
+            raise statuses.internal(f"requested {groups or extra or uid} without impersonating a user")
+        return user
+    for access in _required(name, groups, extra, uid):
+        if not authorizer.allows(user, access):
+            raise statuses.forbidden_access(
+                user, access.verb, access.group, access.resource, access.subresource, access.namespace, access.name
+            )
+    return identity(name, groups, extra, uid)
+
+
+def _required(name: str, groups: list[str], extra: Mapping[str, tuple[str, ...]], uid: str) -> Iterator[Access]:
+    """The permissions that the real user needs."""
+    group = "authentication.k8s.io"
+    parts = name.split(":")
+    if name.startswith("system:serviceaccount:") and len(parts) == 4:
+        yield Access("impersonate", resource="serviceaccounts", namespace=parts[2], name=parts[3])
+    else:
+        yield Access("impersonate", resource="users", name=name)
+    for one in groups:
+        yield Access("impersonate", resource="groups", name=one)
+    if uid:
+        yield Access("impersonate", group, "uids", name=uid)
+    for key, values in extra.items():
+        for value in values:
+            yield Access("impersonate", group, "userextras", key, name=value)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fairlead.sandbox.apiserver import statuses
+from fairlead.sandbox.apiserver.call import Target
 from fairlead.sandbox.apiserver.kinds.request import UserInfo
-from fairlead.sandbox.apiserver.routing import Target
 
 
 @dataclass

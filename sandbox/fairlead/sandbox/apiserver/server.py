@@ -1,6 +1,7 @@
 """The sandbox's Kubernetes apiserver: HTTPS, bearer tokens, the API of an apiserver of one release.
 
-Only sockets, TLS, start and stop are here; `Dispatcher` computes the answers.
+Only sockets, TLS, start and stop are here; `Dispatcher` computes the answers. A stopped server has no connection left, neither one whose
+TLS handshake was under way nor one whose client is silent.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import yaml
 from aiohttp import web
@@ -23,10 +24,9 @@ from fairlead.sandbox.apiserver import assembly, statuses
 from fairlead.sandbox.apiserver.dispatch import Dispatcher
 from fairlead.sandbox.apiserver.faults import Faults
 from fairlead.sandbox.apiserver.state import State
-from fairlead.sandbox.apiserver.storage.lag import WatchLag
+from fairlead.sandbox.apiserver.store import WatchLag
 from fairlead.sandbox.apiserver.wire import tls
 from fairlead.sandbox.apiserver.wire.bodies import BODY_LIMIT_BYTES
-from fairlead.sandbox.apiserver.wire.connections import ConnectionServer
 from fairlead.sandbox.apiserver.wire.exchange import Request, Response, Stream, encode, warning_header
 from fairlead.sandbox.release import NEWEST, Release, as_release
 
@@ -243,3 +243,47 @@ def _headers(answer: Response | Stream) -> list[tuple[str, str]]:
         if (header := warning_header(text)) is not None:
             headers.append(("Warning", header))
     return headers
+
+
+if TYPE_CHECKING:
+    from aiohttp.web_protocol import RequestHandler
+
+_FAREWELL_S = 0.5
+
+
+class ConnectionServer(web.Server):
+    """aiohttp's server, which also ends the connections that its `shutdown` misses.
+
+    `shutdown` forgets each connection that is made while it waits for requests in progress, and one whose TLS handshake
+    ends later: they would be served forever. And it closes connections, it does not abort them: over TLS asyncio then waits 30 s for the
+    client's answer, which a client that is stopped never gives.
+    """
+
+    _ended = False
+
+    def __init__(self, *args: object, **options: object) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]
+        self._open: dict[RequestHandler, asyncio.Transport] = {}
+        self._none = asyncio.Event()  # set when the last one of an ended server is gone
+
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        self._open[handler] = transport
+        if self._ended:
+            transport.abort()
+
+    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
+        self._open.pop(handler, None)
+        if self._ended and not self._open:
+            self._none.set()
+        super().connection_lost(handler, exc)
+
+    async def shutdown(self, timeout: float | None = None) -> None:
+        """Finish requests in progress, at most `timeout` seconds, and end every connection; those made from now on at once."""
+        self._ended = True
+        await super().shutdown(timeout)
+        if self._open:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._none.wait(), _FAREWELL_S)
+        for transport in list(self._open.values()):
+            transport.abort()

@@ -225,9 +225,4 @@ def too_many_requests(message: str, retry_after_s: int, *, causes: Sequence[Json
 
 
 def internal(message: str) -> ApiError:
-    return ApiError(
-        500,
-        "InternalError",
-        f"Internal error occurred: {message}",
-        {"causes": [{"message": message}]},
-    )
+    return ApiError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})

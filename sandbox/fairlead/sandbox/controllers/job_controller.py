@@ -17,7 +17,7 @@ from fairlead.kube.informer import Change
 from fairlead.kube.limits import Clock
 from fairlead.kube.resources import JOBS, PODS, Raw, raw
 from fairlead.sandbox.controllers import job_pods, jobs
-from fairlead.sandbox.controllers.job_backoff import BackoffRecord
+from fairlead.sandbox.controllers.job_pods import BackoffRecord
 from fairlead.sandbox.controllers.loop import Loop
 from fairlead.sandbox.informers import Informers
 from fairlead.sandbox.objects import Obj, controller_of, finalizers_of, is_true, key_of, name_of, namespace_of, uid_of

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fairlead.kube import timestamps
-from fairlead.sandbox.controllers import job_backoff, job_indexes, job_pods
-from fairlead.sandbox.controllers.job_backoff import BackoffRecord
-from fairlead.sandbox.controllers.job_counts import Count, count_pods, is_active, replaces_only_failed
+from fairlead.sandbox.controllers import job_pods
+from fairlead.sandbox.controllers.job_pods import BackoffRecord, Count, count_pods, is_active, replaces_only_failed
 from fairlead.sandbox.objects import (
     Obj,
     is_deleting,
@@ -88,9 +87,9 @@ def job_work(job: Obj, pods: Iterable[Obj], *, now_s: float, backoff_s: float, b
     if deadline_s is not None and verdict is None and not suspended:
         left_s = max(0.0, float(deadline_s) - (now_s - _started(job, now_s)))
         again = left_s if again is None else min(again, left_s)
-    recorded = {*count.uncounted["succeeded"], *count.uncounted["failed"], *count.ignored, *job_indexes.uids(dropped)}
+    recorded = {*count.uncounted["succeeded"], *count.uncounted["failed"], *count.ignored, *job_pods.uids(dropped)}
     if verdict is not None:
-        recorded |= job_indexes.uids(count.delayed.values())
+        recorded |= job_pods.uids(count.delayed.values())
     return JobWork(
         status=status if status != status_of(job) else None,
         releases=tuple(name_of(pod) for pod in own if job_pods.is_tracked(pod) and uid_of(pod) in recorded),
@@ -158,7 +157,7 @@ def _status(job: Obj, count: Count, verdict: _Verdict | None, *, now: str, suspe
     status["uncountedTerminatedPods"] = {kind: uids for kind, uids in count.uncounted.items() if uids}
     if spec_of(job).get("completionMode") == "Indexed" and (count.indexes or "completedIndexes" in status):
         status["completedIndexes"] = job_pods.format_indexes(count.indexes)
-    if job_indexes.limited(job):
+    if job_pods.limited(job):
         status["failedIndexes"] = job_pods.format_indexes(count.failed_indexes)
     conditions: list[Obj] = [dict(each) for each in status.get("conditions") or ()]
     was_suspended = any(each["type"] == "Suspended" and each["status"] == "True" for each in conditions)
@@ -205,7 +204,7 @@ def _manage(job: Obj, count: Count, *, now_s: float, backoff_s: float) -> tuple[
     missing = want - len(count.active) - len(terminating)
     if surplus or missing <= 0:
         return surplus, [], None
-    if not job_indexes.limited(job):
+    if not job_pods.limited(job):
         wait_s = count.backoff.remaining_s(now_s, backoff_s)
         if wait_s > 0:
             return [], [], wait_s
@@ -214,12 +213,10 @@ def _manage(job: Obj, count: Count, *, now_s: float, backoff_s: float) -> tuple[
         return [], [job_pods.new_pod(job, index=None) for _ in range(missing)], None
     taken = {job_pods.index_of(pod) for pod in (*count.active, *terminating)} | count.indexes | count.failed_indexes
     free = [index for index in range(int(completions or 0)) if index not in taken][:missing]
-    waits = {index: job_indexes.wait_s(count.delayed.get(index), now_s, backoff_s) for index in free}
+    waits = {index: job_pods.wait_s(count.delayed.get(index), now_s, backoff_s) for index in free}
     due = [index for index in free if waits[index] <= 0]
-    pods = [
-        job_indexes.with_failures(job, job_pods.new_pod(job, index=index), count.delayed.get(index)) for index in due
-    ]
-    return [], pods, job_backoff.soonest(waits.values())
+    pods = [job_pods.with_failures(job, job_pods.new_pod(job, index=index), count.delayed.get(index)) for index in due]
+    return [], pods, job_pods.soonest(waits.values())
 
 
 def _least_advanced(pods: Iterable[Obj]) -> list[Obj]:

@@ -25,12 +25,12 @@ from fairlead.kube.resources import (
 )
 from fairlead.sandbox.controllers.claim_controller import ClaimController
 from fairlead.sandbox.controllers.disruption_controller import DisruptionController
-from fairlead.sandbox.controllers.garbage_collector import GarbageCollector
+from fairlead.sandbox.controllers.evictions import TaintEviction
+from fairlead.sandbox.controllers.garbage import GarbageCollector
 from fairlead.sandbox.controllers.job_controller import JobController
 from fairlead.sandbox.controllers.namespace_controller import NamespaceController
 from fairlead.sandbox.controllers.node_lifecycle import NodeLifecycle
 from fairlead.sandbox.controllers.quota_controller import QuotaController
-from fairlead.sandbox.controllers.taint_eviction import TaintEviction
 from fairlead.sandbox.controllers.workload_controllers import DeploymentController, ReplicaSetController
 from fairlead.sandbox.informers import Informers, by_claim, by_owner
 from fairlead.sandbox.objects import node_name_of
@@ -74,14 +74,7 @@ async def run(
             )
 
         shared = Informers(await client("system:kube-controller-manager", limited=False))
-        shared.of(
-            PODS,
-            indexes={
-                "owner": by_owner,
-                "claim": by_claim,
-                "node": lambda pod: [node_name_of(pod)],
-            },
-        )
+        shared.of(PODS, indexes={"owner": by_owner, "claim": by_claim, "node": lambda pod: [node_name_of(pod)]})
         shared.of(RESOURCE_CLAIMS, indexes={"owner": by_owner})
         shared.of(REPLICA_SETS, indexes={"owner": by_owner})
         for resource in (RESOURCE_CLAIM_TEMPLATES, JOBS, NODES, DEPLOYMENTS):
@@ -106,11 +99,7 @@ async def run(
                 deployments_client, shared, deployment_events, run_elsewhere=options.run_elsewhere
             ).run,
             NodeLifecycle(
-                nodes_client,
-                shared,
-                node_events,
-                grace_s=options.node_grace_s,
-                eviction_s=options.node_eviction_s,
+                nodes_client, shared, node_events, grace_s=options.node_grace_s, eviction_s=options.node_eviction_s
             ).run,
             DisruptionController(await client(account("disruption-controller")), shared).run,
             QuotaController(await client(account("resourcequota-controller")), shared).run,

@@ -18,7 +18,7 @@ from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Raw, Resource, raw
 from fairlead.sandbox.controllers.loop import Loop
-from fairlead.sandbox.discovery import served
+from fairlead.sandbox.informers import served
 from fairlead.sandbox.objects import is_deleting, name_of, spec_of
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from fairlead.kube.events import EventRecorder, Regarding
 from fairlead.kube.limits import Clock
 from fairlead.kube.resources import LEASES, NODES, PODS, raw
 from fairlead.sandbox.informers import Informers
-from fairlead.sandbox.node_matching import tolerates
+from fairlead.sandbox.node_fit import tolerates
 from fairlead.sandbox.objects import (
     Obj,
     condition,

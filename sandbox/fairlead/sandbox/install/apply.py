@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.resources import Raw, Resource
-from fairlead.sandbox.discovery import served
+from fairlead.sandbox.informers import served
 from fairlead.sandbox.install.manifests import Manifest, in_order
 
 FIELD_MANAGER = "fairlead-apply"

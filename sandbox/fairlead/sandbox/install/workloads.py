@@ -24,11 +24,11 @@ from fairlead.api import names
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS, raw
-from fairlead.sandbox.install import endpoints
+from fairlead.sandbox.install import pod_files
 from fairlead.sandbox.install.pod_commands import PodError, command_of, only_container, port_number
 from fairlead.sandbox.install.pod_files import PodFiles
 from fairlead.sandbox.install.programs import Program, ProgramError, ProgramHost
-from fairlead.sandbox.node_matching import matches_affinity
+from fairlead.sandbox.node_fit import matches_affinity
 from fairlead.sandbox.objects import Obj, meta, name_of, spec_of
 
 log = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ class Workloads:
     async def _publish(self) -> None:
         async with self._publishing:
             ready = [self.running[name] for name in sorted(self._in_service)]
-            await endpoints.publish(self._admin, [(each.pod, each.ports) for each in ready])
+            await pod_files.publish(self._admin, [(each.pod, each.ports) for each in ready])
 
     # -- pods ------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,9 @@
 
 Rules: a claim is fetched and must be the pod's, reserved for it and allocated; all claims of a pod for one driver go in one
 call; a call that answers with an error is repeated; a claim is prepared once however many pods use it, and unprepared after
-the last; after a restart of kubelet everything is prepared again.
+the last. The claims survive kubelet's restart in a checkpoint with a checksum, written beside and renamed, since the API may have deleted
+a claim that the node still has to unprepare; it does not say that a claim *is* prepared: after a restart every claim is prepared again.
+A checkpoint that cannot be read is renamed to `.corrupt`, and the state starts empty.
 Source: kubernetes pkg/kubelet/cm/dra/manager.go, 1.36.
 """
 
@@ -10,14 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
+import os
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from fairlead.sandbox.kubelet import checkpoint
-from fairlead.sandbox.kubelet.checkpoint import ClaimInfo
-from fairlead.sandbox.kubelet.plugins import ClaimRef, Plugin, PluginError
+from fairlead.sandbox.kubelet.plugins import ClaimRef, Plugin, PluginError, PreparedDevice
 from fairlead.sandbox.objects import (
     Obj,
     allocation_of,
@@ -63,7 +67,7 @@ class DraManager:
         self._get_claim = get_claim
         self._plugin = plugin
         self._claims: dict[tuple[str, str], ClaimInfo] = {
-            (each.ref.namespace, each.ref.name): each for each in checkpoint.load(self._path)
+            (each.ref.namespace, each.ref.name): each for each in load(self._path)
         }
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
 
@@ -168,7 +172,7 @@ class DraManager:
             yield
 
     def _save(self) -> None:
-        checkpoint.save(self._path, self.claims)
+        save(self._path, self.claims)
 
 
 def _by_driver(claims: Iterable[ClaimInfo]) -> dict[str, list[ClaimInfo]]:
@@ -177,3 +181,90 @@ def _by_driver(claims: Iterable[ClaimInfo]) -> dict[str, list[ClaimInfo]]:
         for driver in each.drivers:
             grouped.setdefault(driver, []).append(each)
     return grouped
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class ClaimInfo:
+    """A claim on this node: the pods that use it, and the devices that each driver prepared."""
+
+    ref: ClaimRef
+    drivers: tuple[str, ...]
+    pods: set[str] = field(default_factory=set)
+    devices: dict[str, list[PreparedDevice]] = field(default_factory=dict)
+    prepared: bool = False
+
+    def cdi_ids(self, request: str = "") -> list[str]:
+        """CDI names for one request of the claim, or for all of them."""
+        return [
+            cdi_id
+            for devices in self.devices.values()
+            for device in devices
+            if not request or not device.requests or request in device.requests
+            for cdi_id in device.cdi_ids
+        ]
+
+
+def save(path: Path, claims: Iterable[ClaimInfo]) -> None:
+    entries = [
+        {
+            "namespace": each.ref.namespace,
+            "name": each.ref.name,
+            "uid": each.ref.uid,
+            "drivers": list(each.drivers),
+            "pods": sorted(each.pods),
+            "devices": {
+                driver: [
+                    {"requests": d.requests, "pool": d.pool, "device": d.device, "cdi": d.cdi_ids} for d in devices
+                ]
+                for driver, devices in each.devices.items()
+            },
+        }
+        for each in claims
+    ]
+    data = json.dumps(entries, sort_keys=True)
+    body = json.dumps({"version": "v2", "data": data, "checksum": zlib.crc32(data.encode())})
+    beside = path.with_suffix(".tmp")
+    beside.write_text(body)
+    os.replace(beside, path)  # noqa: PTH105 - the pair of write and rename reads better
+
+
+def load(path: Path) -> list[ClaimInfo]:
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return []
+    try:
+        outer = json.loads(text)
+        if zlib.crc32(outer["data"].encode()) != outer["checksum"]:
+            raise ValueError("the checksum does not match")
+        return [_read(entry) for entry in json.loads(outer["data"])]
+    except (ValueError, KeyError, TypeError) as error:
+        aside = path.with_suffix(".corrupt")
+        os.replace(path, aside)  # noqa: PTH105
+        log.error("kubelet checkpoint %s: %s; set aside as %s", path, error, aside.name)
+        return []
+
+
+def _read(entry: dict[str, object]) -> ClaimInfo:
+    devices = entry["devices"]
+    assert isinstance(devices, dict)
+    drivers, pods = entry["drivers"], entry["pods"]
+    assert isinstance(drivers, list)
+    assert isinstance(pods, list)
+    return ClaimInfo(
+        ref=ClaimRef(namespace=str(entry["namespace"]), name=str(entry["name"]), uid=str(entry["uid"])),
+        drivers=tuple(drivers),
+        pods=set(pods),
+        devices={
+            driver: [
+                PreparedDevice(
+                    requests=tuple(d["requests"]), pool=d["pool"], device=d["device"], cdi_ids=tuple(d["cdi"])
+                )
+                for d in each
+            ]
+            for driver, each in devices.items()
+        },
+    )

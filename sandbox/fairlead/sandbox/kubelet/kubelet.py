@@ -23,11 +23,11 @@ from fairlead.kube.informer import Change, Informer
 from fairlead.kube.limits import Backoff, Clock
 from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Raw, raw
 from fairlead.sandbox.informers import RECONNECT
-from fairlead.sandbox.kubelet import admission, cdi, node_object
-from fairlead.sandbox.kubelet.admission import Refusal
+from fairlead.sandbox.kubelet import cdi, node_object, pod_status
 from fairlead.sandbox.kubelet.dra import DraManager
 from fairlead.sandbox.kubelet.node_object import Machine
 from fairlead.sandbox.kubelet.plugins import PluginManager
+from fairlead.sandbox.kubelet.pod_status import Refusal
 from fairlead.sandbox.kubelet.pod_worker import KubeletAccess, PodWorker
 from fairlead.sandbox.kubelet.runtime import Container, Runtime
 from fairlead.sandbox.objects import (
@@ -73,13 +73,7 @@ class Kubelet:
     """`run()` never returns; cancel it, and containers go on without it."""
 
     def __init__(
-        self,
-        client: Client,
-        options: KubeletOptions,
-        runtime: Runtime,
-        *,
-        random: Random,
-        wall: Clock = time.time,
+        self, client: Client, options: KubeletOptions, runtime: Runtime, *, random: Random, wall: Clock = time.time
     ) -> None:
         self.options = options
         self.ready = asyncio.Event()
@@ -164,7 +158,7 @@ class Kubelet:
             for each in self._pods.all()
             if uid_of(each) not in self._workers and _age(each) < _age(pod) and phase_of(each) not in TERMINAL_PHASES
         ]
-        found = admission.refusal(pod, others, allocatable=self.options.machine.amounts, unseen=self.options.unseen)
+        found = pod_status.refusal(pod, others, allocatable=self.options.machine.amounts, unseen=self.options.unseen)
         if found is not None:
             log.info("node %s: pod %s: %s: %s", self.options.node_name, key_of(pod), found.reason, found.message)
         return found

@@ -23,7 +23,7 @@ import grpc
 import grpc.aio
 
 from fairlead.driver.kubelet import protocol
-from fairlead.sandbox.host_paths import here
+from fairlead.sandbox.files import here
 
 log = logging.getLogger(__name__)
 

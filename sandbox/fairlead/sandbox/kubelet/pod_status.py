@@ -1,16 +1,19 @@
-"""The status that a kubelet reports for a pod, from the states of its containers.
+"""Whether kubelet takes a pod that was bound to its node, and the status that it reports, from the states of its containers.
 
-Pure. Source: kubernetes pkg/kubelet/kubelet_pods.go (getPhase), status/generate.go, 1.36.
+kube-scheduler decides from its own cache: a pod that does not fit beside the others when it arrives is refused here, for good. Only
+pods, cpu and memory are looked at: nothing here changes labels, taints and ports between binding and arrival. Pure.
+Source: kubernetes pkg/kubelet/lifecycle/predicate.go, kubelet_pods.go (getPhase), status/generate.go, 1.36.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from fairlead.kube import timestamps
-from fairlead.sandbox.kubelet.admission import Refusal
 from fairlead.sandbox.kubelet.runtime import Container
+from fairlead.sandbox.node_fit import amounts, pod_requests
 from fairlead.sandbox.objects import Obj, containers_of, is_true, spec_of, status_of, with_condition
 
 
@@ -140,3 +143,36 @@ def _termination_message(container: Container) -> str:
         return container.message[:4096]
     lines = [f"{name}={value}" for name, value in sorted(container.env.items()) if prefix and name.startswith(prefix)]
     return "\n".join(lines)[:4096]
+
+
+_REASONS: Final = ("pods", "cpu", "memory")  # in the order in which they are looked at
+
+
+@dataclass(frozen=True)
+class Refusal:
+    reason: str
+    message: str
+
+
+def refusal(
+    pod: Obj, others: Iterable[Obj], *, allocatable: Mapping[str, str], unseen: Mapping[str, str]
+) -> Refusal | None:
+    """Why the pod is refused, None where it fits. `others`: the pods that are active on the node.
+
+    `unseen` is in use by what the API does not show. Quantities are Kubernetes'; the message counts cpu in thousandths.
+    """
+    used = amounts(unseen)
+    for each in others:
+        used["pods"] = used.get("pods", 0) + 1
+        for resource, value in pod_requests(each).items():
+            used[resource] = used.get(resource, 0) + value
+    capacity = amounts(allocatable)
+    wanted = pod_requests(pod) | {"pods": 1}
+    for resource in _REASONS:
+        asked, taken, most = wanted.get(resource, 0), used.get(resource, 0), capacity.get(resource, 0)
+        if asked > 0 and asked > most - taken:
+            return Refusal(
+                f"OutOf{resource}",
+                f"Node didn't have enough resource: {resource}, requested: {asked}, used: {taken}, capacity: {most}",
+            )
+    return None

@@ -20,13 +20,12 @@ from typing import Final
 
 from fairlead.kube import errors
 from fairlead.kube.limits import Backoff, Clock
-from fairlead.sandbox.kubelet import pod_status, stopping
-from fairlead.sandbox.kubelet.admission import Refusal
+from fairlead.sandbox.kubelet import pod_status, runtime
 from fairlead.sandbox.kubelet.cdi import CdiError, Edits
 from fairlead.sandbox.kubelet.dra import DraManager, PrepareError
 from fairlead.sandbox.kubelet.plugins import PluginError
-from fairlead.sandbox.kubelet.program import Program, program_of
-from fairlead.sandbox.kubelet.runtime import SIGKILL_EXIT, Container, Runtime
+from fairlead.sandbox.kubelet.pod_status import Refusal
+from fairlead.sandbox.kubelet.runtime import SIGKILL_EXIT, Container, Program, Runtime, program_of
 from fairlead.sandbox.objects import (
     Obj,
     containers_of,
@@ -234,11 +233,11 @@ class PodWorker:
         allowed_s: float | None = None
 
         def grace_s() -> float:
-            return stopping.grace_s(self.pod, before_s=allowed_s)
+            return runtime.grace_s(self.pod, before_s=allowed_s)
 
         while running := [each for each in self._containers().values() if each and each.ended_s is None]:
             allowed_s = grace_s()
-            async with stopping.stop(self.kubelet.runtime, running, grace_s=allowed_s) as done:
+            async with runtime.stop(self.kubelet.runtime, running, grace_s=allowed_s) as done:
                 while not done.is_set() and grace_s() >= allowed_s:
                     await self._wait(None, done)
 

@@ -7,7 +7,7 @@ Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/dynamicresou
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fairlead.sandbox.node_matching import matches_selector
+from fairlead.sandbox.node_fit import matches_selector
 from fairlead.sandbox.objects import (
     RESERVED_FOR_MAX,
     Obj,
@@ -92,8 +92,5 @@ def bound(claim: Obj, pod: Obj, *, allocation: Mapping[str, object] | None, now:
     if now is not None:
         chosen.setdefault("allocationTimestamp", now)
     status["allocation"] = chosen
-    status["reservedFor"] = [
-        *reserved_for(claim),
-        {"resource": "pods", "name": name_of(pod), "uid": uid_of(pod)},
-    ]
+    status["reservedFor"] = [*reserved_for(claim), {"resource": "pods", "name": name_of(pod), "uid": uid_of(pod)}]
     return status

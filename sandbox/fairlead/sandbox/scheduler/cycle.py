@@ -8,15 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fairlead.sandbox.node_fit import pod_requests
 from fairlead.sandbox.objects import Obj, allocation_of, key_of, pod_claims, spec_of
 from fairlead.sandbox.release import NEWEST, Release
-from fairlead.sandbox.resource_amounts import pod_requests
 from fairlead.sandbox.scheduler import claims as dra
 from fairlead.sandbox.scheduler import devices
-from fairlead.sandbox.scheduler.fit import NodeInfo, refusals, score
+from fairlead.sandbox.scheduler.fit import NodeInfo, Storage, Volumes, claim_names, refusals, score
 from fairlead.sandbox.scheduler.neighbours import Neighbours, concerns
 from fairlead.sandbox.scheduler.pools import DeviceKey
-from fairlead.sandbox.scheduler.volumes import Storage, Volumes, claim_names
 
 # As kube-scheduler: all nodes of a small cluster are scored, of a larger one only so many that fit.
 FEASIBLE_MAX = 100

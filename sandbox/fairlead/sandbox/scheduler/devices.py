@@ -3,18 +3,25 @@
 Used for claims that no admission policy keeps for Fairlead. It shares no code with Fairlead's allocator, on purpose: it is
 what Fairlead has to live beside. Complete for exact counts, All, firstAvailable, selectors, matchAttribute and
 distinctAttribute, taints, counters and admin access. Allocates no device that allows multiple allocations, and does not
-wait for binding conditions.
+wait for binding conditions. Which devices a CEL expression selects is cached per expression and slice version (`Selection`).
 Invariants: no counter is overdrawn and no device of `allocated` is used; same input, same answer.
 Source: k8s.io/dynamic-resource-allocation/structured, 1.36 (semantics of `Allocate` on one node).
 """
 
+from __future__ import annotations
+
+import collections
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
+
+from fairlead.cel import CompileError, DeviceView, EvaluationError, compile_selector
 from fairlead.kube.quantity import Quantity
-from fairlead.sandbox.node_matching import untolerated
-from fairlead.sandbox.objects import Obj, name_of, spec_of
+from fairlead.kube.resource import Device
+from fairlead.sandbox.node_fit import untolerated
+from fairlead.sandbox.objects import Obj, name_of, spec_of, uid_of
 from fairlead.sandbox.scheduler import pools
 from fairlead.sandbox.scheduler.pools import Candidate, DeviceKey, Pool
 
@@ -49,7 +56,7 @@ class _Search:
     pools: Sequence[Pool]
     allocated: Collection[DeviceKey]
     selects: Selects
-    constraints: list[list["_Constraint"]]
+    constraints: list[list[_Constraint]]
     free: dict[tuple[str, str, str, str], Quantity]
     chosen: list[tuple[_Request, Candidate]] = field(default_factory=list)
     held: set[DeviceKey] = field(default_factory=set)
@@ -267,3 +274,37 @@ def _result(request: _Request, candidate: Candidate) -> Obj:
         if candidate.device.get(field_):
             result[field_] = list(candidate.device[field_])
     return result
+
+
+SLICES_MAX = 20_000
+
+
+class Selection:
+    def __init__(self) -> None:
+        self._answers: collections.OrderedDict[tuple[str, str], dict[tuple[str, str], bool]] = collections.OrderedDict()
+        self._views: dict[tuple[str, str], dict[str, DeviceView]] = {}
+
+    def __call__(self, expression: str, candidate: Candidate) -> bool:
+        version = (uid_of(candidate.slice), str(candidate.slice["metadata"].get("resourceVersion", "")))
+        answers = self._answers.get(version)
+        if answers is None:
+            answers = self._answers[version] = {}
+            self._views[version] = {}
+            while len(self._answers) > SLICES_MAX:
+                oldest, _ = self._answers.popitem(last=False)
+                del self._views[oldest]
+        question = (expression, candidate.key[2])
+        known = answers.get(question)
+        if known is None:
+            known = answers[question] = self._ask(expression, candidate, self._views[version])
+        return known
+
+    def _ask(self, expression: str, candidate: Candidate, views: dict[str, DeviceView]) -> bool:
+        driver, pool, name = candidate.key
+        try:
+            view = views.get(name)
+            if view is None:
+                view = views[name] = DeviceView.of(driver, msgspec.convert(candidate.device, Device))
+            return compile_selector(expression).matches(view)
+        except (CompileError, EvaluationError) as error:
+            raise AllocationError(f"device {driver}/{pool}/{name}: selector {expression!r}: {error}") from error

@@ -51,11 +51,10 @@ from fairlead.sandbox.objects import (
 from fairlead.sandbox.release import NEWEST, Release
 from fairlead.sandbox.scheduler import claims as dra
 from fairlead.sandbox.scheduler.binding import AllocatedElsewhere, Binder
-from fairlead.sandbox.scheduler.cache import Cache
+from fairlead.sandbox.scheduler.cache import Cache, PodQueue
 from fairlead.sandbox.scheduler.cycle import Gated, Placed, Snapshot, Unschedulable, decide
 from fairlead.sandbox.scheduler.devices import Selects
-from fairlead.sandbox.scheduler.queue import PodQueue
-from fairlead.sandbox.scheduler.volumes import Storage
+from fairlead.sandbox.scheduler.fit import Storage
 
 log = logging.getLogger(__name__)
 

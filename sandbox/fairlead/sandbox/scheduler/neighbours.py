@@ -14,7 +14,7 @@ import msgspec
 
 from fairlead.kube import labels
 from fairlead.kube.objects import LabelSelector
-from fairlead.sandbox.node_matching import matches_affinity, untolerated
+from fairlead.sandbox.node_fit import matches_affinity, untolerated
 from fairlead.sandbox.objects import Obj, is_deleting, labels_of, namespace_of, spec_of
 
 SPREAD: Final = "node(s) didn't match pod topology spread constraints"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.kube.quantity import Quantity
-from fairlead.sandbox.node_matching import matches_selector
+from fairlead.sandbox.node_fit import matches_selector
 from fairlead.sandbox.objects import Obj, name_of, spec_of
 
 DeviceKey = tuple[str, str, str]  # driver, pool, device

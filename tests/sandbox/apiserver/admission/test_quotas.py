@@ -94,20 +94,6 @@ async def test_each_quota_of_the_namespace_must_allow_it_and_none_is_charged_whe
     assert (await used(api, "a"), await used(api, "b")) == ({GPUS: "0"}, {GPUS: "0"})
 
 
-async def test_a_dry_run_is_checked_and_charges_nothing(api: Served) -> None:
-    await with_limits(api, {GPUS: "1"})
-    code, _ = await api.post(f"{CLAIMS}?dryRun=All", claim(exactly(1)))
-    assert (code, await used(api)) == (201, {GPUS: "0"})
-    code, _ = await api.post(f"{CLAIMS}?dryRun=All", claim(exactly(2)))
-    assert code == 403
-
-
-async def test_a_quota_counts_from_when_its_controller_has_seen_it(api: Served) -> None:
-    await with_limits(api, {GPUS: "0"}, counted=False)
-    code, _ = await api.post(CLAIMS, claim(exactly(1)))
-    assert code == 201
-
-
 @pytest.mark.parametrize(("mode", "devices"), [(None, 0), ("example.com/gpu", 2)])
 async def test_a_class_counts_for_the_extended_resources_that_it_stands_for(
     api: Served, mode: str | None, devices: int
@@ -127,10 +113,7 @@ async def test_a_class_counts_for_the_extended_resources_that_it_stands_for(
 async def test_pods_count_by_number_and_extended_resource(api: Served) -> None:
     await with_limits(api, {"pods": "2", "count/pods": "5", EXTENDED: "4"})
     amounts = {"limits": {"example.com/gpu": "3"}, "requests": {"example.com/gpu": "3"}}
-    body = {
-        "metadata": {"name": "p"},
-        "spec": {"containers": [{"name": "c", "image": "i", "resources": amounts}]},
-    }
+    body = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": amounts}]}}
     code, answer = await api.post(PODS, body)
     assert code == 201, answer
     assert await used(api) == {"pods": "1", "count/pods": "1", EXTENDED: "3"}
@@ -144,16 +127,6 @@ def pod(name: str, priority_class: str = "", **requests: str) -> dict[str, Any]:
     named = {"priorityClassName": priority_class} if priority_class else {}
     containers = [{"name": "c", "image": "i", "resources": {"requests": requests}}]
     return {"metadata": {"name": name}, "spec": {"containers": containers, **named}}
-
-
-async def test_pods_count_by_cpu_and_memory(api: Served) -> None:
-    await with_limits(api, {"requests.cpu": "2", "requests.memory": "2Gi", "cpu": "10"})
-    code, answer = await api.post(PODS, pod("a", cpu="500m", memory="1Gi"))
-    assert code == 201, answer
-    assert await used(api) == {"requests.cpu": "500m", "requests.memory": "1Gi", "cpu": "500m"}
-    code, answer = await api.post(PODS, pod("b", cpu="1600m", memory="1Gi"))
-    said = "exceeded quota: q, requested: requests.cpu=1600m, used: requests.cpu=500m, limited: requests.cpu=2"
-    assert (code, answer["message"]) == (403, f'pods "b" is forbidden: {said}')
 
 
 async def test_a_pod_that_requests_none_of_what_a_quota_counts_is_refused_unless_a_limit_range_gives_it(
@@ -194,20 +167,3 @@ async def test_a_quota_of_priority_classes_counts_their_pods_only(api: Served) -
         {"metadata": {"name": "r"}, "spec": {**spec, "scopeSelector": {"matchExpressions": [{**rule, "values": []}]}}},
     )
     assert "must be given with In and NotIn" in complaint
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"hard": {"requests.storage": "1"}},
-        {"hard": {"count/jobs.batch": "1"}},
-        {"hard": {"pods": "1"}, "scopes": ["Terminating"]},
-        {
-            "hard": {"pods": "1"},
-            "scopeSelector": {"matchExpressions": [{"scopeName": "BestEffort", "operator": "Exists"}]},
-        },
-    ],
-)
-async def test_a_quota_that_the_sandbox_would_not_keep_is_refused(api: Served, spec: dict[str, Any]) -> None:
-    (complaint,) = await api.refused(QUOTAS, {"metadata": {"name": "q"}, "spec": spec})
-    assert "the sandbox keeps" in complaint

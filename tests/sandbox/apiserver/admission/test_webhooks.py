@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fairlead.sandbox.apiserver.admission.calling import CallError
-from fairlead.sandbox.apiserver.kinds.attributes import Attributes
-from fairlead.sandbox.apiserver.kinds.base import Context
+from fairlead.sandbox.apiserver.kinds.base import Attributes, Context
 from fairlead.sandbox.apiserver.kinds.request import UserInfo
-from fairlead.sandbox.apiserver.server import utc_now
-from fairlead.sandbox.apiserver.storage.records import WebhookCall
-from fairlead.sandbox.apiserver.wire import tls
 from tests.support.apiserver.served import Served
 from tests.support.apiserver.webhooks import TestWebhook, deny, patch
 
@@ -125,24 +119,6 @@ async def test_a_webhook_that_is_down_blocks_only_where_it_may(api: Served, hook
     )
 
 
-async def test_a_webhook_that_was_restarted_is_called_on_a_new_connection(api: Served, hook: TestWebhook) -> None:
-    await register(api, webhook(hook))
-    assert (await create(api, "before"))[0] == 201
-    await hook.restart()
-    assert (await create(api, "after"))[0] == 201
-    assert len(hook.seen) == 2
-
-
-async def test_a_certificate_of_another_authority_is_not_trusted(api: Served, hook: TestWebhook) -> None:
-    other = base64.b64encode(tls.make_authority(utc_now()).pem).decode()
-    client = {"url": f"{hook.url}/x", "caBundle": other}
-    await register(api, webhook(hook, clientConfig=client))
-    code, answer = await create(api)
-    assert code == 500
-    assert "tls: failed to verify certificate: x509: certificate signed by unknown authority" in answer["message"]
-    assert not hook.seen
-
-
 async def test_a_service_is_reached_through_its_endpoints(api: Served, tmp_path: Path) -> None:
     (tmp_path / "svc").mkdir()
     async with TestWebhook(tmp_path / "svc") as hook:
@@ -160,44 +136,12 @@ async def test_a_service_is_reached_through_its_endpoints(api: Served, tmp_path:
         assert (code, "tls: failed to verify certificate" in answer["message"]) == (500, True)
 
 
-async def test_a_resolver_may_be_put_in_place_of_endpoints(api: Served, hook: TestWebhook) -> None:
-    asked = []
-
-    def resolve(namespace: str, name: str, port: int) -> tuple[str, int]:
-        asked.append((namespace, name, port))
-        raise CallError("no route")
-
-    api.resolve_services(resolve)
-    client = {"service": {"name": "hook", "namespace": "sys", "port": 8443}, "caBundle": hook.ca_bundle}
-    await register(api, webhook(hook, clientConfig=client), kind="validating")
-    code, answer = await create(api)
-    assert (code, asked) == (500, [("sys", "hook", 8443)])
-    assert answer["message"].endswith("failed to call webhook: no route")
-
-
 async def test_a_patch_that_breaks_the_object_is_the_webhooks_fault(api: Served, hook: TestWebhook) -> None:
     hook.answer = lambda _path, _request: patch([{"op": "add", "path": "/data/n", "value": 5}])
     await register(api, webhook(hook))
     code, answer = await create(api, x="y")
     assert code == 500
     assert "json: cannot unmarshal number into Go struct field ConfigMap.data of type string" in answer["message"]
-
-
-async def test_a_validating_webhook_may_not_patch(api: Served, hook: TestWebhook) -> None:
-    hook.answer = lambda _path, _request: patch([])
-    await register(api, webhook(hook), kind="validating")
-    code, answer = await create(api)
-    assert (code, "validating webhooks may not return response.patch" in answer["message"]) == (500, True)
-
-
-async def test_the_first_refusal_in_their_order_is_told(api: Served, hook: TestWebhook) -> None:
-    hook.answer = lambda path, _request: {"allowed": False, "status": {"message": f"no from {path[1]}"}}
-    await register(api, webhook(hook, "b.example.com"), kind="validating", name="y")
-    await register(api, webhook(hook, "a.example.com"), kind="validating", name="x")
-    code, answer = await create(api)
-    assert code == 400
-    assert answer["message"] == 'admission webhook "a.example.com" denied the request: no from a'
-    assert len(hook.seen) == 2
 
 
 async def test_a_rule_for_one_version_of_a_custom_kind_sees_the_others(api: Served, hook: TestWebhook) -> None:
@@ -250,15 +194,6 @@ async def test_warnings_reach_the_client_and_audit_annotations_the_request(api: 
     assert context.warnings == ["mind"]
 
 
-async def test_no_webhook_is_asked_about_registrations(api: Served, hook: TestWebhook) -> None:
-    everything = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}
-    hook.answer = lambda _path, _request: {"allowed": False}
-    await register(api, webhook(hook, rules=[everything]), kind="validating")
-    code, _ = await api.delete(f"{GROUP}/validatingwebhookconfigurations/w")
-    assert code == 200
-    assert not hook.seen
-
-
 async def test_a_registration_that_could_never_work_is_refused(api: Served, hook: TestWebhook) -> None:
     wrong = webhook(hook, "short", clientConfig={"url": "http://x"}, sideEffects="Some", timeoutSeconds=31)
     wrong["matchConditions"] = [{"name": "n", "expression": "object."}]
@@ -295,15 +230,3 @@ async def test_an_answer_counts_that_came_in_time_and_was_read_late(api: Served,
     hook.answer = busy
     await register(api, webhook(hook, timeoutSeconds=1))
     assert (await create(api))[0] == 201
-
-
-async def test_each_call_of_a_webhook_is_recorded(api: Served, hook: TestWebhook) -> None:
-    calls: list[WebhookCall] = []
-    api.state.on_webhook_call = calls.append
-    await register(api, webhook(hook, "a.example.com"))
-    await register(api, webhook(hook, "b.example.com"), kind="validating")
-    await create(api)
-    assert calls == [
-        WebhookCall("a.example.com", True, "CREATE", "configmaps", ""),
-        WebhookCall("b.example.com", False, "CREATE", "configmaps", ""),
-    ]

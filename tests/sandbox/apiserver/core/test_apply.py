@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fairlead.sandbox.apiserver.kinds.base import Kind
-from fairlead.sandbox.apiserver.ownership import managed, typed
+from fairlead.sandbox.apiserver.ownership import managed
 from fairlead.sandbox.apiserver.ownership.fieldsets import FieldSet
 from tests.support.apiserver.inside import Inside, WithGeneration, open_kinds
 
@@ -83,12 +83,6 @@ async def test_applying_creates_and_owns_exactly_what_it_says(inside):
     assert entry["fieldsV1"] == {"f:spec": {"f:replicas": {}, "f:labels": {"f:x": {}}}}
 
 
-async def test_the_same_again_changes_nothing(inside):
-    _, first = await apply(inside, "m1", {"replicas": 1})
-    status, second = await apply(inside, "m1", {"replicas": 1})
-    assert (status, second) == (200, first)
-
-
 async def test_what_a_manager_leaves_out_goes_and_what_others_own_stays(inside):
     await apply(inside, "m1", {"replicas": 1, "labels": {"x": "1", "y": "1"}})
     await apply(inside, "m2", {"labels": {"y": "1"}})
@@ -114,13 +108,6 @@ async def test_a_field_that_another_owns_is_a_conflict_unless_it_is_the_same(ins
     }
 
 
-async def test_force_takes_the_field_over(inside):
-    await apply(inside, "m1", {"replicas": 1, "labels": {"x": "1"}})
-    status, body = await apply(inside, "m2", {"replicas": 2}, force=True)
-    assert (status, body["spec"]["replicas"]) == (200, 2)
-    assert owners(body) == {"m1": {":spec:labels:x"}, "m2": {":spec:replicas"}}
-
-
 async def test_list_items_are_owned_by_key_and_go_with_their_owner(inside):
     await apply(inside, "m1", {"boxes": [{"name": "a", "image": "1"}]})
     _, body = await apply(inside, "m2", {"boxes": [{"name": "b", "image": "2"}]})
@@ -131,12 +118,6 @@ async def test_list_items_are_owned_by_key_and_go_with_their_owner(inside):
     assert body["spec"]["boxes"] == [{"name": "b", "image": "2", "env": {"X": "1"}}]
     status, body = await apply(inside, "m3", {"boxes": [{"name": "b", "image": "3"}]})
     assert (status, body["details"]["causes"][0]["field"]) == (409, '.spec.boxes[name="b"].image')
-
-
-async def test_the_applied_order_of_list_items_holds(inside):
-    await apply(inside, "m1", {"boxes": [{"name": "a"}, {"name": "b"}, {"name": "c"}]})
-    _, body = await apply(inside, "m1", {"boxes": [{"name": "c"}, {"name": "new"}, {"name": "a"}, {"name": "b"}]})
-    assert [box["name"] for box in body["spec"]["boxes"]] == ["c", "new", "a", "b"]
 
 
 async def test_sets_are_shared_and_atomic_lists_and_maps_are_not(inside):
@@ -157,24 +138,6 @@ async def test_an_update_takes_ownership_and_its_owner_is_told_in_the_conflict(i
     status, body = await apply(inside, "m1", {"replicas": 1})
     assert status == 409
     assert body["message"] == 'Apply failed with 1 conflict: conflict with "hand" using test.io/v1: .spec.replicas'
-
-
-async def test_the_user_agent_names_an_updater_that_names_itself_not(inside):
-    _, body = await inside.post(APPS, {"metadata": {"name": "a"}, "spec": {"replicas": 1}})
-    assert owners(body, "Update") == {"tests": {":spec", ":spec:replicas"}}
-
-
-async def test_a_create_is_owned_whole_and_an_update_owns_what_it_changed(inside):
-    await inside.post(
-        f"{APPS}?fieldManager=one", {"metadata": {"name": "a"}, "spec": {"replicas": 1, "labels": {"x": "1"}}}
-    )
-    _, body = await inside.patch(f"{APPS}/a?fieldManager=two", {"spec": {"labels": {"x": "2", "y": "1"}}})
-    assert owners(body) == {
-        "one": {":spec", ":spec:replicas", ":spec:labels"},
-        "two": {":spec:labels:x", ":spec:labels:y"},
-    }
-    _, body = await inside.patch(f"{APPS}/a?fieldManager=three", {"spec": {"labels": None}})
-    assert owners(body) == {"one": {":spec", ":spec:replicas"}}
 
 
 async def test_status_is_owned_at_its_own_door(inside):
@@ -199,23 +162,6 @@ async def test_what_was_there_before_the_first_apply_belongs_to_who_came_before(
     assert (status, 'conflict with "before-first-apply"' in body["message"]) == (409, True)
 
 
-async def test_ownership_can_be_handed_over_by_patching_managed_fields(inside):
-    await inside.post(f"{APPS}?fieldManager=csa", {"metadata": {"name": "a"}, "spec": {"replicas": 1}})
-    _, body = await inside.get(f"{APPS}/a")
-    fields = [{**body["metadata"]["managedFields"][0], "manager": "m1", "operation": "Apply"}]
-    patch = [{"op": "replace", "path": "/metadata/managedFields", "value": fields}]
-    status, body = await inside.patch(f"{APPS}/a?fieldManager=migrator", patch, "json")
-    assert (status, owners(body)) == (200, {"m1": {":spec", ":spec:replicas"}})
-    status, body = await apply(inside, "m1", {"replicas": 3})
-    assert (status, body["spec"]["replicas"]) == (200, 3)
-
-
-async def test_clients_that_drop_managed_fields_do_not_delete_them(inside):
-    await apply(inside, "m1", {"replicas": 1})
-    _, body = await inside.put(f"{APPS}/a", {"metadata": {"name": "a"}, "spec": {"replicas": 1}})
-    assert owners(body) == {"m1": {":spec:replicas"}}
-
-
 async def test_kubectl_may_take_over_what_its_annotation_says_it_applied(inside):
     last = json.dumps({"metadata": {"name": "a"}, "spec": {"replicas": 1}})
     annotations = {managed.LAST_APPLIED: last}
@@ -229,15 +175,6 @@ async def test_kubectl_may_take_over_what_its_annotation_says_it_applied(inside)
     assert config["spec"] == {"replicas": 2}
     status, _ = await apply(inside, "kubectl", {"replicas": 2, "labels": {"x": "2"}})
     assert status == 409
-
-
-async def test_a_hundred_updaters_become_eleven_entries(inside):
-    await apply(inside, "m1", {"replicas": 0})
-    for index in range(30):
-        _, body = await inside.patch(f"{APPS}/a?fieldManager=u{index}", {"spec": {"labels": {f"l{index}": "x"}}})
-    updaters = [entry["manager"] for entry in body["metadata"]["managedFields"] if entry["operation"] == "Update"]
-    assert len(updaters) <= 11
-    assert "ancient-changes" in updaters
 
 
 @pytest.mark.parametrize(
@@ -260,42 +197,3 @@ async def test_a_hundred_updaters_become_eleven_entries(inside):
 )
 async def test_what_cannot_be_applied_is_refused(inside, target, config, status):
     assert (await inside.patch(target, config, "apply"))[0] == status
-
-
-async def test_applied_yaml_and_dry_runs_work(inside):
-    text = b"apiVersion: test.io/v1\nkind: App\nmetadata: {name: a}\nspec:\n  replicas: 4\n"
-    status, body = await inside.patch(f"{APPS}/a?fieldManager=m&dryRun=All", text, "apply")
-    assert (status, body["spec"]) == (201, {"replicas": 4})
-    assert (await inside.get(f"{APPS}/a"))[0] == 404
-
-
-def test_fields_go_through_json_and_back():
-    fields: dict[str, object] = {"f:a": {".": {}, 'k:{"name":"x"}': {"f:b": {}}}, "f:c": {}, 'v:"y"': {}, "i:0": {}}
-    assert FieldSet.from_fields(fields).to_fields() == fields
-    wrong: list[object] = [[], {"x:a": {}}, {"f:a": 1}]
-    for bad in wrong:
-        with pytest.raises(ValueError, match="FieldsV1"):
-            FieldSet.from_fields(bad)
-
-
-def test_sets_of_fields_add_up():
-    one = FieldSet.of(("f:a",), ("f:b", "f:c"), ("f:b", "f:d"))
-    two = FieldSet.of(("f:b", "f:c"), ("f:e",))
-    assert list(one.intersection(two).paths()) == [("f:b", "f:c")]
-    assert list(one.difference(two).paths()) == [("f:a",), ("f:b", "f:d")]
-    assert one.difference(two).union(one.intersection(two)) == one
-    assert not FieldSet.of(("f:a", "f:b")).without(FieldSet.of(("f:a",)))
-
-
-def test_comparing_tells_added_modified_and_removed():
-    old = {"spec": {"replicas": 1, "labels": {"x": "1", "y": "1"}, "args": ["a"]}}
-    new = {"spec": {"replicas": 2, "labels": {"x": "1", "z": "1"}, "boxes": [{"name": "b"}]}}
-    found = typed.compare(old, new, SCHEMA)
-    assert paths(found.modified.to_fields()) == {":spec:replicas"}
-    assert paths(found.removed.to_fields()) == {":spec:labels:y", ":spec:args"}
-    assert paths(found.added.to_fields()) == {
-        ":spec:labels:z",
-        ":spec:boxes",
-        ':spec:boxesk:{"name":"b"}',
-        ':spec:boxesk:{"name":"b"}:name',
-    }

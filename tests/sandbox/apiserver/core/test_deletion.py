@@ -24,14 +24,6 @@ async def running_pod(inside, name="p"):
     assert status == 201
 
 
-async def test_an_object_that_nothing_holds_is_gone_at_once(inside):
-    body = await create(inside)
-    status, answer = await inside.delete(f"{CM}/a")
-    assert (status, answer["status"]) == (200, "Success")
-    assert answer["details"] == {"name": "a", "kind": "configmaps", "uid": body["metadata"]["uid"]}
-    assert (await inside.delete(f"{CM}/a"))[0] == 404
-
-
 async def test_a_finalizer_holds_an_object_until_it_is_removed(inside):
     await create(inside, finalizers=[HOLD])
     status, marked = await inside.delete(f"{CM}/a")
@@ -70,15 +62,8 @@ async def test_a_precondition_that_fails_is_a_conflict(inside, precondition, mes
     assert message in body["message"]
 
 
-async def test_preconditions_that_hold_let_it_go(inside):
-    metadata = (await create(inside))["metadata"]
-    given = {"preconditions": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}}
-    assert (await inside.delete(f"{CM}/a", given))[0] == 200
-
-
 @pytest.mark.parametrize(
-    ("policy", "finalizer"),
-    [("Foreground", "foregroundDeletion"), ("Orphan", "orphan"), ("Background", None)],
+    ("policy", "finalizer"), [("Foreground", "foregroundDeletion"), ("Orphan", "orphan"), ("Background", None)]
 )
 async def test_propagation_is_told_to_the_garbage_collector_by_finalizer(inside, policy, finalizer):
     await create(inside)
@@ -91,21 +76,8 @@ async def test_propagation_is_told_to_the_garbage_collector_by_finalizer(inside,
         assert (await inside.get(f"{CM}/a"))[1]["metadata"]["deletionTimestamp"]
 
 
-async def test_a_deletion_without_a_policy_leaves_the_finalizer_of_the_first(inside):
-    await create(inside)
-    await inside.delete(f"{CM}/a?propagationPolicy=Foreground")
-    _, body = await inside.delete(f"{CM}/a")
-    assert body["metadata"]["finalizers"] == ["foregroundDeletion"]
-    _, body = await inside.delete(f"{CM}/a", {"propagationPolicy": "Background"})
-    assert body["status"] == "Success"
-
-
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"propagationPolicy": "Sideways"},
-        {"propagationPolicy": "Orphan", "orphanDependents": True},
-    ],
+    "options", [{"propagationPolicy": "Sideways"}, {"propagationPolicy": "Orphan", "orphanDependents": True}]
 )
 async def test_options_that_make_no_sense_are_refused(inside, options):
     await create(inside)
@@ -129,29 +101,6 @@ async def test_a_running_pod_gets_its_grace_and_a_second_deletion_may_only_short
     assert (await inside.get(f"{PODS}/p"))[0] == 404
 
 
-async def test_a_pod_that_never_ran_needs_no_grace(inside):
-    await create(inside, "p", PODS, spec={})
-    _, pod = await inside.delete(f"{PODS}/p")
-    assert (pod["kind"], (await inside.get(f"{PODS}/p"))[0]) == ("Pod", 404)
-
-
-async def test_a_running_pod_with_a_finalizer_is_gone_when_both_are_done(inside):
-    await create(inside, "p", PODS, [HOLD], spec={"nodeName": "n"})
-    await inside.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
-    assert (await inside.get(f"{PODS}/p"))[0] == 200
-    await inside.patch(f"{PODS}/p", {"metadata": {"finalizers": []}})
-    assert (await inside.get(f"{PODS}/p"))[0] == 404
-
-
-async def test_a_collection_goes_by_selector_and_answers_what_it_was(inside):
-    for name, labels in (("a", {"x": "1"}), ("b", {"x": "1"}), ("c", {})):
-        await inside.post(CM, {"metadata": {"name": name, "labels": labels}})
-    status, body = await inside.delete(f"{CM}?labelSelector=x%3D1")
-    assert (status, [item["metadata"]["name"] for item in body["items"]]) == (200, ["a", "b"])
-    _, left = await inside.get(CM)
-    assert [item["metadata"]["name"] for item in left["items"]] == ["c"]
-
-
 async def test_a_namespace_goes_when_its_loop_says_that_it_is_empty(inside):
     status, body = await inside.delete("/api/v1/namespaces/ops")
     assert (status, body["status"]["phase"]) == (200, "Terminating")
@@ -160,10 +109,3 @@ async def test_a_namespace_goes_when_its_loop_says_that_it_is_empty(inside):
     body["spec"]["finalizers"] = []
     status, _ = await inside.put("/api/v1/namespaces/ops/finalize", body)
     assert (status, (await inside.get("/api/v1/namespaces/ops"))[0]) == (200, 404)
-
-
-@pytest.mark.parametrize("name", ["default", "kube-system"])
-async def test_the_systems_namespaces_may_not_be_deleted(inside, name):
-    await inside.post("/api/v1/namespaces", {"metadata": {"name": name}})
-    status, body = await inside.delete(f"/api/v1/namespaces/{name}")
-    assert (status, body["message"]) == (403, f'namespaces "{name}" is forbidden: this namespace may not be deleted')

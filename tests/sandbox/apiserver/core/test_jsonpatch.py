@@ -3,17 +3,8 @@
 import copy
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from fairlead.sandbox.apiserver.jsonvalue import same
-from fairlead.sandbox.apiserver.patches import jsonpatch, mergepatch
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab", max_size=2),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab/~", max_size=2), inner, max_size=3),
-    max_leaves=8,
-)
+from fairlead.sandbox.apiserver.patches import jsonpatch
 
 
 @pytest.mark.parametrize(
@@ -70,12 +61,6 @@ def test_an_operation_that_does_not_fit_is_an_error(operation):
         jsonpatch.apply({"a": 1, "list": [1]}, [operation])
 
 
-@pytest.mark.parametrize("patch", [{}, "x", [1], None])
-def test_what_is_no_list_of_operations_is_malformed(patch):
-    with pytest.raises(jsonpatch.MalformedPatch):
-        jsonpatch.apply({}, patch)
-
-
 @pytest.mark.parametrize(
     ("document", "patch", "wanted"),
     [
@@ -92,15 +77,4 @@ def test_what_is_no_list_of_operations_is_malformed(patch):
     ],
 )
 def test_merge_patches_apply_as_in_the_rfc(document, patch, wanted):
-    assert mergepatch.apply(document, patch) == wanted
-
-
-@given(JSON, JSON)
-def test_a_merge_patch_applied_twice_is_the_same_as_once(document, patch):
-    once = mergepatch.apply(document, patch)
-    assert same(mergepatch.apply(once, patch), once)
-
-
-@given(JSON)
-def test_replacing_the_whole_document_gives_the_value(value):
-    assert same(jsonpatch.apply({"a": 1}, [{"op": "replace", "path": "", "value": value}]), value)
+    assert jsonpatch.merge(document, patch) == wanted

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fairlead.sandbox.apiserver.kinds.base import Kind
 from fairlead.sandbox.apiserver.ownership import typed
 from fairlead.sandbox.apiserver.ownership.fieldsets import FieldSet
-from fairlead.sandbox.apiserver.storage.lag import WatchLag
+from fairlead.sandbox.apiserver.store import WatchLag
 from tests.support.apiserver.inside import Inside, WithGeneration, open_kinds
 from tests.support.engine.examples import examples
 

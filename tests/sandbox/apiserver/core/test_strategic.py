@@ -47,10 +47,7 @@ def test_list_elements_merge_by_their_key():
         {"containers": [box("a", image="1", env=[box("X", value="1")]), box("b")]},
         {"containers": [box("a", image="2", env=[box("Y", value="2")])]},
     )
-    assert outcome["containers"] == [
-        box("a", image="2", env=[box("Y", value="2"), box("X", value="1")]),
-        box("b"),
-    ]
+    assert outcome["containers"] == [box("a", image="2", env=[box("Y", value="2"), box("X", value="1")]), box("b")]
 
 
 def test_new_elements_come_before_those_that_only_the_server_has():
@@ -80,15 +77,6 @@ def test_null_removes_a_field_and_is_not_stored():
     }
 
 
-def test_a_list_without_a_key_is_replaced():
-    outcome = patched({"containers": [box("a", args=["x"])]}, {"containers": [box("a", args=["y", "z"])]})
-    assert outcome["containers"][0]["args"] == ["y", "z"]
-
-
-def test_a_map_with_the_replace_strategy_is_replaced():
-    assert patched({"selector": {"a": "1"}}, {"selector": {"b": "2"}})["selector"] == {"b": "2"}
-
-
 def test_primitives_are_added_once_and_deleted_by_directive():
     assert patched({"finalizers": ["a"]}, {"finalizers": ["b", "a"]})["finalizers"] == ["b", "a"]
     outcome = patched({"finalizers": ["a", "b"]}, {"$deleteFromPrimitiveList/finalizers": ["a"]})
@@ -106,30 +94,12 @@ def test_the_order_directive_orders_what_it_names_and_leaves_the_rest_in_place()
     assert [one["name"] for one in outcome["containers"]] == ["b", "c", "a", "server"]
 
 
-def test_an_element_that_the_order_does_not_name_is_refused():
-    with pytest.raises(strategic.StrategicPatchError, match="does not match the element order list"):
-        patched({"containers": []}, {"$setElementOrder/containers": [{"name": "a"}], "containers": [box("b")]})
-
-
 def test_retained_keys_are_all_that_stays():
     outcome = patched(
         {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"x": 1}}},
         {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}},
     )
     assert outcome["strategy"] == {"type": "Recreate"}
-
-
-def test_retained_keys_work_within_merged_lists():
-    outcome = patched(
-        {"volumes": [box("v", emptyDir={})]},
-        {"volumes": [{"name": "v", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/x"}}]},
-    )
-    assert outcome["volumes"] == [box("v", hostPath={"path": "/x"})]
-
-
-def test_a_key_that_is_not_retained_may_not_be_set():
-    with pytest.raises(strategic.StrategicPatchError, match="retainKeys"):
-        patched({"strategy": {}}, {"strategy": {"$retainKeys": ["type"], "other": 1}})
 
 
 @pytest.mark.parametrize(

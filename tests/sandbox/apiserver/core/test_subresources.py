@@ -1,7 +1,5 @@
 """Binding, eviction, scale, tokens: the doors that are more than a view."""
 
-import pytest
-
 from fairlead.sandbox.apiserver.kinds.base import Kind, Subresource
 from tests.support.apiserver.inside import Inside, OpenStrategy, open_kinds
 
@@ -32,14 +30,6 @@ async def test_binding_sets_the_node_and_the_condition(inside):
     assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
 
 
-async def test_binding_clears_the_nominated_node(inside):
-    await pod(inside)
-    await inside.patch(f"{PODS}/p/status", {"status": {"nominatedNodeName": "n1"}})
-    assert (await inside.get(f"{PODS}/p"))[1]["status"]["nominatedNodeName"] == "n1"
-    await bind(inside)
-    assert "nominatedNodeName" not in (await inside.get(f"{PODS}/p"))[1]["status"]
-
-
 async def test_a_pod_is_bound_once_and_not_while_gated_or_going(inside):
     await pod(inside)
     await bind(inside)
@@ -55,12 +45,6 @@ async def test_a_pod_is_bound_once_and_not_while_gated_or_going(inside):
     assert "is being deleted" in (await bind(inside, "going"))[1]["message"]
     assert (await bind(inside, "none"))[0] == 404
     assert (await inside.post(f"{PODS}/gated/binding", {"target": {}}))[0] == 422
-
-
-async def test_a_binding_for_another_pod_of_the_name_is_refused(inside):
-    await pod(inside)
-    status, body = await bind(inside, uid="other")
-    assert (status, "UID in precondition: other" in body["message"]) == (409, True)
 
 
 async def running(inside, name="p"):
@@ -107,42 +91,12 @@ async def test_a_budget_allows_so_many_evictions_and_no_more(inside):
     assert "deletionTimestamp" not in (await inside.get(f"{PODS}/q"))[1]["metadata"]
 
 
-async def test_a_budget_without_counts_makes_evictions_wait(inside):
-    await running(inside)
-    await budget(inside, None)
-    status, _ = await evict(inside)
-    assert (status, inside.last.headers["Retry-After"]) == (429, "10")
-
-
-async def test_two_budgets_over_one_pod_are_an_error(inside):
-    await running(inside)
-    await budget(inside, 1, "b")
-    await budget(inside, 1, "c", selector={})
-    assert (await evict(inside))[0] == 500
-
-
 async def test_budgets_do_not_keep_what_does_not_run(inside):
     await pod(inside, labels={"app": "web"})
     await inside.patch(f"{PODS}/p/status", {"status": {"phase": "Pending"}})
     await budget(inside, 0)
     assert (await evict(inside, gracePeriodSeconds=0))[0] == 201
     assert (await inside.get(f"{PODS}/p"))[0] == 404
-
-
-@pytest.mark.parametrize(
-    ("selector", "covered"),
-    [
-        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}]}, True),
-        ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web"]}]}, False),
-        ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
-        ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, True),
-        (None, False),
-    ],
-)
-async def test_a_budget_covers_what_its_selector_says(inside, selector, covered):
-    await running(inside)
-    await budget(inside, 0, selector=selector)
-    assert (await evict(inside))[0] == (429 if covered else 201)
 
 
 async def test_scale_shows_and_sets_replicas_of_anything(inside):
@@ -157,12 +111,6 @@ async def test_scale_shows_and_sets_replicas_of_anything(inside):
     assert (await inside.patch(f"{DEPLOYMENTS}/d/scale", {"spec": {"replicas": -1}}))[0] == 422
     _, deployment = await inside.get(f"{DEPLOYMENTS}/d")
     assert (deployment["spec"]["replicas"], deployment["metadata"]["generation"]) == (4, 3)
-
-
-async def test_a_log_is_refused_and_not_made_up(inside):
-    await pod(inside)
-    status, body = await inside.get(f"{PODS}/p/log")
-    assert (status, "containers of this cluster are simulated" in body["message"]) == (501, True)
 
 
 async def test_a_token_for_a_pods_service_account_knows_its_node():
@@ -180,9 +128,3 @@ async def test_a_token_for_a_pods_service_account_knows_its_node():
     assert user is not None
     assert user.name == "system:serviceaccount:ml:driver"
     assert user.extra["authentication.kubernetes.io/node-name"] == ("n1",)
-
-
-async def test_a_subresource_that_a_kind_does_not_have_is_not_there(inside):
-    await pod(inside)
-    assert (await inside.get(f"{PODS}/p/frobnicate"))[0] == 404
-    assert (await inside.delete(f"{PODS}/p/binding"))[0] == 405

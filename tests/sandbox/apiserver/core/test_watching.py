@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from fairlead.sandbox.apiserver.storage.lag import WatchLag
+from fairlead.sandbox.apiserver.store import WatchLag
 from fairlead.sandbox.apiserver.wire.exchange import Stream
 from tests.support.apiserver.inside import Inside
 
@@ -76,16 +76,6 @@ async def test_a_watch_from_a_revision_tells_all_since_then_and_nothing_before(i
     await watcher.close()
 
 
-async def test_no_change_is_lost_or_told_twice_between_the_past_and_the_present(inside):
-    then = inside.state.store.revision
-    stream = await inside.watch(f"{CM}?watch=true&resourceVersion={then}")
-    await put(inside, "a")  # after the answer began, before it is read
-    watcher = Watcher(stream)
-    await put(inside, "b")
-    assert await watcher.take(2) == [("ADDED", "a"), ("ADDED", "b")]
-    await watcher.close()
-
-
 async def test_a_selector_turns_labels_that_come_and_go_into_added_and_deleted(inside):
     await put(inside, "a")
     watcher = await watch(inside, f"labelSelector=on&resourceVersion={inside.state.store.revision}")
@@ -99,17 +89,6 @@ async def test_a_selector_turns_labels_that_come_and_go_into_added_and_deleted(i
     assert deleted["object"]["data"] == {"v": "2"}, "the last state that matched"
     assert deleted["object"]["metadata"]["resourceVersion"] == left["metadata"]["resourceVersion"]
     assert other["object"]["metadata"]["name"] == "b"
-    await watcher.close()
-
-
-async def test_a_watch_of_one_namespace_or_one_name_sees_no_other(inside):
-    then = inside.state.store.revision
-    await inside.post("/api/v1/namespaces/ops/configmaps", {"metadata": {"name": "a"}})
-    await put(inside, "b")
-    await put(inside, "a")
-    watcher = await watch(inside, f"resourceVersion={then}&fieldSelector=metadata.name%3Da")
-    event = await watcher.next()
-    assert (event["object"]["metadata"]["namespace"], event["object"]["metadata"]["name"]) == ("ml", "a")
     await watcher.close()
 
 
@@ -177,24 +156,6 @@ async def test_a_compacted_revision_is_an_error_event_and_the_end(inside):
     await watcher.ends()
 
 
-async def test_a_watch_from_the_future_waits_for_it(inside):
-    watcher = await watch(inside, f"resourceVersion={inside.state.store.revision + 1}")
-    await put(inside, "a")
-    await put(inside, "b")
-    assert await watcher.take(1) == [("ADDED", "b")]
-    await watcher.close()
-
-
-async def test_a_watch_ends_after_its_timeout_and_when_the_server_stops(inside):
-    short = await watch(inside, "timeoutSeconds=1")
-    long = await watch(inside)
-    ending = asyncio.create_task(long.ends())
-    await asyncio.sleep(0)
-    inside.state.stop()
-    await ending
-    await short.ends()
-
-
 async def test_a_watcher_that_does_not_read_is_let_go(inside):
     inside.state.watch_queue_limit = 2
     watcher = await watch(inside, f"resourceVersion={inside.state.store.revision}")
@@ -207,38 +168,9 @@ async def test_a_watcher_that_does_not_read_is_let_go(inside):
     await watcher.ends()
 
 
-async def test_watchers_of_the_same_form_share_one_encoding(inside):
-    then = inside.state.store.revision
-    await put(inside, "a")
-    streams = [await inside.watch(f"{CM}?watch=true&resourceVersion={then}") for _ in range(2)]
-    frames = [await stream.chunks.__aiter__().__anext__() for stream in streams]
-    assert frames[0] is frames[1]
-    for stream in streams:
-        await Watcher(stream).close()
-
-
-async def test_a_watch_as_table_sends_its_columns_once(inside):
-    await put(inside, "a")
-    accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
-    watcher = await watch(inside, headers=accept)
-    first = await watcher.next()
-    await put(inside, "a", x="1")
-    second = await watcher.next()
-    assert first["object"]["columnDefinitions"]
-    assert second["object"]["columnDefinitions"] is None
-    assert second["object"]["rows"][0]["cells"][0] == "a"
-    await watcher.close()
-
-
 async def test_the_watches_of_a_kind_that_is_no_longer_served_end(inside):
     watcher = await watch(inside, target="/apis/example.com/v1/widgets")
     ending = asyncio.create_task(watcher.ends())
     await asyncio.sleep(0)
     inside.state.registry.remove("example.com", "v1", "widgets")
     await ending
-
-
-@pytest.mark.parametrize("query", ["sendInitialEvents=true", "resourceVersionMatch=NotOlderThan"])
-async def test_watch_options_that_contradict_are_refused(inside, query):
-    status, body = await inside.get(f"{CM}?watch=true&{query}")
-    assert (status, body["details"]["causes"][0]["field"]) == (422, "resourceVersionMatch")

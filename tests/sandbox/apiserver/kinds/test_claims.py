@@ -31,15 +31,6 @@ async def status(api: Served, body: dict[str, Any], **more: Any) -> tuple[int, A
     return await api.patch(f"{CLAIMS}/c/status", {"status": body}, **more)
 
 
-async def test_a_request_is_counted_once_unless_it_says_otherwise(api: Served) -> None:
-    subs = [{"name": "a", "deviceClassName": CLASS}, {"name": "b", "deviceClassName": CLASS, "allocationMode": "All"}]
-    code, made = await api.post(CLAIMS, claim("c", {"name": "g", "firstAvailable": subs}))
-    assert code == 201
-    first, second = made["spec"]["devices"]["requests"][0]["firstAvailable"]
-    assert first == {"name": "a", "deviceClassName": CLASS, "allocationMode": "ExactCount", "count": 1}
-    assert second == {"name": "b", "deviceClassName": CLASS, "allocationMode": "All"}
-
-
 @pytest.mark.parametrize(
     ("request_", "complaint"),
     [
@@ -52,10 +43,7 @@ async def test_a_request_is_counted_once_unless_it_says_otherwise(api: Served) -
             {"exactly": {"deviceClassName": CLASS, "allocationMode": "Some"}},
             'exactly.allocationMode: Unsupported value: "Some": supported values: "All", "ExactCount"',
         ),
-        (
-            {"exactly": {"deviceClassName": CLASS, "selectors": [{}]}},
-            "exactly.selectors[0].cel: Required value",
-        ),
+        ({"exactly": {"deviceClassName": CLASS, "selectors": [{}]}}, "exactly.selectors[0].cel: Required value"),
         (
             {"exactly": {"deviceClassName": CLASS, "tolerations": [{"key": "a", "operator": "Exists", "value": "x"}]}},
             'exactly.tolerations[0].value: Invalid value: "x": must be empty for operator `Exists`',
@@ -99,12 +87,6 @@ async def test_no_more_of_anything_than_the_limits_allow(api: Served) -> None:
     ]
 
 
-async def test_the_status_of_a_new_claim_is_empty_whatever_the_client_sent(api: Served) -> None:
-    _, made = await api.post(CLAIMS, {**claim(), "status": {"allocation": allocation()}})
-    assert made["status"] == {}
-    assert "generation" not in made["metadata"]
-
-
 async def test_the_spec_never_changes(api: Served) -> None:
     await api.post(CLAIMS, claim())
     code, answer = await api.patch(f"{CLAIMS}/c", {"spec": {"devices": {"requests": []}}})
@@ -138,14 +120,6 @@ async def test_no_consumer_comes_to_a_claim_that_goes(api: Served) -> None:
     assert "new entries may not be added" in answer["message"]
     code, _ = await status(api, {"reservedFor": None})
     assert code == 200
-
-
-async def test_two_claims_may_hold_one_device_for_the_real_one_does_not_mind_either(api: Served) -> None:
-    await api.post(CLAIMS, claim("c"))
-    await api.post(CLAIMS, claim("d"))
-    for name in ("c", "d"):
-        code, _ = await api.patch(f"{CLAIMS}/{name}/status", {"status": {"allocation": allocation("gpu-0")}})
-        assert code == 200
 
 
 async def test_writing_an_allocation_takes_the_right_to_the_binding(api: Served) -> None:
@@ -199,21 +173,8 @@ async def test_a_status_for_a_claim_of_another_uid_is_refused(api: Served) -> No
     device = {"driver": CLASS, "pool": "n1", "device": "gpu-0", "data": {"a": 1}}
     body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "status": {"devices": [device]}}
     for uid, expected in ((made["metadata"]["uid"], 200), ("another", 422)):
-        for content, path in (
-            ("apply", f"{CLAIMS}/c/status?fieldManager=driver"),
-            ("merge", f"{CLAIMS}/c/status"),
-        ):
+        for content, path in (("apply", f"{CLAIMS}/c/status?fieldManager=driver"), ("merge", f"{CLAIMS}/c/status")):
             code, answer = await api.patch(path, {**body, "metadata": {"uid": uid}}, content)
             assert code == expected
             if code == 422:
                 assert answer["details"]["causes"][0]["field"] == "metadata.uid"
-
-
-async def test_a_template_is_checked_as_the_claims_it_will_make(api: Served) -> None:
-    spec = claim()["spec"]
-    body = {"metadata": {"name": "t"}, "spec": {"spec": spec}}
-    code, made = await api.post(f"{ROOT}/namespaces/ml/resourceclaimtemplates", body)
-    assert (code, made["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"]) == (201, 1)
-    bad = {"metadata": {"name": "u"}, "spec": {"spec": {"devices": {"requests": [{"name": "G"}]}}}}
-    complaints = await api.refused(f"{ROOT}/namespaces/ml/resourceclaimtemplates", bad)
-    assert complaints[1].startswith("spec.spec.devices.requests[0]: Required value")

@@ -142,34 +142,6 @@ async def test_a_transition_rule_waits_for_an_old_value(api: Served) -> None:
     ]
 
 
-async def test_rules_see_dates_durations_and_odd_names_as_what_they_are(api: Served) -> None:
-    rule = {
-        "rule": "self.end - self.begin >= self.least__dash__time && self.__namespace__ != ''",
-        "message": "too short",
-    }
-    properties = {
-        "begin": {"type": "string", "format": "date-time"},
-        "end": {"type": "string", "format": "date-time"},
-        "least-time": {"type": "string", "format": "duration"},
-        "namespace": {"type": "string"},
-    }
-    await define(api, {"properties": properties, "x-kubernetes-validations": [rule]})
-    times = {"begin": "2026-11-20T10:00:00Z", "end": "2026-11-20T11:00:00Z", "namespace": "x"}
-    assert (await api.post(THINGS, thing(**times, **{"least-time": "30m"})))[0] == 201
-    complaints = await api.refused(THINGS, thing("u", **times, **{"least-time": "2h"}))
-    assert complaints == ["spec: Invalid value: too short"]
-
-
-async def test_a_rule_about_a_field_that_is_not_there_is_refused(api: Served) -> None:
-    rule = {"rule": "self.wieght > 1"}
-    body = definition({"properties": {"weight": {"type": "integer"}}, "x-kubernetes-validations": [rule]})
-    complaint = (await api.refused(CRDS, body))[0]
-    assert complaint.startswith(
-        "spec.versions[0].schema.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule: Invalid value: "
-        "\"self.wieght > 1\": compilation failed: 1:5: undefined field 'wieght'"
-    )
-
-
 async def test_a_rule_that_could_cost_too_much_is_refused(api: Served) -> None:
     rule = {"rule": "self.all(x, self.all(y, x == y))"}
     items: dict[str, Any] = {"type": "array", "items": {"type": "string"}, "x-kubernetes-validations": [rule]}
@@ -223,29 +195,6 @@ async def test_columns_follow_their_paths(api: Served) -> None:
     assert [one["priority"] for one in table["columnDefinitions"]] == [0, 0, 0, 1, 0, 0]
 
 
-async def test_versions_share_their_objects(api: Served) -> None:
-    body = definition({"properties": {"x": {"type": "integer"}}})
-    older = {**body["spec"]["versions"][0], "name": "v1beta1", "storage": False, "deprecated": True}
-    body["spec"]["versions"].insert(0, older)
-    await api.post(CRDS, body)
-    await api.post(THINGS, thing(x=1))
-    code, seen = await api.get(THINGS.replace("/v1/", "/v1beta1/") + "/t")
-    assert (code, seen["apiVersion"], seen["spec"]) == (200, "example.com/v1beta1", {"x": 1})
-    assert api.last is not None
-    assert api.last.warnings == ["example.com/v1beta1 Thing is deprecated"]
-    _, group = await api.get("/apis/example.com")
-    assert group["preferredVersion"]["version"] == "v1"
-
-
-async def test_objects_go_with_their_definition(api: Served) -> None:
-    await define(api, {})
-    await api.post(THINGS, thing())
-    assert (await api.delete(f"{CRDS}/things.example.com"))[0] == 200
-    assert (await api.get(THINGS))[0] == 404
-    await define(api, {})
-    assert (await api.get(THINGS))[1]["items"] == []
-
-
 async def test_a_definition_waits_for_objects_that_something_holds(api: Served) -> None:
     await define(api, {})
     held = thing("held")
@@ -262,22 +211,6 @@ async def test_a_definition_waits_for_objects_that_something_holds(api: Served) 
     assert (await api.patch(f"{THINGS}/held", {"metadata": {"finalizers": None}}))[0] == 200
     assert (await api.get(f"{CRDS}/things.example.com"))[0] == 404
     assert (await api.get(THINGS))[0] == 404
-
-
-async def test_a_changed_schema_counts_at_once(api: Served) -> None:
-    await define(api, {"properties": {"x": {"type": "integer"}}})
-    patch = definition({"properties": {"x": {"type": "integer", "minimum": 5}}})["spec"]
-    code, answer = await api.patch(f"{CRDS}/things.example.com", {"spec": {"versions": patch["versions"]}})
-    assert code == 200, answer
-    assert await api.refused(THINGS, thing(x=1)) != []
-
-
-async def test_objects_are_selected_by_the_fields_that_the_definition_names(api: Served) -> None:
-    await define(api, {"properties": {"color": {"type": "string"}}}, selectableFields=[{"jsonPath": ".spec.color"}])
-    await api.post(THINGS, thing("a", color="red"))
-    await api.post(THINGS, thing("b", color="blue"))
-    _, found = await api.get(f"{THINGS}?fieldSelector=spec.color%3Dred")
-    assert [one["metadata"]["name"] for one in found["items"]] == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -73,11 +73,7 @@ def test_unknown_fields_are_dropped_and_named_with_their_index() -> None:
             {"spec": {"holderIdentity": "", "leaseTransitions": 0}},
             {"spec": {"holderIdentity": "", "leaseTransitions": 0}},
         ),
-        (
-            "V1DeviceAttribute",
-            {"int": 0, "bool": False, "string": ""},
-            {"int": 0, "bool": False, "string": ""},
-        ),
+        ("V1DeviceAttribute", {"int": 0, "bool": False, "string": ""}, {"int": 0, "bool": False, "string": ""}),
         (
             "V1PodCondition",
             {"type": "Ready", "status": "True", "reason": ""},

@@ -28,20 +28,6 @@ async def test_the_pods_of_a_job_are_found_by_its_uid(api: Served) -> None:
     assert (made["spec"]["completions"], made["spec"]["parallelism"], made["spec"]["backoffLimit"]) == (1, 1, 6)
 
 
-async def test_an_indexed_job_says_how_many(api: Served) -> None:
-    assert await api.refused(JOBS, job(completionMode="Indexed", parallelism=2)) == [
-        "spec.completions: Required value: when completion mode is Indexed"
-    ]
-
-
-async def test_a_job_does_not_restart_its_pods_for_ever(api: Served) -> None:
-    body = job()
-    body["spec"]["template"]["spec"]["restartPolicy"] = "Always"
-    assert await api.refused(JOBS, body) == [
-        'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
-    ]
-
-
 async def test_the_template_is_immutable_but_parallelism_is_not(api: Served) -> None:
     await api.post(JOBS, job())
     assert (await api.patch(f"{JOBS}/j", {"spec": {"parallelism": 3}}))[0] == 200

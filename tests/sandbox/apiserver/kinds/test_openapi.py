@@ -66,20 +66,6 @@ async def test_every_kind_is_found_by_its_operations_and_its_schema(api: Served)
         assert any(gvk in one.get("x-kubernetes-group-version-kind", []) for one in schemas), kind.plural
 
 
-async def test_a_patch_says_which_forms_and_checks_it_knows(api: Served) -> None:
-    found = await read(api, "/openapi/v3/api/v1")
-    patch = found["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"]
-    assert "application/strategic-merge-patch+json" in patch["requestBody"]["content"]
-    assert {"dryRun", "fieldValidation", "fieldManager", "force"} <= {one["name"] for one in patch["parameters"]}
-
-
-async def test_containers_are_merged_by_name(api: Served) -> None:
-    found = await read(api, "/openapi/v3/api/v1")
-    containers = found["components"]["schemas"]["io.k8s.api.v1.PodSpec"]["properties"]["containers"]
-    assert containers["x-kubernetes-patch-merge-key"] == "name"
-    assert containers["x-kubernetes-list-map-keys"] == ["name"]
-
-
 async def test_a_custom_kind_comes_with_a_new_address_and_goes_with_its_definition(api: Served) -> None:
     await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", CRD)
     first = (await read(api, "/openapi/v3"))["paths"]["apis/example.com/v1"]["serverRelativeURL"]

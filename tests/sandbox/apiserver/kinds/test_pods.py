@@ -52,13 +52,6 @@ async def test_a_pin_may_be_added_to_every_term_but_to_no_new_one(api: Served) -
     assert code == 200
 
 
-async def test_gates_go_and_never_come(api: Served) -> None:
-    await api.post(PODS, pod(gated=False))
-    code, answer = await api.patch(f"{PODS}/p", {"spec": {"schedulingGates": [{"name": "example.com/late"}]}})
-    assert code == 422
-    assert "only deletion is allowed, but found new scheduling gate 'example.com/late'" in answer["message"]
-
-
 async def test_a_gated_pod_may_be_told_more_about_nodes_but_not_otherwise(api: Served) -> None:
     await api.post(PODS, pod(nodeSelector={"a": "b"}))
     code, _ = await api.patch(f"{PODS}/p", {"spec": {"nodeSelector": {"c": "d"}}})
@@ -112,39 +105,6 @@ async def test_a_bad_pod_is_named_by_its_field(api: Served, spec: dict[str, Any]
     assert (await api.refused(PODS, pod(**spec)))[0].startswith(complaint)
 
 
-async def test_what_is_odd_but_allowed_is_warned_of(api: Served) -> None:
-    env = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
-    selector = {"beta.kubernetes.io/os": "linux"}
-    code, _ = await api.post(
-        PODS, pod("a.b", containers=[{"name": "c", "image": "x", "env": env}], nodeSelector=selector)
-    )
-    assert code == 201
-    assert api.last is not None
-    assert [one.split(": ")[0] for one in api.last.warnings] == [
-        "metadata.name",
-        "spec.nodeSelector[beta.kubernetes.io/os]",
-        "spec.containers[0].env[1]",
-    ]
-
-
-async def test_limits_are_requests_unless_told_otherwise(api: Served) -> None:
-    resources = {"limits": {"cpu": "2", "nvidia.com/gpu": "1"}, "requests": {"cpu": "1"}}
-    _, made = await api.post(PODS, pod(containers=[{"name": "c", "image": "x:1", "resources": resources}]))
-    container = made["spec"]["containers"][0]
-    assert container["resources"]["requests"] == {"cpu": "1", "nvidia.com/gpu": "1"}
-    assert container["imagePullPolicy"] == "IfNotPresent"
-    assert made["status"]["qosClass"] == "Burstable"
-
-
-async def test_a_priority_class_gives_its_number(api: Served) -> None:
-    await api.post("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "high"}, "value": 100})
-    _, made = await api.post(PODS, pod(priorityClassName="high"))
-    assert (made["spec"]["priority"], made["spec"]["preemptionPolicy"]) == (100, "PreemptLowerPriority")
-    code, answer = await api.post(PODS, pod("q", priorityClassName="nope"))
-    assert code == 403
-    assert answer["message"] == 'pods "q" is forbidden: no PriorityClass with name nope was found'
-
-
 async def test_a_service_account_must_exist_and_is_mounted(api: Served) -> None:
     code, answer = await api.post(PODS, pod(serviceAccountName="bot"))
     assert (code, 'serviceaccount "bot" not found' in answer["message"]) == (403, True)
@@ -155,17 +115,6 @@ async def test_a_service_account_must_exist_and_is_mounted(api: Served) -> None:
     volume = made["spec"]["volumes"][0]["name"]
     assert volume.startswith("kube-api-access-")
     assert made["spec"]["containers"][0]["volumeMounts"][0]["name"] == volume
-
-
-async def test_a_pod_on_a_node_dies_slowly_and_one_on_none_at_once(api: Served) -> None:
-    await api.post(PODS, pod("waiting"))
-    await api.post(PODS, pod("running", gated=False, nodeName="n1", terminationGracePeriodSeconds=5))
-    _, gone = await api.delete(f"{PODS}/waiting")
-    assert gone["metadata"]["deletionGracePeriodSeconds"] == 0
-    assert (await api.get(f"{PODS}/waiting"))[0] == 404
-    _, going = await api.delete(f"{PODS}/running")
-    assert going["metadata"]["deletionGracePeriodSeconds"] == 5
-    assert (await api.get(f"{PODS}/running"))[0] == 200
 
 
 async def test_a_claim_status_must_be_of_a_claim_of_the_pod(api: Served) -> None:

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.sandbox.apiserver.kinds import catalogue
-from fairlead.sandbox.apiserver.tables import core, human, others, workloads
-from fairlead.sandbox.apiserver.tables.pods import PODS
+from fairlead.sandbox.apiserver.tables import table_of
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 
@@ -65,29 +63,18 @@ def container(**state: Any) -> dict[str, Any]:
     ],
 )
 def test_a_pods_status_is_its_containers_worst(pod: dict[str, Any], shown: list[str]) -> None:
-    cells = PODS.cells({"spec": {"containers": [{}]}, **pod}, NOW)
+    cells = table_of("V1Pod").cells({"spec": {"containers": [{}]}, **pod}, NOW)
     assert cells[1:4] == shown
 
 
 def test_claims_say_how_far_they_are() -> None:
     def state(status: dict[str, Any], **meta: Any) -> Any:
-        return others.RESOURCE_CLAIMS.cells({"metadata": meta, "status": status}, NOW)[1]
+        return table_of("ResourceV1ResourceClaim").cells({"metadata": meta, "status": status}, NOW)[1]
 
     assert state({}) == "pending"
     assert state({"allocation": {"devices": {}}}) == "allocated"
     assert state({"allocation": {"devices": {}}, "reservedFor": [{}]}) == "allocated,reserved"
     assert state({"allocation": {"devices": {}}}, deletionTimestamp="x") == "deleted,allocated"
-
-
-def test_jobs_count_and_take_their_time() -> None:
-    status = {
-        "succeeded": 2,
-        "startTime": "2026-11-20T11:00:00Z",
-        "completionTime": "2026-11-20T11:05:30Z",
-        "conditions": [{"type": "Complete", "status": "True"}],
-    }
-    cells = workloads.JOBS.cells({"metadata": {"name": "j"}, "spec": {"completions": 2}, "status": status}, NOW)
-    assert cells[:4] == ["j", "Complete", "2/2", "5m30s"]
 
 
 def test_events_read_both_apis() -> None:
@@ -99,19 +86,6 @@ def test_events_read_both_apis() -> None:
     }
     new = {"regarding": {"kind": "Pod", "name": "p"}, "note": "m", "eventTime": "2026-11-20T11:59:00.000000Z"}
     for event in (old, new):
-        cells = core.EVENTS.cells({"type": "Normal", "reason": "R", **event}, NOW)
+        cells = table_of("CoreV1Event").cells({"type": "Normal", "reason": "R", **event}, NOW)
         assert cells[:4] == ["60s", "Normal", "R", "pod/p"]
         assert cells[6] == "m"
-
-
-def test_every_kind_has_as_many_cells_as_columns() -> None:
-    for kind in catalogue.kinds():
-        empty: dict[str, Any] = {"metadata": {"name": "x"}}
-        assert len(kind.strategy.columns()) == len(kind.strategy.cells(empty, NOW)), kind.plural
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"), [(0, "0s"), (121, "2m1s"), (3 * 3600, "3h"), (3 * 86400, "3d"), (9e8, "28y")]
-)
-def test_durations_are_short(seconds: float, shown: str) -> None:
-    assert human(seconds) == shown

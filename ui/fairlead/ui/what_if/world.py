@@ -9,7 +9,7 @@ from pathlib import Path
 from fairlead.api import names
 from fairlead.bounded import files
 from fairlead.bounded.limits import UnreadableError
-from fairlead.controller.forecasting.history import RunHistory
+from fairlead.controller.forecasting.history import KEY, NAME, RunHistory
 from fairlead.engine.snapshot import Snapshot
 from fairlead.history.facts import snapshot_file
 from fairlead.history.facts.form import FactsError
@@ -48,7 +48,6 @@ def of_file(path: Path) -> World:
 
 async def of_cluster(cluster: Cluster, question: Question) -> World:
     """Raises NotReadError."""
-    from fairlead.controller.forecasting.history import KEY, NAME
     from fairlead.ui.reading.live import read_snapshot  # with the controller and the client: half a second
 
     snapshot, now = await read_snapshot(cluster.client, question.drivers)

@@ -10,14 +10,12 @@ Source: k8s.io/apiserver/pkg/server/options/admission.go, pkg/kubeapiserver/opti
 from __future__ import annotations
 
 from fairlead.sandbox.apiserver.admission.calling import Caller, Resolver, endpoints_resolver
-from fairlead.sandbox.apiserver.admission.expressions import Converted
-from fairlead.sandbox.apiserver.admission.plugins import mutate_pod
+from fairlead.sandbox.apiserver.admission.matching import Converted
+from fairlead.sandbox.apiserver.admission.plugins import Quotas, Store, mutate_pod
 from fairlead.sandbox.apiserver.admission.policies import Policies
-from fairlead.sandbox.apiserver.admission.quotas import Quotas, Store
 from fairlead.sandbox.apiserver.admission.webhooks import Called, Webhooks
-from fairlead.sandbox.apiserver.jsonvalue import clone
-from fairlead.sandbox.apiserver.kinds.attributes import Attributes
-from fairlead.sandbox.apiserver.kinds.base import Services
+from fairlead.sandbox.apiserver.kinds.base import Attributes, Services
+from fairlead.sandbox.apiserver.kinds.request import clone
 
 REGISTRATIONS = "admissionregistration.k8s.io"
 

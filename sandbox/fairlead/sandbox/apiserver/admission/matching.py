@@ -1,20 +1,25 @@
-"""Whether a webhook or a policy applies to a request: rules, selectors, match conditions.
+"""Whether a webhook or a policy applies to a request: rules, selectors, match conditions; and the variables of its CEL.
 
-Pure but for the namespace's labels, which come from the Services. `matchPolicy: Equivalent` is followed between versions
-of one custom kind, whose objects differ in apiVersion only (no conversion); not between core and events.k8s.io Events.
-Source: k8s.io/apiserver/pkg/admission/plugin/webhook/predicates (1.36).
+Webhooks and policies bind the same variables; values are plain JSON. `matchPolicy: Equivalent` is followed between versions
+of one custom kind, whose objects differ in apiVersion only (no conversion); not between core and events.k8s.io Events. CEL's `authorizer`
+asks the server's; field and label selectors of a question are ignored: RBAC has none.
+Source: k8s.io/apiserver/pkg/admission/plugin/{cel,webhook/predicates,webhook/matchconditions} (1.36).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
-from fairlead.sandbox.apiserver.kinds.attributes import Attributes
-from fairlead.sandbox.apiserver.kinds.base import Services
-from fairlead.sandbox.apiserver.kinds.request import Json
+from fairlead.cel import ADMISSION, CompileError, EvaluationError, Program
+from fairlead.cel import compile as compile_cel
+from fairlead.cel.library.authz import Authorizer, Decision, Question
+from fairlead.sandbox.apiserver.kinds.base import Attributes, Services
+from fairlead.sandbox.apiserver.kinds.request import Access, Json, UserInfo
 from fairlead.sandbox.apiserver.selectors import matches_labels
+from fairlead.sandbox.apiserver.state import Conversions
 from fairlead.sandbox.apiserver.subresources.scale import scale_of
 
 
@@ -155,3 +160,78 @@ def _options(options: Json) -> Json:
     if options.get("kind") != "PatchOptions":
         return options
     return {**{key: value for key, value in options.items() if key != "force"}, "kind": "UpdateOptions"}
+
+
+def authorizer_of(attributes: Attributes, services: Services) -> Authorizer:
+    def ask(question: Question) -> Decision:
+        user = attributes.user
+        if question.user is not None:  # serviceAccount(namespace, name) asks for another
+            user = UserInfo(question.user, _groups(question.user))
+        access = Access(
+            question.verb,
+            question.group,
+            question.resource,
+            question.subresource,
+            question.namespace,
+            question.name,
+            question.path or "",
+        )
+        return Decision(services.allows(user, access))
+
+    return Authorizer(ask)
+
+
+def _groups(user: str) -> tuple[str, ...]:
+    parts = user.split(":")
+    if parts[:2] != ["system", "serviceaccount"] or len(parts) != 4:
+        return ("system:authenticated",)
+    return ("system:serviceaccounts", f"system:serviceaccounts:{parts[2]}", "system:authenticated")
+
+
+Bindings = dict[str, Any]
+Converted = Callable[[Conversions], None]
+"""Receives what the CEL of each webhook and policy that matches converts."""
+
+
+@lru_cache(maxsize=4096)
+def program(text: str) -> Program:
+    """Raises CompileError."""
+    return compile_cel(text, ADMISSION)
+
+
+def bindings(attributes: Attributes, services: Services, version: str = "") -> Bindings:
+    """The variables of a request. The policy adds `params` and `variables`."""
+    return {
+        "object": seen_as(attributes.object, attributes, version or attributes.kind.version),
+        "oldObject": seen_as(attributes.old_object, attributes, version or attributes.kind.version),
+        "request": request_fields(attributes, version),
+        "namespaceObject": namespace_object(attributes, services),
+        "params": None,
+        "variables": {},
+        "authorizer": authorizer_of(attributes, services),
+    }
+
+
+def conversions(owner: str, attributes: Attributes, *, times: int = 1) -> Conversions:
+    """Of the request's objects, for CEL that `owner` evaluates in so many goes."""
+    objects = times * sum(one is not None for one in (attributes.object, attributes.old_object))
+    return Conversions(owner, attributes.operation, attributes.kind.plural, attributes.subresource, objects)
+
+
+def evaluate(text: str, bound: Bindings) -> Any:
+    """The value of an expression. Raises CompileError, EvaluationError."""
+    return program(text).evaluate(bound)
+
+
+def conditions_hold(conditions: list[Json] | None, bound: Bindings) -> bool:
+    """Match conditions: a false one decides, even where others fail. Raises EvaluationError when one fails and none is false."""
+    failed: Exception | None = None
+    for condition in conditions or []:
+        try:
+            if evaluate(condition["expression"], bound) is not True:
+                return False
+        except (CompileError, EvaluationError) as error:
+            failed = error
+    if failed is not None:
+        raise EvaluationError(str(failed))
+    return True

@@ -12,17 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.cel import CompileError, EvaluationError
-from fairlead.sandbox.apiserver.admission.expressions import (
+from fairlead.sandbox.apiserver.admission.matching import (
     Bindings,
     Converted,
     bindings,
     conditions_hold,
     conversions,
     evaluate,
+    matched_version,
+    rule_matches,
+    selectors_match,
+    selects,
 )
-from fairlead.sandbox.apiserver.admission.matching import matched_version, rule_matches, selectors_match, selects
-from fairlead.sandbox.apiserver.kinds.attributes import Attributes
-from fairlead.sandbox.apiserver.kinds.base import Services
+from fairlead.sandbox.apiserver.kinds.base import Attributes, Services
 from fairlead.sandbox.apiserver.kinds.errors import quote
 from fairlead.sandbox.apiserver.kinds.request import Json, Rejected
 

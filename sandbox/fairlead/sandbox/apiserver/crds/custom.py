@@ -1,7 +1,10 @@
-"""The strategy of a custom kind: one version of one CustomResourceDefinition.
+"""The strategy of a custom kind, one version of one CustomResourceDefinition, and how a definition ends.
 
 Its objects are pruned, defaulted, validated and printed as the schema says. Conversion is "None": every version shows the
-stored object as it is. Source: apiextensions-apiserver/pkg/registry/customresource (1.36).
+stored object as it is. A finalizer holds a deleted definition until its last object is removed: in the real apiserver a controller cleans
+up; here it happens with the deletion, and again whenever an object of the definition is removed. Objects with finalizers are marked and
+waited for. No object can be created meanwhile.
+Source: apiextensions-apiserver/pkg/registry/{customresource,customresourcedefinition/etcd.go}, pkg/controller/finalizer (1.36).
 """
 
 from __future__ import annotations
@@ -9,13 +12,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol, cast
 
 from fairlead.sandbox.apiserver import tables
-from fairlead.sandbox.apiserver.crds import jsonpath, removal, rules, structural, values
-from fairlead.sandbox.apiserver.kinds.base import STATUS, Column, Context, Kind, Strategy, Subresource
+from fairlead.sandbox.apiserver.crds import definition, rules, values
+from fairlead.sandbox.apiserver.kinds.base import STATUS, Column, Context, Kind, Registry, Strategy, Subresource
 from fairlead.sandbox.apiserver.kinds.errors import FieldError
 from fairlead.sandbox.apiserver.kinds.request import Json, Rejected
+from fairlead.sandbox.apiserver.store import Store
 
 VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 _OPEN: Json = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -41,17 +45,17 @@ class CustomStrategy(Strategy):
         self._columns = version.get("additionalPrinterColumns") or []
 
     def decode(self, obj: Json) -> list[str]:
-        return [f'unknown field "{path}"' for path in structural.prune(obj, self.root)]
+        return [f'unknown field "{path}"' for path in values.prune(obj, self.root)]
 
     def default(self, obj: Json) -> None:
-        structural.default(obj, self.root)
+        values.default(obj, self.root)
 
     def committed(self, old: Json | None, new: Json | None, context: Context) -> None:
-        if new is None and removal.terminating(self.group, self.plural, context):
-            removal.clean(self.group, self.plural, context)
+        if new is None and terminating(self.group, self.plural, context):
+            clean(self.group, self.plural, context)
 
     def prepare_create(self, obj: Json, context: Context) -> None:
-        if removal.terminating(self.group, self.plural, context):
+        if terminating(self.group, self.plural, context):
             why = "create not allowed while custom resource definition is terminating"
             raise Rejected(405, "MethodNotAllowed", why, {"group": self.group, "kind": self.plural})
         if self._has_status:
@@ -86,7 +90,7 @@ class CustomStrategy(Strategy):
     def selectable_fields(self, obj: Json) -> dict[str, str]:
         out = {}
         for one in self.version.get("selectableFields") or []:
-            found = jsonpath.find(obj, one["jsonPath"])
+            found = definition.find(obj, one["jsonPath"])
             value = found[0] if found else ""
             out[one["jsonPath"].lstrip(".")] = json.dumps(value) if isinstance(value, bool) else str(value)
         return out
@@ -110,7 +114,7 @@ def _column(one: Json) -> Column:
 
 
 def _cell(obj: Json, column: Json, now: datetime) -> Any:
-    found = jsonpath.find(obj, column["jsonPath"])
+    found = definition.find(obj, column["jsonPath"])
     if not found:
         return None
     value = found[0]
@@ -199,3 +203,71 @@ def priority(version: str) -> tuple[int, int, int, str]:
         return (3, 0, 0, version)
     stage = {None: 0, "beta": 1, "alpha": 2}[match[2]]
     return (stage, -int(match[1]), -int(match[3] or 0), version)
+
+
+STORAGE = "apiextensions.k8s.io/customresourcedefinitions"
+FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+_SOON = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
+
+
+class Storing(Protocol):
+    """Services that can write: the changes of definitions are stored."""
+
+    registry: Registry
+    store: Store
+
+
+def storing(context: Context) -> Storing:
+    return cast("Storing", context.services)
+
+
+def hold(obj: Json, context: Context) -> None:
+    """At the first DELETE: mark the object, add the finalizer and the Terminating condition."""
+    obj["metadata"]["deletionTimestamp"] = context.timestamp()
+    finalizers = obj["metadata"].setdefault("finalizers", [])
+    if FINALIZER not in finalizers:
+        finalizers.append(FINALIZER)
+    condition = {
+        "type": "Terminating",
+        "status": "True",
+        "lastTransitionTime": context.timestamp(),
+        "reason": "InstanceDeletionPending",
+        "message": _SOON,
+    }
+    status = obj.setdefault("status", {})
+    others = [one for one in status.get("conditions") or [] if one.get("type") != "Terminating"]
+    status["conditions"] = [*others, condition]
+
+
+def terminating(group: str, plural: str, context: Context) -> bool:
+    stored = storing(context).store.get(STORAGE, ("", f"{plural}.{group}"))
+    return stored is not None and "deletionTimestamp" in stored.obj["metadata"]
+
+
+def clean(group: str, plural: str, context: Context) -> None:
+    """Remove a terminating definition's objects that nothing holds; with the last of them, drop the finalizer."""
+    services = storing(context)
+    objects = f"{group}/{plural}"
+    for one in list(services.store.entries(objects, "")):
+        metadata = one.obj["metadata"]
+        if not metadata.get("finalizers"):
+            services.store.remove(objects, one.key, expect=one.revision)
+        elif "deletionTimestamp" not in metadata:
+            marked = {**metadata, "deletionTimestamp": context.timestamp(), "deletionGracePeriodSeconds": 0}
+            services.store.put(objects, one.key, {**one.obj, "metadata": marked}, expect=one.revision)
+    if services.store.entries(objects, ""):
+        return
+    key = ("", f"{plural}.{group}")
+    stored = services.store.get(STORAGE, key)
+    if stored is None:
+        return
+    metadata = stored.obj["metadata"]
+    left = [one for one in metadata.get("finalizers") or [] if one != FINALIZER]
+    if left:
+        services.store.put(
+            STORAGE, key, {**stored.obj, "metadata": {**metadata, "finalizers": left}}, expect=stored.revision
+        )
+        return
+    services.store.remove(STORAGE, key, expect=stored.revision)
+    for version in stored.obj["spec"]["versions"]:
+        services.registry.remove(group, version["name"], plural)

@@ -1,18 +1,22 @@
-"""Validation of CustomResourceDefinitions: names, versions, a structural schema, rules that compile.
+"""Validation of CustomResourceDefinitions: names, versions, a structural schema, rules that compile, and JSON paths.
 
-Source: apiextensions-apiserver/pkg/apis/apiextensions/validation (1.36).
+Paths of printer columns and scale subresources have steps, indices, [*] and one kind of filter, as in
+`.status.conditions[?(@.type=="Ready")].status`; anything else is refused when the definition is written.
+Source: apiextensions-apiserver/pkg/apis/apiextensions/validation, k8s.io/client-go/util/jsonpath (1.36).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import re2
 
 from fairlead.cel import Environment
-from fairlead.sandbox.apiserver.crds import jsonpath, rules
-from fairlead.sandbox.apiserver.crds.rulecost import DEFINITION_LIMIT, most_elements, over_limit
+from fairlead.sandbox.apiserver.crds import rules
+from fairlead.sandbox.apiserver.crds.celtypes import DEFINITION_LIMIT, most_elements, over_limit
 from fairlead.sandbox.apiserver.kinds import checks
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from fairlead.sandbox.apiserver.kinds.request import Json
@@ -141,8 +145,8 @@ def _path(text: str | None, path: str) -> Iterator[FieldError]:
     if not text:
         return
     try:
-        jsonpath.parse(text)
-    except jsonpath.PathError as error:
+        parse(text)
+    except PathError as error:
         yield invalid(path, text, str(error))
 
 
@@ -199,3 +203,65 @@ def _schema(
             yield from _schema(inner, f"{path}.{key}[{index}]", checked, logical=True)
     if schema.get("not") is not None:
         yield from _schema(schema["not"], f"{path}.not", checked, logical=True)
+
+
+_STEP = re.compile(
+    r"""\.(?P<name>(?:\\.|[^.\[\]\\])+)|\[(?P<index>-?\d+)\]|\[(?P<star>\*)\]|\['(?P<quoted>[^']*)'\]"""
+    r"""|\[\?\(@\.(?P<key>[^=!<>\s]+)\s*(?P<op>==|!=)\s*(?P<value>"[^"]*"|'[^']*'|[^)\s]+)\s*\)\]"""
+)
+Step = tuple[str, Any]
+
+
+class PathError(ValueError):
+    """Not a supported path."""
+
+
+@lru_cache(maxsize=1024)
+def parse(text: str) -> tuple[Step, ...]:
+    """Raises PathError.
+
+    >>> parse(".spec.weight")
+    (('name', 'spec'), ('name', 'weight'))
+    """
+    rest = text.strip().removeprefix("{").removesuffix("}").removeprefix("$")
+    if not rest.startswith((".", "[")):
+        raise PathError(f"json path {text!r}: must start with a dot")
+    steps: list[Step] = []
+    position = 0
+    while position < len(rest):
+        match = _STEP.match(rest, position)
+        if match is None:
+            raise PathError(f"json path {text!r}: cannot follow {rest[position:]!r}")
+        if match["name"] is not None:
+            steps.append(("name", re.sub(r"\\(.)", r"\1", match["name"])))
+        elif match["quoted"] is not None:
+            steps.append(("name", match["quoted"]))
+        elif match["index"] is not None:
+            steps.append(("index", int(match["index"])))
+        elif match["star"]:
+            steps.append(("star", None))
+        else:
+            steps.append(("filter", (match["key"], match["op"], match["value"].strip("\"'"))))
+        position = match.end()
+    return tuple(steps)
+
+
+def find(obj: Any, text: str) -> list[Any]:
+    """All values at the path."""
+    found = [obj]
+    for kind, argument in parse(text):
+        found = [inner for one in found for inner in _follow(one, kind, argument)]
+    return found
+
+
+def _follow(value: Any, kind: str, argument: Any) -> list[Any]:
+    if kind == "name":
+        return [value[argument]] if isinstance(value, dict) and argument in value else []
+    if kind == "star":
+        return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    if kind == "index":
+        return [value[argument]] if -len(value) <= argument < len(value) else []
+    key, operator, wanted = argument
+    return [one for one in value if isinstance(one, dict) and (str(one.get(key)) == wanted) == (operator == "==")]

@@ -15,8 +15,7 @@ from typing import Any
 from fairlead.cel import CompileError, Environment, EvaluationError, Program
 from fairlead.cel import compile as compile_cel
 from fairlead.cel import types as t
-from fairlead.sandbox.apiserver.crds.celtypes import bind, changes, environment
-from fairlead.sandbox.apiserver.crds.rulecost import RULE_LIMIT, cost_of, over_limit
+from fairlead.sandbox.apiserver.crds.celtypes import RULE_LIMIT, bind, changes, cost_of, environment, over_limit
 from fairlead.sandbox.apiserver.kinds.errors import OMIT, ErrorType, FieldError, forbidden, invalid, required
 from fairlead.sandbox.apiserver.kinds.request import Json
 
@@ -26,13 +25,7 @@ NOT_CHECKED = FieldError(
     "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation",
     None,
 )
-BLOCKING = {
-    ErrorType.NOT_SUPPORTED,
-    ErrorType.REQUIRED,
-    ErrorType.TOO_LONG,
-    ErrorType.TOO_MANY,
-    ErrorType.TYPE_INVALID,
-}
+BLOCKING = {ErrorType.NOT_SUPPORTED, ErrorType.REQUIRED, ErrorType.TOO_LONG, ErrorType.TOO_MANY, ErrorType.TYPE_INVALID}
 _REASONS = {
     "FieldValueInvalid": ErrorType.INVALID,
     "FieldValueForbidden": ErrorType.FORBIDDEN,

@@ -11,10 +11,9 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from fairlead.sandbox.apiserver.crds import removal
-from fairlead.sandbox.apiserver.crds.custom import kinds_of
+from fairlead.sandbox.apiserver.crds import custom
+from fairlead.sandbox.apiserver.crds.custom import STORAGE, Storing, kinds_of
 from fairlead.sandbox.apiserver.crds.definition import definition
-from fairlead.sandbox.apiserver.crds.removal import STORAGE, Storing
 from fairlead.sandbox.apiserver.kinds import checks
 from fairlead.sandbox.apiserver.kinds.base import Context, Registry
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
@@ -24,11 +23,6 @@ from fairlead.sandbox.apiserver.kinds.request import DecodeError, Json
 
 
 class CrdStrategy(BuiltIn):
-    status_resets_metadata = True
-    model = "V1CustomResourceDefinition"
-    generation = True
-    allow_unconditional_update = False
-
     def decode(self, obj: Json) -> list[str]:
         unknown = super().decode(obj)
         for index, version in enumerate((obj.get("spec") or {}).get("versions") or []):
@@ -69,16 +63,16 @@ class CrdStrategy(BuiltIn):
             yield from checks.unchanged(after, before, f"spec.names.{key}")
 
     def prepare_delete(self, obj: Json, context: Context) -> None:
-        removal.hold(obj, context)
+        custom.hold(obj, context)
 
     def committed(self, old: Json | None, new: Json | None, context: Context) -> None:
-        services = removal.storing(context)
+        services = custom.storing(context)
         if new is None:
             if old is not None:
                 _take_down(services.registry, old)
             return
         if new["metadata"].get("deletionTimestamp"):
-            removal.clean(new["spec"]["group"], new["spec"]["names"]["plural"], context)
+            custom.clean(new["spec"]["group"], new["spec"]["names"]["plural"], context)
             return
         if old is None or old["spec"] != new["spec"]:
             if old is not None:

@@ -1,24 +1,27 @@
 """The base strategy of built-in kinds: the shape from the client's model, and status as a subresource.
 
-Decoding, the schema and dropping status on create are here; defaults and validation are each kind's own. Generic metadata
-rules are in meta.py.
+Decoding, the schema, the defaults of defaults.yaml and dropping status on create are here; validation is each kind's own. Generic metadata
+rules are in meta.py. Fields that a release does not store, because a feature gate is off, are dropped when written, unless the
+stored object uses them; in their paths `[]` stands for the elements of a list, `{}` for the values of a map.
+Example: where taints are guarded a new slice loses them, and an update of a slice with taints keeps them.
+Source: dropDisabledFields in pkg/registry/resource/{resourceslice,resourceclaim,deviceclass}/strategy.go, dropDisabledPodStatusFields
+in pkg/api/pod/util.go (1.34 to 1.36).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
 from fairlead.sandbox.apiserver import names, tables
-from fairlead.sandbox.apiserver.kinds import disabled
+from fairlead.sandbox.apiserver.kinds import defaults
 from fairlead.sandbox.apiserver.kinds.base import Column, Context, Strategy
 from fairlead.sandbox.apiserver.kinds.decode import decode, zero
 from fairlead.sandbox.apiserver.kinds.errors import FieldError
-from fairlead.sandbox.apiserver.kinds.openschema import nested_schema
 from fairlead.sandbox.apiserver.kinds.request import Json
-from fairlead.sandbox.apiserver.kinds.schema import schema_of
+from fairlead.sandbox.apiserver.kinds.schema import nested_schema, schema_of
 from fairlead.sandbox.release import NEWEST, Guarded, Release
 
 NameCheck = Callable[..., list[str]]
@@ -27,10 +30,10 @@ NameCheck = Callable[..., list[str]]
 class BuiltIn(Strategy):
     """A kind of Kubernetes itself. `model` is its class in kubernetes.client, `kind` as discovery calls it.
 
-    `catalogue.kinds` sets the release and the kind's name.
+    `catalogue.kinds` sets these attributes as its table has them.
     """
 
-    model: str
+    model = ""
     kind = ""
     release: Release = NEWEST
     table: tables.Table = tables.GENERIC
@@ -39,12 +42,6 @@ class BuiltIn(Strategy):
     """Field selectors: dotted paths of strings (or booleans) in the object."""
     name_check: NameCheck = staticmethod(names.subdomain_complaints)
 
-    def __init__(self, model: str | None = None, *, table: tables.Table | None = None) -> None:
-        if model is not None:
-            self.model = model
-        if table is not None:
-            self.table = table
-
     @cached_property
     def schema(self) -> Json:  # type: ignore[override]  # built at first use: importing all models takes seconds
         return nested_schema(self.model, self.release.unknown)
@@ -52,6 +49,9 @@ class BuiltIn(Strategy):
     @cached_property
     def has_status(self) -> bool:
         return "status" in schema_of(self.model).fields
+
+    def default(self, obj: Json) -> None:
+        defaults.fill(obj, self.kind)
 
     def decode(self, obj: Json) -> list[str]:
         return decode(obj, self.model, self.release.unknown)
@@ -69,7 +69,7 @@ class BuiltIn(Strategy):
         return self.release.guarded(self.kind)
 
     def drop_disabled(self, new: Json, old: Json | None) -> None:
-        disabled.drop(new, old, self.guarded)
+        _drop(new, old, self.guarded)
 
     def reset_status(self, obj: Json) -> None:
         """The initial status, whatever the client sent."""
@@ -112,3 +112,38 @@ def _selectable(obj: Any, path: str) -> str:
     if isinstance(obj, bool):
         return "true" if obj else "false"
     return "" if obj is None else str(obj)
+
+
+def _drop(new: Json, old: Json | None, guarded: Iterable[Guarded]) -> None:
+    """Drop disabled fields, in place. `old` is None for a new object."""
+    for group in guarded:
+        if old is not None and any(_used(old, path) for path in group.paths):
+            continue
+        for path in group.dropped:
+            for holder, name in _holders(new, path.split(".")):
+                holder.pop(name, None)
+
+
+def _used(obj: Json, path: str) -> bool:
+    return any(holder.get(name) not in (None, []) for holder, name in _holders(obj, path.split(".")))
+
+
+def _holders(value: Any, steps: list[str]) -> Iterator[tuple[Json, str]]:
+    """The objects that may have the path's last field, and its name."""
+    if not isinstance(value, dict):
+        return
+    step, *rest = steps
+    if not rest:
+        yield value, step
+        return
+    inner = value.get(step.rstrip("[]{}"))
+    for one in _elements(inner, step):
+        yield from _holders(one, rest)
+
+
+def _elements(value: Any, step: str) -> Iterable[Any]:
+    if step.endswith("[]"):
+        return value if isinstance(value, list) else ()
+    if step.endswith("{}"):
+        return value.values() if isinstance(value, dict) else ()
+    return (value,)

@@ -15,24 +15,13 @@ from fairlead.sandbox.apiserver.kinds.base import Context
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, forbidden, invalid, required, too_long
 from fairlead.sandbox.apiserver.kinds.request import Json
-from fairlead.sandbox.apiserver.names import (
-    label_1035_complaints,
-    label_complaints,
-    qualified_name_complaints,
-)
-from fairlead.sandbox.apiserver.tables import core
+from fairlead.sandbox.apiserver.names import qualified_name_complaints
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 class NamespaceStrategy(BuiltIn):
-    model = "V1Namespace"
-    table = core.NAMESPACES
-    fields = ("status.phase",)
-    name_check = staticmethod(label_complaints)
-    short_status_on_delete = False
-
     def default(self, obj: Json) -> None:
         name = obj.get("metadata", {}).get("name")
         if name:
@@ -55,10 +44,6 @@ class NamespaceStrategy(BuiltIn):
 
 
 class NodeStrategy(BuiltIn):
-    model = "V1Node"
-    table = core.NODES
-    fields = ("spec.unschedulable",)
-
     def default(self, obj: Json) -> None:
         status = obj.get("status", {})
         if "allocatable" not in status and status.get("capacity"):
@@ -89,8 +74,6 @@ class NodeStrategy(BuiltIn):
 
 
 class ConfigMapStrategy(BuiltIn):
-    model = "V1ConfigMap"
-
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
         data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
         yield from checks.config_keys(data, "data")
@@ -117,13 +100,8 @@ def _immutable_data(new: Json, old: Json, keys: Iterable[str]) -> Iterator[Field
 
 
 class SecretStrategy(BuiltIn):
-    model = "V1Secret"
-    table = core.SECRETS
-    fields = ("type",)
-
     def default(self, obj: Json) -> None:
-        if not obj.get("type"):
-            obj["type"] = "Opaque"
+        super().default(obj)
         given = obj.pop("stringData", None) or {}
         if given:
             data = obj.setdefault("data", {})
@@ -142,27 +120,15 @@ class SecretStrategy(BuiltIn):
         yield from _immutable_data(new, old, ("data",))
 
 
-class ServiceAccountStrategy(BuiltIn):
-    model = "V1ServiceAccount"
-    allow_unconditional_update = False
-
-
 class ServiceStrategy(BuiltIn):
-    model = "V1Service"
-    allow_create_on_update = True
-    fields = ("spec.clusterIP", "spec.type")
-    name_check = staticmethod(label_1035_complaints)
-
     def default(self, obj: Json) -> None:
-        spec = obj.setdefault("spec", {})
-        spec.setdefault("type", "ClusterIP")
-        spec.setdefault("sessionAffinity", "None")
+        super().default(obj)
+        spec = obj["spec"]
         if spec["type"] != "ExternalName":
             spec.setdefault("internalTrafficPolicy", "Cluster")
             spec.setdefault("ipFamilies", ["IPv4"])
             spec.setdefault("ipFamilyPolicy", "SingleStack")
         for port in spec.get("ports") or []:
-            port.setdefault("protocol", "TCP")
             if port.get("targetPort") in (None, 0, ""):
                 port["targetPort"] = port.get("port", 0)
 
@@ -195,11 +161,6 @@ class ServiceStrategy(BuiltIn):
             yield from checks.unchanged(new["spec"].get("clusterIPs"), old["spec"].get("clusterIPs"), "spec.clusterIPs")
 
 
-class EndpointsStrategy(BuiltIn):
-    model = "V1Endpoints"
-    allow_create_on_update = True
-
-
 _EVENT_FIELDS = (
     "involvedObject.kind",
     "involvedObject.namespace",
@@ -225,10 +186,6 @@ _RENAMED = {
 
 
 class CoreEventStrategy(BuiltIn):
-    model = "CoreV1Event"
-    allow_create_on_update = True
-    table = core.EVENTS
-
     def selectable_fields(self, obj: Json) -> dict[str, str]:
         involved = obj.get("involvedObject") or {}
         source = obj.get("source") or {}
@@ -251,8 +208,6 @@ class CoreEventStrategy(BuiltIn):
 
 class NewEventStrategy(CoreEventStrategy):
     """events.k8s.io/v1: the same objects with other names. They are stored in the core's form."""
-
-    model = "EventsV1Event"
 
     def from_storage(self, obj: Json) -> Json:
         out = dict(obj)

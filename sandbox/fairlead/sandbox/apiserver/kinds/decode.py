@@ -1,7 +1,8 @@
 """JSON into a built-in type and back, as Go does it: types checked, unknown fields dropped and named, zero values in form.
 
 A wrong type gives Go's message, and an object has exactly the fields that the real apiserver prints. `decode` changes the
-object in place. It checks shapes only; values are validated by the kind.
+object in place. It checks shapes only; values are validated by the kind. Bodies that are not stored objects (evictions, bindings, scales,
+token requests, reviews) have no strategy that decodes them: `fit` does.
 Source: sigs.k8s.io/json (strict mode), encoding/json's omitempty, apimachinery's Time and Quantity.
 """
 
@@ -17,9 +18,9 @@ from typing import Any
 
 from fairlead.kube.quantity import Quantity
 from fairlead.sandbox.apiserver.kinds.errors import quote
-from fairlead.sandbox.apiserver.kinds.gofacts import Pair
 from fairlead.sandbox.apiserver.kinds.request import DecodeError, Json
 from fairlead.sandbox.apiserver.kinds.schema import Field, TypeSchema, schema_of
+from fairlead.sandbox.release import Pair
 
 _TIME = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)$")
 _ZERO: dict[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False, "quantity": "0"}
@@ -228,3 +229,22 @@ def _time(value: Any, *, micro: bool) -> str | None:
         return f"{text}Z"
     fraction = (match[2] or ".")[1:7].ljust(6, "0")
     return f"{text}.{fraction}Z"
+
+
+_MODELS = {"TokenRequest": "AuthenticationV1TokenRequest"}
+
+
+def fit(obj: Json, kind: str) -> None:
+    """Check the types and drop what is not in the kind, in place. Raises DecodeError."""
+    model = _MODELS.get(kind, f"V1{kind}")
+    try:
+        schema_of(model)
+    except KeyError:
+        return
+    meta = obj.get("metadata", {})
+    if meta is None:
+        del obj["metadata"]
+    elif not isinstance(meta, dict):
+        what = "array" if isinstance(meta, list) else "string" if isinstance(meta, str) else "number"
+        raise DecodeError(f"json: cannot unmarshal {what} into Go struct field {kind}.metadata of type v1.ObjectMeta")
+    decode(obj, model)

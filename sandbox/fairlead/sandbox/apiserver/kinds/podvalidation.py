@@ -171,11 +171,7 @@ def tolerations(given: list[Json], path: str) -> Iterator[FieldError]:
                 'operator must be Exists when `key` is empty, which means "match all values and all keys"',
             )
         if one.get("tolerationSeconds") is not None and effect != "NoExecute":
-            yield invalid(
-                f"{here}.effect",
-                effect,
-                "effect must be 'NoExecute' when `tolerationSeconds` is set",
-            )
+            yield invalid(f"{here}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
         if operator == "Exists" and value:
             yield invalid(f"{here}.operator", one, "value must be empty when `operator` is 'Exists'")
         elif operator not in ("", "Equal", "Exists", "Lt", "Gt"):

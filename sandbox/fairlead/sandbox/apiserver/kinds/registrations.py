@@ -13,9 +13,17 @@ from urllib.parse import urlsplit
 from fairlead.cel import CompileError, Environment
 from fairlead.cel import compile as compile_cel
 from fairlead.sandbox.apiserver.kinds import checks
-from fairlead.sandbox.apiserver.kinds.base import STATUS, Context, Strategy, Subresource
+from fairlead.sandbox.apiserver.kinds.base import Context
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
-from fairlead.sandbox.apiserver.kinds.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from fairlead.sandbox.apiserver.kinds.errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_many,
+)
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.names import qualified_name_complaints, subdomain_complaints
 
@@ -51,8 +59,6 @@ def _complaint(text: str, environment: Environment) -> str:
 def match_conditions(given: list[Json] | None, path: str, environment: Environment) -> Iterator[FieldError]:
     seen = set()
     if len(given or []) > MATCH_CONDITIONS:
-        from fairlead.sandbox.apiserver.kinds.errors import too_many
-
         yield too_many(path, len(given or []), MATCH_CONDITIONS)
     for index, one in enumerate(given or []):
         here, name = f"{path}[{index}]", one.get("name", "")
@@ -91,25 +97,7 @@ def _rule(rule: Json, path: str) -> Iterator[FieldError]:
 
 
 class WebhooksStrategy(BuiltIn):
-    """Mutating and validating webhook configurations: they differ in the model and in reinvocation."""
-
-    generation = True
-    allow_unconditional_update = False
-
-    def default(self, obj: Json) -> None:
-        for hook in obj.get("webhooks") or []:
-            hook.setdefault("failurePolicy", "Fail")
-            hook.setdefault("matchPolicy", "Equivalent")
-            hook.setdefault("namespaceSelector", {})
-            hook.setdefault("objectSelector", {})
-            hook.setdefault("timeoutSeconds", 10)
-            if self.model == "V1MutatingWebhookConfiguration":
-                hook.setdefault("reinvocationPolicy", "Never")
-            service = (hook.get("clientConfig") or {}).get("service")
-            if service is not None:
-                service.setdefault("port", 443)
-            for rule in hook.get("rules") or []:
-                rule.setdefault("scope", "*")
+    """Mutating and validating webhook configurations."""
 
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
         seen = set()
@@ -174,16 +162,6 @@ def _client(client: Json, path: str) -> Iterator[FieldError]:
 
 
 class PolicyStrategy(BuiltIn):
-    model = "V1ValidatingAdmissionPolicy"
-    generation = True
-    allow_unconditional_update = False
-    status_resets_metadata = True
-
-    def default(self, obj: Json) -> None:
-        spec = obj.setdefault("spec", {})
-        spec.setdefault("failurePolicy", "Fail")
-        _default_match(spec.get("matchConstraints"))
-
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
         spec, environment = obj.get("spec", {}), self.release.cel.new_admission
         yield from checks.unsupported(spec.get("failurePolicy"), _POLICIES, "spec.failurePolicy")
@@ -218,13 +196,6 @@ class PolicyStrategy(BuiltIn):
 
 
 class PolicyBindingStrategy(BuiltIn):
-    model = "V1ValidatingAdmissionPolicyBinding"
-    generation = True
-    allow_unconditional_update = False
-
-    def default(self, obj: Json) -> None:
-        _default_match((obj.get("spec") or {}).get("matchResources"))
-
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
         spec = obj.get("spec", {})
         if not spec.get("policyName"):
@@ -252,17 +223,6 @@ class PolicyBindingStrategy(BuiltIn):
                 yield required("spec.paramRef.parameterNotFoundAction")
 
 
-def _default_match(match: Json | None) -> None:
-    if match is None:
-        return
-    match.setdefault("matchPolicy", "Equivalent")
-    match.setdefault("namespaceSelector", {})
-    match.setdefault("objectSelector", {})
-    for key in ("resourceRules", "excludeResourceRules"):
-        for rule in match.get(key) or []:
-            rule.setdefault("scope", "*")
-
-
 def _match(match: Json, path: str) -> Iterator[FieldError]:
     for key in ("resourceRules", "excludeResourceRules"):
         for index, rule in enumerate(match.get(key) or []):
@@ -276,29 +236,3 @@ class UnsupportedPolicyStrategy(BuiltIn):
 
     def validate_create(self, obj: Json, context: Context) -> list[FieldError]:
         return [forbidden("spec", "this apiserver does not apply mutating admission policies; use a mutating webhook")]
-
-
-def served() -> list[tuple[str, str, Strategy, tuple[Subresource, ...]]]:
-    """Plural, kind, strategy and subresources of the group."""
-    mutating, validating = (
-        WebhooksStrategy("V1MutatingWebhookConfiguration"),
-        WebhooksStrategy("V1ValidatingWebhookConfiguration"),
-    )
-    return [
-        (
-            "mutatingadmissionpolicies",
-            "MutatingAdmissionPolicy",
-            UnsupportedPolicyStrategy("V1MutatingAdmissionPolicy"),
-            (),
-        ),
-        (
-            "mutatingadmissionpolicybindings",
-            "MutatingAdmissionPolicyBinding",
-            UnsupportedPolicyStrategy("V1MutatingAdmissionPolicyBinding"),
-            (),
-        ),
-        ("mutatingwebhookconfigurations", "MutatingWebhookConfiguration", mutating, ()),
-        ("validatingadmissionpolicies", "ValidatingAdmissionPolicy", PolicyStrategy(), (STATUS,)),
-        ("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", PolicyBindingStrategy(), ()),
-        ("validatingwebhookconfigurations", "ValidatingWebhookConfiguration", validating, ()),
-    ]

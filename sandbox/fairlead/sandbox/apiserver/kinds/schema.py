@@ -1,21 +1,26 @@
-"""The fields of a built-in type: read from the official client's models, completed by facts of Go's types.
+"""The fields of a built-in type: read from the official client's models, completed by facts of Go's types (gotypes.yaml).
 
-Decoding, pruning, printing and OpenAPI all read `schema_of`; no Kubernetes type is written down again. The models have names,
-types and descriptions, but not which Go fields are pointers (a zero survives) and which structs are values (an empty one
-is written as `{}`); these are in `gofacts`.
+Decoding, pruning, printing, patches, server-side apply and OpenAPI all read `schema_of`; no Kubernetes type is written down again.
+The models have names, types and descriptions, but not which Go fields are pointers (a zero survives), which structs are values
+(an empty one is written as `{}`), and how lists merge. As one nested OpenAPI schema (`nested_schema`) sub-schemas of one model are
+one dict, shared; a type that contains itself is cut off at the second level (only JSONSchemaProps does).
 """
 
 from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from fairlead.sandbox.apiserver.kinds import gofacts
+from fairlead.sandbox.apiserver.kinds.request import Json
+from fairlead.sandbox.files import table
+from fairlead.sandbox.release import Pair
 
 Scalar = Literal["string", "integer", "number", "boolean", "time", "microtime", "bytes", "quantity", "any", "struct"]
+Container = Literal["", "list", "map"]
 
 _CONTAINER = re.compile(r"^(List|Dict)\[(?:str, )?(.+)\]$")
 _SCALARS: dict[str, Scalar] = {
@@ -27,6 +32,27 @@ _SCALARS: dict[str, Scalar] = {
     "bytes": "bytes",
     "object": "any",
 }
+_GO: dict[Scalar, str] = {
+    "string": "string",
+    "integer": "int32",
+    "number": "float64",
+    "boolean": "bool",
+    "time": "v1.Time",
+    "microtime": "v1.MicroTime",
+    "bytes": "[]uint8",
+    "quantity": "resource.Quantity",
+    "any": "runtime.RawExtension",
+}
+_OPENAPI: dict[Scalar, Json] = {
+    "string": {"type": "string"},
+    "number": {"type": "number", "format": "double"},
+    "boolean": {"type": "boolean"},
+    "time": {"type": "string", "format": "date-time"},
+    "microtime": {"type": "string", "format": "date-time"},
+    "bytes": {"type": "string", "format": "byte"},
+    "quantity": {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "string"}, {"type": "number"}]},
+    "any": {"x-kubernetes-preserve-unknown-fields": True},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +61,7 @@ class Field:
 
     name: str
     scalar: Scalar
-    container: Literal["", "list", "map"]
+    container: Container
     ref: str
     """The model's name where scalar is "struct", else empty."""
     required: bool
@@ -46,6 +72,8 @@ class Field:
     """An absent struct is written as {} (or an absent time as null)."""
     description: str
     go_type: str
+    facts: Mapping[str, str]
+    """By the words of gotypes.yaml."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +82,19 @@ class TypeSchema:
     go_name: str
     fields: dict[str, Field]
     description: str
+    atomic: bool = False
+    """Server-side apply replaces it whole."""
+
+
+@cache
+def _known() -> Json:
+    found: Json = table(__file__, "gotypes.yaml")
+    return {**found, "names": {word: set(names.split()) for word, names in found["names"].items()}}
+
+
+def _facts(model: str, name: str) -> Mapping[str, str]:
+    words = _known()["fields"].get(model, {}).get(name, "").split()
+    return {word: value for word, _, value in (each.partition("=") for each in words)}
 
 
 @cache
@@ -66,10 +107,13 @@ def schema_of(model: str) -> TypeSchema:
     types = {cls.attribute_map[attribute]: type_ for attribute, type_ in cls.openapi_types.items()}
     for attribute, info in cls.model_fields.items():
         name = info.serialization_alias or attribute
-        if (model, name) in gofacts.NOT_IN_136:
-            continue
-        fields[name] = _field(model, name, types[name], info.is_required(), info.description or "")
-    return TypeSchema(model, go_name(model), fields, _type_description(cls))
+        facts = _facts(model, name)
+        if "later" not in facts:
+            text = _known()["descriptions"].get(model, {}).get(name)
+            # The models join lines with blanks: two stand where a paragraph ended.
+            description = text or (info.description or "").replace("  ", "\n\n")
+            fields[name] = _field(name, types[name], facts, required=info.is_required(), description=description)
+    return TypeSchema(model, go_name(model), fields, _type_description(cls), "atomic" in _facts(model, "@"))
 
 
 def _type_description(cls: Any) -> str:
@@ -77,53 +121,37 @@ def _type_description(cls: Any) -> str:
     return " ".join((cls.__doc__ or "").split("Attributes:")[0].split())
 
 
-def _field(model: str, name: str, type_: str, required: bool, description: str) -> Field:
-    container: Literal["", "list", "map"] = ""
-    match = _CONTAINER.match(type_)
+def _field(name: str, type_: str, facts: Mapping[str, str], *, required: bool, description: str) -> Field:
+    container: Container = ""
     inner = type_
-    if match:
+    if match := _CONTAINER.match(type_):
         container = "list" if match[1] == "List" else "map"
         inner = match[2]
+    names = _known()["names"]
     scalar: Scalar = _SCALARS.get(inner, "struct")
-    ref = inner if scalar == "struct" else ""
-    if (model, name) in gofacts.FREE_FORM or inner.startswith(("List[", "Dict[")):
-        scalar, ref = "any", ""
-    elif scalar == "string" and ((model, name) in gofacts.QUANTITIES or (name, container) in gofacts.QUANTITY_MAPS):
+    if "free" in facts or inner.startswith(("List[", "Dict[")):
+        scalar = "any"
+    elif scalar == "string" and ("quantity" in facts or (container == "map" and name in names["quantity"])):
         scalar = "quantity"
-    elif scalar == "time" and (model, name) in gofacts.MICRO_TIMES:
+    elif scalar == "time" and "micro" in facts:
         scalar = "microtime"
+    ref = inner if scalar == "struct" else ""
+    go = f"v1.{go_name(ref)}" if ref else _GO[scalar]
+    if scalar == "integer" and ("int64" in facts or name in names["int64"]):
+        go = "int64"
+    plain = scalar in {"integer", "boolean"} and ("plain" in facts or name in names["plain"])
     return Field(
         name=name,
         scalar=scalar,
         container=container,
         ref=ref,
-        required=(required or (model, name) in gofacts.ALWAYS_WRITTEN) and (model, name) not in gofacts.OMITTED_EMPTY,
-        pointer=_is_pointer(model, name, scalar),
-        value_struct=_is_value_struct(model, name, scalar, container),
-        # The models join lines with blanks: two stand where a paragraph ended.
-        description=gofacts.DESCRIPTIONS.get((model, name), description.replace("  ", "\n\n")),
-        go_type=_go_type(model, name, scalar, container, ref),
+        required=(required or "written" in facts) and "omitted" not in facts,
+        pointer="pointer" in facts if scalar == "string" else not plain,
+        value_struct=not container and "value" in facts,
+        description=description,
+        go_type={"": "", "list": "[]", "map": "map[string]"}[container] + go,
+        facts=facts,
     )
-
-
-def _is_pointer(model: str, name: str, scalar: Scalar) -> bool:
-    if scalar == "string":
-        return (model, name) in gofacts.POINTER_STRINGS
-    if scalar == "integer":
-        return (model, name) not in gofacts.PLAIN_INTS and name not in gofacts.PLAIN_INT_NAMES
-    if scalar == "boolean":
-        return (model, name) not in gofacts.PLAIN_BOOLS and name not in gofacts.PLAIN_BOOL_NAMES
-    return True
-
-
-def _is_value_struct(model: str, name: str, scalar: Scalar, container: str) -> bool:
-    if container:
-        return False
-    if scalar in {"time", "microtime"}:
-        return (model, name) in gofacts.VALUE_TIMES
-    if scalar != "struct":
-        return False
-    return (model, name) in gofacts.VALUE_STRUCTS or name in gofacts.VALUE_STRUCT_NAMES.get(model, ())
 
 
 def go_name(model: str) -> str:
@@ -131,17 +159,56 @@ def go_name(model: str) -> str:
     return re.sub(r"^(?:[A-Z][a-z]+)?V\d+(?:(?:alpha|beta)\d+)?(?=[A-Z])", "", model) or model
 
 
-def _go_type(model: str, name: str, scalar: Scalar, container: str, ref: str) -> str:
-    one = {
-        "string": "string",
-        "integer": "int64" if name in gofacts.INT64_NAMES or (model, name) in gofacts.INT64 else "int32",
-        "number": "float64",
-        "boolean": "bool",
-        "time": "v1.Time",
-        "microtime": "v1.MicroTime",
-        "bytes": "[]uint8",
-        "quantity": "resource.Quantity",
-        "any": "runtime.RawExtension",
-        "struct": f"v1.{go_name(ref)}",
-    }[scalar]
-    return {"": one, "list": f"[]{one}", "map": f"map[string]{one}"}[container]
+# -- as OpenAPI
+
+
+@cache
+def nested_schema(model: str, hidden: frozenset[Pair] = frozenset()) -> Json:
+    """The schema of a whole model, without $ref and `hidden` fields. Shared by all callers: do not change it."""
+    return _nested(model, (), hidden)
+
+
+@cache
+def _nested(model: str, above: tuple[str, ...], hidden: frozenset[Pair]) -> Json:
+    if model in above:
+        return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = schema_of(model)
+    properties: Json = {}
+    # Only for a type that can contain itself do the types above count: for all others the cache must hit.
+    path = (*above, model) if model == "V1JSONSchemaProps" else above
+    for name, field in schema.fields.items():
+        if (model, name) not in hidden:
+            properties[name] = field_schema(field, _nested(field.ref, path, hidden) if field.ref else None)
+    out: Json = {"type": "object", "properties": properties}
+    required = [name for name, field in schema.fields.items() if field.required]
+    if required:
+        out["required"] = required
+    if schema.atomic:
+        out["x-kubernetes-map-type"] = "atomic"
+    return out
+
+
+def field_schema(field: Field, struct: Json | None) -> Json:
+    """The schema of one field; `struct` stands for the value where it is one (a nested schema, or a $ref)."""
+    if field.scalar == "integer":
+        one: Json = {"type": "integer", "format": "int64" if "int64" in field.go_type else "int32"}
+    else:
+        one = struct if struct is not None else dict(_OPENAPI[field.scalar])
+    if field.container == "map":
+        out: Json = {"type": "object", "additionalProperties": one}
+        return out | {"x-kubernetes-map-type": "atomic"} if "atomic" in field.facts else out
+    if field.container == "list":
+        return {"type": "array", "items": one, **_list_extensions(field.facts)}
+    return {**one, "x-kubernetes-patch-strategy": "retainKeys"} if "retain" in field.facts else one
+
+
+def _list_extensions(facts: Mapping[str, str]) -> Json:
+    kind = "map" if "keys" in facts else "set" if "set" in facts else "atomic"
+    out: Json = {"x-kubernetes-list-type": kind}
+    if "keys" in facts:
+        out["x-kubernetes-list-map-keys"] = facts["keys"].split(",")
+    if "patch" in facts:
+        out["x-kubernetes-patch-merge-key"] = facts["patch"]
+    if "patch" in facts or "merge" in facts:
+        out["x-kubernetes-patch-strategy"] = "merge,retainKeys" if "retain" in facts else "merge"
+    return out

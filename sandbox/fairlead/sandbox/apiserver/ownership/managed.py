@@ -17,18 +17,18 @@ from fairlead.sandbox.apiserver.kinds.base import Kind
 from fairlead.sandbox.apiserver.kinds.errors import quote
 from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.ownership import fieldsets, typed
-from fairlead.sandbox.apiserver.ownership.entries import (
+from fairlead.sandbox.apiserver.ownership.fieldsets import (
     APPLY,
     UPDATE,
     Entries,
     Entry,
+    FieldSet,
     Manager,
     capped,
     decode,
     encode,
     take_over,
 )
-from fairlead.sandbox.apiserver.ownership.fieldsets import FieldSet
 
 _BEFORE_FIRST_APPLY = "before-first-apply"
 _KUBECTL = "kubectl"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.sandbox.apiserver.jsonvalue import same
+from fairlead.sandbox.apiserver.kinds.request import same
 from fairlead.sandbox.apiserver.ownership import fieldsets
 from fairlead.sandbox.apiserver.ownership.fieldsets import FieldSet, Path
 

@@ -1,6 +1,6 @@
-"""JSON Patch (RFC 6902) on dicts, as the apiserver applies it.
+"""JSON Patch (RFC 6902), as the apiserver applies it, and JSON Merge Patch (RFC 7386).
 
-Pure: returns a new document and leaves the old one unchanged.
+Pure: each returns a new document and leaves the old one unchanged.
 `PatchError` is a patch that does not fit the document (422); `MalformedPatch` a body that is no patch (400).
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlead.sandbox.apiserver.jsonvalue import clone, same
+from fairlead.sandbox.apiserver.kinds.request import clone, same
 
 OPERATIONS_LIMIT = 10_000
 
@@ -159,3 +159,20 @@ def _remove(document: Any, tokens: list[str]) -> Any:
     else:
         del parent[tokens[-1]]
     return document
+
+
+def merge(document: Any, patch: Any) -> Any:
+    """The merged document.
+
+    >>> merge({"a": 1, "b": {"c": 2, "d": 3}}, {"a": None, "b": {"c": 4}, "e": {"f": None}})
+    {'b': {'c': 4, 'd': 3}, 'e': {}}
+    """
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(document) if isinstance(document, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge(merged.get(key), value)
+    return merged

@@ -1,24 +1,25 @@
 """PATCH: the four kinds of patch, each a function from the stored object to the new one.
 
-The rest is an update's (writing.py), so admission and validation see no difference.
+The rest is an update's (writing.py), so admission and validation see no difference. The configuration of a server-side apply is neither
+defaulted nor completed with zero values: a manager owns only the fields that it gives.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from fairlead.sandbox.apiserver import meta, rendering, statuses
 from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
-from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.errors import forbidden, required
-from fairlead.sandbox.apiserver.kinds.request import Json
+from fairlead.sandbox.apiserver.kinds.request import DecodeError, Json, clone
 from fairlead.sandbox.apiserver.ownership import managed
-from fairlead.sandbox.apiserver.patches import applying, jsonpatch, mergepatch, strategic
-from fairlead.sandbox.apiserver.storage.store import Stored
+from fairlead.sandbox.apiserver.patches import jsonpatch, strategic
+from fairlead.sandbox.apiserver.rendering import negotiate
+from fairlead.sandbox.apiserver.store import Stored
 from fairlead.sandbox.apiserver.verbs.writing import Transform, decode, modify
-from fairlead.sandbox.apiserver.wire.bodies import ParseError, parse_json, parse_yaml
+from fairlead.sandbox.apiserver.wire.bodies import Body, ParseError, parse_json, parse_yaml
 from fairlead.sandbox.apiserver.wire.exchange import Response
-from fairlead.sandbox.apiserver.wire.negotiation import negotiate
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -67,7 +68,7 @@ def _transform(call: Call, content_type: str) -> Transform:
             if content_type == JSON_PATCH:
                 patched = jsonpatch.apply(current, given)
             elif content_type == MERGE_PATCH:
-                patched = mergepatch.apply(current, given)
+                patched = jsonpatch.merge(current, given)
             else:
                 patched = strategic.apply(current, given, call.kind.strategy.schema)
         except jsonpatch.TooManyOperationsError as error:
@@ -109,11 +110,11 @@ def _apply(call: Call) -> Transform:
         body = parse_yaml(call.request.body)
     except ParseError as error:
         raise statuses.bad_request(f"error decoding YAML: {error}") from error
-    config_of = applying.config_of(call, body)
+    copy_of = _config_of(call, body)
     force = call.request.flag("force")
 
     def transform(stored: Stored | None) -> Json:
-        applied = config_of()
+        applied = copy_of()
         if stored is None:
             if call.target.subresource:
                 raise statuses.not_found(call.kind, call.target.name)
@@ -126,3 +127,51 @@ def _apply(call: Call) -> Transform:
         return new
 
     return transform
+
+
+def _config_of(call: Call, body: Body) -> Callable[[], Json]:
+    """A fresh copy of the configuration at each call. Raises 400 for a body that is none."""
+    config = body.value
+    if not isinstance(config, dict):
+        raise statuses.bad_request(
+            f"error decoding YAML: json: cannot unmarshal {meta.go_type(config)} into Go value of type map[string]interface {{}}"
+        )
+    for field, wanted in (("apiVersion", call.kind.api_version), ("kind", call.kind.kind)):
+        if not config.get(field):
+            raise statuses.bad_request(
+                f"error decoding YAML: Object '{field[0].upper() + field[1:]}' is missing in '{_text(config)}'"
+            )
+        if config[field] != wanted:
+            raise statuses.bad_request(
+                f"failed to create typed patch object: the {field} of the patch is {config[field]!r}, the resource's is {wanted!r}"
+            )
+    metadata = config.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("managedFields"):
+        raise statuses.bad_request("metadata.managedFields must be nil")
+    _check(call, clone(config), body.duplicates)
+    config["metadata"] = {"name": call.target.name, **(config.get("metadata") or {})}
+    meta.match_url(call, config)
+    return lambda: clone(config)
+
+
+def _text(config: Json) -> str:
+    return json.dumps(config, separators=(",", ":"))
+
+
+def _check(call: Call, config: Json, duplicates: list[str]) -> None:
+    """Types must fit and fields be known: an unknown field cannot be owned. Changes its argument."""
+    try:
+        problems = [f'duplicate field "{path}"' for path in duplicates]
+        problems += meta.decode(config, call.kind.kind)
+        problems += call.kind.strategy.decode(config)
+    except DecodeError as error:
+        raise statuses.cannot_decode(call.kind, str(error)) from error
+    if problems:
+        name = "/".join(part for part in (call.namespace, call.target.name) if part)
+        field = problems[0].partition('"')[2].rstrip('"')
+        raise statuses.ApiError(
+            500,
+            "",
+            f"failed to create typed patch object ({name}; {call.kind.api_version}, Kind={call.kind.kind}): "
+            f".{field}: field not declared in schema",
+        )

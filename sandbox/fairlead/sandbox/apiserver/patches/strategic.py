@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlead.sandbox.apiserver.jsonvalue import clone, same
+from fairlead.sandbox.apiserver.kinds.request import clone, same
 
 Json = dict[str, Any]
 

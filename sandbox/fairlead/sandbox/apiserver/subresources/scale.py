@@ -6,12 +6,11 @@ from typing import Any
 
 from fairlead.sandbox.apiserver import rendering, statuses
 from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
-from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.base import Subresource
 from fairlead.sandbox.apiserver.kinds.errors import invalid
-from fairlead.sandbox.apiserver.kinds.request import Json
-from fairlead.sandbox.apiserver.patches import jsonpatch, mergepatch
-from fairlead.sandbox.apiserver.storage.store import Stored
+from fairlead.sandbox.apiserver.kinds.request import Json, clone
+from fairlead.sandbox.apiserver.patches import jsonpatch
+from fairlead.sandbox.apiserver.store import Stored
 from fairlead.sandbox.apiserver.verbs.writing import modify
 from fairlead.sandbox.apiserver.wire.bodies import ParseError, parse_json, read_object
 from fairlead.sandbox.apiserver.wire.exchange import Response, json_response
@@ -41,7 +40,7 @@ async def patch(call: Call) -> Response:
     def patched(current: Json) -> Json:
         try:
             by_operations = call.request.content_type == "application/json-patch+json"
-            found: Json = jsonpatch.apply(current, body) if by_operations else mergepatch.apply(current, body)
+            found: Json = jsonpatch.apply(current, body) if by_operations else jsonpatch.merge(current, body)
         except jsonpatch.PatchError as error:
             raise statuses.generic(422, str(error)) from error
         return found

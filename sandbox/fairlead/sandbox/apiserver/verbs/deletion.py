@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from fairlead.sandbox.apiserver import namespaces, rendering, statuses
+from fairlead.sandbox.apiserver import rendering, statuses
 from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
-from fairlead.sandbox.apiserver.jsonvalue import clone
-from fairlead.sandbox.apiserver.kinds.bodies import fit
+from fairlead.sandbox.apiserver.kinds.decode import fit
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, invalid, not_supported
-from fairlead.sandbox.apiserver.kinds.request import DecodeError, Json, timestamp
-from fairlead.sandbox.apiserver.storage.store import Moved, Stored
+from fairlead.sandbox.apiserver.kinds.request import DecodeError, Json, clone, timestamp
+from fairlead.sandbox.apiserver.rendering import negotiate
+from fairlead.sandbox.apiserver.store import Moved, Stored
+from fairlead.sandbox.apiserver.verbs import writing
 from fairlead.sandbox.apiserver.verbs.reading import selection
 from fairlead.sandbox.apiserver.verbs.writing import ATTEMPTS, attributes_of, releasable
 from fairlead.sandbox.apiserver.wire.bodies import ParseError, parse
 from fairlead.sandbox.apiserver.wire.exchange import Response
-from fairlead.sandbox.apiserver.wire.negotiation import negotiate
 
 _POLICIES = ("Foreground", "Background", "Orphan")
 _GC_FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
@@ -146,7 +146,7 @@ async def delete_object(call: Call, options: DeleteOptions, *, admit: bool = Tru
     """The object as it is or was, and whether it is removed. Raises 404, 409, 403. `admit` False: an eviction, admitted
     as such before.
     """
-    namespaces.check_deletable(call)
+    writing.check_deletable(call)
     for attempt in range(ATTEMPTS):
         stored = call.state.store.get(call.kind.storage, call.key)
         if stored is None:

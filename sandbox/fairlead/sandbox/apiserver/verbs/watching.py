@@ -16,10 +16,10 @@ from fairlead.sandbox.apiserver.call import Call
 from fairlead.sandbox.apiserver.kinds.base import Kind
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, forbidden
 from fairlead.sandbox.apiserver.kinds.request import Json
-from fairlead.sandbox.apiserver.storage.store import Change, Compacted, Stored
+from fairlead.sandbox.apiserver.rendering import METADATA, TABLE, Wanted, negotiate
+from fairlead.sandbox.apiserver.store import Change, Compacted, Stored
 from fairlead.sandbox.apiserver.verbs.reading import NOT_OLDER, Predicate, parse_revision, selection
 from fairlead.sandbox.apiserver.wire.exchange import Stream, encode
-from fairlead.sandbox.apiserver.wire.negotiation import METADATA, TABLE, Wanted, negotiate
 
 _DEFAULT_TIMEOUT_S = 1800  # to twice that, at random, as the real one spreads reconnects
 _LAST_BOOKMARK_S = 2.0  # before the end

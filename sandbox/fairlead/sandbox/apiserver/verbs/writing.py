@@ -2,8 +2,9 @@
 
 decode → default → managed fields → mutating admission → the kind's preparation → validation → validating admission →
 store. An update is a function from the stored object to the new one; where the client gave no resourceVersion, it is
-tried again when the object changed meanwhile (admission may wait for webhooks).
-Source: k8s.io/apiserver/pkg/registry/generic/registry/store.go, pkg/endpoints/handlers (1.36).
+tried again when the object changed meanwhile (admission may wait for webhooks). No object is created in a missing or terminating
+namespace, and the system's own cannot be deleted; the namespace controller empties a terminating one and ends with PUT /finalize.
+Source: k8s.io/apiserver/pkg/registry/generic/registry/store.go, pkg/endpoints/handlers, namespace/lifecycle/admission.go (1.36).
 """
 
 from __future__ import annotations
@@ -13,18 +14,16 @@ from collections.abc import Callable
 
 import msgspec
 
-from fairlead.sandbox.apiserver import meta, namespaces, rendering, statuses
-from fairlead.sandbox.apiserver.auth import escalation
+from fairlead.sandbox.apiserver import meta, rbac, rendering, statuses
 from fairlead.sandbox.apiserver.call import IGNORE, STRICT, Call, check_write_options, options_of
-from fairlead.sandbox.apiserver.kinds.attributes import Attributes
-from fairlead.sandbox.apiserver.kinds.base import Context, Kind
+from fairlead.sandbox.apiserver.kinds.base import Attributes, Context, Kind
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, invalid
 from fairlead.sandbox.apiserver.kinds.request import Access, DecodeError, Json
 from fairlead.sandbox.apiserver.ownership import managed
-from fairlead.sandbox.apiserver.storage.store import Moved, Stored
+from fairlead.sandbox.apiserver.rendering import negotiate
+from fairlead.sandbox.apiserver.store import Moved, Stored
 from fairlead.sandbox.apiserver.wire.bodies import read_object
 from fairlead.sandbox.apiserver.wire.exchange import Response
-from fairlead.sandbox.apiserver.wire.negotiation import negotiate
 
 ATTEMPTS = 5  # of an update whose object changes meanwhile
 _NAME_ATTEMPTS = 8  # of generateName
@@ -93,7 +92,7 @@ async def create_object(call: Call, obj: Json, options: Json, *, track: bool = T
     meta.wipe(call, obj)
     if track:
         managed.track(call, obj, None)
-    namespaces.check_open(call, obj)
+    check_open(call, obj)
     attributes = attributes_of(call, "CREATE", obj, None, options)
     obj = await mutate(call, attributes)
     meta.fill(call, obj)
@@ -105,7 +104,7 @@ async def create_object(call: Call, obj: Json, options: Json, *, track: bool = T
     errors = meta.validate_create(call.kind, obj) + strategy.validate_create(obj, context)
     if errors:
         raise statuses.invalid(call.kind, name, errors)
-    escalation.check(call, obj, None)
+    rbac.check(call, obj, None)
     context.warnings += strategy.warnings(obj, None, context)
     attributes.object, attributes.name = obj, name
     await call.state.admission.validate(attributes)
@@ -217,7 +216,7 @@ async def _replace(call: Call, stored: Stored, new: Json, options: Json, *, trac
     errors = meta.validate_update(kind, new, old) + _prepare_and_validate(kind, subresource, new, old, context)
     if errors:
         raise statuses.invalid(kind, call.target.name, errors)
-    escalation.check(call, new, old)
+    rbac.check(call, new, old)
     context.warnings += kind.strategy.warnings(new, old, context)
     attributes.object = new
     await state.admission.validate(attributes)
@@ -321,3 +320,39 @@ def releasable(kind: Kind, obj: Json) -> bool:
     if metadata.get("deletionGracePeriodSeconds"):
         return False
     return not (kind.plural == "namespaces" and not kind.group and obj.get("spec", {}).get("finalizers"))
+
+
+UNDELETABLE = ("default", "kube-system", "kube-public")
+
+
+def check_open(call: Call, obj: Json) -> None:
+    """Raises 404 for a namespace that does not exist, 403 for one that is terminating."""
+    if not call.kind.namespaced or call.kind.group in {"authorization.k8s.io", "authentication.k8s.io"}:
+        return
+    namespace = call.state.get("", "namespaces", call.namespace)
+    if namespace is None:
+        raise statuses.not_found_resource("", "namespaces", call.namespace)
+    if namespace.get("status", {}).get("phase") != "Terminating":
+        return
+    name = obj["metadata"].get("name", "")
+    error = statuses.forbidden(
+        call.kind.group,
+        call.kind.plural,
+        name,
+        f"unable to create new content in namespace {call.namespace} because it is being terminated",
+    )
+    assert error.details is not None
+    error.details["causes"] = [
+        {
+            "reason": "NamespaceTerminating",
+            "message": f"namespace {call.namespace} is being terminated",
+            "field": "metadata.namespace",
+        }
+    ]
+    raise error
+
+
+def check_deletable(call: Call) -> None:
+    """Raises 403 for the deletion of a namespace that the system needs."""
+    if call.kind.plural == "namespaces" and not call.kind.group and call.target.name in UNDELETABLE:
+        raise statuses.forbidden("", "namespaces", call.target.name, "this namespace may not be deleted")

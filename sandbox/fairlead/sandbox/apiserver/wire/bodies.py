@@ -15,7 +15,7 @@ import yaml
 from fairlead.bounded import yaml_text
 from fairlead.bounded.limits import UnreadableError
 from fairlead.sandbox.apiserver import statuses
-from fairlead.sandbox.apiserver.kinds import bodies
+from fairlead.sandbox.apiserver.kinds import decode
 from fairlead.sandbox.apiserver.kinds.base import Kind, Registry
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, invalid
 from fairlead.sandbox.apiserver.kinds.request import DecodeError, Json
@@ -220,7 +220,7 @@ def read_object(
     body = check_type(body, request.body, group, version, name, kind, registry)
     if body_kind is not None or kind.verbs == ("create",):
         try:
-            bodies.fit(body.value, name)
+            decode.fit(body.value, name)
         except DecodeError as error:
             raise statuses.cannot_decode_as(name, version, name, str(error)) from error
     return body
@@ -266,11 +266,7 @@ def _refuse_type(
             raise statuses.bad_request(
                 f"the API version in the data ({given_version}) does not match the expected API version ({api_version})"
             )
-        raise statuses.invalid(
-            kind,
-            "",
-            [_kind_error(given_kind, name)],
-        )
+        raise statuses.invalid(kind, "", [_kind_error(given_kind, name)])
     if registry.of_kind(given_group, short, given_kind) is None:
         why = f'no kind "{given_kind}" is registered for version "{given_version}" in scheme "pkg/api/legacyscheme/scheme.go:30"'
     elif given_version != api_version and given_kind == name:

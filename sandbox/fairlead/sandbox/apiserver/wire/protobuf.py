@@ -1,9 +1,8 @@
 """Request bodies in Kubernetes' protobuf encoding, for the kinds that kubectl's own commands send that way.
 
 kubectl (auth can-i, create namespace, drain, …) writes protobuf without negotiation. Decodes to the same dicts as JSON;
-never encodes: every client that writes protobuf also reads JSON. A kind or field that is not in the tables is refused by
-name, never dropped.
-Source: the field numbers of k8s.io/api and k8s.io/apimachinery (1.36), wire format of protobuf 2.
+never encodes: every client that writes protobuf also reads JSON. A kind or field that messages.yaml lacks is refused by
+name, never dropped. Source: the wire format of protobuf 2.
 """
 
 from __future__ import annotations
@@ -11,7 +10,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
+
+from fairlead.sandbox.files import table
 
 Json = dict[str, Any]
 
@@ -19,133 +21,15 @@ MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-# Field number → (JSON name, type). Types: string, int, bool, bytes, a message's name, time, micro, quantity, intstr, and
-# `skip` for what a server never reads. A leading * is a list, % a map from strings.
 _Fields = dict[int, tuple[str, str]]
+"""Field number → JSON name and type."""
 
 
-def _fields(text: str) -> _Fields:
-    """`1 name string, 2 spec Spec` as a table."""
-    rows = (row.split() for row in text.split(","))
-    return {int(number): (name, kind) for number, name, kind in rows}
-
-
-_WHOLE = "1 metadata ObjectMeta, 2 spec {0}Spec, 3 status skip"
-_MESSAGES: dict[str, _Fields] = {
-    "ObjectMeta": _fields(
-        "1 name string, 2 generateName string, 3 namespace string, 4 selfLink string, 5 uid string, 6 resourceVersion string,"
-        "7 generation int, 8 creationTimestamp time, 9 deletionTimestamp time, 10 deletionGracePeriodSeconds int,"
-        "11 labels %string, 12 annotations %string, 13 ownerReferences *OwnerReference, 14 finalizers *string,"
-        "17 managedFields *skip"
-    ),
-    "OwnerReference": _fields(
-        "1 kind string, 3 name string, 4 uid string, 5 apiVersion string, 6 controller bool, 7 blockOwnerDeletion bool"
-    ),
-    "LabelSelector": _fields("1 matchLabels %string, 2 matchExpressions *Requirement"),
-    "Requirement": _fields("1 key string, 2 operator string, 3 values *string"),
-    "DeleteOptions": _fields(
-        "1 gracePeriodSeconds int, 2 preconditions Preconditions, 3 orphanDependents bool, 4 propagationPolicy string,"
-        "5 dryRun *string, 6 ignoreStoreReadErrorWithClusterBreakingPotential bool"
-    ),
-    "Preconditions": _fields("1 uid string, 2 resourceVersion string"),
-    "ObjectReference": _fields(
-        "1 kind string, 2 namespace string, 3 name string, 4 uid string, 5 apiVersion string, 6 resourceVersion string,"
-        "7 fieldPath string"
-    ),
-    "LocalReference": _fields("1 name string"),
-    # authorization.k8s.io, authentication.k8s.io
-    "SelfSubjectAccessReview": _fields(_WHOLE.format("SelfSubjectAccessReview")),
-    "SelfSubjectAccessReviewSpec": _fields(
-        "1 resourceAttributes ResourceAttributes, 2 nonResourceAttributes PathAttributes"
-    ),
-    "SubjectAccessReview": _fields(_WHOLE.format("SubjectAccessReview")),
-    "LocalSubjectAccessReview": _fields(_WHOLE.format("SubjectAccessReview")),
-    "SubjectAccessReviewSpec": _fields(
-        "1 resourceAttributes ResourceAttributes, 2 nonResourceAttributes PathAttributes, 3 user string, 4 groups *string,"
-        "5 extra %Strings, 6 uid string"
-    ),
-    "Strings": _fields("1 items *string"),
-    "ResourceAttributes": _fields(
-        "1 namespace string, 2 verb string, 3 group string, 4 version string, 5 resource string, 6 subresource string,"
-        "7 name string"
-    ),
-    "PathAttributes": _fields("1 path string, 2 verb string"),
-    "SelfSubjectRulesReview": _fields(_WHOLE.format("SelfSubjectRulesReview")),
-    "SelfSubjectRulesReviewSpec": _fields("1 namespace string"),
-    "SelfSubjectReview": _fields("1 metadata ObjectMeta, 2 status skip"),
-    "TokenReview": _fields(_WHOLE.format("TokenReview")),
-    "TokenReviewSpec": _fields("1 token string, 2 audiences *string"),
-    "TokenRequest": _fields(_WHOLE.format("TokenRequest")),
-    "TokenRequestSpec": _fields("1 audiences *string, 3 boundObjectRef BoundObject, 4 expirationSeconds int"),
-    "BoundObject": _fields("1 kind string, 2 apiVersion string, 3 name string, 4 uid string"),
-    # core
-    "Namespace": _fields(_WHOLE.format("Namespace")),
-    "NamespaceSpec": _fields("1 finalizers *string"),
-    "ServiceAccount": _fields(
-        "1 metadata ObjectMeta, 2 secrets *ObjectReference, 3 imagePullSecrets *LocalReference,"
-        "4 automountServiceAccountToken bool"
-    ),
-    "ConfigMap": _fields("1 metadata ObjectMeta, 2 data %string, 3 binaryData %bytes, 4 immutable bool"),
-    "Secret": _fields("1 metadata ObjectMeta, 2 data %bytes, 3 type string, 4 stringData %string, 5 immutable bool"),
-    "ResourceQuota": _fields(_WHOLE.format("ResourceQuota")),
-    "ResourceQuotaSpec": _fields("1 hard %quantity, 2 scopes *string"),
-    "Binding": _fields("1 metadata ObjectMeta, 2 target ObjectReference"),
-    "PodTemplateSpec": _fields("1 metadata ObjectMeta, 2 spec PodSpec"),
-    "PodSpec": _fields(
-        "2 containers *Container, 3 restartPolicy string, 4 terminationGracePeriodSeconds int, 5 activeDeadlineSeconds int,"
-        "6 dnsPolicy string, 7 nodeSelector %string, 8 serviceAccountName string, 9 serviceAccount string, 10 nodeName string,"
-        "11 hostNetwork bool, 12 hostPID bool, 13 hostIPC bool, 14 securityContext skip, 15 imagePullSecrets *LocalReference,"
-        "16 hostname string, 17 subdomain string, 19 schedulerName string, 24 priorityClassName string"
-    ),
-    "Container": _fields(
-        "1 name string, 2 image string, 3 command *string, 4 args *string, 5 workingDir string, 6 ports *ContainerPort,"
-        "7 env *EnvVar, 8 resources Resources, 13 terminationMessagePath string, 14 imagePullPolicy string, 16 stdin bool,"
-        "17 stdinOnce bool, 18 tty bool, 20 terminationMessagePolicy string"
-    ),
-    "ContainerPort": _fields("1 name string, 2 hostPort int, 3 containerPort int, 4 protocol string, 5 hostIP string"),
-    "EnvVar": _fields("1 name string, 2 value string"),
-    "Resources": _fields("1 limits %quantity, 2 requests %quantity, 3 claims *ResourceClaim"),
-    "ResourceClaim": _fields("1 name string, 2 request string"),
-    # apps, batch, autoscaling, policy, scheduling, coordination
-    "Deployment": _fields(_WHOLE.format("Deployment")),
-    "DeploymentSpec": _fields(
-        "1 replicas int, 2 selector LabelSelector, 3 template PodTemplateSpec, 4 strategy DeploymentStrategy,"
-        "5 minReadySeconds int, 6 revisionHistoryLimit int, 7 paused bool, 9 progressDeadlineSeconds int"
-    ),
-    "DeploymentStrategy": _fields("1 type string, 2 rollingUpdate RollingUpdate"),
-    "RollingUpdate": _fields("1 maxUnavailable intstr, 2 maxSurge intstr"),
-    "Job": _fields(_WHOLE.format("Job")),
-    "JobSpec": _fields(
-        "1 parallelism int, 2 completions int, 3 activeDeadlineSeconds int, 4 selector LabelSelector, 5 manualSelector bool,"
-        "6 template PodTemplateSpec, 7 backoffLimit int, 8 ttlSecondsAfterFinished int, 9 completionMode string, 10 suspend bool"
-    ),
-    "Scale": _fields(_WHOLE.format("Scale")),
-    "ScaleSpec": _fields("1 replicas int"),
-    "Eviction": _fields("1 metadata ObjectMeta, 2 deleteOptions DeleteOptions"),
-    "PodDisruptionBudget": _fields(_WHOLE.format("PodDisruptionBudget")),
-    "PodDisruptionBudgetSpec": _fields(
-        "1 minAvailable intstr, 2 selector LabelSelector, 3 maxUnavailable intstr, 4 unhealthyPodEvictionPolicy string"
-    ),
-    "PriorityClass": _fields(
-        "1 metadata ObjectMeta, 2 value int, 3 globalDefault bool, 4 description string, 5 preemptionPolicy string"
-    ),
-    "Lease": _fields("1 metadata ObjectMeta, 2 spec LeaseSpec"),
-    "LeaseSpec": _fields(
-        "1 holderIdentity string, 2 leaseDurationSeconds int, 3 acquireTime micro, 4 renewTime micro, 5 leaseTransitions int"
-    ),
-    # rbac.authorization.k8s.io
-    "Role": _fields("1 metadata ObjectMeta, 2 rules *PolicyRule"),
-    "ClusterRole": _fields("1 metadata ObjectMeta, 2 rules *PolicyRule, 3 aggregationRule AggregationRule"),
-    "AggregationRule": _fields("1 clusterRoleSelectors *LabelSelector"),
-    "PolicyRule": _fields(
-        "1 verbs *string, 2 apiGroups *string, 3 resources *string, 4 resourceNames *string, 5 nonResourceURLs *string"
-    ),
-    "RoleBinding": _fields("1 metadata ObjectMeta, 2 subjects *Subject, 3 roleRef RoleRef"),
-    "ClusterRoleBinding": _fields("1 metadata ObjectMeta, 2 subjects *Subject, 3 roleRef RoleRef"),
-    "Subject": _fields("1 kind string, 2 apiGroup string, 3 name string, 4 namespace string"),
-    "RoleRef": _fields("1 apiGroup string, 2 kind string, 3 name string"),
-}
+@cache
+def _messages() -> dict[str, _Fields]:
+    found: dict[str, str] = table(__file__, "messages.yaml")
+    rows = {message: [row.split() for row in fields.split(",")] for message, fields in found.items()}
+    return {message: {int(number): (name, kind) for number, name, kind in fields} for message, fields in rows.items()}
 
 
 class UnsupportedError(ValueError):
@@ -168,7 +52,7 @@ def decode(data: bytes) -> Json:
             api_version, kind = types.get(1, ""), types.get(2, "")
         elif number == 2:
             raw = bytes(value)
-    if kind not in _MESSAGES or kind.endswith("Spec"):
+    if kind not in _messages() or kind.endswith("Spec"):
         raise UnsupportedError(f"{api_version}, Kind={kind} in protobuf is not understood here; send JSON")
     return {"apiVersion": api_version, "kind": kind, **_message(memoryview(raw), kind)}
 
@@ -211,10 +95,11 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 def _message(data: memoryview, name: str) -> Json:
     """One message. Empty strings are absent, as JSON leaves them out."""
     found: Json = {}
+    fields = _messages()[name]
     for number, raw in _parse(data):
-        if number not in _MESSAGES[name]:
+        if number not in fields:
             raise UnsupportedError(f"field {number} of {name} in protobuf is not understood here; send JSON")
-        field, kind = _MESSAGES[name][number]
+        field, kind = fields[number]
         if kind.endswith("skip"):
             continue
         if kind.startswith("*"):

@@ -1,6 +1,6 @@
-"""Checks that claims, classes and slices share: names, selectors, opaque configs, sets with a limit.
+"""Limits of slices, claims and classes, and the checks that they share: names, selectors, opaque configs, sets with a limit.
 
-Source: pkg/apis/resource/validation/validation.go (1.36).
+Source: k8s.io/api/resource/v1/types.go, pkg/apis/resource/validation/validation.go (1.36).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import functools
 import json
 import re
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from fairlead.cel import CompileError, Environment
 from fairlead.cel.devices.selector import stored_selector
@@ -25,7 +25,6 @@ from fairlead.sandbox.apiserver.kinds.errors import (
     too_many,
 )
 from fairlead.sandbox.apiserver.kinds.request import Json
-from fairlead.sandbox.apiserver.kinds.resource import limits
 from fairlead.sandbox.apiserver.names import (
     label_complaints,
     label_value_complaints,
@@ -79,8 +78,8 @@ def driver_name(value: str, path: str) -> Iterator[FieldError]:
     if not value:
         yield required(path)
         return
-    if len(value) > limits.DRIVER_NAME_BYTES:
-        yield too_long(path, limits.DRIVER_NAME_BYTES)
+    if len(value) > DRIVER_NAME_BYTES:
+        yield too_long(path, DRIVER_NAME_BYTES)
     yield from checks.each(subdomain_complaints(value.lower()), path, value)
 
 
@@ -88,8 +87,8 @@ def pool_name(value: str, path: str) -> Iterator[FieldError]:
     if not value:
         yield required(path)
         return
-    if len(value) > limits.POOL_NAME_BYTES:
-        yield too_long(path, limits.POOL_NAME_BYTES)
+    if len(value) > POOL_NAME_BYTES:
+        yield too_long(path, POOL_NAME_BYTES)
     for part in value.split("/"):
         yield from checks.each(subdomain_complaints(part), path, part)
 
@@ -110,8 +109,8 @@ def qualified_name(value: str, path: str) -> Iterator[FieldError]:
         if not name:
             yield required(path, "the name must not be empty")
             return
-    if len(name) > limits.ID_BYTES:
-        yield too_long(path, limits.ID_BYTES)
+    if len(name) > ID_BYTES:
+        yield too_long(path, ID_BYTES)
     if not _C_IDENTIFIER.fullmatch(name):
         yield invalid(path, name, _C_COMPLAINT)
 
@@ -132,13 +131,13 @@ def selectors(given: list[Json] | None, path: str, environment: Environment) -> 
             return
         yield from expression(cel.get("expression", ""), f"{here}.cel.expression", environment)
 
-    yield from items(given, limits.SELECTORS, selector, path)
+    yield from items(given, SELECTORS, selector, path)
 
 
 def expression(text: str, path: str, environment: Environment) -> Iterator[FieldError]:
     """A device selector: it must compile, and its worst case must be affordable."""
-    if len(text.encode()) > limits.EXPRESSION_BYTES:
-        yield too_long(path, limits.EXPRESSION_BYTES)
+    if len(text.encode()) > EXPRESSION_BYTES:
+        yield too_long(path, EXPRESSION_BYTES)
         return
     complaint, too_complex = _verdict(text, environment)
     if complaint:
@@ -154,7 +153,7 @@ def _verdict(text: str, environment: Environment) -> tuple[str, bool]:
         compiled = stored_selector(text, environment)
     except CompileError as error:
         return str(error), False
-    return "", compiled.estimated_cost > limits.EXPRESSION_COST
+    return "", compiled.estimated_cost > EXPRESSION_COST
 
 
 def verdicts(spec: Json, environment: Environment) -> list[Callable[[], object]]:
@@ -167,7 +166,7 @@ def verdicts(spec: Json, environment: Environment) -> list[Callable[[], object]]
         for one in [request.get("exactly") or {}, *(request.get("firstAvailable") or [])]:
             for selector in one.get("selectors") or []:
                 texts[(selector.get("cel") or {}).get("expression", "")] = None
-    short = [text for text in texts if len(text.encode()) <= limits.EXPRESSION_BYTES]
+    short = [text for text in texts if len(text.encode()) <= EXPRESSION_BYTES]
     return [functools.partial(_verdict, text, environment) for text in short]
 
 
@@ -177,7 +176,7 @@ def configuration(config: Json, path: str) -> Iterator[FieldError]:
         yield required(f"{path}.opaque")
         return
     yield from driver_name(opaque.get("driver", ""), f"{path}.opaque.driver")
-    yield from raw_object(opaque.get("parameters"), f"{path}.opaque.parameters", limits.OPAQUE_BYTES)
+    yield from raw_object(opaque.get("parameters"), f"{path}.opaque.parameters", OPAQUE_BYTES)
 
 
 def raw_object(value: Any, path: str, limit_bytes: int) -> Iterator[FieldError]:
@@ -241,8 +240,8 @@ def binding_conditions(obj: Json, path: str) -> Iterator[FieldError]:
     def condition(value: str, here: str) -> Iterator[FieldError]:
         yield from checks.each(qualified_name_complaints(value), here, value)
 
-    yield from items(wait, limits.BINDING_CONDITIONS, condition, f"{path}.bindingConditions", key=itself)
-    yield from items(fail, limits.BINDING_CONDITIONS, condition, f"{path}.bindingFailureConditions", key=itself)
+    yield from items(wait, BINDING_CONDITIONS, condition, f"{path}.bindingConditions", key=itself)
+    yield from items(fail, BINDING_CONDITIONS, condition, f"{path}.bindingFailureConditions", key=itself)
     if wait and not fail:
         yield required(
             f"{path}.bindingFailureConditions", "bindingFailureConditions are required to use bindingConditions"
@@ -258,20 +257,34 @@ def binding_conditions(obj: Json, path: str) -> Iterator[FieldError]:
             )
 
 
-def default_toleration(one: Json) -> None:
-    if not one.get("operator"):
-        one["operator"] = "Equal"
+DEVICES: Final = 128
+ADVANCED_DEVICES: Final = 64  # when any device has taints or consumes counters
+ATTRIBUTES_AND_CAPACITIES: Final = 32
+ATTRIBUTE_VALUE_BYTES: Final = 64
+ID_BYTES: Final = 32
+POOL_NAME_BYTES: Final = 253
+DRIVER_NAME_BYTES: Final = 63
+COUNTER_SETS: Final = 8
+COUNTERS: Final = 32
+CONSUMPTIONS: Final = 2
+TAINTS: Final = 16
+BINDING_CONDITIONS: Final = 4
+VALID_VALUES: Final = 10
 
+REQUESTS: Final = 32
+CONSTRAINTS: Final = 32
+CONFIGS: Final = 32
+SELECTORS: Final = 32
+FIRST_AVAILABLE: Final = 8
+OPAQUE_BYTES: Final = 10 * 1024
+EXPRESSION_BYTES: Final = 10 * 1024
+EXPRESSION_COST: Final = 1_000_000
 
-def default_devices(devices: Json | None) -> None:
-    """ExactCount and 1, for requests and sub-requests alike."""
-    for request in (devices or {}).get("requests") or []:
-        for one in [request.get("exactly"), *(request.get("firstAvailable") or [])]:
-            if one is None:
-                continue
-            if not one.get("allocationMode"):
-                one["allocationMode"] = "ExactCount"
-            if one["allocationMode"] == "ExactCount" and not one.get("count"):
-                one["count"] = 1
-            for given in one.get("tolerations") or []:
-                default_toleration(given)
+RESULTS: Final = 32
+ALLOCATED_CONFIGS: Final = 64
+RESERVED_FOR: Final = 256
+DEVICE_CONDITIONS: Final = 8
+DEVICE_DATA_BYTES: Final = 10 * 1024
+INTERFACE_NAME_BYTES: Final = 256
+IPS: Final = 16
+HARDWARE_ADDRESS_BYTES: Final = 128

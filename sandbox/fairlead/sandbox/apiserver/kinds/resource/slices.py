@@ -1,13 +1,15 @@
 """Validation of ResourceSlices, device by device, and of DeviceClasses.
 
-Source: validateResourceSliceSpec and validateDeviceClassSpec in pkg/apis/resource/validation/validation.go (1.36; counters beside
-devices, 1.34, are in counters.py).
+Since 1.35 counters are in slices without devices. 1.34 wants them beside the devices that consume them, in the same slice, where that
+gate is on, and limits their numbers per slice (`_beside`).
+Source: validateResourceSliceSpec, validateDevice and validateDeviceClassSpec in pkg/apis/resource/validation/validation.go (1.34, 1.36).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Final
 
 from fairlead.kube.quantity import Quantity
 from fairlead.sandbox.apiserver.kinds import checks
@@ -24,10 +26,8 @@ from fairlead.sandbox.apiserver.kinds.errors import (
 )
 from fairlead.sandbox.apiserver.kinds.podvalidation import node_selector
 from fairlead.sandbox.apiserver.kinds.request import Json
-from fairlead.sandbox.apiserver.kinds.resource import common, limits
-from fairlead.sandbox.apiserver.kinds.resource.counters import beside
+from fairlead.sandbox.apiserver.kinds.resource import common
 from fairlead.sandbox.apiserver.names import label_value_complaints, qualified_name_complaints, subdomain_complaints
-from fairlead.sandbox.apiserver.tables.others import NAME_AND_AGE, RESOURCE_SLICES
 from fairlead.sandbox.release import Release
 
 _SEMVER = re.compile(
@@ -43,12 +43,6 @@ _TRUE_ONLY = "must be either unset or set to true"
 
 
 class ResourceSliceStrategy(BuiltIn):
-    model = "V1ResourceSlice"
-    table = RESOURCE_SLICES
-    generation = True
-    generation_before_drop = True
-    fields = ("spec.nodeName", "spec.driver")
-
     def decode(self, obj: Json) -> list[str]:
         unknown = super().decode(obj)
         if not self.release.has("empty-devices-omitted") and isinstance(obj.get("spec"), dict):
@@ -105,12 +99,12 @@ def slice_spec(spec: Json, release: Release) -> Iterator[FieldError]:
     per_device = bool(spec.get("perDeviceNodeSelection"))
     yield from common.items(
         devices,
-        limits.ADVANCED_DEVICES if advanced else limits.DEVICES,
+        common.ADVANCED_DEVICES if advanced else common.DEVICES,
         lambda device, path: _device(device, path, per_device, release),
         "spec.devices",
         key=common.by_name,
     )
-    sets_max = limits.COUNTER_SETS if apart else len(counters)
+    sets_max = common.COUNTER_SETS if apart else len(counters)
     yield from common.items(counters, sets_max, _counter_set, "spec.sharedCounters", key=common.by_name)
     if not apart:
         yield from beside(devices, counters)
@@ -152,16 +146,16 @@ def _device(device: Json, path: str, per_device: bool, release: Release) -> Iter
         yield from common.qualified_name(name, f"{path}.capacity[{name}]")
         yield from _capacity(one, f"{path}.capacity[{name}]", shared)
     total = len(attributes) + len(capacity)
-    if total > limits.ATTRIBUTES_AND_CAPACITIES:
+    if total > common.ATTRIBUTES_AND_CAPACITIES:
         yield invalid(
             path,
             total,
-            f"the total number of attributes and capacities must not exceed {limits.ATTRIBUTES_AND_CAPACITIES}",
+            f"the total number of attributes and capacities must not exceed {common.ATTRIBUTES_AND_CAPACITIES}",
         )
-    yield from common.items(device.get("taints"), limits.TAINTS, _taint, f"{path}.taints")
+    yield from common.items(device.get("taints"), common.TAINTS, _taint, f"{path}.taints")
     yield from common.items(
         device.get("consumesCounters"),
-        limits.CONSUMPTIONS,
+        common.CONSUMPTIONS,
         _consumption,
         f"{path}.consumesCounters",
         key=lambda one: str(one.get("counterSet", "")),
@@ -194,14 +188,14 @@ def _attribute(attribute: Json, path: str, release: Release) -> Iterator[FieldEr
         yield required(path, "exactly one value must be specified")
     elif len(given) != 1:
         yield invalid(path, attribute if given else "", "exactly one value must be specified")
-    if attribute.get("string") is not None and len(attribute["string"].encode()) > limits.ATTRIBUTE_VALUE_BYTES:
-        yield too_long(f"{path}.string", limits.ATTRIBUTE_VALUE_BYTES)
+    if attribute.get("string") is not None and len(attribute["string"].encode()) > common.ATTRIBUTE_VALUE_BYTES:
+        yield too_long(f"{path}.string", common.ATTRIBUTE_VALUE_BYTES)
     version = attribute.get("version")
     if version is not None:
         if not _SEMVER.fullmatch(version):
             yield invalid(f"{path}.version", version, "must be a string compatible with semver.org spec 2.0.0")
-        if len(version.encode()) > limits.ATTRIBUTE_VALUE_BYTES:
-            yield too_long(f"{path}.version", limits.ATTRIBUTE_VALUE_BYTES)
+        if len(version.encode()) > common.ATTRIBUTE_VALUE_BYTES:
+            yield too_long(f"{path}.version", common.ATTRIBUTE_VALUE_BYTES)
 
 
 def _capacity(capacity: Json, path: str, shared: bool) -> Iterator[FieldError]:
@@ -229,8 +223,8 @@ def _capacity(capacity: Json, path: str, shared: bool) -> Iterator[FieldError]:
 
 
 def _valid_values(values: list[str], default: str | None, maximum: Quantity, path: str) -> Iterator[FieldError]:
-    if len(values) > limits.VALID_VALUES:
-        yield too_many(f"{path}.validValues", len(values), limits.VALID_VALUES)
+    if len(values) > common.VALID_VALUES:
+        yield too_many(f"{path}.validValues", len(values), common.VALID_VALUES)
     amounts = [Quantity.parse(one) for one in values]
     for index, amount in enumerate(amounts):
         if index and amount <= amounts[index - 1]:
@@ -277,8 +271,8 @@ def _counters(counters: Json | None, path: str) -> Iterator[FieldError]:
     if not counters:
         yield required(path)
         return
-    if len(counters) > limits.COUNTERS:
-        yield too_many(path, len(counters), limits.COUNTERS)
+    if len(counters) > common.COUNTERS:
+        yield too_many(path, len(counters), common.COUNTERS)
     for name in counters:
         yield from common.dns_label(name, f"{path}[{name}]")
 
@@ -294,14 +288,47 @@ def _consumption(one: Json, path: str) -> Iterator[FieldError]:
 
 
 class DeviceClassStrategy(BuiltIn):
-    model = "V1DeviceClass"
-    table = NAME_AND_AGE
-    generation = True
-
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
         spec = obj.get("spec") or {}
         yield from common.selectors(spec.get("selectors"), "spec.selectors", self.release.cel.new_device)
-        yield from common.items(spec.get("config"), limits.CONFIGS, common.configuration, "spec.config")
+        yield from common.items(spec.get("config"), common.CONFIGS, common.configuration, "spec.config")
         name = spec.get("extendedResourceName")
         if name is not None and not (checks.is_extended(name) and not qualified_name_complaints(name)):
             yield invalid("spec.extendedResourceName", name, "must be a valid extended resource name")
+
+
+SHARED_MAX: Final = 32
+DEVICE_MAX: Final = 32
+DEVICES_MAX: Final = 1024
+
+
+def beside(devices: list[Json], counters: list[Json]) -> Iterator[FieldError]:
+    known = {one.get("name", ""): set(one.get("counters") or {}) for one in counters}
+    consumed = 0
+    for index, device in enumerate(devices):
+        path, own = f"spec.devices[{index}]", 0
+        for place, one in enumerate(device.get("consumesCounters") or []):
+            own += len(one.get("counters") or {})
+            yield from _reference(one, f"{path}.consumesCounters[{place}]", known)
+        if own > DEVICE_MAX:
+            yield invalid(path, own, f"the total number of counters must not exceed {DEVICE_MAX}")
+        consumed += own
+    if consumed > DEVICES_MAX:
+        message = f"the total number of counters in devices must not exceed {DEVICES_MAX}"
+        yield invalid("spec.devices", consumed, message)
+    shared = sum(map(len, known.values()))
+    if shared > SHARED_MAX:
+        message = f"the total number of shared counters must not exceed {SHARED_MAX}"
+        yield invalid("spec.sharedCounters", shared, message)
+
+
+def _reference(one: Json, path: str, known: dict[str, set[str]]) -> Iterator[FieldError]:
+    name = one.get("counterSet", "")
+    if name not in known:
+        message = "must reference a counterSet defined in the ResourceSlice sharedCounters"
+        yield invalid(f"{path}.counterSet", name, message)
+        return
+    for counter in one.get("counters") or {}:
+        if counter not in known[name]:
+            message = "must reference a counter defined in the ResourceSlice sharedCounters"
+            yield invalid(f"{path}.counters", counter, message)

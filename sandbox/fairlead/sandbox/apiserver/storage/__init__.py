@@ -1,1 +1,0 @@
-"""What is stored: objects with one revision counter, watch caches that lag behind, and counts of what was answered."""
