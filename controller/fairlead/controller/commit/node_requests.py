@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 from fairlead.api import names
-from fairlead.api.autoscaling import FlavorAutoscaling
+from fairlead.api.flavor import FlavorAutoscaling
 from fairlead.controller.autoscaling import awaited, provisioning, shapes, visible
 from fairlead.controller.autoscaling.shapes import NoShapeError
 from fairlead.controller.book.book import GangState

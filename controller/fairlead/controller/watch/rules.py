@@ -17,7 +17,7 @@ import msgspec
 from fairlead.api.base import ManifestError
 from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.models import Models
-from fairlead.api.namespaces import is_exempt
+from fairlead.api.object_names import is_exempt
 from fairlead.api.policy import TenancyPolicy
 from fairlead.controller.gangs.admission import holds
 from fairlead.controller.gangs.conditions import holds_since
