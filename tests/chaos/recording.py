@@ -19,7 +19,7 @@ from fairlead.controller.report import flight
 from fairlead.history.recording import recorder, writer
 from fairlead.history.recording.compact import lines, side_by_side
 from fairlead.history.recording.reader import Read, Reader
-from fairlead.history.recording.recorder import FLUSH_S, FlightRecorder
+from fairlead.history.recording.recorder import CLOSE_S, FLUSH_S, FlightRecorder
 from fairlead.history.recording.records import Decision, End, RecordingError
 from fairlead.history.recording.verify import Counts, differences
 from tests.chaos import disk
@@ -201,8 +201,8 @@ class Recorder(FlightRecorder):
             self._due = True
             self._call(0.0, self._write)
 
-    def _start(self) -> None:
-        """There is no thread."""
+    def _run(self) -> None:
+        """Nothing is left for the thread."""
 
     def _call(self, delay_s: float, work: Callable[[], None]) -> None:
         slow_s = self.process.thread_s
@@ -232,7 +232,8 @@ class Recorder(FlightRecorder):
         except Killed:
             self._of.killed += 1
 
-    def _join(self, timeout_s: float) -> None:
+    def close(self, timeout_s: float = CLOSE_S) -> None:
+        super().close(timeout_s)
         self.closed = True
         try:
             while self._of.began and self._work(0.0):
